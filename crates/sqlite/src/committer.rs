@@ -3,15 +3,15 @@
 //! # Durability
 //! A commit with `synchronous = FULL` is on the disk when it returns, and so are all commits before it, since the log
 //! (WAL) is one file. A commit with `NORMAL` is with the operating system. So a transaction is `FULL` if one of its
-//! jobs asks for it. Changes that are only with the system are synced some 20 ms later, by one more commit.
+//! jobs requires it. Changes that are only with the operating system are synced about 20 ms later, by one more commit.
 //!
-//! After a sync that failed, the system may have dropped bytes that are not on the disk. The thread then moves all of
-//! the log to the database before it vouches for a change again.
+//! After a failed sync, the operating system may have dropped bytes that are not on the disk. The thread then moves the
+//! whole log to the database before it confirms another change as durable.
 //!
 //! # Other connections
 //! Other connections write to the same database. The thread sees by `PRAGMA data_version` that they have committed, and
-//! looks at the first pending timer. It looks at each call of [`Queue::look`], and at a fixed interval. No claim
-//! remembers how far it has read, so a timer that is committed late is found as any other.
+//! then reads the due moment of the first pending timer. It looks for commits at each call of [`Queue::look`], and at a
+//! fixed interval. Each claim reads the index from its start, so it also finds a timer that was committed late.
 
 use crate::act::Act;
 use crate::error::{Result, failed, failed_commit};
@@ -29,19 +29,19 @@ use tourbillon_durable::store::{Durability, StoreError, StoreErrorKind};
 const MOST_JOBS: usize = 512;
 /// The time after which a transaction takes no further job, so that other connections can write.
 const LONGEST: Duration = Duration::from_millis(20);
-/// The time after which changes that are only with the system are synced.
+/// The time after which changes that are only with the operating system are synced.
 const SYNC_AFTER: Duration = Duration::from_millis(20);
 
 type Wake = Box<dyn Fn() + Send + Sync>;
 
-/// A job that was run, with the result for its caller.
+/// A job that has run, with the result for its caller.
 type Done = (Box<dyn Job>, Result<()>);
 
 /// The parts of a store that its thread and its callers share.
 pub(crate) struct Shared {
     pub(crate) queue: Queue,
     pub(crate) clock: Arc<dyn Clock>,
-    /// The room on the disk. `None` in memory.
+    /// The free room on the disk, or `None` for a store in memory.
     pub(crate) room: Option<Room>,
     wakes: RwLock<Vec<Wake>>,
 }
@@ -78,20 +78,20 @@ pub(crate) fn lock(connection: &Mutex<Connection>) -> MutexGuard<'_, Connection>
 pub(crate) struct Committer {
     connection: Arc<Mutex<Connection>>,
     shared: Arc<Shared>,
-    /// The interval of looks for changes of other connections. `None` for no looks but those that are asked for.
+    /// The interval at which the thread looks for changes of other connections, or `None` if it looks only when asked.
     every: Option<Duration>,
     last_look: Instant,
     data_version: i64,
-    /// The earliest due moment of the pending timers, as the last claim has left it. The inner `None` means that no
-    /// timer is pending. The outer `None` means that the moment is unknown: then each new timer wakes the runtime.
+    /// The earliest due moment of the timers that the last claim left pending. The inner option is `None` if no timer
+    /// is pending. The outer option is `None` if the moment is unknown, in which case each new timer wakes the runtime.
     first: Option<Option<UtcMillis>>,
     is_full_sync: bool,
-    /// The moment since which changes are only with the system. `None` if the disk has all changes.
+    /// The moment since which changes are only with the operating system, or `None` if the disk has all changes.
     unsynced: Option<Instant>,
-    /// Whether a sync has failed, after which the log counts as lost.
+    /// True after a failed sync, until the log has been moved to the database.
     is_suspect: bool,
-    /// Whether the disk was full at the last transaction. Then each job is a transaction of its own, so that the ends
-    /// of deliveries do not fail with new timers.
+    /// True if the disk was full at the last transaction. Each job is then a transaction of its own, so that ends of
+    /// deliveries do not fail together with new timers.
     was_full: bool,
 }
 
@@ -132,7 +132,7 @@ impl Committer {
             }
             let now = Instant::now();
             if self.unsynced.is_some_and(|since| now >= since + SYNC_AFTER) {
-                // A failed sync is repeated. Nobody waits for this sync, so nobody gets the error.
+                // A failed sync is repeated. No caller waits for this sync, so no caller gets the error.
                 if self.sync().is_err() {
                     self.unsynced = Some(now);
                 }
@@ -144,7 +144,8 @@ impl Committer {
         }
     }
 
-    /// Wakes the runtime if another connection has committed, and a timer is due earlier than the last claim said.
+    /// Wakes the runtime if another connection has committed and a timer is now due earlier than the last claim
+    /// answered.
     fn look(&mut self) {
         let connection = lock(&self.connection);
         let version = connection
@@ -160,7 +161,7 @@ impl Committer {
                     self.shared.wake();
                 }
             }
-            // The next look reads again. Until then the runtime's own calls report the error, if it lasts.
+            // The next look reads again. If the error lasts, the runtime's own calls report it.
             Err(_) => self.data_version = -1,
         }
     }
@@ -172,7 +173,7 @@ impl Committer {
         }
     }
 
-    /// Runs jobs in one transaction, and answers them.
+    /// Runs jobs in as few transactions as possible, and answers each job after its transaction.
     fn run(&mut self, jobs: Vec<Box<dyn Job>>) {
         let mut jobs: std::collections::VecDeque<_> = jobs.into();
         while !jobs.is_empty() {
@@ -186,7 +187,7 @@ impl Committer {
         }
     }
 
-    /// Runs as many of the jobs as fit into a transaction. Returns these jobs with their results, and whether the
+    /// Runs as many of the jobs as fit into a transaction. Returns these jobs with their results, and true if the
     /// runtime must be woken.
     fn transact(&mut self, jobs: &mut std::collections::VecDeque<Box<dyn Job>>) -> (Vec<Done>, bool) {
         let wanted = jobs.iter().map(|job| job.durability()).max().unwrap_or_default();
@@ -216,7 +217,7 @@ impl Committer {
                 Err(error) => done.push((job, Err(error.clone()))),
             }
             if connection.is_autocommit() {
-                // SQLite has taken the whole transaction back.
+                // SQLite has rolled the whole transaction back.
                 lost = done.last().and_then(|(_, result)| result.as_ref().err().cloned());
                 break;
             }
@@ -259,7 +260,7 @@ impl Committer {
         run(connection, "BEGIN IMMEDIATE").map_err(busy)
     }
 
-    /// Commits a transaction. `changes` is the connection's number of changes before it.
+    /// Commits a transaction. `changes` is the connection's number of changes before the transaction.
     fn commit(
         &mut self,
         connection: &Connection,
@@ -302,7 +303,7 @@ impl Committer {
         self.sync_on(&connection)
     }
 
-    /// Makes all changes durable: commits a change of a counter, with a sync.
+    /// Makes all changes durable by a commit with a sync, which changes only a counter.
     fn sync_on(&mut self, connection: &Connection) -> Result<()> {
         self.set_sync(connection, true)?;
         if self.is_suspect {
@@ -319,7 +320,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Moves the log to the database, with a sync of the database.
+    /// Moves the log to the database, and syncs the database.
     fn move_log(&mut self, connection: &Connection) -> Result<()> {
         let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
         let is_busy: bool = connection.query_row(sql, [], |row| row.get(0)).map_err(failed)?;
@@ -332,7 +333,7 @@ impl Committer {
     }
 }
 
-/// Fails the jobs that are left when the thread ends, even by a panic.
+/// Fails the remaining jobs when the thread ends, even by a panic.
 struct FailsTheRest(Arc<Shared>);
 
 impl Drop for FailsTheRest {
@@ -345,7 +346,8 @@ fn run(connection: &Connection, sql: &str) -> Result<()> {
     connection.prepare_cached(sql).and_then(|mut run| run.execute([])).map(drop).map_err(failed)
 }
 
-/// Says whose lock it was that kept a transaction from its begin.
+/// Replaces the error of a transaction that could not begin because of another connection's lock with a clearer
+/// message.
 fn busy(error: StoreError) -> StoreError {
     if error.kind() == StoreErrorKind::Io && error.to_string().contains("locked") {
         let message = "another connection has not ended its transaction in the busy time";
@@ -354,7 +356,7 @@ fn busy(error: StoreError) -> StoreError {
     error
 }
 
-/// Runs a function in a savepoint. After an error, takes the function's changes back.
+/// Runs a function in a savepoint. After an error, rolls the function's changes back.
 pub(crate) fn within_savepoint<T>(connection: &Connection, act: impl FnOnce() -> Result<T>) -> Result<T> {
     run(connection, "SAVEPOINT tourbillon")?;
     let result = act();

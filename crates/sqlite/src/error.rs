@@ -5,11 +5,11 @@ use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
 pub(crate) type Result<T> = core::result::Result<T, StoreError>;
 
-/// The extended code of SQLite for a transaction that has read an earlier state of the database.
+/// SQLite's extended code `SQLITE_BUSY_SNAPSHOT`: the transaction has read an earlier state of the database.
 const SNAPSHOT: core::ffi::c_int = 5 | 2 << 8;
 
-/// Converts an error of SQLite. A lock that another connection has held for too long counts as a failed write
-/// ([`StoreErrorKind::Io`]), because a repetition may succeed.
+/// Converts an error of SQLite. A lock that another connection has held for too long becomes [`StoreErrorKind::Io`],
+/// because a repetition may succeed.
 pub(crate) fn failed(error: Error) -> StoreError {
     if matches!(&error, Error::SqliteFailure(cause, _) if cause.extended_code == SNAPSHOT) {
         let message = "another connection has committed after the transaction's first read: repeat the transaction, or \
@@ -35,10 +35,11 @@ pub(crate) fn failed(error: Error) -> StoreError {
     StoreError::caused_by(kind, error)
 }
 
-/// The extended codes of SQLite for a file and for a folder that could not be synced.
+/// SQLite's extended codes for a file and for a folder that could not be synced.
 const SYNCS: [core::ffi::c_int; 2] = [10 | 4 << 8, 10 | 5 << 8];
 
-/// Converts the error of a commit. After a failed sync, nobody knows whether the disk has the changes.
+/// Converts the error of a commit. A failed sync becomes [`StoreErrorKind::Unknown`], because the disk may have the
+/// changes.
 pub(crate) fn failed_commit(error: Error) -> StoreError {
     let is_unsure = matches!(&error, Error::SqliteFailure(cause, _) if SYNCS.contains(&cause.extended_code));
     if is_unsure { StoreError::caused_by(StoreErrorKind::Unknown, error) } else { failed(error) }

@@ -1,16 +1,16 @@
 //! Lets one store at a time deliver the timers of a database.
 //!
-//! The lock is on a file beside the database, `<database>-owner`. A lock on the database itself would not do: SQLite
-//! loses its own locks when a process closes another handle of the same file. The system gives the lock up when the
-//! process dies.
+//! The lock is on a file beside the database, `<database>-owner`. A lock on the database itself does not work: SQLite
+//! loses its own locks when a process closes another handle of the same file. The operating system releases the lock
+//! when the process dies.
 
 use crate::error::Result;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// Gives a file to the user who has the database. An administrator may have made the file. Only an administrator can
-/// give files away, so an error means nothing.
+/// Makes the owner of the database the owner of a file that an administrator may have created. Only an administrator
+/// can do this, so errors are ignored.
 #[cfg(unix)]
 fn give_to_owner_of(database: &Path, path: &Path) {
     use std::os::unix::fs::{MetadataExt as _, chown};
@@ -24,8 +24,8 @@ fn give_to_owner_of(database: &Path, path: &Path) {
 #[cfg(not(unix))]
 fn give_to_owner_of(_: &Path, _: &Path) {}
 
-/// Makes an empty file in the place of a missing database. Only its user can read the file: payloads may be secret.
-/// SQLite takes an empty file for a new database.
+/// Creates an empty file if the database does not exist. Only its owner can read the file, because payloads may be
+/// secret. SQLite treats an empty file as a new database.
 pub(crate) fn make_missing(database: &Path) -> Result<()> {
     let mut options = OpenOptions::new();
     options.create_new(true).write(true);
@@ -38,7 +38,7 @@ pub(crate) fn make_missing(database: &Path) -> Result<()> {
     }
 }
 
-/// The lock of the store that delivers the timers of a database. The lock ends with the value.
+/// The lock of the store that delivers the timers of a database. Dropping this value releases the lock.
 #[derive(Debug)]
 pub(crate) struct Owner {
     _file: File,
@@ -51,8 +51,8 @@ fn path_beside(database: &Path) -> PathBuf {
 }
 
 impl Owner {
-    /// Takes the lock beside a database. If another store has the lock, waits for it, or fails with
-    /// [`StoreErrorKind::Locked`].
+    /// Takes the lock beside a database. If another store has the lock, waits for it if `waits` is true, and otherwise
+    /// fails with [`StoreErrorKind::Locked`].
     pub(crate) fn take(database: &Path, waits: bool) -> Result<Self> {
         let path = path_beside(database);
         let mut options = OpenOptions::new();

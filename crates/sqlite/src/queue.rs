@@ -1,4 +1,4 @@
-//! Carries jobs to the thread that commits.
+//! The queue of jobs for the thread that writes.
 
 use crate::act::Act;
 use crate::error::Result;
@@ -8,13 +8,13 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_durable::store::{Durability, StoreError};
 
-/// A request of a caller. The thread that commits runs the jobs that wait at the same time in one transaction.
+/// A request of a caller. The thread that writes runs the jobs that wait at the same time in one transaction.
 pub(crate) trait Job: Send {
     /// Returns the durability that the job's changes must have before the answer.
     fn durability(&self) -> Durability;
-    /// Makes the changes of the job. After an error the changes are taken back.
+    /// Makes the changes of the job. After an error, the changes are rolled back.
     fn run(&mut self, act: &Act<'_>) -> Result<()>;
-    /// Sends the answer to the caller. With an error, the changes were not made.
+    /// Sends the answer to the caller: the result of the job, or the error in `committed`.
     fn answer(self: Box<Self>, committed: Result<()>);
 }
 
@@ -56,12 +56,12 @@ pub(crate) fn closed() -> StoreError {
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Box<dyn Job>>,
-    /// Whether the thread must look for changes of other connections.
+    /// True if the thread must look for changes of other connections.
     must_look: bool,
     is_closed: bool,
 }
 
-/// The queue of jobs between the callers and the thread that commits.
+/// The queue of jobs between the callers and the thread that writes.
 #[derive(Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
@@ -72,7 +72,7 @@ pub(crate) struct Queue {
 pub(crate) struct Work {
     pub(crate) jobs: Vec<Box<dyn Job>>,
     pub(crate) must_look: bool,
-    /// Whether the queue is closed and empty.
+    /// True if the queue is closed and empty.
     pub(crate) is_over: bool,
 }
 
@@ -81,7 +81,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a job. A job that comes after the end is dropped, and its caller gets an error.
+    /// Adds a job. If the queue is closed, answers the job with an error instead.
     pub(crate) fn send(&self, job: Box<dyn Job>) {
         let mut state = self.lock();
         if state.is_closed {
@@ -105,7 +105,7 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Waits for work, at the latest until a moment. Takes at most `most` jobs.
+    /// Waits for work until the moment `until`, or without a limit for `None`. Takes at most `most` jobs.
     pub(crate) fn wait(&self, until: Option<Instant>, most: usize) -> Work {
         let mut state = self.lock();
         loop {

@@ -1,11 +1,11 @@
-//! Keeps bytes of the disk free for changes that store no new timer.
+//! Keeps bytes of the disk free for changes that do not store new timers.
 //!
-//! On a full disk SQLite can neither claim a timer nor end a delivery: each change is written to the log first. So two
-//! amounts are kept back, as by the store in a file of `tourbillon-durable`:
+//! On a full disk, SQLite can neither claim a timer nor end a delivery, because each change is written to the log
+//! first. So two amounts are kept free, as the store in a file of `tourbillon-durable` does:
 //!
 //! - the *mark*: while fewer bytes than this are free, no new timer is stored;
 //! - the *reserve*: a file beside the database, half as long as the mark. It is removed when other programs have filled
-//!   the disk, and made again once there is room for it.
+//!   the disk, and recreated once there is room for it.
 
 use core::time::Duration;
 use std::fs::Metadata;
@@ -18,18 +18,18 @@ use std::time::Instant;
 use tourbillon_durable::store::RedbBuilder;
 use tourbillon_durable::store::{IfPresent, Op, StoreError, StoreErrorKind};
 
-/// The time for which the last reading of the file system counts.
+/// The time for which the last check of the file system is valid.
 const LOOK: Duration = Duration::from_millis(5);
-/// The pause between attempts to make the reserve.
+/// The pause between attempts to create the reserve.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// Decides whether the disk has room for new timers, and whether the database is still in its place.
 #[derive(Debug)]
 pub(crate) struct Room {
     path: PathBuf,
-    /// The number of bytes that the user wants to keep free. Zero sets no limit.
+    /// The number of bytes that the user wants to keep free, or zero for no limit.
     wanted: u64,
-    /// The database's file, as it was opened.
+    /// The metadata of the database's file when it was opened.
     file: Option<Metadata>,
     state: Mutex<State>,
 }
@@ -55,13 +55,13 @@ impl Room {
         path.into()
     }
 
-    /// Returns the reason for which the store refuses the operations.
+    /// Returns the error with which the store refuses the operations, or `None` if it accepts them.
     pub(crate) fn refusal(&self, ops: &[Op]) -> Option<StoreError> {
         self.reason().filter(|error| error.kind() != StoreErrorKind::Full || has_new(ops))
     }
 
-    /// Returns the reason for which the store refuses new timers. If the database is no longer in its place, the store
-    /// refuses every change.
+    /// Returns the error with which the store refuses new timers, or `None` if it accepts them. Any error other than
+    /// [`StoreErrorKind::Full`] applies to every change: the database was removed or replaced.
     pub(crate) fn reason(&self) -> Option<StoreError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -81,7 +81,7 @@ impl Room {
         state.refusal.clone()
     }
 
-    /// Removes the reserve, so that its bytes are free. The store calls this when a change finds no room.
+    /// Removes the reserve, so that its bytes are free. The store calls this method when a change finds no room.
     pub(crate) fn release(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         (state.looked, state.tried) = (None, Some(Instant::now()));
@@ -137,7 +137,7 @@ impl Room {
 }
 
 /// Returns whether the operations store a new timer that does not follow from stored timers. The occurrences of a
-/// schedule follow from its timer: they come in one batch with an operation that replaces that timer.
+/// schedule follow from its timer: they are in one batch with an operation that replaces that timer.
 fn has_new(ops: &[Op]) -> bool {
     let follows = |op: &Op| matches!(op, Op::Place(_, IfPresent::ReplaceOnly(_)));
     ops.iter().any(|op| matches!(op, Op::Place(..))) && !ops.iter().any(follows)

@@ -1,18 +1,18 @@
 //! Converts timers to rows, and rows to timers.
 //!
-//! A row has the timer's record, and columns for the indexes and for people who look with SQL. The record has a
-//! checksum. So if a column differs from the record, the column is damaged, and the record counts.
+//! A row has the timer's record, and columns for the indexes and for people who read the table with SQL. The record has
+//! a checksum. So if a column differs from the record, the column is damaged and the record is valid.
 
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::{Phase, State};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// Returns a moment as SQLite stores it: in milliseconds since the start of 1970. Moments end in the year 9999.
+/// Converts a moment to the milliseconds since the start of 1970 that SQLite stores.
 pub(crate) fn millis(moment: UtcMillis) -> i64 {
     i64::try_from(moment.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Returns the moment of a stored number of milliseconds. A negative number, which only damage makes, counts as zero.
+/// Converts a stored number of milliseconds to a moment. A negative number, which only damage causes, becomes zero.
 pub(crate) fn moment(millis: i64) -> UtcMillis {
     UtcMillis::from_millis(u64::try_from(millis).unwrap_or(0))
 }
@@ -21,12 +21,12 @@ pub(crate) fn id_bytes(id: TimerId) -> [u8; 16] {
     id.as_u128().to_be_bytes()
 }
 
-/// Returns the id with these bytes. `None` unless there are 16 bytes.
+/// Returns the id with these bytes, or `None` unless there are 16 bytes.
 pub(crate) fn id_of(bytes: &[u8]) -> Option<TimerId> {
     bytes.try_into().ok().map(|bytes| TimerId::from_u128(u128::from_be_bytes(bytes)))
 }
 
-/// Returns the number by which rows name a phase. `None` for the phases of timers that are not stored.
+/// Returns the number of a phase in rows, or `None` for the phases of timers that are not stored.
 pub(crate) fn number(phase: Phase) -> Option<i64> {
     match phase {
         Phase::Pending => Some(0),
@@ -44,7 +44,8 @@ pub(crate) const PHASES: [Phase; 4] = [Phase::Pending, Phase::Leased, Phase::Par
 pub(crate) struct Columns<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) key: Option<&'a str>,
-    /// Whether the timer owns its key. A dead timer does not, nor does a timer that was withdrawn during its delivery.
+    /// True if the timer owns its key. A dead timer does not, and neither does a timer that was withdrawn during its
+    /// delivery.
     pub(crate) owns_key: bool,
     pub(crate) kind: &'a str,
     pub(crate) phase: i64,

@@ -1,24 +1,24 @@
-//! Makes the tables, and brings them up to date by numbered migrations.
+//! Creates the tables, and brings them up to date by numbered migrations.
 //!
-//! All tables have names that begin with `tourbillon_`, so that they can live beside a program's own tables. The table
-//! `tourbillon_migrations` has a row for each migration that was made. A program refuses a database with a migration
-//! that it does not know.
+//! The names of all tables begin with `tourbillon_`, so that the tables can stand beside a program's own tables. The
+//! table `tourbillon_migrations` has a row for each migration that has run. A program refuses a database with a
+//! migration that it does not know.
 
 use crate::error::{Result, failed};
 use rusqlite::{Connection, OptionalExtension as _, params};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// The migrations, in order. The number of a migration is its place in this list, counted from 1. A migration that was
-/// published never changes.
+/// The migrations, in order. The number of a migration is its place in this list, counted from 1. A published migration
+/// never changes.
 const MIGRATIONS: &[(&str, &str)] = &[("the first tables", include_str!("schema_1.sql"))];
 
-/// The version of the schema that this crate writes: the number of its last migration. The version also stands for the
-/// form of the records in the tables.
+/// The version of the schema that this crate writes: the number of its last migration. A new format of the stored
+/// records also needs a new version.
 pub const SCHEMA: u32 = 1;
 
-/// Returns the version of the schema in a database: the number of the last migration. `None` if the database has no
-/// tables of this crate.
+/// Returns the version of the schema in a database, which is the number of the last migration. Returns `None` if the
+/// database has no tables of this crate.
 ///
 /// # Errors
 ///
@@ -45,8 +45,8 @@ pub fn schema(connection: &Connection) -> Result<Option<u32>> {
     connection.query_row(sql, [], |row| row.get(0)).map_err(failed)
 }
 
-/// Makes the tables of this crate in a database, or brings them up to date. All missing migrations are one transaction.
-/// Two processes that migrate at the same time wait for each other.
+/// Creates the tables of this crate in a database, or brings them up to date. All missing migrations run in one
+/// transaction. Processes that migrate at the same time wait for each other.
 ///
 /// [`SqliteStore`](crate::SqliteStore) calls this function when it opens a database. A process that only creates timers
 /// may call it, too.
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn the_version_stands_for_the_migrations_and_for_the_form_of_records() {
         assert_eq!(SCHEMA as usize, MIGRATIONS.len());
-        // Records of another form need a migration, which writes them anew.
+        // Records in a new format need a migration, which rewrites them.
         assert_eq!((SCHEMA, RECORD_VERSION), (1, 3));
     }
 

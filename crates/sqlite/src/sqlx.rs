@@ -1,10 +1,10 @@
 //! Changes timers in transactions of sqlx.
 //!
-//! sqlx and this crate link the same SQLite. So the statements run on sqlx's own handle, while sqlx's thread keeps off
-//! the handle. All operations have one implementation.
+//! sqlx and this crate link the same SQLite. So this crate's statements run on sqlx's own handle, while sqlx's thread
+//! does not use the handle, and the operations need no second implementation.
 //!
-//! The statements run in the thread that polls. Before, sqlx takes the database's lock for writers, in its own thread.
-//! So the polling thread waits for no other transaction.
+//! The statements run in the thread that polls the future. Before that, sqlx takes the database's lock for writers in
+//! its own thread. So the polling thread does not wait for other transactions.
 
 use crate::error::Result;
 use crate::transactional::{NotEnded, Transactional};
@@ -15,17 +15,17 @@ use tourbillon_durable::store::{Op, Outcome, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Address, TimerId};
 use tourbillon_durable::{Cancelled, Changed, Kind, Placed, Rejection, ScheduleError, Spec, UtcMillis};
 
-/// SQLite's code for a statement that it cannot prepare, as sqlx shows it.
+/// SQLite's code for a statement that it cannot prepare, in the form in which sqlx returns it.
 const SQLITE_ERROR: &str = "1";
 
 fn failed(error: sqlx::Error) -> StoreError {
     StoreError::caused_by(StoreErrorKind::Io, error)
 }
 
-/// Calls a function with sqlx's connection as one of rusqlite.
+/// Takes the lock for writers, and calls a function with sqlx's connection as a connection of rusqlite.
 #[expect(unsafe_code, reason = "rusqlite borrows the handle of sqlx")]
 async fn on<T>(connection: &mut SqliteConnection, act: impl FnOnce(&Connection) -> T) -> Result<T> {
-    // A write without rows waits for the lock of writers, and keeps it until the end of the transaction.
+    // A write without rows waits for the lock for writers, and keeps it until the end of the transaction.
     let locks = sqlx::query("UPDATE tourbillon_meta SET value = value WHERE FALSE");
     match locks.execute(&mut *connection).await {
         // The statement is wrong for this database: it lacks the tables, and the function says so.
@@ -45,8 +45,8 @@ async fn on<T>(connection: &mut SqliteConnection, act: impl FnOnce(&Connection) 
     Ok(result)
 }
 
-/// The same operations in a transaction of sqlx. A `&mut Transaction<'_, Sqlite>` becomes a `&mut SqliteConnection` by
-/// `&mut *transaction`.
+/// The methods for transactions of sqlx. A `transaction` of the type `Transaction<'_, Sqlite>` is passed as `&mut
+/// *transaction`.
 impl Transactional {
     /// Creates a timer in the connection's transaction, as [`schedule`](Self::schedule) does.
     ///

@@ -1,4 +1,4 @@
-//! Defines the store.
+//! The store and its options.
 
 use crate::act::{Act, Check, Leases, Lists, Rotation, Turns};
 use crate::committer::{Committer, Shared, lock};
@@ -24,18 +24,18 @@ use tourbillon_durable::store::{
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 use tourbillon_durable::{UtcMillis, WallClock};
 
-/// The interval at which a store looks for changes of other connections, unless [`SqliteBuilder::look_every`] sets
-/// another.
+/// The default interval at which a store looks for changes of other connections. [`SqliteBuilder::look_every`] sets a
+/// different interval.
 pub const LOOK: Duration = Duration::from_millis(50);
 
 /// The number of statements that a connection of the store keeps prepared.
 const STATEMENTS: usize = 64;
 
-/// A store of timers in an SQLite database, which may also have a program's own tables.
+/// A store of timers in an SQLite database, which may also contain a program's own tables.
 ///
-/// One store at a time delivers the timers of a database. A second store on the same file fails with
-/// [`StoreErrorKind::Locked`], in the same process or in another. Any number of other connections and processes create,
-/// cancel and end timers, by a [`Transactional`].
+/// One store at a time delivers the timers of a database. A second store on the same file, in any process, fails to
+/// open with [`StoreErrorKind::Locked`]. Any number of other connections and processes can create, cancel and end
+/// timers with a [`Transactional`].
 ///
 /// ```
 /// use tourbillon_durable::Durable;
@@ -51,12 +51,12 @@ const STATEMENTS: usize = 64;
 /// ```
 pub struct SqliteStore {
     shared: Arc<Shared>,
-    /// The connection for reads. In memory, the connection that also writes.
+    /// The connection for reads. In memory, it is also the connection for writes.
     reader: Arc<Mutex<Connection>>,
-    /// The path of the database; `None` in memory.
+    /// The path of the database, or `None` in memory.
     path: Option<PathBuf>,
     rotation: Arc<Mutex<Rotation>>,
-    /// The thread that writes. `None` once the store is being closed.
+    /// The thread that writes, or `None` once the store is being closed.
     thread: Option<JoinHandle<Result<()>>>,
     _owner: Option<Owner>,
 }
@@ -93,7 +93,7 @@ impl fmt::Debug for SqliteBuilder {
 }
 
 impl SqliteBuilder {
-    /// Sets the clock by which timers are due. The clock counts from the start of 1970. The default is the
+    /// Sets the clock that decides which timers are due. The clock counts from the start of 1970. The default is the
     /// [`WallClock`].
     #[must_use]
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
@@ -101,17 +101,17 @@ impl SqliteBuilder {
         self
     }
 
-    /// Sets the number of bytes of the database that each of the store's two connections keeps in memory. 16 MiB by
-    /// default.
+    /// Sets the number of bytes of the database that each of the store's two connections keeps in memory. The default
+    /// is 16 MiB.
     #[must_use]
     pub fn cache(mut self, bytes: usize) -> Self {
         self.cache = bytes;
         self
     }
 
-    /// Sets the time for which the store waits while another connection has a transaction that writes. 5 s by default.
-    /// Afterwards the calls that wait fail with [`StoreErrorKind::Io`]. SQLite offers no notice of the end of another
-    /// transaction, so the wait consists of sleeps of up to 100 ms.
+    /// Sets the longest time for which the store waits for another connection's transaction that writes. The default is
+    /// 5 s. After this time, the waiting calls fail with [`StoreErrorKind::Io`]. SQLite does not report the end of
+    /// other transactions, so the store waits in sleeps of up to 100 ms.
     #[must_use]
     pub fn busy(mut self, longest: Duration) -> Self {
         self.busy = longest;
@@ -119,16 +119,16 @@ impl SqliteBuilder {
     }
 
     /// Sets the interval at which the store looks for changes of other connections. The default is [`LOOK`]. A look
-    /// that finds no change reads neither a page nor a file. [`Transactional::wake`] looks at once.
+    /// that finds no change reads no page and no file. [`Transactional::wake`] makes the store look at once.
     #[must_use]
     pub fn look_every(mut self, interval: Duration) -> Self {
         self.look = Some(interval.max(Duration::from_millis(1)));
         self
     }
 
-    /// Makes the store look for changes of other connections only when [`Transactional::wake`] asks for it. A timer of
-    /// another connection without a wake is found by the next claim. So this is for programs in which this store alone
-    /// creates timers, or in which all transactions end with a wake.
+    /// Makes the store look for changes of other connections only after [`Transactional::wake`]. Without a wake, only
+    /// the next claim finds a timer of another connection. So this option is for programs in which only this store
+    /// creates timers, or in which each transaction is followed by a wake.
     #[must_use]
     pub fn look_when_asked(mut self) -> Self {
         self.look = None;
@@ -136,12 +136,12 @@ impl SqliteBuilder {
     }
 
     /// Sets the number of bytes that the store leaves free on the file system. While fewer bytes are free, operations
-    /// that store new timers fail with [`StoreErrorKind::Full`]. Claims, the ends of deliveries, cancellations and
-    /// moves go on. A [`Transactional`] does not know the number. On a small file system the number is reduced, as by
-    /// [`RedbBuilder::kept_free`]. The default is zero, which sets no limit.
+    /// that store new timers fail with [`StoreErrorKind::Full`]. Claims, ends of deliveries, cancellations and moves
+    /// still succeed. The limit does not apply to a [`Transactional`]. On a small file system, the number is reduced as
+    /// [`RedbBuilder::kept_free`] describes. The default is zero, which sets no limit.
     ///
-    /// The store reserves half of the number in a file `<path>-reserve`. The store removes the file when other programs
-    /// have filled the file system, and makes the file again later. The limit works on Linux only.
+    /// The store reserves half of the bytes in a file `<path>-reserve`. It removes the file when other programs have
+    /// filled the file system, and recreates the file later. The limit works on Linux only.
     ///
     /// [`RedbBuilder::kept_free`]: tourbillon_durable::store::RedbBuilder::kept_free
     #[must_use]
@@ -151,18 +151,18 @@ impl SqliteBuilder {
     }
 
     /// Makes [`open`](Self::open) wait while another store delivers the timers of the database. By default, `open`
-    /// fails. The wait costs no work.
+    /// fails. The wait uses no processor time.
     #[must_use]
     pub fn wait_for_owner(mut self) -> Self {
         self.waits = true;
         self
     }
 
-    /// Opens a store, and makes its tables if they are missing. Deliveries that were under way when the last store
-    /// ended are due again at once.
+    /// Opens a store, and creates its tables if they are missing. Timers whose deliveries were under way when the last
+    /// store ended are due again at once.
     ///
-    /// A new database can be read by its user only. The database gets the journal mode WAL, which the file keeps. On a
-    /// file system without shared memory, such as most network file systems, this fails.
+    /// Only its owner can read a new database. The database gets the journal mode WAL, which the file keeps. On a file
+    /// system without shared memory, such as most network file systems, opening fails.
     ///
     /// # Errors
     ///
@@ -172,7 +172,7 @@ impl SqliteBuilder {
     pub fn open(self, path: impl AsRef<Path>) -> Result<SqliteStore> {
         make_missing(path.as_ref())?;
         let mut writer = connect(path.as_ref())?;
-        // SQLite names the file without symbolic links. So two names of a database have the same lock.
+        // SQLite resolves symbolic links, so two names of a database have the same lock.
         let path = writer.path().map_or_else(|| path.as_ref().to_owned(), PathBuf::from);
         let owner = Owner::take(&path, self.waits)?;
         self.prepare(&writer)?;
@@ -189,12 +189,12 @@ impl SqliteBuilder {
         self.start(writer, Some(reader), Some(path), Some(owner))
     }
 
-    /// Makes a store in memory, for tests. All timers are lost when the store is dropped. No other connection can use
-    /// the store.
+    /// Opens a store in memory, for tests. All timers are lost when the store is dropped, and no other connection can
+    /// use them.
     ///
     /// # Errors
     ///
-    /// Fails if there is no memory, or if the system refuses a thread.
+    /// Fails if memory or a thread cannot be allocated.
     pub fn in_memory(self) -> Result<SqliteStore> {
         let mut writer = Connection::open_in_memory().map_err(failed)?;
         self.prepare(&writer)?;
@@ -273,7 +273,7 @@ impl SqliteStore {
         Self::builder().open(path)
     }
 
-    /// Returns the default options, to change them.
+    /// Returns a builder with the default options.
     #[must_use]
     pub fn builder() -> SqliteBuilder {
         SqliteBuilder {
@@ -292,7 +292,7 @@ impl SqliteStore {
         Transactional::of(&self.shared)
     }
 
-    /// Closes the store. All changes are on the disk afterwards. A drop does the same, and ignores the error.
+    /// Closes the store. All changes are on the disk afterwards. Dropping the store does the same, and ignores errors.
     ///
     /// # Errors
     ///
@@ -301,7 +301,7 @@ impl SqliteStore {
         self.end()
     }
 
-    /// Removes the records that the store has set aside because they cannot be read. Returns their number.
+    /// Removes the records that are set aside because they cannot be read. Returns their number.
     #[must_use]
     pub fn forget_damaged(&self) -> Answer<'_, u64> {
         self.ask(Durability::PowerLoss, |act| act.forget_set_aside())
@@ -314,7 +314,7 @@ impl SqliteStore {
         self.thread.take().map_or(Ok(()), |thread| thread.join().unwrap_or_else(panicked))
     }
 
-    /// Sends a function to the thread that writes.
+    /// Sends a function to the thread that writes, and returns its answer.
     fn ask<'a, T: Send + 'static>(
         &self,
         durability: Durability,
@@ -333,7 +333,8 @@ impl SqliteStore {
         Box::pin(core::future::ready(result))
     }
 
-    /// Reads the whole store, on a connection of its own: other reads do not wait for it.
+    /// Reads the whole store on a connection of its own, so that other reads do not wait. In memory, there is only one
+    /// connection.
     fn read_all<T>(&self, read: impl FnOnce(&Act<'_>) -> Result<T>) -> Result<T> {
         match &self.path {
             Some(path) => read_on(&connect(path)?, self.now(), read),
@@ -342,7 +343,7 @@ impl SqliteStore {
     }
 }
 
-/// Runs a read in a transaction, so that all of it is of one moment.
+/// Runs a read in a transaction, so that it sees the database at a single moment.
 fn read_on<T>(
     connection: &Connection,
     now: UtcMillis,

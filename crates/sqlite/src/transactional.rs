@@ -17,20 +17,20 @@ use tourbillon_durable::{
 
 /// Creates, cancels and ends timers in transactions of a program's own connections to the database.
 ///
-/// A timer that a transaction creates exists if the transaction commits. After a rollback, it never existed. Until the
-/// commit, no delivery of it begins. So a program stores an order and its timeout together or not at all.
+/// A timer that a transaction creates exists only if the transaction commits, and no delivery of the timer begins
+/// before the commit. So a program stores an order and its timeout together or not at all.
 ///
-/// Each method makes its changes in a savepoint of the connection's transaction. If the connection has no transaction,
-/// the method is a transaction of its own. After an error the method has changed nothing, and the transaction goes on.
+/// Each method makes its changes in a savepoint of the connection's transaction, or in a transaction of its own if the
+/// connection has none. A method that fails has changed nothing, and the connection's transaction goes on.
 ///
-/// SQLite has one writer at a time. A transaction that has read before another connection's commit cannot write any
-/// more, and fails with [`StoreErrorKind::Io`]. The program then repeats it. A transaction that begins with
-/// `BEGIN IMMEDIATE` waits for the other writer instead. The store waits, too: while a transaction is open that has
-/// written, no timer is claimed, and no delivery ends.
+/// SQLite has one writer at a time. If another connection commits after a transaction's first read, the transaction
+/// cannot write any more: the method fails with [`StoreErrorKind::Io`], and the program must repeat the transaction. A
+/// transaction that begins with `BEGIN IMMEDIATE` waits for the other writer instead. The store waits, too: while a
+/// transaction that has written is open, no timer is claimed and no delivery ends.
 ///
-/// [`wake`](Self::wake) tells the store of the same process about the commit, and the timer is delivered within
-/// milliseconds of its due moment. Without a wake, and in other processes, the store finds the timer at its next look
-/// ([`LOOK`](crate::LOOK)).
+/// [`wake`](Self::wake) notifies the store in this process of the commit, so that the timer is delivered within
+/// milliseconds of its due moment. Without a wake, and in other processes, the store finds the timer at its next look,
+/// at most [`LOOK`](crate::LOOK) later by default.
 ///
 /// # Examples
 ///
@@ -68,11 +68,11 @@ use tourbillon_durable::{
 pub struct Transactional {
     clock: Arc<dyn Clock>,
     limits: Limits,
-    /// The store of this process that [`wake`](Self::wake) tells about commits.
+    /// The store in this process that [`wake`](Self::wake) notifies of commits, or `None` without a store.
     store: Option<Arc<Shared>>,
 }
 
-/// Makes a handle for a process in which no store delivers the timers. The clock is the [`WallClock`].
+/// The default is a handle for a process without a store, with the [`WallClock`].
 impl Default for Transactional {
     fn default() -> Self {
         Self { clock: Arc::new(WallClock::new()), limits: Limits::default(), store: None }
@@ -94,22 +94,22 @@ impl Transactional {
         UtcMillis::from_nanos(self.clock.true_now().as_nanos())
     }
 
-    /// Makes the store of this process look for changes of other connections at once. A program calls this after a
-    /// commit. The call does not wait. Without a store in this process, nothing happens.
+    /// Makes the store of this process look for changes of other connections at once, after a commit. The call does not
+    /// wait. It does nothing for a handle without a store.
     pub fn wake(&self) {
         if let Some(store) = &self.store {
             store.queue.look();
         }
     }
 
-    /// Creates a timer in the connection's transaction. A delay counts from now, not from the commit.
+    /// Creates a timer in the connection's transaction. A delay counts from this call, not from the commit.
     ///
-    /// The durability of the description plays no part: the transaction's commit decides it.
+    /// The durability in `spec` is ignored: the transaction's commit decides.
     ///
     /// # Errors
     ///
-    /// Fails if the description is not valid, if another timer has the key, or if the database fails. The error hands
-    /// the payload back.
+    /// Fails if `spec` is invalid, if another timer has the key, or if the database fails. The error returns the
+    /// payload.
     pub fn schedule<K: Kind>(
         &self,
         connection: &Connection,
@@ -123,8 +123,8 @@ impl Transactional {
         placed.map_err(|reason| ScheduleError { reason, payload: spec.into_payload() })
     }
 
-    /// Creates a timer with a payload of bytes, as [`schedule`](Self::schedule) does. The kind is a name by which the
-    /// runtime finds the handler.
+    /// Creates a timer with a payload of bytes, as [`schedule`](Self::schedule) does. The runtime chooses the handler
+    /// by the name `kind`.
     ///
     /// # Errors
     ///
@@ -142,8 +142,8 @@ impl Transactional {
         placed.map_err(|reason| ScheduleError { reason, payload: spec.into_payload() })
     }
 
-    /// Cancels the timer with an id or key in the connection's transaction. [`Cancelled::Cancelled`] is a promise from
-    /// the commit on: no delivery of the timer begins any more. After a rollback, the timer is as before.
+    /// Cancels the timer with an id or key in the connection's transaction. With [`Cancelled::Cancelled`], no delivery
+    /// of the timer begins from the commit on. After a rollback, the timer is unchanged.
     ///
     /// # Errors
     ///
@@ -166,12 +166,14 @@ impl Transactional {
         changed(&self.apply_one(connection, Op::Move(at.into(), due))?)
     }
 
-    /// Ends the delivery of a timer in the connection's transaction, as successful. The next occurrence of a series is
-    /// stored in the same transaction. `id` and `token` are those of the [`Delivery`](tourbillon_durable::Delivery).
+    /// Ends the delivery of a timer in the connection's transaction, as successful. Stores the next occurrence of a
+    /// series in the same transaction, and returns its id. `id` and `token` are those of the
+    /// [`Delivery`](tourbillon_durable::Delivery).
     ///
-    /// If the lease was lost, the method fails. The caller then rolls its transaction back. So an effect in the same
-    /// database happens once, even if two processes handle the timer. Afterwards the handler answers
-    /// [`Verdict::Done`](tourbillon_durable::Verdict::Done) as usual: the runtime finds that the delivery has ended.
+    /// If the lease was lost, the method fails, and the caller must roll its transaction back. So an effect in the same
+    /// database happens once, even if two processes handle the timer. After the commit, the handler returns
+    /// [`Verdict::Done`](tourbillon_durable::Verdict::Done) as usual, and the runtime finds that the delivery has
+    /// ended.
     ///
     /// # Errors
     ///
@@ -197,11 +199,11 @@ impl Transactional {
         Act::reading(connection, self.now()).get(&at.into())
     }
 
-    /// Applies operations in the connection's transaction, all of them or none.
+    /// Applies operations in the connection's transaction, all or none of them.
     ///
     /// # Errors
     ///
-    /// Fails if an operation is beyond a limit, or if the database fails. Then none of the operations has an effect.
+    /// Fails if an operation exceeds a limit, or if the database fails. No operation then has an effect.
     pub fn apply(&self, connection: &Connection, ops: Vec<Op>) -> Result<Vec<Outcome>> {
         ops.iter().try_for_each(dry_run::admit)?;
         self.within(connection, |act| ops.into_iter().map(|op| act.apply(op)).collect())
@@ -213,7 +215,7 @@ impl Transactional {
     }
 
     fn within<T>(&self, connection: &Connection, act: impl FnOnce(&Act<'_>) -> Result<T>) -> Result<T> {
-        // The lock for writers comes before the first read. Otherwise a commit of another connection between the two
+        // The lock for writers is taken before the first read. Otherwise, a commit of another connection in between
         // would fail the transaction.
         let locks = connection.prepare_cached("UPDATE tourbillon_meta SET value = value WHERE FALSE");
         if locks.is_err() {
@@ -237,7 +239,7 @@ impl fmt::Debug for Transactional {
     }
 }
 
-/// The reason why a delivery did not end in the caller's transaction. The caller rolls the transaction back.
+/// The reason why a delivery did not end in the caller's transaction. The caller must roll the transaction back.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum NotEnded {

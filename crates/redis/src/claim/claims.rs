@@ -1,4 +1,6 @@
 //! Claims of due timers in the shards of this node.
+//!
+//! A *group* is the shards that one script can read: all shards on one server, and one shard in a cluster.
 
 use super::doubts::Doubts;
 use super::leases::Leases;
@@ -19,14 +21,13 @@ use tourbillon_durable::timer::Timer;
 
 /// The greatest number of timers that a script leases. A longer script would block the server for too long.
 const AT_ONCE: u32 = 1_000;
-/// The least number of due timers that a claim on a cluster asks each group of shards to name. A group is all shards
-/// that one script can read. The claim leases timers after the groups have answered.
+/// The least number of due timers that a claim on a cluster asks each group to name. The claim leases timers once the
+/// groups have answered.
 const LEAST_NAMES: u32 = 8;
-/// The number of scripts in a row without a leased timer after which a claim ends. The claim then ends even if a timer
-/// is due.
+/// The number of scripts in a row without a leased timer after which a claim ends, even if a timer is due.
 const IDLE_TURNS: u32 = 8;
 
-/// Claims due timers: leases them in the shards of this node.
+/// Leases due timers in the shards of this node.
 pub(crate) struct Claims {
     pub(crate) deployment: Arc<Deployment>,
     pub(crate) node: Arc<Node>,
@@ -43,15 +44,14 @@ impl Claims {
         Self { deployment, node, looks, leases, doubts: Doubts::default() }
     }
 
-    /// Forgets the servers' last answers, and the claims whose answers were lost. Both belong to a deployment that no
-    /// longer exists.
+    /// Forgets the servers' last answers and the claims whose answers were lost, because both belong to a deployment
+    /// that no longer exists.
     pub(crate) fn clear(&self) {
         self.looks.clear();
         self.doubts.clear();
     }
 
-    /// Claims due timers. If `shares` is set, each lane (one of 64 groups of namespaces) gets at most its share of the
-    /// claimed timers.
+    /// Claims due timers. If `shares` is set, the claim takes at most its share from each lane.
     pub(crate) async fn claim(
         &self,
         claimant: Claimant,
@@ -109,8 +109,8 @@ impl Claims {
         let mut claimed = Claimed { now: self.deployment.time.now(), ..Claimed::default() };
         let (mut left, mut taken, mut idle) = (limit.timers, 0_u64, 0);
         let mut found = Vec::new();
-        // A script leases at most AT_ONCE timers, and only from the slices (sets of pending timers) that the last
-        // answer named. So a claim goes on until it is full or nothing is due.
+        // A script leases at most AT_ONCE timers, and only from the slices that the last answer named. So a claim goes
+        // on until it is full or nothing is due.
         loop {
             let wish = Wish {
                 token,
@@ -159,7 +159,7 @@ impl Claims {
             }
             let is_more = claimed.next_claim.is_some_and(|due| due <= claimed.now);
             // A script may lease nothing because its keys lack a slice. Its answer then names the slices for the next
-            // script. After some scripts without a timer, the next claim takes the rest.
+            // script. After IDLE_TURNS scripts without a timer, the next claim takes the rest.
             idle = if is_idle { idle + 1 } else { 0 };
             let is_full = left == 0 || taken > 0 && taken >= limit.bytes;
             if is_full || !is_more || idle >= IDLE_TURNS {
@@ -177,8 +177,8 @@ impl Claims {
     }
 
     /// Adds the leased timers `found` to the answer of a claim. A timer that is delivered at most once is removed from
-    /// the server first. The answer has that timer only if the removal is as safe as the connection's
-    /// [`SyncPolicy`](crate::SyncPolicy) asks.
+    /// the server first. The answer contains that timer only if the removal is as durable as the connection's
+    /// [`SyncPolicy`](crate::SyncPolicy) requires.
     async fn hand_out(
         &self,
         mut found: Vec<Found>,
@@ -209,18 +209,18 @@ impl Claims {
         if claimed.leased.iter().any(|leased| is_once(&leased.timer))
             && let Err(error) = witnesses.confirm().await
         {
-            // This server has forgotten these timers. A server that takes over may still have and deliver them, so the
-            // answer leaves them out.
+            // This server has removed these timers. A replica that becomes the primary may still have and deliver them,
+            // so the answer leaves them out.
             claimed.leased.retain(|leased| !is_once(&leased.timer));
             failed = Some(error);
         }
         claimed.next_reap = self.node.state().shards.take_first_end();
-        // An error must not hide forgotten timers in the answer: nobody else can deliver them.
+        // An error must not replace an answer with removed timers: nobody else can deliver them.
         failed.filter(|_| claimed.leased.is_empty()).map_or(Ok(claimed), Err)
     }
 
-    /// Returns the shards that a claim asks for timers. Includes each shard in which an earlier claim, whose answer was
-    /// lost, may have leased timers.
+    /// Returns the shards that a claim asks for timers, including each healthy shard in which an earlier claim with a
+    /// lost answer may have leased timers.
     fn shards_for_claim(&self, now: UtcMillis) -> Vec<Shard> {
         let (pause, doubted) = (self.node.pause(), self.doubts.shards());
         let state = self.node.state();
@@ -231,8 +231,8 @@ impl Claims {
         shards
     }
 
-    /// Leases due timers from a cluster. First asks each group of shards (all shards that one script can read) which
-    /// timers are due. Then leases the timers that have been due for longest.
+    /// Leases due timers in a cluster. First asks each group which timers are due, then leases the timers that have
+    /// been due for longest. Adds the leases of earlier claims with lost answers to `recovered`.
     async fn look_at_groups(
         &self,
         groups: Vec<Vec<Shard>>,
@@ -253,8 +253,8 @@ impl Claims {
         }
         let looked = looked.any()?.answers;
         self.resolve_doubts(&looked, recovered).await;
-        // The answers show which groups have the longest due timers. A script that leased at once might take timers
-        // that are due later than those of another group.
+        // The answers show which groups have the timers that have been due for longest. A script that leased at once
+        // might take timers that are due later than those of another group.
         let portions = portions(looked, wish);
         if portions.is_empty() {
             return Ok(Vec::new());
@@ -286,7 +286,7 @@ impl Claims {
         Ok(leased.any()?.answers.into_iter().map(|(_, looked)| looked).collect())
     }
 
-    /// Recovers the leases of claims whose answers were lost, from the shards in `answered`. Adds the leased timers to
+    /// Asks the shards in `answered` for the leases of claims whose answers were lost. Adds the leased timers to
     /// `recovered`.
     async fn resolve_doubts(&self, answered: &[(Vec<Shard>, Looked)], recovered: &mut Vec<Leased>) {
         let answers = |shard: Shard| answered.iter().any(|(group, _)| group.contains(&shard));
@@ -304,8 +304,8 @@ impl Claims {
         }
     }
 
-    /// Asks a server for the state of `shards`, all of which one script can read. Leases nothing. If the runtime must
-    /// claim, wakes the store's subscribers. The node's background thread calls this method.
+    /// Asks a server for the state of `shards`, which are one group, without leasing timers. Wakes the store's
+    /// subscribers if the runtime must claim. The node's background thread calls this method.
     pub(crate) async fn look_at(&self, shards: Vec<Shard>) {
         let token = Token { incarnation: self.node.incarnation, claim: 0 };
         let wish = Wish {
@@ -321,7 +321,7 @@ impl Claims {
         let wants_claim = self.doubts.shards().iter().any(|shard| shards.contains(shard))
             || self.node.state().shards.has_first_end();
         match looked {
-            // The look has failed. The next claim of the runtime returns this error, or the timers of other servers.
+            // The next claim of the runtime returns this error, or the timers of other servers.
             Err(_) => self.deployment.alarm.wake(),
             Ok(_) if wants_claim => self.deployment.alarm.wake(),
             Ok(Looked { first_due: Some(due), .. }) => self.deployment.alarm.wake_for(due),
@@ -329,9 +329,8 @@ impl Claims {
         }
     }
 
-    /// Returns the timers that the claim with this number has leased. A caller that did not get the claim's answer
-    /// calls this method. If a group of shards (all shards that one script can read) does not answer, a later claim
-    /// asks the group.
+    /// Returns the timers that the claim with this number has leased, for a caller that did not get the claim's answer.
+    /// If a group does not answer, a later claim asks it.
     pub(crate) async fn recover(&self, claimant: Claimant, claim: u64) -> Result<Vec<Leased>, StoreError> {
         let token = Token { incarnation: claimant.incarnation, claim };
         let groups = self.deployment.all_groups();

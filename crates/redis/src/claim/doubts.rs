@@ -1,18 +1,16 @@
-//! Remembers claims whose answers were lost. Such a claim may have leased timers. A later claim asks for these leases
-//! once the servers answer again.
+//! Remembers claims whose answers were lost. Such a claim may have leased timers, so a later claim asks for these
+//! leases once the servers answer again.
 
 use crate::layout::Shard;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::state::Token;
 
-/// The greatest number of doubts that are remembered. A doubt is a claim without an answer, and a shard that the claim
-/// asked. Beyond this number, the oldest doubts are forgotten.
+/// The greatest number of doubts that are remembered. Beyond this number, the oldest doubts are forgotten.
 const MOST: usize = 4_096;
 
 /// A claim whose answer was lost, and a shard in which the claim may have leased timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Doubt {
-    /// The token of the claim whose answer was lost.
     pub(super) token: Token,
     pub(super) shard: Shard,
 }
@@ -25,7 +23,7 @@ impl Doubts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a claim whose answer was lost. The claim with the token `token` may have leased timers in `shards`.
+    /// Notes that the claim with the token `token`, whose answer was lost, may have leased timers in `shards`.
     pub(super) fn add(&self, token: Token, shards: impl IntoIterator<Item = Shard>) {
         let mut all = self.all();
         all.extend(shards.into_iter().map(|shard| Doubt { token, shard }));
@@ -38,18 +36,18 @@ impl Doubts {
         self.all().iter().map(|doubt| doubt.shard).collect()
     }
 
-    /// Removes the doubts about all shards for which `answers` is true, and returns them. A doubt is a claim whose
-    /// answer was lost, and a shard.
+    /// Removes and returns the doubts about all shards for which `answers` is true.
     pub(super) fn take(&self, answers: impl Fn(Shard) -> bool) -> Vec<Doubt> {
         self.all().extract_if(.., |doubt| answers(doubt.shard)).collect()
     }
 
-    /// Forgets the claim with this token, whose answer was lost. The claim's caller now asks all shards for the leases.
+    /// Forgets the doubts about the claim with this token, because the claim's caller now asks all shards for the
+    /// leases.
     pub(super) fn forget(&self, token: Token) {
         self.all().retain(|doubt| doubt.token != token);
     }
 
-    /// Forgets all claims whose answers were lost, because the claims belong to another deployment.
+    /// Forgets all doubts, because the claims belong to another deployment.
     pub(super) fn clear(&self) {
         self.all().clear();
     }

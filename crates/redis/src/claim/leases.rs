@@ -1,4 +1,4 @@
-//! Reads and renews the leases of this process's claims, and ends leases that nobody has renewed.
+//! Reads and renews the leases of this process's claims, and ends leases whose time is over.
 
 use crate::deployment::{Deployment, millis};
 use crate::layout::{Found, Layout, Part, Shard, id_bytes, id_of, mark_of, token_bytes};
@@ -19,28 +19,29 @@ use tourbillon_durable::store::{
 };
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The length of a claim's token in bytes. In the hash of tokens on the server, a withdrawal mark follows the token.
+/// The length of a claim's token in bytes. In the hash of tokens, a withdrawal mark follows the token.
 const TOKEN: usize = 16;
-/// The greatest number of ended leases that a script lists. Each shard of the script gets an equal part of this number,
-/// rounded up.
+/// The number of ended leases for which a reap asks a script. The number is divided equally between the script's
+/// shards, and rounded up.
 const AT_ONCE: usize = 1_000;
-/// The greatest number of ended leases that a script is asked to list for one shard.
+/// The greatest number of ended leases that a reap asks one shard to list.
 const MOST_EXPIRED: usize = 100_000;
 /// The greatest number of timers whose ended leases are handled at the same time.
 const REAPED_AT_ONCE: usize = 64;
 /// The pause after which a server that did not answer is asked for ended leases again.
 const REST_OF_FAILED: Duration = Duration::from_secs(1);
 
-/// The leases that are over, as servers have listed them for some shards.
+/// The ended leases that servers have listed for the shards of a reap.
 #[derive(Default)]
 struct Expired {
-    /// The timers whose leases have ended, each with the moment at which its lease ended, in milliseconds.
+    /// The timers whose leases have ended, each after the moment at which its lease ended, in milliseconds.
     found: Vec<(u64, Found)>,
-    /// The shards that may have more ended leases. The number is the moment in milliseconds at which the last listed
-    /// lease of the shard ended.
+    /// The shards that may have more ended leases, each with the moment at which its last listed lease ended, in
+    /// milliseconds.
     cut: Vec<(Shard, u64)>,
-    /// The moment at which to ask for ended leases again, in milliseconds. Usually it is the end of the first running
-    /// lease. If a server did not answer, the moment is at most a second ahead.
+    /// The moment at which to ask for ended leases again, in milliseconds: the end of the first running lease, but at
+    /// most [`REST_OF_FAILED`] ahead if a server did not answer. `None` if no lease is running and all servers have
+    /// answered.
     next: Option<u64>,
 }
 
@@ -59,8 +60,8 @@ impl Leases {
         Self { deployment, node, held, transactions }
     }
 
-    /// Decodes the record of a timer that a claim has leased. If the record cannot be read, moves the record to the
-    /// quarantine and returns `None`.
+    /// Decodes the record of a timer that a claim has leased. Moves an unreadable record to the quarantine and returns
+    /// `None`.
     pub(super) async fn read_leased(
         &self,
         shard: Shard,
@@ -75,12 +76,12 @@ impl Leases {
         Ok(found)
     }
 
-    /// Moves an unreadable record to the quarantine, if its timer is still leased under this token.
+    /// Moves an unreadable record to the quarantine if its timer is still leased under this token.
     async fn quarantine(&self, shard: Shard, member: Vec<u8>, token: Vec<u8>) -> Result<(), StoreError> {
         let parts = [Part::Records, Part::Tokens, Part::Leases, Part::Counts, Part::Quarantined];
         let mut keys = self.deployment.layout.keys(shard, parts);
         let Some(id) = id_of(&member) else { return Ok(()) };
-        // In a cluster, the redirect to the timer may be in another shard. That redirect stays, and leads to no timer.
+        // In a cluster, the redirect to the timer may be in another shard. That redirect stays, and then leads nowhere.
         let own = self.deployment.layout.shard_of_id(id);
         let redirected = if self.deployment.topology.shares_script(own, shard) { own } else { shard };
         keys.push(self.deployment.layout.key(redirected, Layout::redirects_of(id)));
@@ -90,8 +91,7 @@ impl Leases {
         self.deployment.run(|scripts| &scripts.quarantine, keys, arguments).await.map(drop)
     }
 
-    /// Adds a leased timer to a claim's answer. A timer that is delivered at most once is removed from the server
-    /// first.
+    /// Adds a leased timer to a claim's answer. Removes a timer that is delivered at most once from the server first.
     pub(super) async fn take(
         &self,
         found: Found,
@@ -130,7 +130,8 @@ impl Leases {
         Ok(())
     }
 
-    /// Returns the timers that are leased under the token `token` in some shards, all of which one script can read.
+    /// Returns the timers that are leased under the token `token` in `shards`, all of which one script can read. Leaves
+    /// out timers that are delivered at most once.
     pub(super) async fn recover_in(
         &self,
         token: Token,
@@ -190,8 +191,8 @@ impl Leases {
         Ok(lost.map(|((id, _), _)| *id).inspect(|id| self.held.let_go(*id)).collect())
     }
 
-    /// Renews the leases at the indices `places` of `leases`. All of these leases are in one shard. Returns the indices
-    /// of the leases that are lost.
+    /// Renews the leases at the indices `places` of `leases`, all of which are in `shard`. Returns the indices of the
+    /// leases that are lost.
     async fn renew_in(
         &self,
         shard: Shard,
@@ -214,8 +215,8 @@ impl Leases {
         Ok(lost)
     }
 
-    /// Ends at most `limit` leases whose time is over. In each shard, the leases that ended earliest come first. If a
-    /// shard has more ended leases than one script lists, the shard is asked again.
+    /// Ends at most `limit` leases whose time is over, in each shard in the order of their ends. A shard that has more
+    /// ended leases than one script lists is asked again.
     pub(crate) async fn reap(&self, limit: u32) -> Result<Reaped, StoreError> {
         let mut shards: Vec<Shard> = {
             let state = self.node.state();
@@ -266,7 +267,7 @@ impl Leases {
         }
     }
 
-    /// Returns at most `each` ended leases of each shard. Moves records that cannot be read to the quarantine.
+    /// Returns about `each` ended leases of each shard, and moves unreadable records to the quarantine.
     async fn expired(&self, shards: Vec<Shard>, each: usize) -> Result<Expired, StoreError> {
         let calls = self.deployment.topology.groups(shards).into_iter().map(|group| {
             let keys = self.deployment.keys(&group, [Part::Records, Part::Tokens, Part::Leases]);

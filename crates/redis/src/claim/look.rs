@@ -1,5 +1,5 @@
-//! Looks at shards. A look runs the script that names or leases due timers, and stores the state of the shards from its
-//! answer.
+//! Looks at shards. A *look* runs the script of a claim, which leases due timers or only names them. The node stores
+//! the state of the shards from the answer.
 
 use super::shares::PerLane;
 use crate::deployment::{Deployment, millis, time_text};
@@ -13,30 +13,27 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::StoreError;
 
-/// The greatest number of times that a look (a question about the state of shards) is sent again because its connection
-/// was replaced.
+/// The greatest number of times that a look is sent again because its connection was replaced.
 const RENEWALS: u32 = 3;
 
-/// The limits of one look (a question about due timers) at some shards. The limits say which due timers the script
-/// leases, and which due timers the script only names.
+/// The limits of one look: which due timers its script leases, and which it only names.
 #[derive(Clone, Copy)]
 pub(super) struct Wish<'w> {
     pub(super) token: Token,
-    /// The length of the leases that the script makes. Zero if the script leases nothing.
+    /// The length of the leases that the script grants, or zero if the script leases nothing.
     pub(super) lease: Duration,
     /// The greatest number of timers that the script leases.
     pub(super) timers: u32,
-    /// The limit for payload bytes. Once the leased timers have this number of bytes, the script leases no further
-    /// timer.
+    /// The number of payload bytes, including `taken`, at which the script leases no further timer.
     pub(super) bytes: u64,
     /// The number of payload bytes that earlier scripts of the same claim have leased.
     pub(super) taken: u64,
-    /// The greatest number of due timers that the script names if it leases nothing.
+    /// The greatest number of due timers that the script names, if it leases nothing.
     pub(super) names: u32,
     pub(super) per_lane: PerLane<'w>,
 }
 
-/// A server's answer to a look, a question about due timers in some shards.
+/// A server's answer to a look.
 #[derive(Default)]
 pub(super) struct Looked {
     pub(super) now: UtcMillis,
@@ -44,16 +41,16 @@ pub(super) struct Looked {
     pub(super) records: Vec<(Shard, Vec<u8>)>,
     /// The due timers that the script only named, in the order of their due moments.
     pub(super) named: Vec<Named>,
-    /// Whether more timers are due than `named` lists.
+    /// True if more timers are due than `named` lists.
     pub(super) is_cut: bool,
-    /// The due moment of the first pending timer in the shards of the question. `None` if no timer is pending.
+    /// The due moment of the first pending timer in the shards of the look, or `None` if no timer is pending.
     pub(super) first_due: Option<UtcMillis>,
-    /// The due moment of the first timer that the next claim may lease. A timer of a lane (group of namespaces) that
-    /// has used up its share may be due earlier.
+    /// The due moment of the first timer that the next claim may lease, or `None` without such a timer. A timer of a
+    /// lane that has used up its share may be due earlier.
     pub(super) next_claim: Option<UtcMillis>,
 }
 
-/// A due timer that a script has named but not leased.
+/// A due timer that a script has named without leasing it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Named {
     pub(super) due: u64,
@@ -63,12 +60,11 @@ pub(super) struct Named {
     pub(super) lane: u64,
 }
 
-/// Sends looks (questions about the state of shards) to the servers, and stores the answers.
+/// Sends looks to the servers, and stores the answers.
 pub(super) struct Looks {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
-    /// For each shard, the first slices that the last answer named. A slice is the set of pending timers of one lane
-    /// that are due in one period of two hours. The next script must name the keys of these slices.
+    /// For each shard, the first slices that the last answer named. The next script must name the keys of these slices.
     slices: Mutex<Vec<Vec<Slice>>>,
 }
 
@@ -78,18 +74,18 @@ impl Looks {
         Self { deployment, node, slices }
     }
 
-    /// Forgets the known slices (sets of pending timers), because they belong to another deployment.
+    /// Forgets the known slices, because they belong to another deployment.
     pub(super) fn clear(&self) {
         self.slices.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().for_each(Vec::clear);
     }
 
-    /// Runs the script of a claim in some shards, all of which one script can read. The script leases or names due
-    /// timers, as `wish` says.
+    /// Runs the script of a claim in `shards`, all of which one script can read. The script leases or names due timers
+    /// within the limits of `wish`.
     pub(super) async fn look(&self, shards: Vec<Shard>, wish: Wish<'_>) -> Result<Looked, StoreError> {
         let look = self.node.state().shards.begin_look(&shards);
         let mut answer = self.ask_server(&shards, wish, look).await;
         for _ in 0..RENEWALS {
-            // The connection is new. `enter` sends a sign of life, which finds out whether the server has older data.
+            // The connection is new. `enter` sends a sign of life, which detects older data on the server.
             match answer {
                 Err(error) if is_renewed(&error) => {
                     answer = match self.node.enter().await {
@@ -185,8 +181,8 @@ impl Looks {
         Ok((looked, is_member))
     }
 
-    /// Returns the keys of the claim's script for some shards, and the arguments that say which keys are slices. A
-    /// slice is a set of pending timers. The last answer about a shard has named the slices of the shard.
+    /// Returns the keys of the claim's script for `shards`, and the arguments that say which keys are slices. The last
+    /// answer about a shard has named its slices.
     fn keys_of_claim(&self, shards: &[Shard]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let parts = [Part::Meta, Part::Slices, Part::Records, Part::Tokens, Part::Leases, Part::Counts];
         let (mut keys, mut names) = (Vec::new(), Vec::new());

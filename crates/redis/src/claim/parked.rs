@@ -1,17 +1,18 @@
-//! Claims of parked timers. A process makes them when it has found a receiver, for example in a long poll of a queue.
+//! Claims of parked timers. A process claims parked timers when it has found a receiver, for example in a long poll of
+//! a queue.
 //!
-//! The owner of a shard claims its due timers. A parked timer waits for something else, such as a receiver, which only
-//! some nodes have. So any node may lease it, in any shard. The token of the lease, and not the ownership of the shard,
-//! decides who delivers. The claim has two steps:
+//! Only the owner of a shard claims pending timers there. A parked timer waits for something else, such as a receiver,
+//! which only some nodes have. So any node may lease a parked timer, in any shard. The token of the lease, and not the
+//! ownership of the shard, decides which node delivers. The claim has two steps:
 //!
 //! | step | script | effect |
 //! |---|---|---|
 //! | look | `members` | reads the first entries of the reason in each shard; they are in the order of the due moments |
 //! | lease | `take_parked` | leases the chosen entries that are still there, and removes them from the parked timers |
 //!
-//! The chosen entries are the longest due of all shards. A claim takes the wanted number. It takes more, up to the
-//! limit, if it leaves the same number for other nodes. A large claim is cheaper than several small claims, since a
-//! script has some commands for each shard that it touches.
+//! The claim chooses the entries that have been due for longest in all shards. It takes the wanted number of timers, or
+//! up to half of the due timers if that is more, within the limit. One large claim is cheaper than several small
+//! claims, since a script runs several commands for each shard that it touches.
 //!
 //! # A parked timer
 //!
@@ -43,13 +44,13 @@ use tourbillon_durable::state::{Lease, Token};
 use tourbillon_durable::store::dry_run::DryRun;
 use tourbillon_durable::store::{Claimant, Claimed, Limit, Op, PAUSED, StoreError, StoreErrorKind};
 
-/// The greatest number of times that a claim of parked timers chooses timers. The claim chooses again if other nodes
-/// have leased all timers of the last choice.
+/// The greatest number of times that a claim chooses timers. A claim chooses again if other nodes have leased all
+/// timers that it chose.
 const TURNS: usize = 4;
 /// The greatest number of parked timers that one claim leases.
 const AT_ONCE: u32 = 512;
 
-/// Leases parked timers in all shards, by the reason for which they are parked.
+/// Leases timers in all shards that are parked for a given reason.
 pub(crate) struct ParkedClaims {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
@@ -64,7 +65,8 @@ impl ParkedClaims {
         Self { deployment, node, transactions, claims }
     }
 
-    /// Leases due timers that are parked for this reason. The timers that have been due for longest come first.
+    /// Leases due timers that are parked for this reason, the longest due first: `wanted` timers, or half of the due
+    /// timers if that is more, within `limit`.
     pub(crate) async fn claim(
         &self,
         claimant: Claimant,
@@ -103,7 +105,7 @@ impl ParkedClaims {
                 break;
             }
             let mut entries = self.parked(&beginning, most).await?;
-            // Takes more than was wanted only if at least the same number is left for other nodes.
+            // Takes more than `wanted` timers only if at least as many timers are left for other nodes.
             let chosen = entries.len().min(wanted.max(most.min(entries.len() / 2)));
             entries.truncate(chosen);
             if entries.is_empty() {
@@ -138,8 +140,8 @@ impl ParkedClaims {
         Ok(claimed)
     }
 
-    /// Returns the first due timers among the index entries that begin with `beginning`, in the order of their due
-    /// moments. Leaves out shards that do not answer.
+    /// Returns the index entries of due timers that begin with `beginning`, in the order of their due moments. Leaves
+    /// out shards that do not answer.
     async fn parked(&self, beginning: &[u8], most: usize) -> Result<Vec<IndexEntry>, StoreError> {
         let each = (2 * most / self.deployment.layout.shards().len().max(1) + 3).min(most);
         let calls = self.deployment.all_groups().into_iter().map(|group| {
@@ -169,8 +171,8 @@ impl ParkedClaims {
         Ok(all)
     }
 
-    /// Leases the timers that some index entries name, if the timers are still stored. Returns the shard and the record
-    /// of each leased timer, and the server's time of the lease.
+    /// Leases the timers of the index entries that are still stored. Returns the shard and the record of each leased
+    /// timer, and the server's time of the lease. Beyond `most_bytes` payload bytes, leases no further timer.
     async fn lease_entries(
         &self,
         entries: &[IndexEntry],
@@ -211,7 +213,8 @@ impl ParkedClaims {
             });
         let gathered = self.deployment.gather(calls.collect::<Vec<_>>()).await;
         for (group, error) in &gathered.failed {
-            // The script may have leased in this group. A later claim asks for these leases once the server answers.
+            // The script may have leased timers in this group. A later claim asks for these leases once the server
+            // answers.
             let may_have_run = error.as_ref().is_none_or(|error| error.kind() == StoreErrorKind::Unknown);
             if self.deployment.topology.fails_in_parts() && may_have_run {
                 self.claims.doubts.add(token, group.iter().copied());

@@ -1,4 +1,4 @@
-//! Divides the timers of a claim between the groups of a cluster.
+//! Divides the timers of a claim between the groups of a cluster. A *group* is the shards that one script can read.
 
 use super::look::{Looked, Named, Wish};
 use super::shares::PerLane;
@@ -6,18 +6,16 @@ use crate::layout::Shard;
 use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_durable::UtcMillis;
 
-/// The number of timers to lease from one group of shards (all shards that one script can read). Also the number for
-/// each lane (a group of namespaces).
+/// The number of timers to lease from one group, in all and from each lane.
 #[derive(Debug, Default)]
 pub(super) struct Portion {
     pub(super) timers: u32,
     pub(super) by_lane: BTreeMap<u64, u64>,
 }
 
-/// Computes how many timers to lease from each group of shards (all shards that one script can read). Chooses the
-/// timers that have been due for longest, within the shares of the lanes. A group that has more due timers than it has
-/// named may have a timer that is due right after its last named timer. So no chosen timer is due after the last named
-/// timer of such a group.
+/// Computes how many timers to lease from each group. Chooses the timers that have been due for longest, within the
+/// shares of the lanes. A group with more due timers than it has named may have a timer that is due right after its
+/// last named timer. So no chosen timer is due after the last named timer of such a group.
 pub(super) fn portions(looked: Vec<(Vec<Shard>, Looked)>, wish: Wish<'_>) -> Vec<(Vec<Shard>, Portion)> {
     let ends =
         looked.iter().filter(|(_, looked)| looked.is_cut).map(|(_, looked)| match looked.named.last() {

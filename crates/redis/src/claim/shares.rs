@@ -1,8 +1,8 @@
-//! Computes how many timers each lane may take in one claim. A lane is one of 64 groups of namespaces.
+//! Computes how many timers one claim may take from each lane. A lane is one of 64 groups of namespaces.
 //!
-//! The rules of [`Shares`] are for namespaces. Here they are applied to lanes, because the script finds slices by lane.
-//! So a claim can pass over a lane that has its share, and need not read the lane's timers. Within a script, the script
-//! counts the leased timers. Between the scripts of one claim, [`Turns`] counts them.
+//! The rules of [`Shares`] are for namespaces. This module applies them to lanes, because the script finds slices by
+//! lane. So a claim can pass over a lane that has used up its share without reading the lane's timers. A script counts
+//! the timers that it leases, and [`Turns`] adds them up over the scripts of one claim.
 
 use crate::deployment::millis;
 use crate::layout::{LANES, lane_of};
@@ -15,10 +15,10 @@ use tourbillon_durable::store::{Limit, SHARE, Shares, free_for};
 pub(crate) struct Turns {
     /// The number of further deliveries for which the runtime has room.
     free: usize,
-    /// The number of timers that the claim may still take. The number is at most `free`.
+    /// The number of timers that the claim may still take, at most `free`.
     left: usize,
-    /// The lateness beyond which a timer counts as late, and the number of late timers for a lane. The number is for
-    /// each lane (group of namespaces) that has no entry in `lanes`. `None` sets no limit for late timers.
+    /// The lateness beyond which a timer counts as late, and the number of late timers that a lane without an entry in
+    /// `lanes` may take. `None` sets no limit for late timers.
     late: Option<(Duration, usize)>,
     lanes: BTreeMap<u64, Lane>,
 }
@@ -59,7 +59,7 @@ impl Turns {
         self.late.is_some_and(|(after, _)| lateness > after)
     }
 
-    /// Returns whether the lane may take one more timer with the lateness `lateness`. If so, counts the timer.
+    /// Returns whether the claim may take one more timer from the lane, with this lateness. If so, counts the timer.
     pub(crate) fn take(&mut self, lane: u64, lateness: Duration) -> bool {
         let (is_late, free, left) = (self.is_late(lateness), self.free, self.left);
         let known = *self.lane(lane);
@@ -71,7 +71,7 @@ impl Turns {
         may_take
     }
 
-    /// Counts a timer of a namespace that a script has leased.
+    /// Counts a timer that a script has leased, by its namespace and lateness.
     pub(crate) fn count(&mut self, namespace: &str, lateness: Duration) {
         self.count_in(lane_of(namespace), self.is_late(lateness));
     }
@@ -85,38 +85,39 @@ impl Turns {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// Returns whether a lane must wait for the next claim. The lane has used up its share of this claim, although the
+    /// Returns whether a lane must wait for the next claim: it has used up its share of this claim, although the
     /// runtime has room for more of its timers.
     pub(crate) fn leaves(&self) -> bool {
         let leaves = |lane: &Lane| free_for(lane.taken, self.left) == 0 && free_for(lane.has, self.free) > 0;
         self.lanes.values().any(leaves)
     }
 
-    /// Returns the number of a lane's deliveries under way, as an argument of the script. Two rules limit a lane: its
-    /// part of the runtime's free places, and its part of the claim. The script applies a single rule, `3 * left >
-    /// has`, with the `left` of the claim. So the number is reduced by [`SHARE`] for each free place that the claim
-    /// leaves. The script's rule then permits the same timers as both rules. Each timer that the script takes changes
-    /// both rules alike.
+    /// Returns the number that the script gets as a lane's deliveries under way. Two rules limit a lane: its share of
+    /// the runtime's free places, and its share of the claim. The script applies a single rule, `3 * left > has`, with
+    /// the `left` of the claim. So this number is `has`, reduced by [`SHARE`] for each free place that the claim cannot
+    /// fill, but at least the number of timers that the claim has taken from the lane. The script's rule then permits
+    /// the timers that both rules permit, since each timer that the script takes changes both rules alike.
     fn argument(&self, lane: &Lane) -> usize {
         let beyond = SHARE.saturating_mul(self.free - self.left.min(self.free));
         lane.taken.max(lane.has.saturating_sub(beyond))
     }
 }
 
-/// Limits how many timers the script of a claim may take from each lane, a group of namespaces.
+/// Limits how many timers the script of a claim may take from each lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PerLane<'t> {
     Any,
-    /// Each lane may take its share, its part of the claim. [`Turns`] computes the shares.
+    /// The share of the lane in the claim, which [`Turns`] computes.
     InTurn(&'t Turns),
-    /// Each lane may take the number of timers that this map has for the lane. A lane without an entry takes no timers.
-    /// In a cluster, each group of shards gets its part of the lanes' shares as such a map.
+    /// The number of timers that this map has for the lane, or none without an entry. In a cluster, each group of
+    /// shards gets its part of the lanes' shares as such a map.
     Exactly(&'t BTreeMap<u64, u64>),
 }
 
 impl PerLane<'_> {
-    /// Encodes the limits of lanes as arguments of the claim's script. First come the number of lanes, the free places,
-    /// and the limits of late timers and of all timers for each lane. Then come the limits of single lanes.
+    /// Encodes the limits as arguments of the claim's script. The first arguments are the number of lanes, the number
+    /// of timers that the claim may take, and the limits of late timers and of all timers for lanes without limits of
+    /// their own. Then come the number of lanes with limits of their own, and these limits.
     pub(crate) fn arguments(self) -> Vec<Vec<u8>> {
         let number = |number: usize| decimal(number as u64);
         let mut arguments = vec![decimal(LANES)];
@@ -204,8 +205,7 @@ mod tests {
         assert_eq!(turns_of(&Shares::new(1, Arc::default())).late, None);
     }
 
-    /// Takes timers as the script does, by the rule and the arguments that the script gets. Returns how many timers
-    /// each lane has got.
+    /// Takes timers as the script does, by its rule and its arguments. Returns the lane of each taken timer.
     fn script_takes(turns: &Turns, asked: &[u64]) -> Vec<u64> {
         let argument = |lane: &u64| turns.lanes.get(lane).map_or(0, |known| turns.argument(known));
         let mut has: BTreeMap<u64, usize> = asked.iter().map(|lane| (*lane, argument(lane))).collect();

@@ -1,19 +1,18 @@
 //! Wakes the runtime of this process when a timer is due earlier than the runtime knows.
 //!
 //! The answer of a claim names the due moment of the first timer that is left. A commit that makes a timer due earlier
-//! wakes the subscribers. So does any event after which the named moment may be wrong. A commit may come while a claim
-//! is at the server, and the answer of that claim may not include the commit. So the due moment of the commit is
-//! compared with the answer when the claim ends.
+//! wakes the subscribers. So does any event after which the named moment may be wrong. If a commit happens while a
+//! claim is at the server, the claim's answer might not include the commit. So the alarm compares the due moment of the
+//! commit with the answer when the claim ends.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use tourbillon_durable::UtcMillis;
 
-/// A function that is called after timers were parked. The argument is the reason for parking. `None` means that
-/// messages about parked timers may have been missed.
+/// A function that is called after timers were parked. The argument is the reason for parking, or `None` if messages
+/// about parked timers may have been missed.
 pub(crate) type OnParked = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
-/// Wakes the runtime when a timer is due earlier than the last claim's answer says. Keeps the functions that wake the
-/// runtime, and the due moment in the last claim's answer.
+/// Wakes the runtime when a timer is due earlier than the last claim's answer says.
 #[derive(Default)]
 pub(crate) struct Alarm {
     wakers: RwLock<Vec<Box<dyn Fn() + Send + Sync>>>,
@@ -23,8 +22,8 @@ pub(crate) struct Alarm {
 
 #[derive(Default)]
 struct FirstDue {
-    /// The due moment of the first timer that the next claim could take. The last claim's answer has named the moment.
-    /// `None` before the first claim.
+    /// The due moment of the first timer that the next claim could take, by the last claim's answer. `None` before the
+    /// first answer.
     known: Option<UtcMillis>,
     /// The claims that were sent to the server and have not ended.
     claims: Vec<ClaimUnderWay>,
@@ -34,18 +33,17 @@ struct FirstDue {
 
 struct ClaimUnderWay {
     number: u64,
-    /// The earliest due moment of the timers that were committed after the claim was sent. The claim's answer may not
+    /// The earliest due moment of the timers that were committed after the claim was sent. The claim's answer might not
     /// include these timers.
     committed: UtcMillis,
 }
 
-/// A claim that is under way. Dropping this value ends the claim. So the claim also ends if its caller drops the
-/// claim's future.
+/// A claim that is under way. Dropping this value ends the claim, so a claim whose future is dropped ends as well.
 pub(crate) struct Claiming<'a> {
     alarm: &'a Alarm,
     number: u64,
-    /// The first due moment in the claim's answer. The outer `None` means that the claim has no answer. The inner
-    /// `None` means that no timer is left.
+    /// The first due moment in the claim's answer. The outer option is `None` if the claim has no answer, and the inner
+    /// option is `None` if no timer is left.
     pub(crate) answer: Option<Option<UtcMillis>>,
 }
 
@@ -60,7 +58,7 @@ impl Alarm {
         self.wakers.write().unwrap_or_else(PoisonError::into_inner).push(wake);
     }
 
-    /// Calls all subscribed functions, which wake the runtime.
+    /// Calls all functions that are subscribed to due timers, to wake the runtime.
     pub(crate) fn wake(&self) {
         for wake in &*self.wakers.read().unwrap_or_else(PoisonError::into_inner) {
             wake();
@@ -83,7 +81,8 @@ impl Alarm {
         self.on_parked.write().unwrap_or_else(PoisonError::into_inner).push(on_parked);
     }
 
-    /// Calls the functions that are subscribed to parked timers, with the reason for parking.
+    /// Calls the functions that are subscribed to parked timers with the reason for parking, or with `None` if messages
+    /// about parked timers may have been missed.
     pub(crate) fn tell_parked(&self, reason: Option<&str>) {
         for tell in &*self.on_parked.read().unwrap_or_else(PoisonError::into_inner) {
             tell(reason);
@@ -99,8 +98,8 @@ impl Alarm {
         Claiming { alarm: self, number, answer: None }
     }
 
-    /// Ends the claim with this number. Wakes the subscribers if the claim has no answer. Also wakes the subscribers if
-    /// a timer that was committed during the claim is due before the first timer in the answer.
+    /// Ends the claim with this number. Wakes the subscribers if the claim has no answer, or if a timer that was
+    /// committed during the claim is due before the first timer in the answer.
     fn end_claim(&self, number: u64, answer: Option<Option<UtcMillis>>) {
         let is_earlier = {
             let mut first = self.first_due();

@@ -8,19 +8,18 @@ use crate::script::{Arguments, BY_CALLER, BY_SERVER, Script, Scripts, Values, Wo
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::StoreError;
 
-/// The answer of a script. First comes the time by which the script decided, and then the other values.
+/// The answer of a script: the server's time by which the script decided, and the other values.
 pub(crate) struct Answered {
     pub(crate) now: UtcMillis,
     pub(crate) rest: Values,
 }
 
-/// A call that runs a script with keys and arguments. All callers share the code that sends a call.
+/// A script with its keys and arguments, ready to be sent.
 pub(super) struct Call {
     script: &'static Script,
     keys: Vec<Vec<u8>>,
     words: Words,
-    /// The number of an attempt to connect. The script is sent only on the connection that this attempt has made.
-    /// `None` permits any connection.
+    /// The number of the attempt to connect whose connection must carry the script, or `None` for any connection.
     attempt: Option<u64>,
 }
 
@@ -48,8 +47,8 @@ impl Call {
     }
 }
 
-/// Runs a script on any connection. Returns the script's answer, and whether the answer shows a step of the server's
-/// clock.
+/// Runs a script on any connection. Returns the script's answer, and true if the answer shows that the server's clock
+/// was set.
 pub(crate) fn run<'a>(
     link: &'a dyn Link,
     time: &'a Time,
@@ -60,7 +59,7 @@ pub(crate) fn run<'a>(
     send(link, time, Call::new(time, script, keys, arguments))
 }
 
-/// Sends a call. Returns the script's answer, and whether the answer shows a step of the server's clock.
+/// Sends a call. Returns the script's answer, and true if the answer shows that the server's clock was set.
 pub(super) async fn send(link: &dyn Link, time: &Time, call: Call) -> Result<(Answered, bool), StoreError> {
     let Call { script, keys, words, attempt } = call;
     let sent = moment();

@@ -1,4 +1,5 @@
-//! Makes the same call for several groups of shards, some of which may not answer.
+//! Makes one call for each of several groups of shards, some of which might not answer. A *group* is the shards that
+//! one script can read.
 
 use super::handle::Deployment;
 use core::pin::pin;
@@ -7,24 +8,23 @@ use futures_util::future::{Either, select, try_join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// The time within which the other groups of shards must answer after the first group has answered. A group is all
-/// shards that one script can read.
+/// The time within which the other groups must answer after the first group has answered.
 const GRACE: Duration = Duration::from_millis(300);
 
-/// The answers and the failures of calls to several groups of shards. A group is all shards that one script can read.
+/// The answers and the failures of calls to several groups.
 pub(crate) struct Gathered<G, T> {
     pub(crate) answers: Vec<(G, T)>,
-    /// The groups of shards whose calls failed, each with the error of its call. The error is `None` if the group did
-    /// not answer in time. Such a call may still take effect.
+    /// The groups whose calls failed, each with the error of its call. The error is `None` if the group did not answer
+    /// in time: the call may still take effect.
     pub(crate) failed: Vec<(G, Option<StoreError>)>,
 }
 
 impl<G, T> Gathered<G, T> {
-    /// Returns the answers if any group of shards has answered, although other groups may have failed.
+    /// Returns the answers and the failures if at least one group has answered.
     ///
     /// # Errors
     ///
-    /// Fails if no group has answered. Also fails if a group says that its deployment is lost.
+    /// Fails if no group has answered, or if the error of any group says that the deployment is lost.
     pub(crate) fn any(self) -> Result<Self, StoreError> {
         let of_lost = |error: &&StoreError| error.kind() == StoreErrorKind::Closed;
         let errors = || self.failed.iter().filter_map(|(_, error)| error.as_ref());
@@ -40,8 +40,8 @@ impl<G, T> Gathered<G, T> {
 }
 
 impl Deployment {
-    /// Makes all calls at the same time, each to a group of shards. Waits for the first answer without a limit. Then
-    /// waits 300 ms for the other answers. A group that has not answered by then counts as failed.
+    /// Makes all calls at the same time, each to one group. Waits for the first answer without a limit, and then
+    /// [`GRACE`] for the other answers. A group that has not answered by then counts as failed.
     pub(crate) async fn gather<G: Clone, T, F: Future<Output = Result<T, StoreError>>>(
         &self,
         calls: impl IntoIterator<Item = (G, F)>,
@@ -80,8 +80,8 @@ impl Deployment {
         gathered
     }
 
-    /// Makes all calls at the same time, each to a group of shards. On one server, waits for all calls and fails if any
-    /// call fails. In a cluster, does the same as [`gather`](Self::gather).
+    /// Makes all calls at the same time, each to one group. On one server, waits for all calls and fails if any call
+    /// fails. In a cluster, does the same as [`gather`](Self::gather).
     pub(crate) async fn gather_or_fail<G: Clone, T, F: Future<Output = Result<T, StoreError>>>(
         &self,
         calls: Vec<(G, F)>,

@@ -12,8 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// The pause between two checks of a closed store. A check asks the server whether people have made the lost deployment
-/// again.
+/// The pause between two checks of a closed store for a restored or recreated deployment.
 const LOOKS: Duration = Duration::from_secs(1);
 
 /// A deployment that this process has open, with the connection to its servers.
@@ -27,13 +26,13 @@ pub(crate) struct Deployment {
     pub(crate) key: Vec<u8>,
     /// The key of the hash that stores the deployment's shared documents.
     pub(crate) documents: Vec<u8>,
-    /// The random id that the deployment got at its creation. The id distinguishes deployments of the same name.
+    /// The random id that the deployment got at its creation, which distinguishes deployments of the same name.
     id: RwLock<Vec<u8>>,
-    /// The reason why the store refuses calls. The server has lost the deployment, or has another deployment in its
-    /// place. `None` while the store is open.
+    /// The reason why the store refuses calls: the server has lost the deployment, has another deployment in its place,
+    /// or has older data than before. `None` while the store is open.
     closed: Mutex<Option<Closed>>,
-    /// The moment at which a check last found a part of the deployment on the servers. The store makes this check when
-    /// a server seems to have lost its data. `None` before such a check.
+    /// The moment at which [`gone`](Self::gone) last found a part of the deployment on the servers, or `None` before
+    /// that.
     pub(super) seen: Mutex<Option<Instant>>,
     forget: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -41,12 +40,13 @@ pub(crate) struct Deployment {
 /// The state of a store that refuses all calls.
 struct Closed {
     reason: Box<str>,
-    /// When the store last asked whether the deployment was made again. `None` if the store never reopens.
+    /// The moment at which the store last asked whether the deployment was recreated, or `None` if the store never
+    /// reopens.
     looked: Option<Instant>,
 }
 
 impl Deployment {
-    /// Creates the handle of a deployment. The arguments are the parts of the handle.
+    /// Creates the handle of the open deployment with this name and id.
     pub(crate) fn new(
         name: &str,
         id: Vec<u8>,
@@ -70,8 +70,8 @@ impl Deployment {
         }
     }
 
-    /// Sets the function that makes the store forget all that it knows about the deployment. The store calls the
-    /// function after people have made the deployment anew. Only the first call of this method counts.
+    /// Sets the function that makes the store forget all that it knows about the deployment. It is called after people
+    /// have recreated the deployment. Later calls of this method have no effect.
     pub(crate) fn on_anew(&self, forget: impl Fn() + Send + Sync + 'static) {
         let _first = self.forget.set(Box::new(forget));
     }
@@ -81,19 +81,17 @@ impl Deployment {
         self.id.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the names of the Redis keys that store the parts `parts` of each shard in `shards`. A script must name
-    /// all keys that it reads, and one script may read many shards.
+    /// Returns the names of the Redis keys that store `parts` of each shard in `shards`, shard by shard.
     pub(crate) fn keys<const N: usize>(&self, shards: &[Shard], parts: [Part; N]) -> Vec<Vec<u8>> {
         shards.iter().flat_map(|shard| self.layout.keys(*shard, parts)).collect()
     }
 
-    /// Returns all shards, divided into groups. One script may name the keys of all shards of a group.
+    /// Returns all shards, divided into groups of shards that one script can read.
     pub(crate) fn all_groups(&self) -> Vec<Vec<Shard>> {
         self.topology.groups(self.layout.shards())
     }
 
-    /// Runs a script. While the store is closed, because the deployment is lost, fails instead. Otherwise new data
-    /// would go into shards that belong to no deployment.
+    /// Runs a script. Fails while the store is closed, so that no new data go into shards of a lost deployment.
     pub(crate) fn run(
         &self,
         script: impl Fn(&'static Scripts) -> &'static Script,
@@ -103,7 +101,7 @@ impl Deployment {
         self.send(Call::new(&self.time, script, keys, arguments))
     }
 
-    /// Runs a script. If `attempt` is set, the script is sent only on the connection that this attempt to connect has
+    /// Runs a script. If `attempt` is set, sends the script only on the connection that this attempt to connect has
     /// made.
     pub(crate) fn run_on(
         &self,
@@ -132,7 +130,7 @@ impl Deployment {
         }
         let (answered, is_step) = result?;
         if is_step {
-            // The clock was set. By the new time, more timers may be due than the runtime knows.
+            // By the new time, more timers may be due than the runtime knows.
             self.alarm.wake();
         }
         Ok(answered)
@@ -142,8 +140,8 @@ impl Deployment {
         self.closed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes the store for this reason, and returns the error. Later calls fail with the same error until people have
-    /// made the deployment again.
+    /// Closes the store for this reason, and returns the error. Later calls fail with this error until the deployment
+    /// is restored or recreated.
     pub(super) fn close(&self, reason: &str) -> StoreError {
         let error = StoreError::new(StoreErrorKind::Closed, reason);
         self.note_closed(&error);
@@ -156,8 +154,8 @@ impl Deployment {
         self.closed().get_or_insert_with(|| Closed { reason: error.to_string().into(), looked });
     }
 
-    /// Returns the error of a closed store, or `None` while the store is open. Asks once a second whether people have
-    /// made the deployment again. If they have, reopens the store.
+    /// Returns the error of a closed store, or `None` while the store is open. At most once a second, asks whether the
+    /// deployment was restored or recreated, and reopens the store if so.
     async fn error_if_closed(&self) -> Option<StoreError> {
         let (reason, is_look_due) = {
             let mut closed = self.closed();

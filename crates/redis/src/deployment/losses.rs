@@ -1,4 +1,4 @@
-//! Detects losses of a deployment's data. A server may lose the mark of a shard, or the key of the deployment itself.
+//! Detects losses of a deployment's data: the mark of a shard, or the key of the deployment itself.
 //!
 //! Each shard has a mark, the deployment's id, in its hash `meta`. A server that comes back without its data, or
 //! without a part of them, has shards without marks.
@@ -10,9 +10,9 @@
 //! | the key and all marks are gone | the deployment is lost | the store is closed until the deployment is there again, or is made anew by people |
 //! | a mark, or the key, has another id | the deployment was created anew | the store is closed, and goes on with the new deployment only if people say so |
 //!
-//! [`mend`](crate::RedisBuilder::mend) gives lost shards their marks again, and makes the key of the deployment anew.
-//! The mark says nothing about the data of a lost shard: the server may have lost all of them or a part. No process
-//! mends by itself, since people decide whether a backup is restored before.
+//! [`mend`](crate::RedisBuilder::mend) gives lost shards their marks again, and recreates the key of the deployment.
+//! The mark does not show how much of its data a lost shard still has. No process mends by itself, since people decide
+//! whether to restore a backup first.
 
 use super::call::run;
 use super::handle::Deployment;
@@ -24,13 +24,12 @@ use std::sync::PoisonError;
 use std::time::Instant;
 use tourbillon_durable::store::{Fault, StoreError, StoreErrorKind};
 
-/// The time for which a deployment counts as present after a check has found some part of the deployment.
+/// The time for which a deployment counts as present after a check has found a part of it.
 const MEMORY: Duration = Duration::from_secs(5);
 
 impl Deployment {
-    /// Returns the error of an operation on a shard without the deployment's mark (the deployment's id). `found` has
-    /// the value that the shard stores in place of the mark. If the value is the id of another deployment, closes the
-    /// store.
+    /// Returns the error of an operation on a shard that does not have the deployment's mark. `found` has the value
+    /// that the shard stores in place of the mark. If the value is the id of another deployment, closes the store.
     pub(crate) fn lost_shard(&self, shard: Shard, found: &mut Values) -> StoreError {
         match found.next().and_then(filled) {
             Ok(Some(_)) => self.close("a shard is another deployment's: the deployment was created anew"),
@@ -42,7 +41,8 @@ impl Deployment {
         }
     }
 
-    /// Checks whether the servers have lost the whole deployment. If so, closes the store and returns the error.
+    /// Checks whether the servers have lost the whole deployment. If so, closes the store and returns the error;
+    /// otherwise returns `None`.
     pub(crate) async fn gone(&self) -> Option<StoreError> {
         let is_known = {
             let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,8 +72,8 @@ impl Deployment {
         Some(self.close("the deployment is gone: its server has lost it; restore a backup, or make it again, empty, by `tourbillond mend --anew`, or `RedisBuilder::make_anew`"))
     }
 
-    /// Returns the id of the deployment if the deployment exists again. The id usually equals the store's id. The id
-    /// differs only if people have made the deployment anew, so that open stores go on with it.
+    /// Returns the id of the deployment if it exists again, and `None` otherwise. The id differs from the store's id
+    /// only if people have recreated the deployment with [`make_anew`](crate::RedisBuilder::make_anew).
     pub(crate) async fn made_again(&self) -> Option<Vec<u8>> {
         let keys = vec![self.key.clone()];
         let (mut answered, _) =
@@ -92,8 +92,8 @@ impl Deployment {
         (!is_mixed).then_some(id)
     }
 
-    /// Returns a fault for each shard that its server has lost. If the key of the deployment is lost, also returns a
-    /// fault for the key.
+    /// Returns a fault for each shard that its server has lost, and a fault for the key of the deployment if the key is
+    /// lost.
     pub(crate) async fn losses(&self) -> Result<Vec<Fault>, StoreError> {
         let mut faults = Vec::new();
         let keys = vec![self.key.clone()];

@@ -8,15 +8,13 @@ use crate::script::filled;
 use futures_util::future::join_all;
 use tourbillon_durable::store::StoreError;
 
-/// The end of an error message about lost data. The text says how people repair the loss.
+/// The end of an error message about lost data, which says how to repair the loss.
 pub(crate) const REMEDY: &str = "`tourbillond mend`, or `RedisBuilder::mend`, brings it back";
 
-/// Each shard with its mark (the deployment's id). `None` if the mark is lost. An error if the shard's server has
-/// failed.
+/// Each shard with its mark, with `None` if the mark is lost, or with an error if the shard's server has failed.
 pub(crate) type Marks = Vec<(Shard, Result<Option<Vec<u8>>, StoreError>)>;
 
-/// Reads the marks of the shards in all groups at the same time. A mark is the deployment's id, which each shard
-/// stores. Returns the marks sorted by shard.
+/// Reads the marks of the shards in all groups at the same time. Returns the marks sorted by shard.
 pub(crate) async fn marks_of(
     link: &dyn Link,
     time: &Time,
@@ -40,7 +38,7 @@ pub(crate) async fn marks_of(
     marks
 }
 
-/// Formats a list of shards for a message. The text names at most 20 shards.
+/// Formats a list of shards for a message, which names at most 20 of them.
 pub(crate) fn listed(shards: &[Shard]) -> String {
     const MOST: usize = 20;
     let numbers = shards.iter().take(MOST).map(ToString::to_string).collect::<Vec<_>>().join(", ");

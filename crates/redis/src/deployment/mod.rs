@@ -1,4 +1,5 @@
-//! A deployment that this process has open: runs scripts on it, keeps its time, and notices when servers lose its data.
+//! A deployment that this process has open. Runs scripts on the deployment, estimates the server's time, and detects
+//! lost data.
 
 mod alarm;
 mod call;

@@ -1,16 +1,16 @@
-//! Promises to callers that their changes are safe. An operation with a promise ends when its changes are as safe as
-//! the policy of the connection asks ([`SyncPolicy`](crate::SyncPolicy)). All other operations end when the server has
-//! made their changes.
+//! Promises to callers that their changes are durable. An operation with a promise ends when its changes are as durable
+//! as the connection's [`SyncPolicy`](crate::SyncPolicy) requires. All other operations end when the server has made
+//! their changes.
 //!
 //! | promised | not promised |
 //! |---|---|
 //! | operations of [`apply`](tourbillon_durable::store::TimerStore::apply) with `Durability::PowerLoss`, imports, shared documents | the same with less, such as the ends that the runtime reports |
 //! | that a timer which is delivered at most once is forgotten, before its delivery | claims, looks, renewals, reaps, signs of life, all reads |
 //!
-//! Each script's answer comes with the [`Witness`] of its server, which can confirm that the changes are safe. An
-//! operation with a promise runs in a scope that collects the witnesses. At its end the operation asks each witness
-//! once, for all of its scripts. Scripts that have changed nothing count as well: a call that is repeated after a lost
-//! answer finds its own change, which may be on no replica yet.
+//! Each script's answer comes with the [`Witness`] of its server, which can confirm that the changes are durable. An
+//! operation with a promise runs in a scope that collects the witnesses. At its end, the operation asks each witness
+//! once, for all of its scripts. It also asks the witnesses of scripts that have changed nothing: a call that is
+//! repeated after a lost answer finds its own change, which may be on no replica yet.
 
 use crate::link::Witness;
 use futures_util::future::join_all;
@@ -18,12 +18,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::store::StoreError;
 
 tokio::task_local! {
-    /// Collects the witnesses (handles that confirm a server's changes) of the operation that is being polled. The set
-    /// belongs to the operation's future, not to a thread or a task.
+    /// Collects the witnesses of the operation that is being polled. The set belongs to the operation's future, not to
+    /// a thread or a task.
     static SEEN: Witnesses;
 }
 
-/// A set of witnesses. Each witness can confirm that the changes of one server are safe.
+/// The witnesses of several servers. Each witness can confirm that the changes of its server are durable.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Witnesses(Arc<Mutex<Vec<Arc<Witness>>>>);
 
@@ -43,39 +43,37 @@ impl Witnesses {
         }
     }
 
-    /// Runs a future. Adds the witness of each server on which the future runs a script to this set. A witness can
-    /// confirm that a server's changes are safe.
+    /// Runs a future, and adds the witness of each server on which the future runs a script to this set.
     pub(crate) async fn collect<T>(&self, work: impl Future<Output = T>) -> T {
         SEEN.scope(self.clone(), work).await
     }
 
-    /// Adds the witnesses of this set to the set that belongs to the operation that is being polled. A witness can
-    /// confirm that a server's changes are safe.
+    /// Adds the witnesses of this set to the set of the operation that is being polled.
     pub(crate) fn pass_on(&self) {
         self.all().iter().cloned().for_each(|witness| note(Some(witness)));
     }
 
-    /// Waits until the changes of all servers in this set are as safe as the connection's
-    /// [`SyncPolicy`](crate::SyncPolicy) asks.
+    /// Waits until the changes of all servers in this set are as durable as the connection's
+    /// [`SyncPolicy`](crate::SyncPolicy) requires.
     ///
     /// # Errors
     ///
     /// Fails with [`StoreErrorKind::Unknown`](tourbillon_durable::store::StoreErrorKind::Unknown) if the changes do not
-    /// become safe in time. The changes were made, but a failover may lose them.
+    /// become durable in time. The changes were made, but a failover may lose them.
     pub(crate) async fn confirm(&self) -> Result<(), StoreError> {
         let all = self.all().clone();
         let answers = join_all(all.iter().map(Witness::confirm)).await;
         Ok(answers.into_iter().collect::<Result<(), _>>()?)
     }
 
-    /// Returns whether any server in this set has recently failed to make its changes safe in time.
+    /// Returns whether any server in this set has recently failed to make its changes durable in time.
     pub(crate) fn have_just_failed(&self) -> bool {
         self.all().iter().any(|witness| witness.has_just_failed())
     }
 }
 
-/// Adds the witness of a script's server to the set of the operation that is being polled. The witness can confirm that
-/// the script's changes are safe.
+/// Adds the witness of a script's server to the set of the operation that is being polled, if that operation has a
+/// promise.
 pub(crate) fn note(witness: Option<Arc<Witness>>) {
     if let Some(witness) = witness {
         // Outside a scope, no promise was made.
@@ -83,8 +81,8 @@ pub(crate) fn note(witness: Option<Arc<Witness>>) {
     }
 }
 
-/// Runs an operation, and then waits until its changes are as safe as the connection's
-/// [`SyncPolicy`](crate::SyncPolicy) asks.
+/// Runs an operation, and then waits until its changes are as durable as the connection's
+/// [`SyncPolicy`](crate::SyncPolicy) requires.
 pub(crate) async fn kept<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     let seen = Witnesses::default();
     let done = seen.collect(work).await?;

@@ -1,4 +1,4 @@
-//! Estimates the server's time from the answers of scripts. A deployment decides by this time.
+//! Estimates the server's time from the answers of scripts.
 
 use crate::script::decimal;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,20 +6,19 @@ use std::time::Duration;
 use tourbillon::{Clock, Timestamp};
 use tourbillon_durable::UtcMillis;
 
-/// The age from which any answer replaces a measurement of the server's time. Before this age, only an answer that took
-/// less time replaces the measurement.
+/// The age beyond which any answer replaces a measurement of the server's time. A younger measurement is replaced only
+/// by an answer that did not take longer, or that shows that the clock was set.
 const AGE: Duration = Duration::from_secs(10);
 
 /// The clock by which a deployment decides which timers are due.
 pub(crate) enum Time {
-    /// The server's clock. This process estimates the server's time, and the estimate is never too early.
+    /// The server's clock, whose time this process estimates.
     Server(Mutex<Measured>),
     /// A clock that the caller provides for tests.
     Test(Arc<dyn Clock>),
 }
 
-/// Returns the present moment on this machine. Where the system permits, the clock also counts the time while the
-/// machine is suspended.
+/// Returns the present moment on this machine. On Linux, the clock also counts the time while the machine is suspended.
 pub(crate) fn moment() -> Timestamp {
     #[cfg(target_os = "linux")]
     return tourbillon::BootClock::new().true_now();
@@ -32,16 +31,16 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).min(UtcMillis::MAX.as_millis())
 }
 
-/// Formats a time in whole milliseconds as an argument of a script.
+/// Formats a duration as an argument of a script: whole milliseconds, rounded up.
 pub(crate) fn time_text(time: Duration) -> Vec<u8> {
     decimal(millis(time))
 }
 
-/// The server's time in an answer, with the moment at which the question was sent.
+/// The server's time in an answer, with the moment at which the call was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
-    /// When the question was sent. The server has answered after this moment. So an estimate of the server's time that
-    /// counts from here is never too early.
+    /// When the call was sent. The server has answered after this moment, so an estimate that counts from here is never
+    /// behind the server's time.
     sent: Timestamp,
     server: UtcMillis,
     took: Duration,
@@ -57,8 +56,8 @@ impl Time {
         measured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns an estimate of the server's time that is never too early. The estimate is late by at most the time that
-    /// an answer takes. So a timer with a delay of a second is never due before a second has passed.
+    /// Returns an estimate of the server's time, ahead of it by at most the time that an answer takes and never behind
+    /// it. So a timer with a delay of a second is never due before a second has passed.
     pub(crate) fn now(&self) -> UtcMillis {
         match self {
             Self::Server(measured) => Self::lock(measured).at(moment()),
@@ -66,7 +65,7 @@ impl Time {
         }
     }
 
-    /// Returns the first argument of every script: the time of the test clock. The argument is empty if the server's
+    /// Returns the first argument of every script: the time of the test clock, or an empty argument if the server's
     /// clock decides.
     pub(crate) fn argument(&self) -> Vec<u8> {
         match self {
@@ -75,8 +74,8 @@ impl Time {
         }
     }
 
-    /// Learns the server's time from an answer. The question was sent at the moment `sent`. Returns whether the
-    /// server's clock has stepped after the last measurement.
+    /// Learns the server's time from the answer to a call that was sent at the moment `sent`. Returns whether the
+    /// server's clock was set after the last measurement.
     pub(crate) fn learn(&self, sent: Timestamp, server: UtcMillis) -> bool {
         let Self::Server(measured) = self else { return false };
         let mut measured = Self::lock(measured);

@@ -1,8 +1,9 @@
 //! The difference between one server and a cluster, for the shards of a deployment.
 //!
-//! On one server, a script may name the keys of all shards. In a cluster, a script names the keys of one shard. Each
-//! shard may be on a server of its own, and a server that fails makes only its own shards fail. The methods of
-//! [`Topology`] answer all questions about the difference.
+//! On one server, a script may name the keys of all shards. In a cluster, a script names the keys of one shard. A
+//! *group* is the shards whose keys one script may name. Each group of a cluster may be on a server of its own, and a
+//! server that fails makes only its own groups fail. The methods of [`Topology`] answer all questions about the
+//! difference.
 //!
 //! | question | one server | cluster |
 //! |---|---|---|
@@ -14,7 +15,7 @@
 use crate::layout::{Layout, Shard};
 use std::collections::BTreeMap;
 
-/// Says whether the shards are on one server or spread over a cluster.
+/// The place of the shards: on one server, or spread over a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Topology {
     OneServer,
@@ -22,12 +23,12 @@ pub(crate) enum Topology {
 }
 
 impl Topology {
-    /// Returns the topology of a link. `is_cluster` says whether the link is connected to a cluster.
+    /// Returns `Cluster` for a link to a cluster, and `OneServer` for any other link.
     pub(crate) fn new(is_cluster: bool) -> Self {
         if is_cluster { Self::Cluster } else { Self::OneServer }
     }
 
-    /// Returns the number of the group to which a shard belongs. A group is shards whose keys one script may name.
+    /// Returns the number of the group to which a shard belongs.
     fn group_of(self, shard: Shard) -> Shard {
         match self {
             Self::OneServer => 0,
@@ -40,7 +41,7 @@ impl Topology {
         self.group_of(one) == self.group_of(other)
     }
 
-    /// Divides shards into groups. One script may name the keys of all shards of a group. No group is empty.
+    /// Divides shards into groups. No group is empty.
     pub(crate) fn groups(self, shards: impl IntoIterator<Item = Shard>) -> Vec<Vec<Shard>> {
         let mut groups: BTreeMap<Shard, Vec<Shard>> = BTreeMap::new();
         for shard in shards {
@@ -49,8 +50,8 @@ impl Topology {
         groups.into_values().collect()
     }
 
-    /// Divides a list of shards into groups whose keys one script may name. For each group, returns the indices of its
-    /// shards in the list. No group is empty.
+    /// Divides a list of shards into groups. For each group, returns the indices of its shards in the list. No group is
+    /// empty.
     pub(crate) fn places_by_script(self, shards: impl IntoIterator<Item = Shard>) -> Vec<Vec<usize>> {
         let mut groups: BTreeMap<Shard, Vec<usize>> = BTreeMap::new();
         for (place, shard) in shards.into_iter().enumerate() {
@@ -59,14 +60,14 @@ impl Topology {
         groups.into_values().collect()
     }
 
-    /// Returns whether some shards may answer while others do not. This is true for a cluster. If so, each group of
-    /// shards (all shards that one script can read) is asked separately, and a failed group is left out.
+    /// Returns whether some groups may answer while others do not, as in a cluster. If so, callers ask each group
+    /// separately and leave failed groups out.
     pub(crate) fn fails_in_parts(self) -> bool {
         self == Self::Cluster
     }
 
-    /// Returns whether a script other than the commit writes the redirect of a timer. A redirect is an entry that leads
-    /// to a timer in another shard. If so, a redirect that leads nowhere may be left behind.
+    /// Returns whether scripts other than the commit write redirects, as in a cluster. If so, a redirect that leads
+    /// nowhere may be left behind.
     pub(crate) fn has_loose_redirects(self) -> bool {
         self == Self::Cluster
     }
@@ -81,8 +82,8 @@ impl Topology {
         }
     }
 
-    /// Returns the queue for the end of a delivery. The timer is in the shard `home`, and its id belongs to `id_shard`.
-    /// In a cluster, the end needs both shards.
+    /// Returns the queue for the end of a delivery whose timer is in the shard `home` and whose id belongs to
+    /// `id_shard`. In a cluster, the end needs both shards.
     pub(crate) fn queue_of(self, layout: &Layout, home: Shard, id_shard: Shard) -> u32 {
         match self {
             Self::OneServer => 0,

@@ -1,4 +1,4 @@
-//! Judges whether a server is fit for a store, by facts that were read from it.
+//! Judges by the facts about a server whether a store can work on it.
 
 use super::report::{Grade, Report};
 use crate::link::SyncPolicy;
@@ -11,7 +11,7 @@ const OLDEST: (u32, u32) = (7, 0);
 /// The first version of Redis that has the command `WAITAOF`.
 const WITH_WAITAOF: (u32, u32) = (7, 2);
 
-/// The least difference between a server's clock and the clock of this machine at which the server is refused.
+/// The least difference between the clocks of a server and of this machine at which the server is refused.
 const CLOCK: Duration = Duration::from_secs(1);
 
 /// The facts that the checks have read from one server.
@@ -22,12 +22,12 @@ pub(crate) struct Facts {
     /// The server's settings that the connection's user may read.
     pub(crate) settings: BTreeMap<String, String>,
     /// The microseconds by which the server's clock is ahead of this machine's clock, and the uncertainty of this
-    /// number. `None` if the clock could not be read.
+    /// difference. `None` if the clock could not be read.
     pub(crate) clock: Option<(i64, Duration)>,
 }
 
 impl Facts {
-    /// Parses a server's answer to `INFO`, and adds the fields of the answer to the facts.
+    /// Adds the fields of a server's answer to `INFO`.
     pub(crate) fn read(&mut self, info: &str) {
         let fields = info.lines().filter_map(|line| line.trim_end().split_once(':'));
         self.info.extend(fields.map(|(name, value)| (name.to_owned(), value.to_owned())));
@@ -46,7 +46,7 @@ impl Facts {
         Some((parts.next()??, parts.next()??))
     }
 
-    /// Checks the facts about one server, and adds a line to the report for each check.
+    /// Checks the facts about the server with the address `server`, and adds a line to the report for each check.
     pub(crate) fn judge(&self, server: &str, sync: SyncPolicy, is_cluster: bool, report: &mut Report) {
         let mut add = |grade, text: String| report.add(server, grade, text);
         self.judge_version(sync, &mut add);
@@ -56,8 +56,8 @@ impl Facts {
         self.judge_clock(&mut add);
     }
 
-    /// Returns the reasons why timers on this server are unsafe, such as an old version or eviction. A wrong clock
-    /// counts only if the deployment uses the server's clock.
+    /// Returns the reasons why timers on this server are unsafe, such as an old version or eviction. A wrong clock is a
+    /// reason only if the deployment uses the server's clock.
     pub(crate) fn dangers(&self, sync: SyncPolicy, is_on_its_clock: bool) -> Vec<String> {
         let mut dangers = Vec::new();
         let mut add = |grade, text| {
@@ -186,8 +186,8 @@ impl Facts {
     }
 }
 
-/// Adds a line to the report that says how evenly the shards lie on a cluster's primaries. `spread` has the number of
-/// shards of each primary.
+/// Adds a line to the report on how evenly the shards lie on a cluster's primaries. `spread` has the number of shards
+/// of each primary.
 pub(crate) fn judge_spread(spread: &BTreeMap<String, usize>, report: &mut Report) {
     let total: usize = spread.values().sum();
     let (Some(most), Some(least)) = (spread.values().max(), spread.values().min()) else { return };
@@ -200,7 +200,7 @@ pub(crate) fn judge_spread(spread: &BTreeMap<String, usize>, report: &mut Report
     }
 }
 
-/// Adds a line to the report about the version of the stored layout. `found` is the stored version, or `None` without a
+/// Adds a line to the report on the version of the stored layout. `found` is the stored version, or `None` without a
 /// deployment. `own` is the version that this crate writes.
 pub(crate) fn judge_layout(found: Option<u64>, own: u64, report: &mut Report) {
     match found {

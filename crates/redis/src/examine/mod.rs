@@ -16,24 +16,24 @@ pub use report::{Grade, Line, Report};
 /// The number of times that the clock of each server is read. The reading that took the least time counts.
 const READINGS: usize = 5;
 
-/// The facts about a deployment that extend a check of its servers.
+/// The deployment's part of a report.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
-    /// The stored version of the layout, and the version that this crate writes. The stored version is `None` if the
-    /// deployment does not exist.
+    /// The stored version of the layout, or `None` if the deployment does not exist, and the version that this crate
+    /// writes. Without this pair, the report has no line on the layout.
     pub(crate) layout: Option<(Option<u64>, u64)>,
-    /// The hash tags that distinguish the keys of the shards, without braces.
+    /// The hash tags of the shards, without braces.
     pub(crate) tags: Vec<Vec<u8>>,
-    /// The losses of the deployment's data on its servers, with a line for each loss.
+    /// A line for each loss of the deployment's data.
     pub(crate) losses: Vec<String>,
-    /// The reasons why the deployment cannot be opened, with a line for each reason.
+    /// A line for each reason why the deployment cannot be opened.
     pub(crate) refusals: Vec<String>,
 }
 
 /// Checks the server, or each primary of a cluster: version, kind, behaviour when memory is full, persistence, and
-/// clock. Reads no stored data; [`RedisBuilder::check`](crate::RedisBuilder::check) does.
+/// clock. Reads no deployment; [`RedisBuilder::check`](crate::RedisBuilder::check) also checks the deployment.
 ///
-/// If the connection fails, the report has a refusal. The future can be polled without a runtime.
+/// If the connection fails, the report contains a refusal. The future can be polled without a runtime.
 ///
 /// ```no_run
 /// use tourbillon_redis::{Connect, check};
@@ -48,12 +48,12 @@ pub(crate) struct Plan {
 ///
 /// # Errors
 ///
-/// Fails if the settings cannot work.
+/// Fails if no connection can work with the settings.
 pub async fn check(connect: &Connect) -> Result<Report, ConnectError> {
     Ok(examine(&Session::open(connect)?, connect, &Plan::default()).await)
 }
 
-/// Checks the servers of a session. Adds the lines about the deployment that `plan` describes.
+/// Checks the servers of a session, and adds the lines of `plan` to the report.
 pub(crate) async fn examine(session: &Session, connect: &Connect, plan: &Plan) -> Report {
     let mut report = Report::default();
     if let Err(error) = look(session, connect, plan, &mut report).await {
@@ -76,7 +76,7 @@ async fn look(
     let mut servers = facts(session).await?;
     let mut settings = redis::cmd("CONFIG");
     settings.arg("GET").arg(&["appendfsync", "save", "min-replicas-to-write"]);
-    // A user may lack the right to read the settings. Then the report leaves them out.
+    // If the user may not read the settings, the report leaves them out.
     if let Ok(answers) = session.ask_each(settings).await {
         for (server, answer) in answers {
             let found: BTreeMap<String, String> = from_redis_value(answer).unwrap_or_default();
@@ -92,7 +92,7 @@ async fn look(
     Ok(())
 }
 
-/// Returns the reasons why timers on the session's servers are unsafe, with a line for each reason.
+/// Returns a line for each reason why timers on the session's servers are unsafe.
 pub(crate) async fn dangers(
     session: &Session,
     connect: &Connect,
@@ -106,7 +106,7 @@ pub(crate) async fn dangers(
     Ok(dangers.collect())
 }
 
-/// Reads the facts about each server of the session: the server's answer to `INFO`, and the server's clock.
+/// Reads the answer to `INFO` and the clock of each server, by the server's address.
 async fn facts(session: &Session) -> Result<BTreeMap<String, Facts>, LinkError> {
     let mut servers: BTreeMap<String, Facts> = BTreeMap::new();
     for (server, info) in session.ask_each(redis::cmd("INFO")).await? {

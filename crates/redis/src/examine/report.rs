@@ -17,7 +17,7 @@ pub struct Line {
     text: Box<str>,
 }
 
-/// Says how serious the finding of a check is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Grade {
     /// The server passes the check.
@@ -41,7 +41,7 @@ impl Report {
         self.lines.iter().any(|line| line.grade == Grade::Refusal)
     }
 
-    /// Returns whether the report has a refusal because servers did not answer. A later check may get an answer.
+    /// Returns whether the report has a refusal because servers did not answer. A later check may succeed.
     #[must_use]
     pub fn is_unanswered(&self) -> bool {
         self.is_unanswered
@@ -58,19 +58,19 @@ impl Report {
 }
 
 impl Line {
-    /// Returns how serious the finding is.
+    /// Returns the severity of the finding.
     #[must_use]
     pub fn grade(&self) -> Grade {
         self.grade
     }
 
-    /// Returns the address of the checked server. The address is empty for a line about all servers.
+    /// Returns the address of the checked server, which is empty for a line about all servers.
     #[must_use]
     pub fn server(&self) -> &str {
         &self.server
     }
 
-    /// Returns the text of the finding. If the finding is a problem, the text also says how to solve the problem.
+    /// Returns the text of the finding, which also says how to solve a problem.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text

@@ -1,7 +1,10 @@
 //! The stored form of a timer in a shard: its record, and its entries in the shard's other keys.
 //!
 //! A claim never changes a record, so its script need not parse records. The token and the end of a lease are stored
-//! beside the record. So the record of a leased timer still shows the state before the claim: pending or parked.
+//! beside the record. The record of a leased timer therefore still has the state before the claim: pending or parked.
+//!
+//! Some of a shard's keys are *sets of keys*. A set of keys is a sorted set with an entry for each timer that owns a
+//! key, and for each timer that owns no key and is not dead.
 
 use super::keys::Part;
 use super::slice::Slice;
@@ -11,18 +14,20 @@ use tourbillon_durable::state::{Lease, Phase, State, Token, Withdrawal};
 use tourbillon_durable::store::dry_run::{decode, encode};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// A timer that was read from a shard, with the encoded form in which the shard stores the timer.
+/// A timer that was read from a shard, in its decoded and its stored form.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Found {
     pub(crate) shard: Shard,
     /// The timer as a member of the shard's set of records: id, length of the payload, encoded record.
     pub(crate) member: Vec<u8>,
-    /// The token and the withdrawal mark that the shard stores for a leased timer. `None` unless the timer is leased.
+    /// The token and the withdrawal mark that the shard stores for a leased timer, or `None` if the timer is not
+    /// leased.
     pub(crate) token: Option<Vec<u8>>,
     pub(crate) timer: Timer,
 }
 
-/// An entry that a shard stores for a timer, such as the entry in an index. All entries can be computed from the timer.
+/// An entry that a shard stores for a timer, such as its record or its entry in an index. All entries can be computed
+/// from the timer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Entry {
     Record(Vec<u8>),
@@ -41,19 +46,19 @@ pub(crate) fn id_bytes(id: TimerId) -> [u8; 16] {
     id.as_u128().to_be_bytes()
 }
 
-/// Returns the timer id in the first 16 bytes. Returns `None` if there are fewer bytes.
+/// Returns the timer id in the first 16 bytes, or `None` if there are fewer bytes.
 pub(crate) fn id_of(bytes: &[u8]) -> Option<TimerId> {
     let (id, _) = bytes.split_first_chunk::<16>()?;
     Some(TimerId::from_u128(u128::from_be_bytes(*id)))
 }
 
-/// Returns the timer id in the last 16 bytes. Returns `None` if there are fewer bytes.
+/// Returns the timer id in the last 16 bytes, or `None` if there are fewer bytes.
 pub(crate) fn id_at_end(bytes: &[u8]) -> Option<TimerId> {
     let (_, id) = bytes.split_last_chunk::<16>()?;
     Some(TimerId::from_u128(u128::from_be_bytes(*id)))
 }
 
-/// Returns the bytes of a sorted set's member without the timer id. The id is the last 16 bytes of the member.
+/// Returns a member of a sorted set without the timer id, which is the last 16 bytes of the member.
 pub(crate) fn without_id(member: &[u8]) -> &[u8] {
     member.split_last_chunk::<16>().map_or(member, |(rest, _)| rest)
 }
@@ -62,8 +67,8 @@ pub(crate) fn token_bytes(token: Token) -> Vec<u8> {
     [token.incarnation.to_be_bytes(), token.claim.to_be_bytes()].concat()
 }
 
-/// Returns the value that a shard stores for a leased timer beside its record: the token and the withdrawal mark.
-/// Returns `None` unless the timer is leased.
+/// Returns the value that a shard stores beside the record of a leased timer: the token and the withdrawal mark.
+/// Returns `None` if the timer is not leased.
 pub(crate) fn mark_of(state: &State) -> Option<Vec<u8>> {
     let State::Leased(lease) = state else { return None };
     let mark = match lease.withdrawn {
@@ -87,7 +92,7 @@ fn lease_of(mark: &[u8], until: UtcMillis) -> Option<Lease> {
     Some(Lease { token, until, withdrawn })
 }
 
-/// Returns the member that the set of records has for a timer: id, length of the payload, encoded record.
+/// Encodes a timer as a member of the set of records: id, length of the payload, encoded record.
 pub(crate) fn member_of(timer: &Timer) -> Vec<u8> {
     let record = match timer.state {
         State::Leased(_) => {
@@ -101,8 +106,8 @@ pub(crate) fn member_of(timer: &Timer) -> Vec<u8> {
 }
 
 impl Found {
-    /// Decodes the record of a timer. `mark` is the timer's value in the shard's hash of tokens (the leased timers), if
-    /// the timer is leased. The lease ends at `until`. Returns `None` if the record cannot be read.
+    /// Decodes the record of a timer, or returns `None` if the record cannot be read. For a leased timer, `mark` is its
+    /// value in the shard's hash of tokens, and the lease ends at `until`, in milliseconds.
     pub(crate) fn read(shard: Shard, member: Vec<u8>, mark: Option<Vec<u8>>, until: u64) -> Option<Self> {
         let id = id_of(&member)?;
         let mut timer = decode(id, member.get(20..)?)?;
@@ -121,22 +126,21 @@ impl Found {
     }
 }
 
-/// Encodes a text with its length before it, so that other parts can follow the text. The limits for texts permit at
-/// most 255 bytes.
+/// Encodes a text after its length, so that other parts can follow the text. The length is one byte: the limits for
+/// texts permit at most 255 bytes.
 pub(crate) fn part(text: &str) -> Vec<u8> {
     let length = u8::try_from(text.len()).unwrap_or(u8::MAX);
     [&[length], text.as_bytes()].concat()
 }
 
-/// Encodes a moment in 6 bytes, which suffice beyond the year 9999.
+/// Encodes a moment, in milliseconds, in 6 bytes. They suffice beyond the year 9999.
 pub(crate) fn moment_bytes(moment: u64) -> [u8; 6] {
     let [_, _, bytes @ ..] = moment.to_be_bytes();
     bytes
 }
 
-/// Encodes a namespace and the beginning of a key. A zero byte within a key is followed by the byte 255, and two zero
-/// bytes follow the last byte of a key. So the encoded keys sort as the keys do, and no encoded key is a prefix of
-/// another.
+/// Encodes a namespace and the beginning of a key. An encoded key has the byte 255 after each zero byte of the key, and
+/// ends with two zero bytes. So the encoded keys sort as the keys do, and no encoded key is a prefix of another.
 pub(crate) fn key_beginning(namespace: &str, key: &str) -> Vec<u8> {
     let mut bytes = part(namespace);
     for byte in key.bytes() {
@@ -160,15 +164,15 @@ pub(crate) fn label_entry(namespace: &str, label: &str) -> Vec<u8> {
     [part(namespace), part(label)].concat()
 }
 
-/// Encodes a namespace and a phase. The entries of the namespace's timers in this phase, parked or dead, begin with the
-/// result.
+/// Encodes a namespace and a phase, which is parked or dead. The entries of the namespace's timers in this phase begin
+/// with the result.
 pub(crate) fn stopped_beginning(namespace: &str, phase: Phase) -> Vec<u8> {
     let mut bytes = part(namespace);
     bytes.push(phase_byte(phase));
     bytes
 }
 
-/// Returns the byte that stands for a phase in entries and in the fields of the counts.
+/// Returns the byte that encodes a phase in entries and in the fields of the hash of counts.
 pub(crate) fn phase_byte(phase: Phase) -> u8 {
     match phase {
         Phase::Pending => 0,
@@ -179,12 +183,11 @@ pub(crate) fn phase_byte(phase: Phase) -> u8 {
     }
 }
 
-/// The byte after the namespace in the entry of a timer without a key. No key begins with this byte. All keys of the
-/// namespace sort before this byte.
+/// The byte after the namespace in the entry of a timer without a key. No key begins with this byte, so all keys of the
+/// namespace sort before it.
 pub(crate) const KEYLESS: u8 = u8::MAX;
 
-/// Encodes the entry that a timer without a key has in a set of keys (a sorted set of key entries). The entry ends
-/// before the timer's id.
+/// Encodes the entry that a timer without a key has in a set of keys, without the timer's id.
 pub(crate) fn keyless_entry(namespace: &str) -> Vec<u8> {
     let mut bytes = part(namespace);
     bytes.push(KEYLESS);
@@ -197,19 +200,18 @@ pub(crate) fn namespace_of(entry: &[u8]) -> &[u8] {
     entry.get(..length).unwrap_or_default()
 }
 
-/// Returns whether a member of a set of keys (a sorted set of key entries) belongs to a timer without a key.
+/// Returns whether a member of a set of keys belongs to a timer without a key.
 pub(crate) fn is_keyless(member: &[u8]) -> bool {
     member.get(namespace_of(member).len()) == Some(&KEYLESS)
 }
 
-/// Encodes a member of the set of places. The member says that the set of keys with the number `set` has entries of one
-/// namespace. `entry` is an entry of that namespace.
+/// Encodes a member of the set of places. The member says that the set of keys with the number `set` has entries of the
+/// namespace of `entry`.
 pub(crate) fn place_entry(entry: &[u8], set: u16) -> Vec<u8> {
     [namespace_of(entry), &set.to_be_bytes()].concat()
 }
 
-/// Returns the set of keys (a sorted set of key entries) that a member of the set of places names. The member ends with
-/// the number of that set. Returns `None` if the member is too short.
+/// Returns the set of keys whose number ends a member of the set of places, or `None` if the member is too short.
 pub(crate) fn set_of(place: &[u8]) -> Option<Part> {
     place.last_chunk().map(|number| Part::Keys(u16::from_be_bytes(*number)))
 }
@@ -257,17 +259,17 @@ pub(crate) fn entries(timer: &Timer) -> Vec<Entry> {
     entries
 }
 
-/// Returns whether a timer is leased. The shard stores a token for a leased timer.
+/// Returns whether a timer is leased, so that the shard stores a token for it.
 pub(crate) fn is_leased(timer: &Timer) -> bool {
     mark_of(&timer.state).is_some()
 }
 
-/// Returns the field of the hash of counts under which a timer is counted: its namespace, and a byte for its phase.
+/// Returns the field that counts a timer in the hash of counts: its namespace, and a byte for its phase.
 pub(crate) fn count_field(timer: &Timer) -> Vec<u8> {
     [timer.namespace.as_bytes(), &[phase_byte(timer.state.phase())]].concat()
 }
 
-/// Splits a field of the hash of counts into the namespace and the phase.
+/// Splits a field of the hash of counts into the namespace and the phase, or returns `None` if the field is invalid.
 pub(crate) fn counted_of(field: &[u8]) -> Option<(Box<str>, Phase)> {
     let (byte, namespace) = field.split_last()?;
     let phase =

@@ -3,15 +3,14 @@
 //! A key's name is `tb:{deployment:shard.n}:part`. The text in the braces is the shard's *tag*: Redis Cluster keeps all
 //! keys with the same tag in the same slot. The number `n` is the smallest number that puts the tag into the middle of
 //! the shard's share of the slots. So the shards of a deployment lie evenly over the slots. They also lie evenly over
-//! the primaries, if these have equal ranges of slots. Names hold no text of a user's: namespaces, keys, labels and
-//! reasons stand in members and fields.
+//! the primaries, if these have equal ranges of slots. The names contain no text of a user's: namespaces, keys, labels
+//! and reasons are in members and fields.
 
 use super::slice::Slice;
 use super::slot::{Shard, tag_of};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The version of the layout of stored data that this crate writes. A deployment with a lower or higher version is
-/// refused.
+/// The version of the stored layout that this crate writes. A deployment with a lower or higher version is refused.
 pub(crate) const VERSION: u64 = 5;
 
 /// The parts of a shard's stored data. Each part is stored under a key of its own.
@@ -19,60 +18,58 @@ pub(crate) const VERSION: u64 = 5;
 pub(crate) enum Part {
     /// A hash with the id of the deployment, and the owner of the shard.
     Meta,
-    /// A sorted set of all timers, sorted by member. A member is: id, length of the payload, encoded record.
+    /// A sorted set of all timers, in the order of the members. A member is: id, length of the payload, encoded record.
     Records,
     /// A hash of leased timers. The field is the id. The value is the token and the withdrawal mark.
     Tokens,
     /// A sorted set of leased timers. A member is an id, and its score is the moment at which the lease ends.
     Leases,
-    /// A sorted set of key entries, sorted by member. A member is: namespace, key, id. A timer that owns no key and is
-    /// not dead has the member: namespace, 255, id. A shard has several sets of keys, which [`Layout::key_set`] and
-    /// [`Layout::keyless_set`] number.
+    /// A *set of keys*: a sorted set of key entries, in the order of the members. A member is: namespace, key, id. A
+    /// timer that owns no key and is not dead has the member: namespace, 255, id. A shard has several sets of keys.
+    /// [`Layout::key_set`] and [`Layout::keyless_set`] choose the set of an entry.
     Keys(u16),
-    /// A sorted set, sorted by member. A member is: namespace, number of a set of keys. That set may have entries of
-    /// the namespace.
+    /// A sorted set that says which sets of keys may have entries of a namespace, in the order of the members. A member
+    /// is: namespace, number of a set of keys.
     Places,
-    /// A sorted set of parked and dead timers, sorted by member. The member of a parked timer is: namespace, phase,
-    /// reason, due moment, id. The member of a dead timer has the moment of death in place of reason and due moment.
+    /// A sorted set of parked and dead timers, in the order of the members. The member of a parked timer is: namespace,
+    /// phase, reason, due moment, id. The member of a dead timer is: namespace, phase, moment of death, id.
     Stopped,
-    /// A sorted set of the timers' labels, sorted by member. A member is: namespace, label, id.
+    /// A sorted set of the timers' labels, in the order of the members. A member is: namespace, label, id.
     Labels,
-    /// A sorted set of parked timers, sorted by member. A member is: reason, due moment, id.
+    /// A sorted set of parked timers, in the order of the members. A member is: reason, due moment, id.
     Parked,
     /// A sorted set of dead timers. A member is an id, and its score is the moment of death.
     Dead,
-    /// A sorted set of the ids of ended timers, if the caller chose the id. A member is an id, and its score is the
+    /// A sorted set of the ids of ended timers whose ids the caller chose. A member is an id, and its score is the
     /// moment until which the id is remembered.
     Recent,
-    /// A hash of the numbers of timers. A field is a namespace and a phase, and its value is the number of timers in
-    /// that phase.
+    /// A hash of the numbers of timers. A field is a namespace and a phase, and its value is the number of the
+    /// namespace's timers in that phase.
     Counts,
-    /// A hash, the quarantine, of records that could not be read. The field is the timer's id, and the value is the
+    /// The quarantine: a hash of records that could not be read. The field is the timer's id, and the value is the
     /// record.
     Quarantined,
-    /// A sorted set of the slices (sets of pending timers) that are not empty. A member is a slice's number, and its
-    /// score is the slice's first due moment.
+    /// A sorted set of the slices that are not empty. A member is the number of a [`Slice`], and its score is the
+    /// slice's first due moment.
     Slices,
-    /// A sorted set of the pending timers of one slice: the timers of one lane (group of namespaces) that are due in
-    /// one period of two hours. A member is an id, and its score is the due moment.
+    /// A sorted set of the pending timers of one slice. A member is an id, and its score is the due moment.
     Slice(Slice),
-    /// A hash of timers that are stored in another shard than their ids say. The field is the id, and the value is a
-    /// [redirect](crate::layout::Redirect).
+    /// A hash of timers whose ids belong to this shard and that are stored in another shard. The field is the id, and
+    /// the value is a [redirect](crate::layout::Redirect).
     Redirects(u8),
 }
 
-/// The number of hashes into which a shard divides its redirects, which lead to timers in other shards. Redis keeps a
-/// hash with few fields in a compact form.
+/// The number of hashes into which a shard divides its redirects. Redis keeps a hash with few fields in a compact form.
 pub(crate) const REDIRECT_HASHES: u16 = 256;
 
-/// The number of sets into which a deployment divides the entries of its keys. Redis keeps a set with few members in a
-/// compact form. A list in the order of the keys must read all sets.
+/// The number of sets of keys of a deployment. Redis keeps a set with few members in a compact form. A list in the
+/// order of the keys must read all sets.
 const KEY_SETS: u16 = 8_192;
 
 /// The greatest number of shards of a deployment.
 pub(crate) const MOST_SHARDS: u16 = 1_024;
 
-/// Computes the names of the keys under which a deployment's data are stored.
+/// Computes the names of the keys that store a deployment's data.
 #[derive(Debug)]
 pub(crate) struct Layout {
     shards: u16,
@@ -81,7 +78,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Computes the hash tags for a deployment with this number of shards, which must be a power of two.
+    /// Computes the hash tags of the deployment `name` with `shards` shards, which must be a power of two.
     pub(crate) fn new(name: &str, shards: u16) -> Self {
         Self { shards, tags: (0..shards).map(|shard| tag_of(name, shard, shards)).collect() }
     }
@@ -91,12 +88,12 @@ impl Layout {
         self.tags.iter().map(|tag| tag.as_bytes())
     }
 
-    /// Returns the key under which the deployment's own settings are stored.
+    /// Returns the key that stores the deployment's own settings.
     pub(crate) fn deployment(name: &str) -> Vec<u8> {
         format!("tb:{{{name}}}:deployment").into_bytes()
     }
 
-    /// Returns the key under which the shared documents are stored.
+    /// Returns the key that stores the shared documents.
     pub(crate) fn documents(name: &str) -> Vec<u8> {
         format!("tb:{{{name}}}:notes").into_bytes()
     }
@@ -107,7 +104,7 @@ impl Layout {
         format!("tb:{{{name}}}:nodes").into_bytes()
     }
 
-    /// Returns the key under which the nodes' registration records are stored.
+    /// Returns the key that stores the nodes' registration records.
     pub(crate) fn node_records(name: &str) -> Vec<u8> {
         format!("tb:{{{name}}}:about").into_bytes()
     }
@@ -117,14 +114,14 @@ impl Layout {
         format!("tb:{{{name}}}:hints").into_bytes()
     }
 
-    /// Returns the channel to which the node with this number listens while it is connected.
+    /// Returns the channel to which the node with the number `node` listens while it is connected.
     pub(crate) fn channel_of(name: &str, node: u64) -> Vec<u8> {
         format!("tb:{{{name}}}:node:{node}").into_bytes()
     }
 
-    /// Returns a key that never exists, in the same slot as the key `beside`. Each script names a key of this kind
-    /// last. While a cluster moves a slot, a server refuses a script as a whole if a named key is absent. Without the
-    /// absent key, the server could run the script and end it in the middle, at a key that the script has removed.
+    /// Returns a key that never exists, in the slot of the key `beside`. Each script names such a key last. While a
+    /// cluster moves a slot, a server refuses a script as a whole if a named key is absent. Without the absent key, the
+    /// server could run the script and end it in the middle, at a key that the script has removed.
     pub(crate) fn absent(beside: &[u8]) -> Vec<u8> {
         let end = beside.iter().position(|byte| *byte == b'}').map_or(beside.len(), |at| at + 1);
         let (tag, _) = beside.split_at(end);
@@ -176,7 +173,7 @@ impl Layout {
         key
     }
 
-    /// Returns the keys that store the parts `parts` of a shard, in the same order.
+    /// Returns the keys that store `parts` of a shard, in the order of `parts`.
     pub(crate) fn keys<const N: usize>(&self, shard: Shard, parts: [Part; N]) -> Vec<Vec<u8>> {
         parts.into_iter().map(|part| self.key(shard, part)).collect()
     }
@@ -191,8 +188,8 @@ impl Layout {
         Shard::try_from(sum & mask).unwrap_or_default()
     }
 
-    /// Returns the shard to which this timer id belongs. The timer is in that shard, unless [`Part::Redirects`] there
-    /// leads to another shard.
+    /// Returns the shard to which a timer id belongs. The timer is stored there, unless that shard has a redirect for
+    /// the id.
     pub(crate) fn shard_of_id(&self, id: TimerId) -> Shard {
         self.shard_of(&id.as_u128().to_be_bytes())
     }
@@ -201,9 +198,9 @@ impl Layout {
     pub(crate) fn fresh_id(&self, namespace: &str, key: &str) -> TimerId {
         let (shard, id) = (self.shard_of_key(namespace, key), TimerId::fresh());
         let bits = id.as_u128();
-        // XOR with some number changes the last two bytes. The loop takes the first number that leads to the shard. The
-        // checksum is linear, so the effect of that number does not depend on the other bytes. So all endings that lead
-        // to the shard stay equally likely.
+        // The loop changes the last two bytes by XOR with 0, 1, 2 and so on, and takes the first number that leads to
+        // the shard. The checksum is linear, so this number depends on the drawn id only by the shard of that id. So
+        // all endings that lead to the shard stay equally likely.
         let [first @ .., _, _] = bits.to_be_bytes();
         let mut sum = crc32fast::Hasher::new();
         sum.update(&first);
@@ -217,38 +214,37 @@ impl Layout {
         TimerId::from_u128(bits >> 16 << 16 | u128::from(last))
     }
 
-    /// Returns the shard that stores the timer with this key.
+    /// Returns the shard that stores a timer with this key.
     pub(crate) fn shard_of_key(&self, namespace: &str, key: &str) -> Shard {
         let length = u8::try_from(namespace.len()).unwrap_or(u8::MAX);
         self.shard_of(&[&[length], namespace.as_bytes(), key.as_bytes()].concat())
     }
 
-    /// Returns the set of keys (a sorted set of key entries) that stores a key's entry, in the shard of the key.
-    /// `entry` is the key's [entry](crate::layout::key_entry) without the id.
+    /// Returns the set of keys that stores the entry of a key, in the shard of the key. `entry` is the
+    /// [entry](crate::layout::key_entry) without the id.
     pub(crate) fn keys_of(&self, entry: &[u8]) -> Part {
         Part::Keys(self.key_set(entry))
     }
 
-    /// Returns the number of the set of keys (a sorted set of key entries) that stores the entry `entry`.
+    /// Returns the number of the set of keys that stores the entry `entry`.
     pub(crate) fn key_set(&self, entry: &[u8]) -> u16 {
-        // The first bytes of the checksum decide. The last bits of a similar checksum decide the shard already.
+        // The first bytes of the checksum choose the set, because the last bits of a similar checksum choose the shard.
         let [first, second, ..] = crc32fast::hash(entry).to_be_bytes();
         u16::from_be_bytes([first, second]) & (self.key_sets().end - 1)
     }
 
-    /// Returns the number of the set of keys (a sorted set of key entries) that stores the entry of a timer without a
-    /// key.
+    /// Returns the number of the set of keys that stores the entry of the timer `id`, which has no key.
     pub(crate) fn keyless_set(&self, id: TimerId) -> u16 {
         self.key_set(&id.as_u128().to_be_bytes())
     }
 
-    /// Returns the numbers of all sets of keys (sorted sets of key entries) of one shard.
+    /// Returns the numbers of all sets of keys of one shard.
     pub(crate) fn key_sets(&self) -> core::ops::Range<u16> {
         0..KEY_SETS / self.shards.clamp(1, KEY_SETS)
     }
 
-    /// Returns the shard in which a new timer is stored. Timers of the same key share a shard, and so do timers of the
-    /// same series.
+    /// Returns the shard that stores a new timer: the shard of its key, or else of its series, or else of its id. So
+    /// timers of one key share a shard, and so do keyless timers of one series.
     pub(crate) fn home_of(&self, timer: &Timer) -> Shard {
         match (&timer.key, &timer.series) {
             (Some(key), _) => self.shard_of_key(&timer.namespace, key),
@@ -257,8 +253,7 @@ impl Layout {
         }
     }
 
-    /// Returns the hash that has the redirect of a timer id, if the id has a redirect. A redirect leads to the shard
-    /// that stores the timer.
+    /// Returns the hash that stores the redirect of a timer id, if the id has a redirect.
     pub(crate) fn redirects_of(id: TimerId) -> Part {
         let [_, bucket, ..] = crc32fast::hash(&id.as_u128().to_be_bytes()).to_be_bytes();
         Part::Redirects(bucket)

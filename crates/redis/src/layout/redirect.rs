@@ -1,18 +1,18 @@
-//! A redirect leads from the shard of a timer's id to the shard that stores the timer. See `operation/redirects.rs`.
+//! Redirects. A redirect leads from the shard of a timer's id to the shard that stores the timer. See
+//! `operation/redirects.rs`.
 
 use super::entry::id_bytes;
 use super::slot::Shard;
 use tourbillon_durable::timer::TimerId;
 
-/// An entry that names the shard of a timer, if the timer's id belongs to another shard. The shard to which the timer's
-/// id belongs keeps the redirect. The bytes are the number of the named shard. In a cluster, a colon and a mark follow.
-/// The mark is drawn at random for each creation, so that a redirect belongs to one creation.
+/// Names the shard that stores a timer whose id belongs to another shard. The shard to which the id belongs keeps the
+/// redirect. The bytes are the number of the named shard. In a cluster, a colon and a *mark* follow. The mark is drawn
+/// at random for each creation, so each redirect belongs to one creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Redirect(Vec<u8>);
 
 impl Redirect {
-    /// Makes a redirect (an entry that leads to the shard of a timer) to the shard `home`. The new redirect has a
-    /// random mark, which belongs to one creation.
+    /// Makes a redirect to the shard `home`, with a new random mark.
     pub(crate) fn fresh(home: Shard) -> Self {
         let [.., a, b, c, d] = id_bytes(TimerId::fresh());
         Self([home.to_string().as_bytes(), b":", &[a, b, c, d]].concat())
@@ -31,15 +31,13 @@ impl Redirect {
         self.0.split_at(colon)
     }
 
-    /// Returns the shard to which the redirect leads. A redirect names the shard of a timer. Returns `None` if
-    /// the bytes are damaged.
+    /// Returns the shard to which the redirect leads, or `None` if the bytes are damaged.
     pub(crate) fn home(&self) -> Option<Shard> {
         core::str::from_utf8(self.split().0).ok()?.parse().ok()
     }
 
-    /// Returns the bytes that make the redirect (an entry that leads to the shard of a timer) void. The shard at the
-    /// redirect's end stores the bytes among its remembered ids. While they are stored, no commit under the redirect
-    /// succeeds.
+    /// Returns the bytes that make the redirect of the timer `id` void. The shard to which the redirect leads stores
+    /// them among its remembered ids. While they are stored there, no commit under the redirect succeeds.
     pub(crate) fn void(&self, id: TimerId) -> Vec<u8> {
         [&id_bytes(id)[..], self.split().1].concat()
     }

@@ -1,4 +1,4 @@
-//! The slots of a Redis Cluster, and the hash tags that put the shards of a deployment into them.
+//! The slots of a Redis Cluster, and the hash tags that put the shards of a deployment into slots.
 
 /// The number of a shard, from 0.
 pub(crate) type Shard = u16;
@@ -6,11 +6,11 @@ pub(crate) type Shard = u16;
 /// The number of slots of a Redis Cluster.
 pub(crate) const SLOTS: u32 = 16_384;
 
-/// The width of the range of slots in which the tag of a shard must lie.
+/// The number of slots in the middle of a shard's range, one of which must be the slot of the shard's tag.
 const WIDTH: u32 = 64;
 
 /// Computes the CRC-16 (XMODEM) from which Redis Cluster derives slots. `sum` is the checksum of the preceding bytes,
-/// or 0.
+/// or 0 if no bytes precede.
 fn crc16(sum: u16, bytes: &[u8]) -> u16 {
     bytes.iter().fold(sum, |sum, byte| {
         (0..8)
@@ -18,7 +18,7 @@ fn crc16(sum: u16, bytes: &[u8]) -> u16 {
     })
 }
 
-/// Returns the slot of a key. If the key has text in braces, the slot is computed from the first such text alone.
+/// Returns the slot of a key. If the key has text in braces, only the first such text counts.
 pub(crate) fn slot_of(key: &[u8]) -> u32 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];
@@ -28,9 +28,8 @@ pub(crate) fn slot_of(key: &[u8]) -> u32 {
     u32::from(crc16(0, tag.unwrap_or(key))) % SLOTS
 }
 
-/// Returns the hash tag of a shard: the first candidate whose slot is in the middle of the shard's range of slots. If
-/// three or six primaries divide the slots, the range of a primary may end within a shard's range, but not in the
-/// middle.
+/// Returns the hash tag of a shard: the first candidate whose slot is in the middle of the shard's range of slots. With
+/// three or six primaries, the range of a primary may end within a shard's range, but not in the middle.
 pub(super) fn tag_of(name: &str, shard: Shard, shards: u16) -> Box<str> {
     let share = SLOTS / u32::from(shards.max(1));
     let width = share.min(WIDTH);

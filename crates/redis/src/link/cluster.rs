@@ -1,9 +1,10 @@
 //! Connects to the primaries of a cluster, and keeps the map of the slots.
 //!
 //! Each primary has a [`Keeper`] of its own, so a primary that does not answer delays only the calls to that primary. A
-//! task reads the map of the slots: it asks several servers, each a moment after the previous server, and takes the
+//! task reads the map of the slots: it asks several servers, each [`NEXT`] after the previous server, and takes the
 //! first answer. It reads the map at the start, after a call without a reply, and after a reply that an old map may
-//! explain. It also does so while a call waits for a connection, since the silent primary may have been replaced.
+//! explain. While a call waits for a connection, the task reads the map again and again, since the silent primary may
+//! have been replaced.
 
 use super::dial::Dial;
 use super::error::no_reply;
@@ -23,16 +24,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-/// The time after which a call asks the next server for the map of the slots. The servers that were asked before have
-/// not answered.
+/// The time after which a read of the map asks the next server, if no server has answered.
 const NEXT: Duration = Duration::from_millis(150);
 /// The time within which a server must answer with the map of the slots.
 const REPLY: Duration = Duration::from_secs(2);
-/// The shortest pause between two reads of the map of the slots. A read that finds no change doubles the pause, up to
-/// `LONGEST`.
+/// The shortest pause between two reads of the map. A read that finds no change doubles the pause, up to `LONGEST`.
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
-/// The interval at which a call that waits for a connection requests another read of the map of the slots.
+/// The interval at which a call that waits for a connection requests another read of the map.
 const AGAIN: Duration = Duration::from_millis(100);
 /// The longest time that a call waits for a connection to the server that a redirection names.
 const ASIDE: Duration = Duration::from_secs(1);
@@ -40,22 +39,22 @@ const ASIDE: Duration = Duration::from_secs(1);
 /// Finds and keeps connections to the servers of a cluster.
 pub(crate) struct Cluster {
     shared: Arc<Shared>,
-    /// Counts the calls that any primary may answer. The count selects the next primary by rotation.
+    /// The number of calls that any primary may answer, which selects the next primary by rotation.
     turn: AtomicUsize,
 }
 
 struct Shared {
     dial: Arc<Dial>,
     slots: watch::Sender<Arc<Slots>>,
-    /// Wakes the task that reads the map of the slots. A caller notifies the task when the known map may be old.
+    /// Wakes the task that reads the map, when the known map may be old.
     doubt: Notify,
     keepers: Mutex<BTreeMap<Address, Keeper>>,
-    /// The error of the last read of the map of the slots. `None` if the last read succeeded.
+    /// The error of the last read of the map, or `None` if that read succeeded.
     trouble: Mutex<Option<RedisError>>,
 }
 
 impl Cluster {
-    /// Starts the task that reads the map of the slots, on the runtime of the caller.
+    /// Starts the task that reads the map of the slots, on the caller's runtime.
     pub(crate) fn start(dial: Arc<Dial>) -> Self {
         let (slots, _) = watch::channel(Arc::default());
         let shared = Shared {
@@ -70,8 +69,8 @@ impl Cluster {
         Self { shared, turn: AtomicUsize::new(0) }
     }
 
-    /// Waits for a connection to the primary that has the key. Without a key, any primary will do. Returns `None` if
-    /// the runtime ends.
+    /// Waits for a connection to the primary that has the key, or to any primary without a key. Returns `None` if the
+    /// runtime ends.
     pub(crate) async fn to(&self, key: Option<&[u8]>) -> Option<Route> {
         let mut slots = self.shared.slots.subscribe();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
@@ -98,32 +97,31 @@ impl Cluster {
         }
     }
 
-    /// Waits for a connection to the server at this address. Returns `None` after a second without a connection.
+    /// Waits for a connection to the server at this address, or returns `None` after [`ASIDE`].
     pub(crate) async fn to_address(&self, address: &Address) -> Option<Route> {
         timeout(ASIDE, self.shared.to(address)).await.ok().flatten()
     }
 
-    /// Returns the address of the primary that has the key. Returns `None` without a connection to the primary.
+    /// Returns the address of the primary that has the key, or `None` without a connection to that primary.
     pub(crate) fn connected_owner(&self, key: &[u8]) -> Option<Address> {
         let owner = self.shared.slots.borrow().owner(slot_of(key)).cloned()?;
         let is_connected = self.shared.keepers().get(&owner)?.state().connection.is_some();
         is_connected.then_some(owner)
     }
 
-    /// Waits until the map of the slots is known, and returns the map. Returns `None` if the runtime ends.
+    /// Waits until the map of the slots is known, and returns it. Returns `None` if the runtime ends.
     pub(crate) async fn slots(&self) -> Option<Arc<Slots>> {
         let mut slots = self.shared.slots.subscribe();
         let known = slots.wait_for(|slots| !slots.primaries().is_empty()).await;
         known.ok().map(|slots| Arc::clone(&slots))
     }
 
-    /// Requests another read of the map of the slots, because the known map may be old.
+    /// Requests another read of the map, because the known map may be old.
     pub(crate) fn look_again(&self) {
         self.shared.doubt.notify_one();
     }
 
-    /// Records the owner of a slot that a server's redirection names. Also requests another read of the whole map of
-    /// the slots.
+    /// Records the primary of a slot that a server's redirection names, and requests another read of the whole map.
     pub(crate) fn moved(&self, slot: u32, owner: &Address) {
         self.shared.slots.send_if_modified(|slots| {
             let changed = slots.with(slot, owner);
@@ -132,15 +130,14 @@ impl Cluster {
         self.look_again();
     }
 
-    /// Returns the witness of each connected server. A witness can confirm that the server's changes are safe.
+    /// Returns the witness of each connected server.
     pub(crate) fn witnesses(&self) -> Vec<Arc<Witness>> {
         let keepers = self.shared.keepers();
         keepers.values().filter_map(|keeper| keeper.state().connection?.witness).collect()
     }
 
-    /// Returns the reason for a missing connection to the primary that has the key. Without a key, any primary counts.
-    /// The reason is the error of the last attempt to connect to the primary. Without such an error, the reason is the
-    /// error of the last read of the map of the slots.
+    /// Returns the reason why there is no connection to the primary that has the key: the error of the last attempt to
+    /// connect to it, or else of the last read of the map. Without a key, only the read of the map counts.
     pub(crate) fn trouble(&self, key: Option<&[u8]>) -> Option<RedisError> {
         let owner = key.and_then(|key| self.shared.slots.borrow().owner(slot_of(key)).cloned());
         let of_owner = owner.and_then(|owner| self.shared.keepers().get(&owner)?.state().trouble);
@@ -164,7 +161,8 @@ impl Shared {
         Some(Route { keeper, attempt, connection, address: Some(address.clone()) })
     }
 
-    /// Chooses one of the primaries by rotation. Prefers a primary that has a connection.
+    /// Chooses one of the primaries with a connection by rotation, or one of all primaries if none has a connection.
+    /// Returns `None` without primaries.
     fn any(&self, primaries: &[Address], turn: usize) -> Option<Address> {
         let keepers = self.keepers();
         let is_connected = |address: &&Address| {
@@ -192,8 +190,8 @@ impl Shared {
         Slots::read(answer, address).ok_or_else(nothing)
     }
 
-    /// Asks the servers in `servers` for the map of the slots, each server 150 ms after the server before it. Returns
-    /// the first answer.
+    /// Asks `servers` for the map of the slots, each [`NEXT`] after the previous server. Returns the first answer, or
+    /// an error if all servers fail.
     async fn first_answer(&self, servers: Vec<Address>) -> RedisResult<Slots> {
         let asked = servers.into_iter().zip(0..).map(|(address, place)| async move {
             sleep(NEXT * place).await;
@@ -210,7 +208,7 @@ impl Shared {
         found
     }
 
-    /// Replaces the map of the slots. Gives up the connections to servers that the new map does not name. Returns
+    /// Replaces the map of the slots, and closes the connections to servers that the new map does not name. Returns
     /// whether the map has changed.
     fn take(&self, slots: Slots) -> bool {
         let slots = Arc::new(slots);
@@ -240,7 +238,7 @@ async fn look(shared: Arc<Shared>) {
         if is_found {
             let start = Instant::now();
             shared.doubt.notified().await;
-            // The map stayed right for long, so this read has a new cause. The pauses start with the shortest again.
+            // No read was requested for a long time, so the pauses start with the shortest again.
             if start.elapsed() >= LONGEST {
                 pause = SHORTEST;
             }
@@ -248,9 +246,9 @@ async fn look(shared: Arc<Shared>) {
     }
 }
 
-/// Returns the servers in the order in which they are asked for the map of the slots. Each read begins with another
-/// server, so that a server with an old map is not always the first to answer. Every second read begins with a server
-/// from the settings, because all primaries of an old map may be gone.
+/// Returns the servers in the order in which the read number `turn` of the map asks them. Each read begins with a
+/// different server, so that a server with an old map is not always the first to answer. Every second read begins with
+/// a server from the settings, because all primaries of an old map may be gone.
 fn in_turn(turn: usize, primaries: &[Address], seeds: &[Address]) -> Vec<Address> {
     let begin = |servers: &[Address]| {
         let first = (turn / 2).checked_rem(servers.len()).unwrap_or(0);

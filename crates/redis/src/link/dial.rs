@@ -13,14 +13,14 @@ use redis::{
 };
 use std::sync::Arc;
 
-/// The connections to a server that one attempt to connect has made.
+/// The connections that one attempt to connect has made to a server.
 #[derive(Clone)]
 pub(crate) struct Wire {
     /// The connection on which scripts run.
     pub(crate) calls: MultiplexedConnection,
-    /// Confirms that the changes of scripts are safe. `None` if the policy needs no confirmation.
+    /// The witness of the server, or `None` if the policy needs no confirmation.
     pub(crate) witness: Option<Arc<Witness>>,
-    /// The address of the server as a Sentinel has named it. `None` without Sentinels.
+    /// The address of the server as a Sentinel has named it, or `None` without Sentinels.
     pub(crate) server: Option<Named>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Wire {
 #[derive(Debug)]
 pub(crate) struct Dial {
     connect: Connect,
-    /// Knows which server is the primary, from the events that the Sentinels report.
+    /// The primary that the events of the Sentinels name.
     roles: Arc<Roles>,
 }
 
@@ -44,7 +44,7 @@ impl Dial {
             // two providers.
             let provider = rustls::crypto::ring::default_provider();
             if rustls::crypto::CryptoProvider::get_default().is_none() {
-                // Another thread may have been first, with an equally good provider.
+                // Another thread may have installed an equally good provider first.
                 drop(provider.install_default());
             }
         }
@@ -63,17 +63,17 @@ impl Dial {
         Ok(dial)
     }
 
-    /// Returns the record of which server is the primary. The record follows the events that the Sentinels report.
+    /// Returns the record of the primary that the events of the Sentinels name.
     pub(crate) fn roles(&self) -> &Arc<Roles> {
         &self.roles
     }
 
-    /// Returns the servers that the settings name, in the form for messages.
+    /// Returns the servers that the settings name.
     pub(crate) fn servers(&self) -> &Servers {
         &self.connect.servers
     }
 
-    /// Returns the addresses that the settings name for a cluster's servers. The list is empty without a cluster.
+    /// Returns the addresses of a cluster's servers in the settings, or an empty list without a cluster.
     pub(crate) fn addresses(&self) -> Vec<Address> {
         let Servers::Cluster(nodes) = &self.connect.servers else { return Vec::new() };
         let address = |node: &ConnectionInfo| match node.addr() {
@@ -85,8 +85,8 @@ impl Dial {
         nodes.iter().filter_map(address).collect()
     }
 
-    /// Returns the settings for connections to one server of the cluster. Every server gets the user name and the
-    /// password from the settings' first URL.
+    /// Returns the settings for connections to one server of the cluster, with the user name and the password from the
+    /// first URL of the settings.
     pub(crate) fn to_node(&self, address: &Address) -> Self {
         let mut connect = self.connect.clone();
         if let Servers::Cluster(nodes) = &self.connect.servers
@@ -116,7 +116,7 @@ impl Dial {
         tokio::time::timeout(limit, made).await.unwrap_or_else(|_| Err(late(limit)))
     }
 
-    /// Returns the settings with passwords that are read anew from their files.
+    /// Returns the settings with passwords read again from their files.
     fn renewed(&self) -> RedisResult<Self> {
         Ok(Self { connect: self.connect.renewed()?, roles: Arc::clone(&self.roles) })
     }
@@ -159,9 +159,9 @@ impl Dial {
         Ok(Wire { calls, witness, server })
     }
 
-    /// Makes a connection that subscribes to the given channels. `on_push` is called with each message of the server,
-    /// and when the connection ends. In a cluster, each attempt takes another node, because every node passes messages
-    /// on to all other nodes.
+    /// Makes a connection that subscribes to `channels`. `on_push` is called with each message of the server, and when
+    /// the connection ends. In a cluster, each attempt takes the next node of the settings, because every node passes
+    /// messages on to all other nodes.
     pub(crate) async fn subscribe(
         &self,
         channels: &[Vec<u8>],
@@ -190,7 +190,7 @@ impl Dial {
                 else {
                     return Err((ErrorKind::InvalidClientConfig, "a cluster without nodes").into());
                 };
-                // The user name and the password of the first server count for all servers.
+                // The user name and the password of the first server apply to all servers.
                 let node = node.clone().set_redis_settings(first.redis_settings().clone());
                 dial.client(node)?.get_multiplexed_async_connection_with_config(&config).await?
             }
@@ -212,7 +212,7 @@ impl Dial {
         let (Some(first), Some(sentinel)) = (sentinels.first(), sentinels.get(place)) else {
             return Err(nothing());
         };
-        // The user name and the password of the first Sentinel count for all Sentinels.
+        // The user name and the password of the first Sentinel apply to all Sentinels.
         let sentinel = sentinel.clone().set_redis_settings(first.redis_settings().clone());
         let push = move |push: PushInfo| -> Result<(), ()> {
             on_push(push);
@@ -242,7 +242,7 @@ impl Dial {
             .set_push_sender(notice)
     }
 
-    /// Builds a client that asks the Sentinels for the primary. The client also asks the primary for its role.
+    /// Builds a client that asks the Sentinels for the primary, and asks that server for its role.
     fn sentinel(
         &self,
         sentinels: &[ConnectionInfo],

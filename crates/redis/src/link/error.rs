@@ -13,23 +13,23 @@ pub(crate) struct LinkError {
     may_have_run: bool,
 }
 
-/// Returns the error of a call whose reply is missing.
+/// Makes the error of a call without a reply.
 pub(crate) fn no_reply() -> RedisError {
     std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "a reply is missing").into()
 }
 
-/// The meaning of an error for the caller: whether the script has run, and what to do about the error.
+/// The meaning of an error for the caller: whether the script has run, and what the caller can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// The server does not have the script's text. The script has not run.
+    /// The script has not run: the server does not have its text.
     NotLoaded,
-    /// The server cannot run the script now. The script has not run.
+    /// The script has not run: the server cannot run it now.
     Later,
-    /// The connected server does not have the keys, or no longer has them. The script has not run.
+    /// The script has not run: the call needs another connection, for example because the server has become a replica.
     Elsewhere,
-    /// Another node of the cluster has the keys while their slot moves. The script has not run.
+    /// The script has not run: the keys are on another node of the cluster, to which their slot is moving.
     Ask,
-    /// The server refuses the script, or the script itself has answered with an error.
+    /// The script has changed nothing: the server refuses it, or the script itself has answered with an error.
     Refused,
     /// The script ended in the middle, so a part of its changes may have been made.
     Broken,
@@ -37,8 +37,8 @@ pub(crate) enum Meaning {
     Lost,
 }
 
-/// The codes of errors by which a server refuses a script before the script's first change. A script that has made a
-/// change never gets such an error.
+/// The codes of errors with which a server refuses a script before the script's first change, and after which it may
+/// run the script later.
 const LATER: [&str; 6] = ["LOADING", "TRYAGAIN", "CLUSTERDOWN", "BUSY", "NOREPLICAS", "MOVED"];
 const ELSEWHERE: [&str; 3] = ["READONLY", "MASTERDOWN", "NOAUTH"];
 const BEFORE_A_WRITE: [&str; 2] = ["OOM", "MISCONF"];
@@ -93,37 +93,36 @@ impl LinkError {
         Self { message: message.into(), code: error.code().map(Into::into), may_have_run }
     }
 
-    /// Makes the error of a call whose script got no reply within the time limit.
+    /// Makes the error of a call without a reply within the time limit.
     pub(crate) fn late(script: &str, limit: Duration) -> Self {
         Self::unknown(format!("no reply to the script {script} within {limit:?}"))
     }
 
-    /// Makes the error of a change that was made but is not as safe as the connection's
-    /// [`SyncPolicy`](crate::SyncPolicy) asks.
+    /// Makes the error of a change that was made but is not as durable as the connection's
+    /// [`SyncPolicy`](crate::SyncPolicy) requires.
     pub(crate) fn not_safe(why: &str) -> Self {
         Self::unknown(format!("the server made the change, but {why}"))
     }
 
-    /// Makes an error that leaves open whether the script has run.
+    /// Makes the error of a call whose script may have run.
     pub(crate) fn unknown(message: impl Into<Box<str>>) -> Self {
         Self { message: message.into(), code: None, may_have_run: true }
     }
 
-    /// Makes the error of a script that was not sent, because its connection has been replaced.
+    /// Makes the error of a script that was not sent because its connection was replaced.
     pub(crate) fn renewed(script: &str) -> Self {
         let message = format!("the script {script} was not sent: the connection was made again");
         Self { message: message.into(), code: Some(RENEWED.into()), may_have_run: false }
     }
 
-    /// Makes the error of a script that was not sent within `patience`. There was no connection, or no server that
-    /// could run the script. `last` is the last reason.
+    /// Makes the error of a script that did not run within `patience`, because there was no connection or no server
+    /// that could run it. `last` is the reason of the last attempt.
     pub(crate) fn gave_up(script: &str, patience: Duration, last: &str) -> Self {
         let message = format!("the script {script} could not be sent within {patience:?}: {last}");
         Self { message: message.into(), code: None, may_have_run: false }
     }
 
-    /// Returns whether the script may have made changes. This is possible if the reply is lost or late, or if the
-    /// script ended in the middle.
+    /// Returns whether the script may have made changes: its reply is lost or late, or it ended in the middle.
     #[cfg_attr(not(test), expect(dead_code, reason = "the store goes by the kind of its own error"))]
     pub(crate) fn may_have_run(&self) -> bool {
         self.may_have_run
@@ -135,27 +134,26 @@ impl LinkError {
     }
 }
 
-/// The code of the error for a script that was not sent, because its connection was replaced.
+/// The code of [`LinkError::renewed`].
 const RENEWED: &str = "RENEWED";
 
-/// Returns whether the error says that a script was not sent, because its connection was replaced.
+/// Returns whether a script was not sent because its connection was replaced.
 pub(crate) fn is_renewed(error: &StoreError) -> bool {
     code_of(error) == Some(RENEWED)
 }
 
-/// Returns the first word of the error with which a script has answered.
+/// Returns the first word of the server's error, if `error` is the error of a call.
 fn code_of(error: &StoreError) -> Option<&str> {
     core::error::Error::source(error).and_then(|source| source.downcast_ref::<LinkError>())?.code()
 }
 
-/// Returns whether a script failed with the code `GONE`. The server has then lost the deployment's key, or the
-/// deployment's id in a shard.
+/// Returns whether a script failed with the code `GONE`: the server has lost the deployment's key, or the deployment's
+/// id in a shard.
 pub(crate) fn is_gone(error: &StoreError) -> bool {
     code_of(error) == Some("GONE")
 }
 
-/// Returns whether a script failed with the code `BACK`. The server's data are then older than data that this node has
-/// seen, by more than is permitted.
+/// Returns whether a script failed with the code `BACK`: the server's data have gone back by more than `may_lose`.
 pub(crate) fn is_back(error: &StoreError) -> bool {
     code_of(error) == Some("BACK")
 }
@@ -226,7 +224,7 @@ mod tests {
             assert_eq!(meaning(&format!("{code} why")), Meaning::Refused, "{code}");
             assert!(row(code).ends_with("surely has had no effect. The call fails. |"), "{code}");
         }
-        // A command of a script was refused after other commands had their effects.
+        // A command of the script was refused after other commands had taken effect.
         for code in ["ERR", "NOPERM", "WRONGTYPE"] {
             let meaning_of = meaning(&format!("{code} why script: 1, on @user_script:7."));
             assert_eq!(meaning_of, Meaning::Broken, "{code}");

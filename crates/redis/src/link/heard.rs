@@ -1,6 +1,6 @@
 //! The events that a subscription reports.
 
-/// An event of a subscription, as its listener gets it.
+/// An event of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard<'a> {
     /// The subscription works. Messages arrive from this event on.

@@ -1,4 +1,4 @@
-//! A task that keeps a connection open. After a connection has ended, the task tries until another connection is made.
+//! A task that keeps a connection open: when the connection ends, the task tries to connect until it succeeds.
 
 use super::dial::{Dial, Wire};
 use super::roles::Roles;
@@ -15,22 +15,21 @@ use tokio::time::{Instant, sleep};
 const SHORTEST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// The age from which a connection counts as lasting. After the end of a lasting connection, the pauses between
-/// attempts to connect start with the shortest again.
+/// The age at which the end of a connection resets the pauses between attempts to connect to `SHORTEST`.
 const LASTING: Duration = Duration::from_secs(5);
 
-/// The state of a connection that a task keeps open, with the result of the last attempt to connect.
+/// The state of a kept connection.
 #[derive(Clone, Default)]
 pub(crate) struct State {
-    /// The number of the attempt that made the connection. Without a connection, the number of the attempt that is
-    /// under way. The first attempt has the number 1.
+    /// The number of the attempt that made the connection or, without a connection, of the attempt that is under way.
+    /// The first attempt has the number 1.
     pub(crate) attempt: u64,
     pub(crate) connection: Option<Wire>,
-    /// The error of the last attempt to connect. `None` if the last attempt succeeded.
+    /// The error of the last attempt to connect, or `None` if that attempt succeeded.
     pub(crate) trouble: Option<RedisError>,
 }
 
-/// Gives access to a connection that a task keeps open. The task ends when its last handle is dropped.
+/// A handle to a connection that a task keeps open. The task ends when its last handle is dropped.
 #[derive(Clone)]
 pub(crate) struct Keeper {
     states: watch::Receiver<State>,
@@ -54,7 +53,7 @@ impl Drop for Task {
 }
 
 impl Keeper {
-    /// Starts the task that keeps a connection open, on the runtime of the caller.
+    /// Starts the task that keeps a connection open, on the caller's runtime.
     pub(crate) fn start(dial: Arc<Dial>) -> Self {
         let (state, states) = watch::channel(State::default());
         let (doubts, doubted) = mpsc::unbounded_channel();
@@ -67,14 +66,14 @@ impl Keeper {
         self.states.borrow().clone()
     }
 
-    /// Waits for a connection. Returns the connection with the number of the attempt that made it. Returns `None` if
-    /// the runtime ends.
+    /// Waits for a connection. Returns the number of the attempt that made it, and the connection, or `None` if the
+    /// runtime ends.
     pub(crate) async fn connection(&mut self) -> Option<(u64, Wire)> {
         let state = self.states.wait_for(|state| state.connection.is_some()).await.ok()?;
         Some((state.attempt, state.connection.clone()?))
     }
 
-    /// Takes the kept connection out of use if the Sentinels name another server as the primary.
+    /// Replaces the kept connection if the Sentinels name another server as the primary.
     pub(crate) async fn leave_others(&self, roles: &Roles) {
         let state = self.state();
         if state.connection.is_some_and(|wire| !roles.permit(wire.server.as_ref())) {
@@ -82,8 +81,8 @@ impl Keeper {
         }
     }
 
-    /// Takes a connection out of use, unless another connection has replaced it. `attempt` is the attempt that made the
-    /// connection. The next call waits for a new connection.
+    /// Takes out of use the connection that the attempt `attempt` has made, unless it has been replaced. The next call
+    /// then waits for a new connection.
     pub(crate) async fn doubt(&self, attempt: u64) {
         // While there is a handle, the task ends only with its runtime.
         if self.doubts.send(attempt).is_ok() {
@@ -108,7 +107,7 @@ async fn keep(
         };
         let made = {
             let dial = Arc::clone(&dial);
-            // A task of its own makes the connection, so that a panic of the driver only fails the attempt.
+            // A separate task makes the connection, so that a panic of the driver only fails the attempt.
             tokio::spawn(async move { dial.connect(on_end).await }).await
         };
         match made {
@@ -122,7 +121,7 @@ async fn keep(
                     match doubted.recv().await {
                         None => return,
                         Some(number) if number == attempt => break,
-                        // The call doubts a connection that has been replaced already.
+                        // This connection has already been replaced.
                         Some(_) => {}
                     }
                 }

@@ -1,4 +1,4 @@
-//! Subscriptions to channels. Each has a connection of its own, which is made again whenever it ends.
+//! Subscriptions to channels. Each subscription has a connection of its own, which is replaced whenever it ends.
 
 use super::Ear;
 use super::dial::Dial;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-/// The shortest pause between two attempts to subscribe. The longest pause is `LONGEST`.
+/// The shortest pause between two attempts to subscribe. Failed attempts double the pause, up to `LONGEST`.
 const SHORTEST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(2);
 
@@ -20,15 +20,15 @@ const LONGEST: Duration = Duration::from_secs(2);
 const QUESTION: Duration = Duration::from_secs(2);
 const REPLY: Duration = Duration::from_secs(2);
 
-/// The pause before a second check that the subscription's primary has changed. The subscription moves to another
+/// The pause before the second check of a change of the subscription's primary. The subscription moves to another
 /// server only if the second check confirms the change.
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// The longest time for an attempt to connect and subscribe, including the questions to the Sentinels.
 const ATTEMPT: Duration = Duration::from_secs(15);
 
-/// Reports the end of a subscription when this value is dropped. So the end is reported even if the subscription's
-/// future is dropped.
+/// Dropping this value reports the end of a subscription, so the end is reported even if the subscription's future is
+/// dropped.
 struct Hearing(Arc<Ear>);
 
 impl Drop for Hearing {
@@ -37,9 +37,9 @@ impl Drop for Hearing {
     }
 }
 
-/// Calls `ear` with the messages of the channels in `channels`, for ever. In a cluster, subscribes at the primary that
-/// has the key `beside`. So the primary knows whether this process is connected. While this process has no connection
-/// to the primary, subscribes at another server. Servers of a cluster pass all messages on to each other.
+/// Calls `ear` with the messages of `channels`, for ever. In a cluster, subscribes at the primary that has the key
+/// `beside`, so that this primary knows whether this process is connected. Without a connection to that primary,
+/// subscribes at another server, which gets all messages as well.
 pub(super) async fn listen(dial: &Dial, routes: &Routes, beside: &[u8], channels: &[Vec<u8>], ear: Arc<Ear>) {
     let (mut pause, mut is_refused) = (SHORTEST, false);
     for attempt in 0.. {
@@ -63,7 +63,7 @@ pub(super) async fn listen(dial: &Dial, routes: &Routes, beside: &[u8], channels
             is_refused = false;
             let mut elsewhere = None;
             ear(Heard::Begin);
-            // If the server disappears without closing the connection, only an unanswered ping shows it.
+            // Only an unanswered ping shows that a server has disappeared without closing the connection.
             loop {
                 let next = if elsewhere.is_some() { AGAIN } else { QUESTION };
                 match timeout(next, select(pin!(end.notified()), pin!(changes.changed()))).await {

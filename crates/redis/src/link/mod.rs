@@ -40,11 +40,11 @@ pub(crate) type Ear = Box<dyn Fn(Heard<'_>) + Send + Sync>;
 
 /// Runs scripts on Redis servers, over connections that the link keeps.
 pub(crate) trait Link: Send + Sync {
-    /// Runs `script` on the server that has `keys`. The returned future ends within the time limit of the connection.
+    /// Runs `script` on the server that has `keys`. The returned future ends within the connection's time limits.
     ///
     /// # Errors
     ///
-    /// [`LinkError::may_have_run`] says whether the script may have had its effect.
+    /// [`LinkError::may_have_run`] says whether the script may have taken effect.
     fn run<'a>(
         &'a self,
         script: &'static Script,
@@ -52,9 +52,8 @@ pub(crate) trait Link: Send + Sync {
         arguments: Words,
     ) -> Answer<'a, redis::Value>;
 
-    /// Runs a script like [`run`](Self::run), and also returns the server's witness. The witness can confirm that the
-    /// script's changes are as safe as the connection's policy asks. The witness is `None` if the policy asks for no
-    /// confirmation.
+    /// Runs a script like [`run`](Self::run), and also returns the witness of the server on which the script ran, or
+    /// `None` if the connection's policy requires no confirmation.
     fn run_before_witness<'a>(
         &'a self,
         script: &'static Script,
@@ -65,8 +64,9 @@ pub(crate) trait Link: Send + Sync {
         Box::pin(async move { Ok((answer.await?, None)) })
     }
 
-    /// Runs a script like [`run_before_witness`](Self::run_before_witness), on the connection that this
-    /// [attempt](Self::attempt) to connect has made. If another connection is in use, the script is not sent.
+    /// Runs a script like [`run_before_witness`](Self::run_before_witness), but only on the connection that this
+    /// [attempt](Self::attempt) to connect has made. If another connection is in use, the call fails and the script is
+    /// not sent.
     fn run_on<'a>(
         &'a self,
         _attempt: u64,
@@ -77,13 +77,13 @@ pub(crate) trait Link: Send + Sync {
         self.run_before_witness(script, keys, arguments)
     }
 
-    /// Returns the number of the attempt to connect that made the present connection. Without a connection, returns the
-    /// number of the attempt that is under way. In a cluster, the number is always 0.
+    /// Returns the number of the attempt that made the present connection or, without a connection, of the attempt that
+    /// is under way. In a cluster, returns 0.
     fn attempt(&self) -> u64 {
         0
     }
 
-    /// Returns the witness of each connected server. A witness confirms that the server's changes are safe.
+    /// Returns the witness of each connected server.
     fn witnesses(&self) -> Vec<Arc<Witness>> {
         Vec::new()
     }
@@ -93,15 +93,15 @@ pub(crate) trait Link: Send + Sync {
         Box::pin(core::future::pending())
     }
 
-    /// Calls `ear` with the messages of the channels in `_channels` until the returned value is dropped. In a cluster,
-    /// subscribes at the primary that has the key `_beside`, as long as there is a connection to that primary. A link
-    /// without subscriptions returns `None`.
+    /// Calls `ear` with the messages of `_channels` until the returned value is dropped. In a cluster, subscribes at
+    /// the primary that has the key `_beside`, while there is a connection to it. A link without subscriptions returns
+    /// `None`.
     fn listen(&self, _beside: &[u8], _channels: &[Vec<u8>], _ear: Ear) -> Option<Box<dyn Any + Send>> {
         None
     }
 
-    /// Returns the runtime for tasks that several callers share. Returns `None` if the link has no runtime. Each caller
-    /// then sends its own calls.
+    /// Returns the runtime for tasks that several callers share, or `None` if the link has no runtime and each caller
+    /// must send its own calls.
     fn runtime(&self) -> Option<Handle> {
         None
     }

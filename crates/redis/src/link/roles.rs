@@ -1,4 +1,4 @@
-//! Keeps track of which server is the primary, by the events of the Sentinels.
+//! Keeps track of the primary by the events of the Sentinels.
 
 use core::time::Duration;
 use redis::ConnectionAddr;
@@ -6,24 +6,22 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-/// The longest time for which calls are held back (not sent) during a failover. The time is shorter than the default
-/// patience of a call.
+/// The longest time for which calls are held back during a failover. It is shorter than the default patience of a call.
 const LONGEST: Duration = Duration::from_secs(4);
-/// For this time after a Sentinel has named the primary, no connection to another server is used.
+/// The time after a Sentinel has named the primary during which no connection to another server is used.
 const FRESH: Duration = Duration::from_secs(3);
 
 /// Identifies a server by the host and port under which the Sentinels know the server.
 pub(crate) type Named = (Box<str>, u16);
 
-/// Knows which server is the primary, from the reports of the Sentinels.
+/// The primary that the events of the Sentinels name, and the time for which they hold calls back.
 #[derive(Debug)]
 pub(crate) struct Roles {
-    /// The moment until which calls are held back (not sent), because a failover is under way. `None` before the first
-    /// failover.
+    /// The moment until which calls are held back because a failover is under way, or `None` before the first failover.
     held: watch::Sender<Option<Instant>>,
-    /// The primary that a Sentinel has named last, and the moment at which the Sentinel named it.
+    /// The primary that a Sentinel has named last, and the time of that event.
     named: Mutex<Option<(Named, Instant)>>,
-    /// Counts the changes of the primary that the Sentinels have reported.
+    /// The number of changes of the primary that the Sentinels have reported.
     changes: watch::Sender<u64>,
 }
 
@@ -33,7 +31,7 @@ impl Default for Roles {
     }
 }
 
-/// Returns the host and port of an address. Returns `None` for a local socket.
+/// Returns the host and port of an address, or `None` for a local socket.
 pub(crate) fn named(address: &ConnectionAddr) -> Option<Named> {
     match address {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
@@ -63,8 +61,8 @@ impl Roles {
         self.changes.subscribe()
     }
 
-    /// Returns whether a server may be the primary. Returns false if a Sentinel has recently named another server as
-    /// the primary. `None` stands for an unknown server, and returns true.
+    /// Returns whether a server may be the primary: true unless a Sentinel has recently named another server as the
+    /// primary. `None` is an unknown server, which is permitted.
     pub(crate) fn permit(&self, server: Option<&Named>) -> bool {
         let named = self.lock();
         let fresh = named.as_ref().filter(|(_, at)| at.elapsed() < FRESH);
@@ -72,7 +70,7 @@ impl Roles {
     }
 
     pub(super) fn hold(&self) {
-        // Several Sentinels report several events of one failover. All of these events hold calls back only once.
+        // Several Sentinels report several events of one failover. Only the first event holds calls back.
         self.held.send_if_modified(|held| {
             let is_new = held.is_none_or(|until| until <= Instant::now());
             if is_new {

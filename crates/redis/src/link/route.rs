@@ -6,20 +6,19 @@ use super::slots::Address;
 use redis::aio::ConnectionLike;
 use redis::{Pipeline, RedisError, RedisResult, Value};
 
-/// A connection for one call, and the keeper of the connection. The keeper is a task that replaces a connection that
-/// has ended.
+/// A connection for one call, with its keeper.
 pub(crate) struct Route {
     pub(crate) keeper: Keeper,
     /// The number of the attempt to connect that made the connection.
     pub(crate) attempt: u64,
     pub(crate) connection: Wire,
-    /// The address of the server. `None` without a cluster.
+    /// The address of the server, or `None` without a cluster.
     pub(crate) address: Option<Address>,
 }
 
 impl Route {
     /// Sends commands on the connection. Returns their replies in order, without the first `skipped` replies. Errors of
-    /// the server are returned as values.
+    /// the server are values in the list.
     pub(crate) async fn send(&mut self, commands: &Pipeline, skipped: usize) -> RedisResult<Vec<Value>> {
         self.connection.calls.req_packed_commands(commands, skipped, commands.len() - skipped).await
     }
@@ -29,8 +28,8 @@ impl Route {
         self.keeper.doubt(self.attempt).await;
     }
 
-    /// Returns the server that a redirection names. Returns `None` if the error is not a redirection, or if the servers
-    /// are not a cluster.
+    /// Returns the server that a redirection names, or `None` if the error is not a redirection or the servers are not
+    /// a cluster.
     pub(crate) fn redirection(&self, error: &RedisError) -> Option<Address> {
         Address::read(error.redirect_node()?.0, self.address.as_ref()?)
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// Provides connections to the servers of the settings.
 pub(crate) enum Routes {
-    /// The only server, or the primary that the Sentinels name. The tasks listen to the Sentinels.
+    /// The only server, or the primary that the Sentinels name. The followers are tasks that listen to the Sentinels.
     Server {
         keeper: Keeper,
         roles: Arc<Roles>,
@@ -23,17 +23,17 @@ pub(crate) enum Routes {
     Cluster(Cluster),
 }
 
-/// Says which server of a cluster a call goes to. Without a cluster, every call goes to the only server.
+/// The server of a cluster to which a call goes. Without a cluster, every call goes to the only server.
 #[derive(Clone, Debug)]
 pub(crate) enum Place<'a> {
-    /// The primary that has this key. `None` stands for any primary.
+    /// The primary that has this key, or any primary for `None`.
     Key(Option<&'a [u8]>),
     /// The server at an address that a redirection has named.
     Address(Address),
 }
 
 impl Routes {
-    /// Starts to connect to the servers, on the runtime of the caller.
+    /// Starts to connect to the servers, on the caller's runtime.
     pub(crate) fn start(dial: Arc<Dial>) -> Self {
         match dial.servers() {
             Servers::Single(_) => {
@@ -54,7 +54,7 @@ impl Routes {
     }
 
     /// Waits for a connection to the server that `place` describes. Returns `None` if the runtime ends, or if a server
-    /// that is named by its address cannot be reached in time.
+    /// that a redirection has named cannot be reached in time.
     pub(crate) async fn to(&self, place: &Place<'_>) -> Option<Route> {
         match (self, place) {
             (Self::Server { keeper, roles, .. }, _) => {
@@ -68,8 +68,8 @@ impl Routes {
         }
     }
 
-    /// Requests another read of the map of the slots after a failed call on this route, because the key may have moved
-    /// to another primary. After the error `MOVED`, also changes the map at once. Without a cluster, does nothing.
+    /// After a failed call on this route, requests another read of the map of the slots, because the key may have moved
+    /// to another primary. After the error `MOVED`, also changes the map at once. Does nothing without a cluster.
     pub(crate) fn learn(&self, error: Option<&RedisError>, route: &Route) {
         let Self::Cluster(cluster) = self else { return };
         let moved = error.filter(|error| is_moved(error));
@@ -79,7 +79,7 @@ impl Routes {
         }
     }
 
-    /// Waits for the map of a cluster's slots. Returns `None` without a cluster, or if the runtime ends.
+    /// Waits for the map of a cluster's slots. Returns `None` without a cluster or if the runtime ends.
     pub(crate) async fn slots(&self) -> Option<Arc<Slots>> {
         match self {
             Self::Server { .. } => None,
@@ -87,8 +87,8 @@ impl Routes {
         }
     }
 
-    /// Returns the address of a cluster's primary that has the key. Returns `None` without a connection to that
-    /// primary, or without a cluster.
+    /// Returns the address of the cluster's primary that has the key, or `None` without a connection to that primary or
+    /// without a cluster.
     pub(crate) fn connected_owner(&self, key: &[u8]) -> Option<Address> {
         match self {
             Self::Server { .. } => None,
@@ -96,8 +96,8 @@ impl Routes {
         }
     }
 
-    /// Returns the number of the attempt to connect that made the present connection. Without a connection, returns the
-    /// number of the attempt that is under way. In a cluster, returns 0.
+    /// Returns the number of the attempt that made the present connection or, without a connection, of the attempt that
+    /// is under way. In a cluster, returns 0.
     pub(crate) fn attempt(&self) -> u64 {
         match self {
             Self::Server { keeper, .. } => keeper.state().attempt,
@@ -105,7 +105,7 @@ impl Routes {
         }
     }
 
-    /// Returns the witness of each connected server. A witness confirms that the server's changes are safe.
+    /// Returns the witness of each connected server.
     pub(crate) fn witnesses(&self) -> Vec<Arc<Witness>> {
         match self {
             Self::Server { keeper, .. } => {
@@ -115,8 +115,8 @@ impl Routes {
         }
     }
 
-    /// Returns why there is no connection to the server that `place` describes. Returns `None` if the reason is not
-    /// known.
+    /// Returns the reason why there is no connection to the server that `place` describes, or `None` if no attempt has
+    /// failed.
     pub(crate) fn trouble(&self, place: &Place<'_>) -> Option<RedisError> {
         match (self, place) {
             (Self::Server { keeper, .. }, _) => keeper.state().trouble,

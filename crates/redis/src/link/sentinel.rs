@@ -12,8 +12,8 @@
 //! For three seconds after such an event, only the server that it names counts as the primary. A Sentinel that does not
 //! know of the event yet still names the old primary, which itself claims to be a primary.
 //!
-//! A silent Sentinel stops nothing. In that case the client notices the change when the connection ends, or by the
-//! answer `READONLY`, as it would without this task.
+//! A Sentinel that sends no events stops nothing. In that case, the client notices the change when the connection ends,
+//! or by the answer `READONLY`, as it would without this task.
 
 use super::dial::Dial;
 use super::keeper::Keeper;
@@ -24,7 +24,8 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-/// The shortest pause between two attempts to listen to a Sentinel.
+/// The shortest pause between two attempts to listen to a Sentinel. Failed attempts double the pause, up to
+/// `LONGEST_PAUSE`.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// The interval between two pings of a Sentinel.
@@ -41,7 +42,7 @@ enum Event {
     Silence,
 }
 
-/// Parses an event about the primary with this service name. Returns `None` for an event about anything else.
+/// Parses an event about the primary with this service name, or returns `None` for any other event.
 fn read(service: &str, channel: &[u8], message: &[u8]) -> Option<Event> {
     let (channel, message) = (core::str::from_utf8(channel).ok()?, core::str::from_utf8(message).ok()?);
     let words: Vec<&str> = message.split(' ').collect();
@@ -68,8 +69,8 @@ fn read(service: &str, channel: &[u8], message: &[u8]) -> Option<Event> {
     }
 }
 
-/// Listens to one Sentinel, for ever. `place` is the Sentinel's position in the settings. Holds calls back during a
-/// failover, and replaces the connection after a change of the primary.
+/// Listens to the Sentinel at the position `place` of the settings, for ever. Holds calls back during a failover, and
+/// replaces the connection after a change of the primary.
 pub(super) async fn follow(
     dial: Arc<Dial>,
     place: usize,
@@ -106,7 +107,7 @@ pub(super) async fn follow(
                     Ok(Some(Event::Ends)) => roles.release(),
                     Ok(Some(Event::Silence) | None) => break,
                     Err(_) => {
-                        // If the Sentinel disappears without closing the connection, only an unanswered ping shows it.
+                        // Only an unanswered ping shows that a Sentinel has disappeared without closing the connection.
                         let ping = redis::cmd("PING");
                         let Ok(Ok(_)) = timeout(REPLY, connection.send_packed_command(&ping)).await else {
                             break;

@@ -22,15 +22,16 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// The shortest pause between two attempts of a call whose script has surely not run. The longest pause is `LONGEST`.
+/// The shortest pause between two attempts of a call whose script has surely not run. Each attempt doubles the pause,
+/// up to `LONGEST`.
 const SHORTEST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_millis(200);
 
-/// Runs calls to the servers of a [`Connect`] on its own runtime. Callers need no runtime.
+/// Runs calls to the servers of a [`Connect`] on a runtime of its own, so callers need no runtime.
 pub(crate) struct Session {
     caller: Arc<Caller>,
     dial: Arc<Dial>,
-    /// The runtime on which the session's calls run. `None` only while the session is dropped.
+    /// The runtime of the session, or `None` while the session is dropped.
     runtime: Option<Runtime>,
 }
 
@@ -38,15 +39,14 @@ struct Caller {
     routes: Routes,
     servers: String,
     patience: Duration,
-    /// How long a server may take to reply.
+    /// The longest time for a reply of a server.
     limit: Duration,
     is_cluster: bool,
-    /// Whether the servers understand flags in scripts, as far as is known. The value becomes false when a server
-    /// refuses flags.
+    /// False once a server has refused the flags in a script.
     knows_flags: AtomicBool,
 }
 
-/// How a command refers to a script: by the hash of its text, or by the whole text.
+/// The way in which a command names a script: by the hash of its text, or by the whole text.
 #[derive(Clone, Copy)]
 enum By {
     Name,
@@ -58,13 +58,12 @@ struct Call {
     script: &'static Script,
     keys: Vec<Vec<u8>>,
     arguments: Words,
-    /// The number of an attempt to connect. The script is sent only on the connection that this attempt has made.
-    /// `None` permits any connection.
+    /// The number of the attempt to connect whose connection must carry the script, or `None` for any connection.
     attempt: Option<u64>,
 }
 
 impl Session {
-    /// Starts to connect to the servers. Returns without waiting for a connection.
+    /// Starts to connect to the servers, without waiting for a connection.
     ///
     /// # Errors
     ///
@@ -111,7 +110,7 @@ impl Session {
         }))
     }
 
-    /// Sends plain commands to any primary, and returns the replies. Errors of the server are returned as values.
+    /// Sends commands to any primary, and returns the replies. Errors of the server are values in the list.
     #[cfg(test)]
     pub(crate) fn ask(&self, commands: Pipeline) -> Answer<'static, Vec<Value>> {
         self.spawn(async move |caller: Arc<Caller>| {
@@ -126,7 +125,7 @@ impl Session {
         self.spawn(async move |caller: Arc<Caller>| caller.ask_each(command).await)
     }
 
-    /// Returns the map of a cluster's slots. The map is empty without a cluster, or if no server has answered in time.
+    /// Returns the map of a cluster's slots, which is empty without a cluster or if no server has answered in time.
     pub(crate) fn slots(&self) -> Answer<'static, Arc<Slots>> {
         self.spawn(async |caller: Arc<Caller>| {
             let slots = timeout(caller.patience, caller.routes.slots()).await;
@@ -219,8 +218,8 @@ impl Link for Session {
 }
 
 impl Caller {
-    /// Runs a script. A script that has surely not run is sent again, until the script runs or the settings' `patience`
-    /// is over. If a script may have run, returns an error instead.
+    /// Runs a script. After an attempt in which the script has surely not run, sends it again until the settings'
+    /// `patience` is over. If the script may have run, returns the error.
     async fn run(&self, call: &Call) -> Result<(Value, Option<Arc<Witness>>), LinkError> {
         let end = Instant::now() + self.patience;
         let key = call.keys.first().map(Vec::as_slice);
@@ -232,7 +231,8 @@ impl Caller {
             place = Place::Key(key);
             let mut route = match found {
                 Ok(route) => route,
-                // The server that a redirection has named may be gone, so this asks the primary of the key again.
+                // The server that a redirection has named may be gone, so the next attempt goes to the primary of the
+                // key.
                 Err(_) if is_elsewhere && Instant::now() < end => continue,
                 Err(error) => return Err(error),
             };
@@ -268,7 +268,7 @@ impl Caller {
                     continue;
                 }
                 Meaning::Ask => {
-                    // There is no pause, since another server has the keys now.
+                    // The other server has the keys now, so no pause is needed.
                     if let Some(address) = route.redirection(&error)
                         && Instant::now() < end
                     {
@@ -336,8 +336,8 @@ impl Caller {
         try_join_all(asked).await
     }
 
-    /// Waits until `end` for a connection to the server that `place` describes. The error has the reason for the
-    /// missing connection.
+    /// Waits until `end` for a connection to the server that `place` describes. The error has the reason why there is
+    /// no connection.
     async fn route(&self, script: &str, place: &Place<'_>, end: Instant) -> Result<Route, LinkError> {
         if let Ok(Some(found)) = timeout_at(end, self.routes.to(place)).await {
             return Ok(found);
@@ -348,8 +348,8 @@ impl Caller {
     }
 }
 
-/// Sends the command of a script, and returns the answer. If `is_elsewhere` is true, the server has the keys only while
-/// their slot moves. Then the command `ASKING` goes before the script.
+/// Sends the command of a script, and returns the answer. If `is_elsewhere` is true, a redirection has named the server
+/// because the slot of the keys moves, and the command `ASKING` goes before the script.
 async fn send(command: Cmd, is_elsewhere: bool, route: &mut Route) -> RedisResult<Value> {
     let mut commands = redis::pipe();
     if is_elsewhere {
@@ -376,8 +376,7 @@ impl Call {
     }
 }
 
-/// Returns whether the error says that a server has refused the flags in the first line of a script. The script has not
-/// run then.
+/// Returns whether a server has refused the flags in the first line of a script. The script has then not run.
 fn is_about_flags(error: &RedisError) -> bool {
     let is_meant = |detail: &str| {
         ["compiling script", "shebang", "script flag"].iter().any(|words| detail.contains(words))

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// Settings for the connection to Redis: to one server, to a primary that Sentinel watches, or to a cluster.
 ///
-/// URLs have the form `redis://user:password@host:6379/0`; `rediss://` asks for TLS, and `unix:///path` is a local
-/// socket. For a cluster, the user name and the password in the first URL count for all nodes.
+/// URLs have the form `redis://user:password@host:6379/0`; `rediss://` selects TLS, and `unix:///path` is a local
+/// socket. For a cluster, the user name and the password in the first URL apply to all nodes.
 ///
 /// ```
 /// use core::time::Duration;
@@ -44,50 +44,52 @@ pub(crate) enum Servers {
     Sentinel {
         sentinels: Vec<ConnectionInfo>,
         service: Box<str>,
-        /// The database and the user at the primary, whose address the Sentinels know.
+        /// The database and the user at the primary. The Sentinels name its address.
         primary: RedisConnectionInfo,
         is_tls: bool,
     },
     Cluster(Vec<ConnectionInfo>),
 }
 
-/// Certificates for TLS, in the format PEM.
+/// Certificates for TLS, in PEM format.
 #[derive(Clone, Default)]
 pub struct Tls {
     authority: Option<Vec<u8>>,
     own: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Says how many copies a change must have before it counts as stored. Redis answers a change before it copies the
-/// change to replicas, and before it writes the append-only file. So a failure can lose changes that were answered.
-/// `None` is as safe as the server's own settings. The other policies wait for more copies if the caller asks for
-/// `Durability::PowerLoss`. The wait is on a separate connection, so claims, polls, renewals and reads do not wait. The
-/// crate's page has a table.
+/// The copies that a change must have before it counts as stored.
+///
+/// Redis answers a change before it copies the change to replicas, and before it writes the append-only file. So a
+/// failure can lose changes that were answered. With `None`, changes are as durable as the server's own settings make
+/// them. The other policies wait for more copies if the caller asks for `Durability::PowerLoss`. They wait on a
+/// separate connection, so claims, polls, renewals and reads are not delayed. The crate's page lists the operations
+/// that wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SyncPolicy {
     /// A change counts as stored once the primary has executed it.
     #[default]
     None,
-    /// The primary has executed the change, and this number of replicas has received the change (`WAIT`) within the
-    /// timeout. Otherwise the call fails and its outcome is unknown, although the primary has executed the change.
+    /// A change counts as stored once this number of replicas has received it (`WAIT`). If they have not received it
+    /// within the timeout, the call fails with an unknown outcome, although the primary has executed the change.
     Wait {
         /// The number of replicas that must receive the change.
         replicas: u32,
-        /// How long the server waits for the replicas.
+        /// The longest time that the server waits for the replicas.
         timeout: Duration,
     },
-    /// The change is on the disk (`WAITAOF`, Redis 7.2 and later): in the append-only files of the primary and of this
-    /// number of replicas.
+    /// A change counts as stored once it is in the append-only files of the primary and of this number of replicas
+    /// (`WAITAOF`, Redis 7.2 and later).
     WaitAof {
         /// The number of replicas that must have the change in their append-only files.
         replicas: u32,
-        /// How long the server waits for the append-only files.
+        /// The longest time that the server waits for the append-only files.
         timeout: Duration,
     },
 }
 
-/// The error of settings with which no connection to Redis can work.
+/// An error of settings with which no connection to Redis can work.
 #[derive(Clone, Debug)]
 pub struct ConnectError {
     message: Box<str>,
@@ -118,8 +120,8 @@ impl Connect {
     }
 
     /// Connects to the primary that the Sentinels at these URLs know by the name `service`. The user name and the
-    /// password in the first URL count for all Sentinels. [`user`](Self::user) and [`database`](Self::database) apply
-    /// to the primary. With `rediss://`, the primary is reached by TLS as well.
+    /// password in the first URL apply to all Sentinels. [`user`](Self::user) and [`database`](Self::database) apply to
+    /// the primary. With `rediss://`, the primary is reached over TLS as well.
     ///
     /// # Errors
     ///
@@ -132,7 +134,7 @@ impl Connect {
     }
 
     /// Connects to the cluster that has the nodes at these URLs. Each node names all other nodes, so a single URL
-    /// suffices. With several URLs, some of the named nodes may be down while the connection is made.
+    /// suffices. With several URLs, the connection succeeds even if all but one of these nodes are down.
     ///
     /// # Errors
     ///
@@ -160,16 +162,16 @@ impl Connect {
         self
     }
 
-    /// Sets the user of the access control list, and the file that has the user's password. A line end after the
-    /// password does not count. The file is read for each connection, so the password may change while the program
-    /// runs. If the file cannot be read or is empty, the connection fails.
+    /// Sets the user of the access control list, and the file that contains the user's password. A line end after the
+    /// password is ignored. The file is read for each connection, so the password may change while the program runs. If
+    /// the file cannot be read or is empty, the connection fails.
     #[must_use]
     pub fn user_from(mut self, name: &str, password: impl Into<PathBuf>) -> Self {
         self.password = Some((name.into(), password.into()));
         self
     }
 
-    /// Sets the file that has the Sentinels' password. The file is read anew for each connection, as for
+    /// Sets the file that contains the Sentinels' password. The file is read for each connection, as with
     /// [`user_from`](Self::user_from).
     #[must_use]
     pub fn sentinel_password_from(mut self, password: impl Into<PathBuf>) -> Self {
@@ -191,7 +193,7 @@ impl Connect {
         self
     }
 
-    /// Sets how long a reply may take. The default is 5 seconds. After this time the outcome of the call is unknown,
+    /// Sets the longest time for a reply. The default is 5 seconds. After this time, the outcome of the call is unknown
     /// and the connection is replaced.
     #[must_use]
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
@@ -199,23 +201,23 @@ impl Connect {
         self
     }
 
-    /// Sets how long it may take to make a connection. The default is 2 seconds.
+    /// Sets the longest time for an attempt to connect. The default is 2 seconds.
     #[must_use]
     pub fn connection_timeout(mut self, timeout: Duration) -> Self {
         self.connection_timeout = timeout;
         self
     }
 
-    /// Sets how long a call waits for a connection, or for a server that cannot answer now. The default is 5 seconds.
-    /// After this time the call fails, and surely has had no effect. A call takes at most the sum of this time and the
-    /// response timeout.
+    /// Sets the longest time that a call waits for a connection, or for a server that cannot run the call yet. The
+    /// default is 5 seconds. After this time, the call fails and surely has had no effect. A call takes at most the sum
+    /// of this time and the response timeout.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Sets how many copies of a change must exist before the change counts as stored.
+    /// Sets the copies that a change must have before it counts as stored.
     #[must_use]
     pub fn sync(mut self, policy: SyncPolicy) -> Self {
         self.sync = policy;
@@ -223,7 +225,7 @@ impl Connect {
     }
 }
 
-/// Reads a secret from a file, without the end of the file's last line. Fails if the file is empty.
+/// Reads a secret from a file, without line ends at the end of the file. Fails if nothing is left.
 fn secret(path: &Path) -> io::Result<String> {
     let text = std::fs::read_to_string(path)?;
     let text = text.trim_end_matches(['\n', '\r']);
@@ -234,7 +236,7 @@ fn secret(path: &Path) -> io::Result<String> {
 }
 
 impl Connect {
-    /// Returns the settings with passwords that are read anew from their files.
+    /// Returns the settings with passwords read again from their files.
     pub(crate) fn renewed(&self) -> RedisResult<Self> {
         let read = |path: &Path| {
             secret(path).map_err(|error| {
@@ -293,14 +295,14 @@ impl Tls {
         Self::default()
     }
 
-    /// Trusts this authority for the servers' certificates, instead of the system's authorities.
+    /// Trusts this certificate authority for the servers' certificates, instead of the system's authorities.
     #[must_use]
     pub fn authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.authority = Some(pem.into());
         self
     }
 
-    /// Sends this certificate to servers that ask for a client certificate. `key` is the certificate's private key.
+    /// Sends this certificate, with the private key `key`, to servers that ask for a client certificate.
     #[must_use]
     pub fn certificate(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.own = Some((certificate.into(), key.into()));
@@ -317,7 +319,7 @@ impl Tls {
 }
 
 impl SyncPolicy {
-    /// Returns how long the server may wait for replicas or for append-only files.
+    /// Returns the longest time that the server waits for replicas or for append-only files.
     pub(crate) fn timeout(self) -> Duration {
         match self {
             Self::None => Duration::ZERO,

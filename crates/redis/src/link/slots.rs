@@ -1,4 +1,4 @@
-//! The map of a cluster's slots, which tells the primary of each slot.
+//! The map of a cluster's slots, which names the primary of each slot.
 
 use crate::layout::SLOTS;
 use core::fmt;
@@ -13,25 +13,25 @@ pub(crate) struct Address {
     pub(crate) port: u16,
 }
 
-/// The map of a cluster's slots, from the answer of one server. The map says which primary has each slot.
+/// The map of a cluster's slots, from the answer of one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slots {
     /// All primaries of the map, sorted by address, without repetitions.
     primaries: Vec<Address>,
-    /// For each slot, the index of its primary in `primaries`.
+    /// For each slot, the index of its primary in `primaries`, or `None` if no primary is known.
     owners: Vec<Option<u16>>,
 }
 
 impl Address {
     /// Parses the address that a redirection names. `of_answer` is the address of the server that has sent the
-    /// redirection.
+    /// redirection. Returns `None` if the text is not an address.
     pub(crate) fn read(text: &str, of_answer: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         Self::at(host, port.parse().ok()?, of_answer)
     }
 
-    /// Returns the address of this host and port. A host that is empty, or that stands for all addresses of a machine,
-    /// means the host of `of_answer`. The host `?` means that the address is unknown, and returns `None`.
+    /// Returns the address of this host and port. An empty host, `0.0.0.0` and `::` mean the host of `of_answer`. For
+    /// the host `?`, the address is unknown and the result is `None`.
     fn at(host: &str, port: u16, of_answer: &Self) -> Option<Self> {
         let host = match host {
             "?" => return None,
@@ -74,14 +74,14 @@ impl Slots {
         &self.primaries
     }
 
-    /// Returns the primary that has this slot. Returns `None` if the map does not name a primary for the slot.
+    /// Returns the primary that has this slot, or `None` if no primary is known.
     pub(crate) fn owner(&self, slot: u32) -> Option<&Address> {
         let place = (*self.owners.get(slot as usize)?)?;
         self.primaries.get(usize::from(place))
     }
 
-    /// Returns a copy of the map in which `owner` is the primary of this slot. Returns `None` if the slot has that
-    /// primary already.
+    /// Returns a copy of the map in which `owner` is the primary of this slot, or `None` if `owner` is the primary
+    /// already.
     pub(crate) fn with(&self, slot: u32, owner: &Address) -> Option<Self> {
         if self.owner(slot) == Some(owner) {
             return None;

@@ -1,16 +1,16 @@
-//! Waits until changes are as safe as the policy asks. The wait for replicas and files uses its own connection.
+//! Waits until changes are as durable as the policy requires, on a connection of its own.
 //!
-//! A server answers `WAIT` for all changes that it had made when the previous command on the same connection had ended.
-//! Commands behind a `WAIT` wait with it. So each connection for scripts has a second connection to the same server,
-//! which sends nothing but `PING` and `WAIT`. No script then waits for a replica.
+//! `WAIT` covers all changes that the server had made when the previous command on the same connection ended. Commands
+//! behind a `WAIT` are delayed by it. So each connection for scripts has a second connection to the same server, which
+//! sends only `PING` and `WAIT`. No script then waits for a replica.
 //!
-//! The two connections are made by one attempt, and a script's answer comes with the [`Witness`] of the same attempt. A
-//! witness vouches only for the server on which the script ran. After a failover, the `WAIT` of another server would
-//! vouch for changes that it never had. A server that has become a replica refuses `WAIT`. A server that has started
-//! again has closed the connection.
+//! One attempt makes both connections, and a script's answer comes with the [`Witness`] of this attempt. So a witness
+//! confirms only changes of the server on which the script ran. After a failover, the `WAIT` of another server would
+//! confirm changes that this server never had. A server that has become a replica refuses `WAIT`, and a restart of the
+//! server closes the connection.
 //!
-//! A *round* is one `WAIT` for all callers that ask at the same time. A round covers the scripts that ran before it
-//! began, so a caller that comes during a round waits for the next round.
+//! A *round* is one `WAIT` for all callers that ask at the same time. A round covers the scripts that ran before the
+//! round began, so a caller that comes during a round waits for the next round.
 
 use super::error::{LinkError, no_reply};
 use super::settings::SyncPolicy;
@@ -24,18 +24,17 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// The time for which the next round is expected to fail after a failed round. A round asks the server to make its
-/// changes safe.
+/// The time after a failed round for which the next round is expected to fail, too.
 const MEMORY: Duration = Duration::from_secs(5);
 
 /// A function that is called when a connection has ended.
 pub(crate) type OnEnd = Arc<dyn Fn() + Send + Sync>;
 
-/// Confirms that the changes of one server are as safe as a [`SyncPolicy`] asks.
+/// Confirms that the changes of one server are as durable as a [`SyncPolicy`] requires.
 pub(crate) struct Witness {
     connection: MultiplexedConnection,
     policy: SyncPolicy,
-    /// The longest time for a reply of the server. The time includes the server's wait for replicas or files.
+    /// The longest time for a reply of the server, including the server's wait for replicas or files.
     limit: Duration,
     on_end: OnEnd,
     runtime: Handle,
@@ -44,17 +43,16 @@ pub(crate) struct Witness {
 
 #[derive(Default)]
 struct Rounds {
-    /// The callers that wait for the next round. A round asks the server to wait for replicas or files.
+    /// The callers that wait for the next round.
     waiting: Vec<oneshot::Sender<Result<(), Box<str>>>>,
     is_running: bool,
-    /// The moment at which the last round ended, if the round failed. A round asks the server to make its changes safe.
+    /// The moment at which the last round ended, if it failed.
     failed: Option<Instant>,
 }
 
 impl Witness {
-    /// Creates a witness, which confirms that a server's changes are safe. `connection` leads to that server, and
-    /// nothing else may use the connection. Calls `on_end` if the server does not answer. Must be called within a tokio
-    /// runtime.
+    /// Creates the witness of the server behind `connection`, which nothing else may use. The witness calls `on_end` if
+    /// the server does not answer. Must be called within a tokio runtime.
     pub(crate) fn new(
         connection: MultiplexedConnection,
         policy: SyncPolicy,
@@ -69,12 +67,12 @@ impl Witness {
         self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until all changes that the server has made are as safe as the [`SyncPolicy`] of this witness asks. The
-    /// future can be polled without a runtime.
+    /// Waits until all changes that the server has made are as durable as the [`SyncPolicy`] of this witness requires.
+    /// The future can be polled without a runtime.
     ///
     /// # Errors
     ///
-    /// Fails if the changes are not as safe in time.
+    /// Fails if the changes do not become durable in time, or if the server does not answer.
     pub(crate) async fn confirm(self: &Arc<Self>) -> Result<(), LinkError> {
         let (answer, confirmed) = oneshot::channel();
         let is_first = {
@@ -90,12 +88,12 @@ impl Witness {
         confirmed.map_err(|why| LinkError::not_safe(&why))
     }
 
-    /// Returns whether the server has failed to make its changes safe within the last five seconds.
+    /// Returns whether the last round failed, at most [`MEMORY`] ago.
     pub(crate) fn has_just_failed(&self) -> bool {
         self.rounds().failed.is_some_and(|failed| failed.elapsed() < MEMORY)
     }
 
-    /// Makes one round after another until no caller waits. A round asks the server to make its changes safe.
+    /// Makes one round after another until no caller waits.
     async fn go_round(&self) {
         loop {
             let waiting = {
@@ -108,12 +106,12 @@ impl Witness {
             }
             let answer = self.ask().await;
             self.rounds().failed = answer.as_ref().err().map(|_| Instant::now());
-            // A caller that has gone needs no answer.
+            // Some callers may be gone.
             waiting.into_iter().for_each(|one| drop(one.send(answer.clone())));
         }
     }
 
-    /// Makes one round: asks the server to wait for replicas or files, and judges the answer.
+    /// Makes one round.
     async fn ask(&self) -> Result<(), Box<str>> {
         // `WAIT` covers the changes that the server had made when the command before it ended. So a `PING` goes first.
         let mut commands = redis::pipe();
@@ -143,7 +141,7 @@ impl fmt::Debug for Witness {
     }
 }
 
-/// Returns the command by which the server waits for the copies that the policy asks for.
+/// Returns the command by which the server waits for the copies that the policy requires.
 fn wait(policy: SyncPolicy) -> Cmd {
     // The server regards 0 as no limit.
     let milliseconds = |timeout: Duration| i32::try_from(timeout.as_millis().max(1)).unwrap_or(i32::MAX);

@@ -1,4 +1,4 @@
-//! A node's background thread sleeps on a bell until another task rings it.
+//! The bell on which a node's background thread sleeps until it is rung.
 
 use core::time::Duration;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,14 +23,13 @@ impl Bell {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the background thread, which waits for the bell, begin its next round at once.
+    /// Ends the present wait of the background thread, or its next wait if it is not waiting.
     pub(crate) fn ring(&self) {
         self.lock().is_rung = true;
         self.changed.notify_all();
     }
 
-    /// Stops the background thread, which waits for the bell: the present call of `wait` and all later calls return
-    /// `false`.
+    /// Stops the background thread: the present call of [`wait`](Self::wait) and all later calls return `false`.
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_all();

@@ -13,8 +13,8 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
 impl State {
-    /// Divides the shards between the live nodes, if the set of live nodes has changed. Notes which shards belong to
-    /// this node.
+    /// If the set of live nodes has changed, divides the shards between them and notes which shards belong to this
+    /// node. `this` is the incarnation of this node.
     pub(crate) fn divide(&mut self, this: u64, now: UtcMillis) {
         if !self.is_member {
             return;
@@ -28,26 +28,26 @@ impl State {
         }
     }
 
-    /// Forgets which other nodes were seen connected. This node's subscription has begun or ended, and the server of
-    /// the old connection proves nothing about the new connection.
+    /// Forgets which other nodes were seen connected, because this node's subscription has begun or ended. The server
+    /// of the next connection may know of other connections.
     pub(super) fn hear_anew(&mut self) {
         self.hearings += 1;
         self.sights.clear();
     }
 
-    /// Returns the number of the attempt to connect whose connection has sent the last sign of life.
+    /// Returns the number of the attempt to connect on whose connection the last sign of life was sent.
     pub(crate) fn sign_by(&self) -> u64 {
         self.sign_by
     }
 
-    /// Returns whether this node must send a sign of life. A sign is due a quarter of `ttl` (the time for which a node
-    /// takes a shard) after the last sign. A sign is due at once after other nodes have come or gone.
+    /// Returns whether this node must send a sign of life now. A sign is due a quarter of `ttl` after the last sign,
+    /// and at once after other nodes have come or gone.
     pub(crate) fn is_sign_due(&self, now: UtcMillis, ttl: Duration) -> bool {
         // If `now` is before the last sign, the clock was set back.
         self.is_stirred || self.sign.is_none_or(|sign| now < sign || now - sign >= ttl / 4)
     }
 
-    /// Returns the time until this node must send its next sign of life.
+    /// Returns the time until this node's next sign of life, or zero if the node has given no sign.
     pub(crate) fn rest_of_sign(&self, now: UtcMillis, ttl: Duration) -> Duration {
         self.sign.map_or(Duration::ZERO, |sign| (ttl / 4).saturating_sub(now - sign))
     }
@@ -66,8 +66,8 @@ impl Node {
 }
 
 impl Node {
-    /// Forgets all knowledge about a deployment that no longer exists. The next claim joins the deployment that
-    /// replaced it.
+    /// Forgets all knowledge about a deployment that no longer exists. With its next claim, this process becomes a node
+    /// of the deployment that has replaced it.
     pub(crate) fn begin_anew(&self) {
         let mut state = self.state();
         state.is_member = false;
@@ -81,12 +81,12 @@ impl Node {
 }
 
 /// The time after which a node without a connection is declared dead. Most nodes that reconnect do so sooner. A node
-/// that takes longer loses its shards, which does no harm, and joins again with its next sign of life.
+/// that takes longer loses its shards, which does no harm, and is live again with its next sign of life.
 const AWAY: Duration = Duration::from_millis(300);
 
 impl Node {
-    /// Makes this store a node of the deployment, unless the store is a node already. In a store without a thread, also
-    /// sends the signs of life that are due.
+    /// Makes this store a node of the deployment, unless it is a node already. Also sends the sign of life that a new
+    /// connection needs and, in a store without a thread, the sign that is due.
     pub(crate) async fn enter(self: &Arc<Self>) -> Result<(), StoreError> {
         let now = self.deployment.time.now();
         let (is_member, is_due, is_new) = {
@@ -95,7 +95,8 @@ impl Node {
             let is_new = state.sign_by != self.deployment.link.attempt();
             (state.is_member, state.is_sign_due(now, self.ttl), is_new)
         };
-        // The server behind a new connection may have older data. The sign detects that before a timer is claimed.
+        // The server behind a new connection may have older data. The sign of life detects that before a timer is
+        // claimed.
         if is_member && !is_new && (self.has_thread() || !is_due) {
             return Ok(());
         }
@@ -124,7 +125,7 @@ impl Node {
         Ok(())
     }
 
-    /// Sends a sign of life, and keeps the list of nodes that the server answers. If `enters` is true, the store
+    /// Sends a sign of life, and stores the list of nodes from the server's answer. If `enters` is true, the store
     /// becomes a node.
     pub(crate) async fn give_sign(&self, enters: bool) -> Result<(), StoreError> {
         let (since, was_stirred) = {
@@ -152,7 +153,7 @@ impl Node {
             let mut state = self.state();
             state.is_stirred |= was_stirred;
             if is_gone(error) {
-                // Without a registry, nobody can see the age of the server's data. The sign counts as sent on this
+                // Without a registry, the age of the server's data is unknown. The sign counts as sent on this
                 // connection.
                 state.sign_by = sign_by;
             }
@@ -190,7 +191,7 @@ impl Node {
     }
 
     /// Asks the server which other nodes are connected. Declares a node dead if it was connected before and has had no
-    /// connection for 300 ms. The shards of a dead node are free for other nodes at once.
+    /// connection for [`AWAY`]. Other nodes can take the shards of a dead node at once.
     pub(crate) async fn look_for_dead(&self) -> Result<(), StoreError> {
         let (others, hearings): (Vec<(u64, Duration)>, u64) = {
             let (mut state, now) = (self.state(), self.deployment.time.now());
@@ -230,8 +231,7 @@ impl Node {
             let mut state = self.state();
             match (is_there, state.sights.get_mut(&node)) {
                 (true, _) => _ = state.sights.insert(node, Sight::There),
-                // The node was never seen connected, or was away already when this node's own connection ended. So
-                // nothing is known.
+                // This node has not seen the other node connected since its own connection began, so nothing is known.
                 (false, None) => {}
                 (false, Some(sight @ Sight::There)) => *sight = Sight::Away(moment()),
                 (false, Some(Sight::Away(since))) if moment() - *since >= AWAY => dead.push((node, ttl)),
@@ -254,8 +254,8 @@ impl Node {
         let answered = self.deployment.run(|scripts| &scripts.bury, keys, arguments).await;
         let is_dead = match answered {
             Ok(mut answered) => answered.rest.number()? == 1,
-            // If the call did run, no later look declares the node dead again. If the node lives, it loses a part of
-            // its shards at most.
+            // If the script has run, no later look declares the node dead again. If the node lives, it loses at most a
+            // part of its shards.
             Err(error) if error.kind() == StoreErrorKind::Unknown => true,
             Err(error) => return Err(error),
         };
@@ -271,8 +271,7 @@ impl Node {
         Ok(())
     }
 
-    /// Releases some shards of this node. A shard whose server does not answer becomes free when the shard's `ttl` is
-    /// over.
+    /// Releases `shards`, which this node owns. A shard whose server does not answer expires when its `ttl` is over.
     pub(crate) async fn release_shards(&self, shards: Vec<Shard>) {
         let calls = self.deployment.topology.groups(shards).into_iter().map(|group| {
             let keys = self.deployment.keys(&group, [Part::Meta]);
@@ -291,7 +290,7 @@ impl Node {
         self.deployment.run(|scripts| &scripts.quit, keys, arguments).await.map(drop)
     }
 
-    /// Releases all shards of this node. The store is no longer a node, until its next claim.
+    /// Releases all shards of this node. The store is not a node until its next claim.
     pub(crate) async fn leave(&self) -> Result<(), StoreError> {
         let (was_member, owned) = {
             let mut state = self.state();

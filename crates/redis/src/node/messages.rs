@@ -8,7 +8,7 @@
 //! | `parked <reason>` | a commit that parks a timer | tells its [subscribers](crate::RedisStore::on_parked) |
 //! | any other | a later version | does nothing |
 //!
-//! A message is sent to all nodes, and is lost for those that are not connected.
+//! A message is sent to all nodes. A node that is not connected does not get it.
 
 use super::this_node::Node;
 use crate::layout::Shard;
@@ -17,21 +17,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tourbillon_durable::UtcMillis;
 
-/// The first bytes of a message about a parked timer. The other bytes are the reason for parking.
+/// The first bytes of a message about a parked timer. The reason for parking follows.
 const PARKED: &[u8] = b"parked ";
 
-/// Returns a message that tells other nodes that a timer of this shard is due at `due`.
+/// Returns the message that a timer of this shard is due at `due`.
 pub(crate) fn due_message(shard: Shard, due: UtcMillis) -> Vec<u8> {
     format!("{shard} {}", due.as_millis()).into_bytes()
 }
 
-/// Returns a message that tells other nodes that a timer is parked for this reason.
+/// Returns the message that a timer is parked for this reason.
 pub(crate) fn parked_message(reason: &str) -> Vec<u8> {
     [PARKED, reason.as_bytes()].concat()
 }
 
-/// Parses a message of the form `<shard> <due>`, which says when a timer of a shard is due. Returns `None` for any
-/// other message.
+/// Parses a message of the form `<shard> <due>`, or returns `None` for any other message.
 fn read(message: &[u8]) -> Option<(Shard, UtcMillis)> {
     let (shard, due) = core::str::from_utf8(message).ok()?.split_once(' ')?;
     Some((shard.parse().ok()?, UtcMillis::from_millis(due.parse().ok()?)))
@@ -42,7 +41,8 @@ impl Node {
         self.hears.store(false, Ordering::Relaxed);
     }
 
-    /// Subscribes to the messages of other nodes. Does nothing if this store has no thread that can act on messages.
+    /// Subscribes to the messages of other nodes. Does nothing in a store that is subscribed, or that has no thread to
+    /// act on messages.
     pub(super) fn listen(self: &Arc<Self>) {
         if !self.has_thread() || self.state().listening.is_some() {
             return;
@@ -65,7 +65,8 @@ impl Node {
         match heard {
             Heard::Begin => {
                 self.hears.store(true, Ordering::Relaxed);
-                // Messages may have been lost before the subscription began: the node asks for the state instead.
+                // Messages may have been lost before the subscription began, so the node asks for the state of its
+                // shards.
                 let mut state = self.state();
                 state.is_stirred = true;
                 state.hear_anew();
@@ -97,8 +98,8 @@ impl Node {
         }
     }
 
-    /// Records that a timer of a shard is pending and due at `due`. Wakes the subscribers if this node may have to
-    /// deliver the timer.
+    /// Records that a pending timer of this shard is due at `due`. Wakes the subscribers if this node may have to
+    /// deliver the timer and the runtime expects no timer before `due`.
     pub(crate) fn note(&self, shard: Shard, due: UtcMillis) {
         let is_served = {
             let mut state = self.state();

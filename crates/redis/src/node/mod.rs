@@ -84,9 +84,10 @@
 //!
 //! # Data that go back
 //!
-//! A server that was started from an older snapshot has older data, and so has a replica that took over without the
-//! last writes. The key of the deployment has the moment of the latest sign of life of any node. That moment never goes
-//! back by itself. Each sign carries the latest moment that its node knows, so that the script can compare the two.
+//! A server that was started from an older snapshot has older data than before, and so has a replica that took over
+//! without the last writes. The key of the deployment has the moment of the latest sign of life of any node. That
+//! moment never goes back by itself. Each sign carries the latest moment that its node knows, so that the script can
+//! compare the two.
 //!
 //! If the stored moment has gone back by more than `may_lose`, the sign fails and changes nothing, and the store is
 //! closed for good: created timers would be missing, and cancelled timers would be delivered. A quarter of `ttl` is

@@ -1,4 +1,4 @@
-//! The entries of the node registry, which a server stores.
+//! The entries of the registry of nodes, which a server stores.
 
 use crate::deployment::millis;
 use core::time::Duration;
@@ -12,15 +12,14 @@ pub(super) struct Peer {
     pub(super) record: NodeRecord,
 }
 
-/// The record that a node stores about itself in the registry on the server.
+/// The record that a node stores about itself in the registry.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodeRecord {
     pub(super) name: Box<str>,
     pub(super) version: Box<str>,
     pub(super) since: UtcMillis,
     pub(super) ttl: Duration,
-    /// Whether the node listens to a channel of its own. Through that channel, other nodes see when the node's
-    /// connection ends.
+    /// True if the node listens to a channel of its own, through which other nodes see when its connection ends.
     pub(super) has_channel: bool,
 }
 
@@ -46,9 +45,8 @@ impl NodeRecord {
 }
 
 impl Peer {
-    /// Returns whether the node's last sign of life is younger than the node's `ttl`, the time for which the node takes
-    /// shards. A sign that is in the future by more than `ttl` does not count, because it was given before the clock
-    /// was set back.
+    /// Returns whether the node's last sign of life is younger than the node's `ttl`. A sign that is in the future by
+    /// `ttl` or more does not count, because the clock was set back after it.
     pub(super) fn is_live(&self, now: UtcMillis) -> bool {
         self.seen + self.record.ttl > now && self.seen < now + self.record.ttl
     }

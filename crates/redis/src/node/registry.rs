@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{self, Shard as ShardOfNodes, StoreError};
 
-/// Reads the list of the deployment's nodes from the answer of a script.
+/// Decodes the list of the deployment's nodes from the answer of a script.
 pub(super) fn peers(answered: &mut Answered) -> Result<Vec<Peer>, StoreError> {
     let (mut signs, mut stored) = (answered.rest.list()?, answered.rest.list()?);
     let mut records = HashMap::new();
@@ -33,8 +33,8 @@ pub(super) fn peers(answered: &mut Answered) -> Result<Vec<Peer>, StoreError> {
 }
 
 impl State {
-    /// Describes a shard whose server does not answer. The description is from the server's last answer and from this
-    /// node's own knowledge.
+    /// Describes a shard whose server does not answer, from the server's last answer and from this node's own
+    /// knowledge. `this` is the incarnation of this node.
     fn as_known(&self, number: Shard, this: u64) -> ShardOfNodes {
         let told = self.told.get(usize::from(number)).cloned().unwrap_or_default();
         let mut shard = ShardOfNodes { number, is_silent: true, ..told };
@@ -49,7 +49,7 @@ impl State {
 }
 
 impl Node {
-    /// Reads all nodes and shards from the servers. If a server of a cluster does not answer, describes its shards from
+    /// Reads all nodes and shards from the servers. If a server of a cluster does not answer, describes its part from
     /// the knowledge of this node.
     pub(crate) async fn nodes(&self) -> Result<store::Nodes, StoreError> {
         let groups = self.deployment.all_groups().into_iter().map(Some);
@@ -115,11 +115,11 @@ impl Node {
     }
 }
 
-/// The answer of a server to a question about the nodes or the shards.
+/// The answer to [`ask_registry`](Node::ask_registry).
 enum Told {
     /// The server's time, and the registered nodes.
     Registry(UtcMillis, Vec<Peer>),
-    /// The server's time, and the owners of the shards in the question.
+    /// The server's time, and the shards of the group with their owners.
     Shards(UtcMillis, Vec<ShardOfNodes>),
 }
 

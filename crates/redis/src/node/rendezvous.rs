@@ -1,17 +1,18 @@
 //! Rendezvous hashing: computes which of several nodes a shard belongs to.
 //!
 //! Each pair of node and shard has a weight, and a shard belongs to the node with the greatest weight. A new node takes
-//! shards from all others, and moves no shard between them. The shards of a node that goes are spread over all others.
+//! shards from all other nodes, and no shard moves between the others. The shards of a node that leaves are spread over
+//! all other nodes.
 
 use crate::layout::Shard;
 
-/// Returns the node to which a shard belongs. Returns `None` without nodes.
+/// Returns the node to which a shard belongs, or `None` if `nodes` is empty.
 pub(super) fn owner(nodes: &[u64], shard: Shard) -> Option<u64> {
     nodes.iter().copied().max_by_key(|node| (weight(*node, shard), *node))
 }
 
-/// Returns a number that looks random for each pair of node and shard. The node with the greatest number gets the
-/// shard. The number is computed by the finaliser of SplitMix64, first from the node and then from the shard.
+/// Returns the weight of a node for a shard: a pseudorandom number from the finaliser of SplitMix64, applied to the
+/// node and then to the shard.
 fn weight(node: u64, shard: Shard) -> u64 {
     mixed(mixed(node) ^ u64::from(shard).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }

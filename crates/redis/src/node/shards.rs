@@ -1,4 +1,7 @@
 //! The state of each shard, as this node knows it.
+//!
+//! A *look* is a call that asks a server for the state of shards: a claim, or a poll of the background thread. A shard
+//! is *sick* if its last look failed, or has no answer yet although other shards have answered.
 
 use crate::deployment::{Topology, moment};
 use crate::layout::Shard;
@@ -6,57 +9,52 @@ use core::time::Duration;
 use tourbillon::Timestamp;
 use tourbillon_durable::UtcMillis;
 
-/// The state of all shards of a deployment, as far as this node knows the state.
+/// The states of all shards of the deployment.
 pub(crate) struct Shards {
     each: Vec<Known>,
-    /// The number of looks that have begun. A *look* asks a server for the state of some shards. This number is also
-    /// the number of the latest look.
+    /// The number of looks that have begun, which is also the number of the latest look.
     looks: u64,
-    /// The earliest end of a lease in some shards. This node took over some of these shards, and the servers of the
-    /// others did not answer. `None` once a claim has returned the moment.
+    /// The earliest end of a lease that a look has found and that no claim has returned yet.
     first_end: Option<UtcMillis>,
     topology: Topology,
-    /// Whether the store has a background thread. With a thread, other nodes may lease timers in the shards of this
-    /// node, too.
+    /// True if the store has a background thread. Other nodes may then lease timers in the shards of this node, too.
     has_thread: bool,
 }
 
 #[derive(Clone, Default)]
 struct Known {
-    /// Whether the shard belongs to this node when the shards are divided between the live nodes.
+    /// True if the division of the shards between the live nodes assigns the shard to this node.
     is_wanted: bool,
-    /// Whether this node owns the shard, by the last answer of the shard's server.
+    /// True if this node owns the shard, by the last answer of the shard's server.
     is_owned: bool,
-    /// Whether the last look (question about the shard's state) failed, or is late: other shards have answered before.
-    /// The answer to a later look clears the flag.
+    /// True if the shard is sick. The answer to a later look clears the flag.
     is_sick: bool,
-    /// Whether the shard's server has lost the shard's data: the last answer had no deployment id. Claims leave such a
+    /// True if the shard's server has lost the shard's data: the last answer had no deployment id. Claims leave such a
     /// shard out.
     is_lost: bool,
-    /// Whether the background thread must ask for the shard's state at once.
+    /// True if the background thread must look at the shard at once.
     is_hinted: bool,
-    /// Whether the background thread has asked for the shard's state, and waits for the answer.
+    /// True while a look of the background thread at the shard has no answer.
     is_asked: bool,
-    /// The number of the look (question about the shard's state) whose answer was stored last. Answers to earlier looks
-    /// are ignored.
+    /// The number of the look whose answer was stored last. Answers to earlier looks are ignored.
     answered: u64,
     first_due: Option<UtcMillis>,
-    /// The due moment of the first timer that the next claim may lease, by the server's last answer. `None` if the
-    /// answer has no such moment.
+    /// The due moment of the first timer that the next claim may lease, by the server's last answer, or `None` without
+    /// such a timer.
     next_claim: Option<UtcMillis>,
-    /// The earliest due moment that a commit or a message has reported after the last look (question about the shard's
-    /// state) began. `None` without such a report.
+    /// The earliest due moment that a commit or a message has reported since the last look began, or `None` without
+    /// such a report.
     noted: Option<UtcMillis>,
-    /// When the last look (question about the shard's state) ended, by the clock of this process.
+    /// When the last look ended, by the clock of this process.
     looked: Option<Timestamp>,
-    /// When the last successful look (question about the shard's state) ran, by the server's clock.
+    /// When the last successful look ran, by the server's clock.
     polled: Option<UtcMillis>,
-    /// When a server last answered this node with the end of the shard's first lease, by the clock of this process.
+    /// When a look last returned the end of the shard's first lease, by the clock of this process.
     told_end: Option<Timestamp>,
 }
 
-/// The interval at which looks (questions about a shard's state) also ask for the end of the first lease. Other nodes
-/// lease parked timers of any shard, and only the shard's owner ends the leases of nodes that die.
+/// The interval at which looks also ask for the end of the first lease. Other nodes lease parked timers of any shard,
+/// and only the shard's owner ends the leases of nodes that die.
 const ENDS: Duration = Duration::from_secs(5);
 
 impl Known {
@@ -69,17 +67,17 @@ impl Known {
     }
 }
 
-/// A question to a server about the state of some shards, called a look.
+/// A look that has begun.
 #[derive(Clone, Copy)]
 pub(crate) struct Look {
     number: u64,
-    /// Whether the question also asks when the first lease in the shards ends. A claim whose answer was lost may have
-    /// taken a shard. Or a shard may be sick (its server did not answer), and no call ends the leases of sick shards.
-    /// In both cases, only this question shows when the leases of a dead node end.
+    /// True if the look also asks when the first lease in its shards ends. A shard may have been taken by a claim whose
+    /// answer was lost, or may be sick, so that its leases were not ended. For such a shard, only this question shows
+    /// when the leases of a dead node end.
     pub(crate) wants_end: bool,
 }
 
-/// The state of one shard in the answer to a look, a question about some shards.
+/// The state of one shard in the answer to a look.
 pub(crate) struct Seen {
     pub(crate) shard: Shard,
     pub(crate) is_owned: bool,
@@ -110,13 +108,12 @@ impl Shards {
         self.each.get(usize::from(shard)).is_some_and(|known| known.is_owned)
     }
 
-    /// Returns whether the shard belongs to this node, and the shard's server has answered the last look (question
-    /// about the shard's state).
+    /// Returns whether the shard belongs to this node and is not sick.
     pub(crate) fn is_healthy(&self, shard: Shard) -> bool {
         self.each.get(usize::from(shard)).is_some_and(|known| known.is_wanted && !known.is_sick)
     }
 
-    /// Returns whether shards belong to this node, and the servers have lost the data of every such shard.
+    /// Returns whether at least one shard belongs to this node, and the servers have lost the data of all such shards.
     pub(crate) fn are_lost(&self) -> bool {
         let mut wanted = self.each.iter().filter(|known| known.is_wanted).peekable();
         wanted.peek().is_some() && wanted.all(|known| known.is_lost)
@@ -130,21 +127,20 @@ impl Shards {
         self.those(|known| known.is_owned)
     }
 
-    /// Returns the shards in which this node ends overdue leases. In a cluster, leaves out shards whose servers do not
-    /// answer.
+    /// Returns the shards in which this node ends overdue leases. In a cluster, leaves out sick shards.
     pub(crate) fn for_reap(&self) -> Vec<Shard> {
         let leaves_out_sick = self.topology.fails_in_parts() && self.has_thread;
         self.those(|known| known.is_owned && !(leaves_out_sick && known.is_sick))
     }
 
-    /// Returns the shards that this node owns but that no longer belong to this node. The node must release the
-    /// returned shards.
+    /// Returns the shards that this node owns and must release, because they no longer belong to it. Leaves out shards
+    /// with an unanswered look.
     pub(crate) fn unwanted(&self) -> Vec<Shard> {
         self.those(|known| known.is_owned && !known.is_wanted && !known.is_asked)
     }
 
-    /// Assigns to this node the shards for which `belongs` is true. Orders the background thread to ask for the state
-    /// of each new shard at once.
+    /// Assigns to this node the shards for which `belongs` is true. Makes the background thread look at each new shard
+    /// at once.
     pub(super) fn want(&mut self, belongs: impl Fn(Shard) -> bool) {
         for (shard, known) in (0..).zip(&mut self.each) {
             let was_wanted = core::mem::replace(&mut known.is_wanted, belongs(shard));
@@ -188,9 +184,9 @@ impl Shards {
         }
     }
 
-    /// Returns the shards that a claim asks for due timers. Without a background thread, returns all shards of this
-    /// node. With a thread, returns the shards that may have a due timer. In a cluster, leaves out shards whose servers
-    /// do not answer.
+    /// Returns the shards of this node that a claim asks for due timers: without a background thread all of them, and
+    /// with a thread those that may have a due timer. If another shard is left, a store with a thread leaves out lost
+    /// shards and, in a cluster, sick shards.
     pub(crate) fn for_claim(&self, now: UtcMillis, pause: Duration) -> Vec<Shard> {
         let is_out = |known: &Known| self.is_left_out(known) || known.is_lost;
         if !self.has_thread || !self.each.iter().any(|known| known.is_wanted && !is_out(known)) {
@@ -204,8 +200,8 @@ impl Shards {
         })
     }
 
-    /// Returns the shards whose state the background thread must ask for now. On one server, a script reads all shards
-    /// at once. So if one shard is due there, returns all shards.
+    /// Returns the shards at which the background thread must look now. On one server, one script reads all shards, so
+    /// the result is all shards of this node or none.
     pub(crate) fn for_poll(&self, pause: Duration) -> Vec<Shard> {
         // A hint does not shorten the pause of a sick shard.
         let is_due = |known: &Known| {
@@ -220,7 +216,8 @@ impl Shards {
         }
     }
 
-    /// Returns the time until the background thread must ask for the state of a shard.
+    /// Returns the time until the background thread must look at a shard again, with the pause `pause` between two
+    /// looks at a shard.
     pub(crate) fn rest(&self, pause: Duration) -> Duration {
         let now = moment();
         let rests = self.each.iter().filter(|known| known.is_wanted && !known.is_asked);
@@ -229,7 +226,7 @@ impl Shards {
         rests.map(rest).min().unwrap_or(pause)
     }
 
-    /// Notes whether the background thread waits for an answer about the state of the shards in `shards`.
+    /// Notes whether a look of the background thread at `shards` has no answer yet.
     pub(crate) fn set_asked(&mut self, shards: &[Shard], is_asked: bool) {
         for shard in shards {
             if let Some(known) = self.of(*shard) {
@@ -238,8 +235,7 @@ impl Shards {
         }
     }
 
-    /// Numbers a new look, a question about the state of the shards in `shards`. Decides whether the look asks for the
-    /// end of the first lease.
+    /// Begins a look at `shards`. Decides whether the look asks for the end of the first lease.
     pub(crate) fn begin_look(&mut self, shards: &[Shard]) -> Look {
         self.looks += 1;
         let (mut wants_end, has_others) = (false, self.has_thread);
@@ -253,8 +249,7 @@ impl Shards {
         Look { number: self.looks, wants_end }
     }
 
-    /// Stores the answer to a look, a question about some shards. Ignores the answer for a shard that has the answer to
-    /// a later look.
+    /// Stores the answer to a look. Ignores the answer for a shard that has the answer to a later look.
     pub(crate) fn end_look(&mut self, look: Look, now: UtcMillis, seen: &[Seen]) {
         let looked = Some(moment());
         for Seen { shard, is_owned, is_lost, first_due, next_claim } in seen {
@@ -276,7 +271,7 @@ impl Shards {
         }
     }
 
-    /// Marks the shards in `shards` as sick, because a look (question about the shards' state) failed or is late.
+    /// Marks `shards` as sick, because a look at them failed or is late.
     pub(crate) fn fail_look(&mut self, shards: &[Shard]) {
         let looked = Some(moment());
         for shard in shards {
@@ -286,53 +281,52 @@ impl Shards {
         }
     }
 
-    /// Records that a timer of this shard is due at `due`. The timer was committed by this process, or announced by
-    /// another node's message.
+    /// Records that a timer of this shard is due at `due`, as a commit of this process or a message of another node has
+    /// reported.
     pub(super) fn note(&mut self, shard: Shard, due: UtcMillis) {
         if let Some(known) = self.of(shard) {
             known.noted = Some(known.noted.map_or(due, |noted| noted.min(due)));
         }
     }
 
-    /// Orders the background thread to ask for the state of all shards of this node at once.
+    /// Makes the background thread look at all shards of this node at once.
     pub(super) fn hint_all(&mut self) {
         for known in &mut self.each {
             known.is_hinted |= known.is_wanted;
         }
     }
 
-    /// Marks the shards that this node should own and does not own yet. The background thread checks marked shards at
-    /// once.
+    /// Makes the background thread look at once at the shards that belong to this node and that it does not own yet.
     pub(super) fn hint_missing(&mut self) {
         for known in &mut self.each {
             known.is_hinted |= known.is_wanted && !known.is_owned;
         }
     }
 
-    /// Returns the due moment of the first timer in the shards that claims ask for timers.
+    /// Returns the due moment of the first timer in the shards that claims ask, or `None` if no timer is known.
     pub(crate) fn next_due(&self) -> Option<UtcMillis> {
         self.claimed().filter_map(Known::due).min()
     }
 
-    /// Returns the due moment of the first timer that the next claim may take. A claim passes over due timers of
-    /// namespaces that have used up their share of the claim.
+    /// Returns the due moment of the first timer that the next claim may take, or `None` if no timer is known. Timers
+    /// that the last claim passed over, because their namespaces had used up their shares, may be due earlier.
     pub(crate) fn next_claim(&self) -> Option<UtcMillis> {
         self.claimed().filter_map(|known| known.next_claim.into_iter().chain(known.noted).min()).min()
     }
 
-    /// Iterates over the shards that claims ask for timers.
+    /// Iterates over the shards that claims ask: wanted, owned and not left out.
     fn claimed(&self) -> impl Iterator<Item = &Known> {
         let counts = |known: &&Known| known.is_wanted && known.is_owned && !self.is_left_out(known);
         self.each.iter().filter(counts)
     }
 
-    /// Returns whether claims leave this shard out, because its server does not answer. Claims leave a shard out only
-    /// in a cluster, where other servers may answer.
+    /// Returns whether claims leave this shard out because it is sick. Claims leave shards out only in a cluster, where
+    /// other servers may answer.
     fn is_left_out(&self, known: &Known) -> bool {
         self.topology.fails_in_parts() && known.is_sick
     }
 
-    /// Keeps the moment `end` if it is earlier than the kept moment. `end` is the end of another node's lease. The next
+    /// Keeps `end`, the end of the first lease that a look has found, if it is earlier than the kept moment. The next
     /// claim returns the kept moment.
     pub(crate) fn keep_first_end(&mut self, end: Option<UtcMillis>) {
         self.first_end = self.first_end.into_iter().chain(end).min();
@@ -346,7 +340,7 @@ impl Shards {
         self.first_end.take()
     }
 
-    /// Returns the due moment of the shard's first timer, as far as this node knows the moment.
+    /// Returns the due moment of the shard's first timer, or `None` if this node knows no timer there.
     pub(super) fn due(&self, shard: Shard) -> Option<UtcMillis> {
         self.each.get(usize::from(shard))?.due()
     }

@@ -15,48 +15,46 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
-/// The default `ttl`: the time for which a node takes a shard. A node whose last sign of life is older than this time
-/// counts as dead.
+/// The default of `ttl`, the time for which a node takes a shard. Without a sign of life for this time, a node counts
+/// as dead.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
-/// The default of `may_lose`, the greatest time by which a server's data may go back. After a greater loss, the store
-/// closes.
+/// The default of `may_lose`, the greatest time by which a server's data may go back without closing the store.
 pub(crate) const MAY_LOSE: Duration = Duration::from_secs(10);
 
-/// The pause between two looks (questions about a shard's state) while messages of other nodes arrive. With this pause,
-/// an idle shard of a cluster costs less than a command a second, signs of life and pings included.
+/// The pause between two looks at a shard while messages of other nodes arrive. With this pause, an idle shard of a
+/// cluster costs less than one command a second, signs of life and pings included.
 pub(crate) const LONGEST_POLL: Duration = Duration::from_millis(1_250);
 
-/// The number of polls between two steps of the sweep, the removal of old redirects. The background thread makes the
-/// sweep.
+/// The number of polls between two steps of the sweep, in which the background thread removes old redirects.
 const POLLS_OF_SWEEP: u32 = 20;
 
 /// The greatest length of a node's name, in bytes.
 const MOST_NAME: usize = 255;
 
-/// Represents this process as a node of a deployment.
+/// This process as a node of a deployment.
 pub(crate) struct Node {
     pub(super) deployment: Arc<Deployment>,
-    /// The number of this incarnation of the process, as the decimal digits that the scripts compare.
+    /// The incarnation of this node in decimal digits, as the scripts compare it.
     pub(crate) id: Vec<u8>,
     pub(crate) incarnation: u64,
     pub(crate) ttl: Duration,
     pub(crate) keys: Keys,
     pub(super) name: Box<str>,
     deployment_name: Box<str>,
-    /// The greatest time by which a server's data may go back. After a greater loss, the store closes.
+    /// The greatest time by which a server's data may go back without closing the store.
     pub(crate) may_lose: Duration,
     pub(super) on_set_back: Option<OnSetBack>,
-    /// The pause between two looks (questions about a shard's state) while no messages arrive. `None` if the store has
-    /// no background thread.
+    /// The pause between two looks at a shard while no messages arrive, or `None` if the store has no background
+    /// thread.
     poll: Option<Duration>,
     pub(crate) bell: Arc<Bell>,
-    /// Whether this node's subscription works, so that messages of other nodes arrive.
+    /// True while this node's subscription works, so that messages of other nodes arrive.
     pub(super) hears: AtomicBool,
     state: Mutex<State>,
 }
 
-/// The keys of the registry of nodes on the server, and the channel for messages to all nodes.
+/// The keys of the registry of nodes, and the channel for messages to all nodes.
 #[derive(Clone)]
 pub(crate) struct Keys {
     pub(crate) signs: Vec<u8>,
@@ -64,54 +62,51 @@ pub(crate) struct Keys {
     pub(crate) channel: Vec<u8>,
 }
 
-/// The changing part of a node's knowledge, all under one lock.
+/// The state of a node that changes, under one lock.
 pub(crate) struct State {
     pub(crate) is_member: bool,
     /// The moment at which this process became a node, by the deployment's time.
     pub(super) since: UtcMillis,
     pub(super) peers: Vec<Peer>,
-    /// Whether each other node was connected when this node last checked the connections. This node clears the map when
-    /// its own subscription begins or ends.
+    /// The other nodes that were seen connected, by incarnation, with the result of the last check of their
+    /// connections. The map is cleared when this node's own subscription begins or ends.
     pub(crate) sights: HashMap<u64, Sight>,
-    /// Counts how often this node's subscription has begun or ended.
+    /// The number of times that this node's subscription has begun or ended.
     pub(super) hearings: u64,
     /// The live nodes between which the shards are divided, sorted.
     pub(super) live: Vec<u64>,
-    /// The server's time of this node's last sign of life, from the server's answer to the sign. `None` before the
-    /// first answer.
+    /// The server's time of this node's last sign of life, or `None` if no sign was answered since the node joined.
     pub(super) sign: Option<UtcMillis>,
-    /// The number of an attempt to connect. This node sent its last sign of life on the connection that the attempt
-    /// made.
+    /// The number of the attempt to connect on whose connection the last sign of life was sent.
     pub(super) sign_by: u64,
     /// The moment of the latest sign of life of any node, as far as this node knows.
     pub(super) latest: UtcMillis,
-    /// Counts how often the server's data have gone back.
+    /// The number of times that the server's data have gone back.
     pub(super) set_backs: u64,
-    /// Whether other nodes have come or gone, so that this node must send a sign of life at once.
+    /// True if this node must send a sign of life at once, because other nodes have come or gone.
     pub(super) is_stirred: bool,
     pub(crate) shards: Shards,
     last_claim: Option<LastClaim>,
-    /// The shards in the last answer of [`nodes`](Node::nodes). If a server does not answer the next call, the call
-    /// uses these values.
+    /// The shards in the last answer of [`nodes`](Node::nodes), for servers that do not answer its next call.
     pub(super) told: Vec<tourbillon_durable::store::Shard>,
-    /// The subscription to messages of other nodes. The subscription ends when this value is dropped.
+    /// The subscription to messages of other nodes, which ends when this value is dropped.
     pub(super) listening: Option<Box<dyn Any + Send>>,
 }
 
-/// When this process last claimed, and how long the leases of the claim were.
+/// The last claim of this process.
 #[derive(Clone, Copy)]
 struct LastClaim {
     at: Timestamp,
-    /// The length of the leases that the last claim asked for.
+    /// The length of the leases that the claim asked for.
     lease: Duration,
 }
 
-/// Whether another node was connected when this node last checked the connections.
+/// The result of the last check of another node's connection.
 #[derive(Clone, Copy)]
 pub(crate) enum Sight {
-    /// The other node was connected when this node last checked the connections.
+    /// The node was connected.
     There,
-    /// The other node has not been connected from this moment on.
+    /// No check since this moment has found the node connected.
     Away(Timestamp),
 }
 
@@ -128,7 +123,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Checks the name and the `ttl`, the time for which the node takes shards.
+    /// Checks the name and the `ttl`.
     ///
     /// # Errors
     ///
@@ -199,35 +194,34 @@ impl Node {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether messages of other nodes arrive, by the state of this node's subscription.
+    /// Returns whether this node's subscription works.
     #[cfg(test)]
     pub(crate) fn hears(&self) -> bool {
         self.hears.load(Ordering::Relaxed)
     }
 
-    /// Returns the channel to which the node with this number listens as long as it lives.
+    /// Returns the channel to which the node with this incarnation listens while it is connected.
     pub(crate) fn channel_of(&self, node: u64) -> Vec<u8> {
         Layout::channel_of(&self.deployment_name, node)
     }
 
-    /// Returns whether this node can ask its server for the connections of other nodes. The question needs this node's
-    /// own subscription.
+    /// Returns whether this node can ask its server for the connections of other nodes, which needs a working
+    /// subscription.
     pub(crate) fn sees_connections(&self) -> bool {
         self.hears.load(Ordering::Relaxed)
     }
 
-    /// Returns whether this store has a background thread, which asks for the state of the shards.
+    /// Returns whether this store has a background thread, which looks at the shards.
     pub(crate) fn has_thread(&self) -> bool {
         self.poll.is_some()
     }
 
-    /// Returns the pause between two steps of the sweep, which removes old redirects.
+    /// Returns the pause between two steps of the background thread's sweep.
     pub(crate) fn pause_of_sweep(&self) -> Duration {
         self.poll.unwrap_or(LONGEST_POLL) * POLLS_OF_SWEEP
     }
 
-    /// Returns the pause between two looks (questions about a shard's state). The pause is longer while messages of
-    /// other nodes arrive.
+    /// Returns the pause between two looks at a shard, which is longer while messages of other nodes arrive.
     pub(crate) fn pause(&self) -> Duration {
         let poll = self.poll.unwrap_or(LONGEST_POLL);
         if self.hears.load(Ordering::Relaxed) { poll.max(LONGEST_POLL) } else { poll }
@@ -238,13 +232,13 @@ impl Node {
         self.state().last_claim = Some(LastClaim { at: moment(), lease });
     }
 
-    /// Returns the length of the leases that the last claim asked for. Returns `None` before the first claim.
+    /// Returns the length of the leases that the last claim asked for, or `None` before the first claim.
     pub(crate) fn last_lease(&self) -> Option<Duration> {
         self.state().last_claim.map(|claim| claim.lease)
     }
 
-    /// Returns whether the runtime has left due timers unclaimed for the time `ttl`, the time for which a node takes a
-    /// shard. A runtime does so when its handlers are busy, or when it is stuck.
+    /// Returns whether the runtime has made no claim for `ttl` although a timer has been due for `ttl`, because its
+    /// handlers are busy or it is stuck.
     pub(crate) fn is_behind(&self, now: UtcMillis) -> bool {
         let state = self.state();
         state.is_member
@@ -252,8 +246,8 @@ impl Node {
             && state.shards.next_due().is_some_and(|due| due + self.ttl <= now)
     }
 
-    /// Returns the shards whose timers this process would claim. A node claims from the shards that the node owns. A
-    /// store that is not a node would claim from all shards.
+    /// Returns the shards whose timers this process would claim: the shards that a node owns, or all shards in a store
+    /// that is not a node.
     pub(crate) fn shards_here(&self) -> Vec<Shard> {
         let state = self.state();
         if state.is_member { state.shards.owned() } else { self.deployment.layout.shards().collect() }
@@ -264,16 +258,16 @@ impl Node {
         self.deployment.alarm.wake();
     }
 
-    /// Wakes the subscribers, because a timer may be stored that this process has not noted. Does nothing if the store
-    /// has a background thread, because that thread finds the timer.
+    /// Wakes the subscribers, because a timer may be stored that this process has not noted. Does nothing in a store
+    /// with a background thread, which finds the timer.
     pub(crate) fn wake_unless_polled(&self) {
         if !self.has_thread() {
             self.wake();
         }
     }
 
-    /// Wakes the subscribers if the outcome of a change is unknown, because the change may have stored a timer. Returns
-    /// `result` unchanged.
+    /// Wakes the subscribers if the outcome of a change is unknown, because the change may have stored a timer. Does
+    /// nothing in a store with a background thread. Returns `result` unchanged.
     pub(crate) fn wake_if_unknown<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
         result.inspect_err(|error| {
             if error.kind() == StoreErrorKind::Unknown {

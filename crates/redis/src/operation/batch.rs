@@ -15,20 +15,20 @@ use tourbillon_durable::store::dry_run::admit;
 use tourbillon_durable::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Address, KeyOf, TimerId};
 
-/// The greatest number of changes that run at the same time, each by a separate script. Changes cannot share a script
-/// if their timers are not in the shards of their ids.
+/// The greatest number of changes of a batch that run at the same time with a script each, because they cannot share a
+/// script.
 const OTHERS_AT_ONCE: usize = 64;
 
-/// A timer id or a key that an operation names. Two operations that are sent at the same time must not name the same id
-/// or key.
+/// A timer id or a key that an operation names. Operations that are sent at the same time must not name the same id or
+/// key.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Touched {
     Id(TimerId),
     Key(KeyOf),
 }
 
-/// Operations of a batch that run at the same time. All operations have the same kind, and name different timers and
-/// keys. So their order makes no difference.
+/// Operations of a batch that run at the same time. They have the same kind and name different timers and keys, so
+/// their order makes no difference.
 #[derive(Default)]
 struct Wave {
     kind: Option<Kind>,
@@ -40,15 +40,16 @@ struct Wave {
 enum Kind {
     /// The operation creates a timer.
     Place,
-    /// The operation ends a delivery of a timer that this process has claimed. One script makes many such ends.
+    /// The operation ends a delivery of a timer that this process has claimed, and that belongs to no series. One
+    /// script runs many operations of this kind.
     End,
-    /// The operation changes a timer that it names by id. One script makes many changes of this kind.
+    /// The operation changes a timer that it names by id. One script runs many operations of this kind.
     Change,
-    /// The operation must run while no other operation of the batch runs.
+    /// The operation must not run at the same time as another operation of the batch.
     Alone,
 }
 
-/// Returns the timer and the token of an operation that ends a delivery. Returns `None` for other operations.
+/// Returns the timer and the token of an operation that ends a delivery, or `None` for other operations.
 fn end_of(op: &Op) -> Option<(TimerId, Token)> {
     match op {
         Op::Ack(id, token)
@@ -81,7 +82,7 @@ impl Batches {
         }
     }
 
-    /// Applies the operations of a batch in their order. Returns their outcomes in the same order.
+    /// Applies the operations of a batch in order. Returns their outcomes in the order of `ops`.
     pub(crate) async fn apply(
         &self,
         ops: Vec<Op>,
@@ -90,7 +91,7 @@ impl Batches {
         ops.iter().try_for_each(admit)?;
         let (count, put_backs) = (ops.len(), self.put_backs.begin(&ops));
         let result = match durability {
-            // With this durability, an empty batch confirms the earlier changes that were made without it.
+            // An empty batch with this durability confirms earlier changes that were made with a lower durability.
             Durability::PowerLoss if count == 0 => {
                 Witnesses::of(self.transactions.deployment.link.witnesses())
                     .confirm()
@@ -130,16 +131,16 @@ impl Batches {
         Ok(outcomes)
     }
 
-    /// Returns whether an operation may run at the same time as the operations of `wave`. On success, adds the
-    /// operation's timer and key to `wave`.
+    /// Returns whether an operation may run at the same time as the operations of `wave`. If so, adds the operation's
+    /// timer and key to `wave`.
     fn fits(&self, op: &Op, wave: &mut Wave) -> bool {
         let (kind, names) = match op {
             Op::Place(timer, _) => {
                 (Kind::Place, [Some(Touched::Id(timer.id)), timer.key_of().map(Touched::Key)])
             }
             _ => match (end_of(op), changed_by_id(op)) {
-                // Ending an occurrence of a series stores the next occurrence, which may meet the other operations. So
-                // it runs alone.
+                // Ending an occurrence of a series stores the next occurrence, which may conflict with other
+                // operations. So this end runs alone.
                 (Some((id, _)), _) if self.transactions.held.has_single(id) => {
                     (Kind::End, [Some(Touched::Id(id)), None])
                 }
@@ -158,7 +159,7 @@ impl Batches {
     }
 
     /// Ends deliveries of different timers, all of which this process has claimed. Ends that only remove a timer share
-    /// scripts. Any other end has a separate script.
+    /// scripts, and each other end runs in a script of its own.
     async fn end_wave(&self, wave: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
         let ends = wave.iter().filter_map(|op| Some((end_of(op)?.0, op))).collect::<Vec<_>>();
         let mut made = self.ends.end_many(&ends).await?;
@@ -174,8 +175,8 @@ impl Batches {
         try_join_all(outcomes).await
     }
 
-    /// Makes operations that change different timers, which the operations name by id. If two replayed dead timers have
-    /// the same key, the commit of the second timer finds the key taken.
+    /// Applies operations that change different timers and name them by id. If two dead timers with the same key are
+    /// replayed, the second commit finds the key taken.
     async fn change_wave(&self, wave: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
         let changes = wave.iter().filter_map(|op| Some((changed_by_id(op)?, op))).collect::<Vec<_>>();
         let mut made = self.bulk.change_by_ids(&changes).await?;
@@ -222,8 +223,8 @@ impl Batches {
     }
 }
 
-/// Returns the timer of an operation that names a timer by id and stores no other timer. Returns `None` for any other
-/// operation.
+/// Returns the timer of an operation that names a timer by id and stores no other timer, or `None` for other
+/// operations.
 fn changed_by_id(op: &Op) -> Option<TimerId> {
     match op {
         Op::Replay(id) | Op::Cancel(Address::Id(id), _) | Op::Move(Address::Id(id), _) => Some(*id),
@@ -236,8 +237,8 @@ fn is_of_before(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Repeated(_) | Outcome::Refused(Refusal::Stale))
 }
 
-/// Turns a transient error into `Unknown` if the batch has several operations, because some operations may have had
-/// their effect. `count` is the number of operations.
+/// Turns a transient error of a batch of `count` operations into `Unknown` if `count` is greater than 1, because the
+/// other operations may have taken effect.
 pub(crate) fn partial(error: StoreError, count: usize) -> StoreError {
     if count > 1 && error.is_transient() {
         let message = format!("an operation of {count} failed, and others had their effect perhaps: {error}");

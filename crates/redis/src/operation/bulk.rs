@@ -1,4 +1,4 @@
-//! Applies an operation to many timers, in the order of an index. One script changes several timers.
+//! Applies an operation to many timers, in the order of an index. Each script changes several timers.
 
 use super::transact::{Start, Transactions};
 use crate::deployment::Deployment;
@@ -10,9 +10,9 @@ use std::sync::Arc;
 use tourbillon_durable::store::{Op, Outcome, StoreError};
 use tourbillon_durable::timer::TimerId;
 
-/// The number of entries of an index that are read at once.
+/// The number of index entries that are read at once.
 const AT_ONCE: usize = 256;
-/// The greatest number of timers that a script changes. More timers would make the script take long.
+/// The greatest number of timers that a script changes, so that the script stays short.
 const SEVERAL: usize = 32;
 
 /// Applies operations to many timers.
@@ -27,7 +27,7 @@ impl Bulk {
         Self { deployment, transactions: Arc::clone(transactions) }
     }
 
-    /// Changes timers that were read before, several timers by each script. `op` makes the operation for a number of
+    /// Changes the timers `found`, several in each script. `op` returns the operation that changes the given number of
     /// timers. Returns the outcomes of all scripts.
     async fn change_several(
         &self,
@@ -46,8 +46,8 @@ impl Bulk {
         join_all(calls.collect::<Vec<_>>()).await.into_iter().collect()
     }
 
-    /// Changes different timers, each by its operation in `ops`. Each outcome comes with the index of its operation in
-    /// `ops`. A timer that is not in the shard of its id is skipped, and has no outcome.
+    /// Applies operations to different timers. Returns each outcome by the index of its operation in `ops`. Skips
+    /// timers that are not in the shards of their ids: they have no outcome.
     pub(crate) async fn change_by_ids(
         &self,
         ops: &[(TimerId, &Op)],
@@ -121,7 +121,7 @@ impl Bulk {
         }
     }
 
-    /// Unparks at most `limit` timers that are parked for a reason in some shards. The timers that have been due for
+    /// Unparks at most `limit` timers that are parked in `shards` for this reason. The timers that have been due for
     /// longest come first.
     pub(crate) async fn unpark(
         &self,

@@ -1,5 +1,5 @@
 //! Builds the arguments of the script `commit`: the changes of an operation, and checks. The changes follow from data
-//! that were read before. The checks verify that these data have not changed.
+//! that were read before, and the checks verify that these data have not changed.
 
 use super::put_back::{PutBack, PutBackDoubt};
 use crate::deployment::millis;
@@ -15,16 +15,14 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::dry_run::{Change, Changes};
 use tourbillon_durable::timer::{KeyOf, Timer, TimerId};
 
-/// The stored data that an operation has read, and from which its changes were computed.
+/// The stored data that an operation has read and from which its changes were computed.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     pub(crate) timers: BTreeMap<TimerId, Found>,
     pub(crate) remembered: BTreeMap<TimerId, UtcMillis>,
-    /// The timer whose lease the operation ends because the lease is over. The script checks by the server's time that
-    /// the lease is over.
+    /// The timer whose overdue lease the operation ends. The script checks by the server's time that the lease is over.
     pub(crate) expired: Option<TimerId>,
-    /// The put-back that the operation makes. A put-back stores a timer of at most one delivery again after its claim.
-    /// `None` for any other operation.
+    /// The [put-back](super::put_back) that the operation makes, or `None` for any other operation.
     pub(crate) put_back: Option<Arc<PutBack>>,
 }
 
@@ -36,20 +34,19 @@ impl Known {
     }
 }
 
-/// A redirect that an operation has written in advance, from the shard of a timer's id to another shard. After that the
-/// operation may store the timer in the other shard.
+/// A redirect that an operation has written in advance, so that it may store a timer outside the shard of the timer's
+/// id.
 #[derive(Clone, Debug)]
 pub(crate) struct Reserved {
     pub(crate) redirect: Redirect,
-    /// When the reservation of the timer's id ends. The clock of the server that stores the redirect decides.
+    /// When the reservation of the timer's id ends, by the clock of the server that stores the redirect.
     pub(crate) until: UtcMillis,
 }
 
-/// The redirects that an operation has written before its commit, by the ids of their timers. A redirect leads from the
-/// shard of a timer's id to the shard of the timer.
+/// The redirects that an operation has written before its commit, by the ids of their timers.
 pub(crate) type Reservations = BTreeMap<TimerId, Reserved>;
 
-/// The answer of the script `commit`, which makes the changes of an operation.
+/// The answer of the script `commit`.
 pub(crate) enum Sent {
     /// The script has made the changes.
     Done,
@@ -57,7 +54,7 @@ pub(crate) enum Sent {
     Refused(Refused),
 }
 
-/// Tells why the script `commit` has changed nothing.
+/// The reason why the script `commit` has changed nothing.
 pub(crate) struct Refused {
     /// The server's time when the check failed.
     pub(crate) now: UtcMillis,
@@ -66,57 +63,54 @@ pub(crate) struct Refused {
     pub(crate) found: Values,
 }
 
-/// Says which check of a commit failed. The data have changed after they were read, or a guess was wrong.
+/// The check of a commit that failed: the data have changed since they were read, or a guess was wrong.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Doubt {
     Timer(TimerId),
     Key(KeyOf),
     Remembered(TimerId),
-    /// In a cluster, another creation has written a redirect for this id. A redirect leads to the shard of a timer.
+    /// In a cluster, another creation has written a redirect for this id.
     Redirected(TimerId, Redirect),
-    /// In a cluster, the time for which this id was reserved is over. Another client may also have forbidden commits
-    /// under the id's redirect, which leads to the shard of the timer.
+    /// In a cluster, the reservation of this id has ended, or another client has made the id's redirect void.
     Reserved(TimerId),
-    /// The put-back (storing a claimed timer again) was already made, or comes too late.
+    /// The put-back has already taken effect, or comes too late.
     PutBack(PutBackDoubt),
-    /// The server of this shard has lost the shard's data: the shard does not have the deployment's id.
+    /// The shard does not have the deployment's id: its server has lost the shard's data.
     Lost(Shard),
 }
 
-/// Limits the shards whose keys a commit may name.
+/// The shards whose keys a commit may name.
 #[derive(Clone, Copy)]
 pub(crate) enum Scope<'a> {
-    /// A commit may name keys of all shards, as on one server.
+    /// All shards, as on one server.
     All,
-    /// A commit may name keys of this shard only, as in a cluster. [`redirects`](super::redirects) has the steps for
-    /// other shards.
+    /// Only this shard, as in a cluster. [`redirects`](super::redirects) has the steps for other shards.
     Shard(Shard, &'a Reservations),
 }
 
-/// A message which tells the owner of a shard that a timer is due soon.
+/// A message to the owner of a shard that a timer is due soon.
 pub(crate) struct Hint<'a> {
     pub(crate) due: UtcMillis,
     /// The owner gets the message only if the timer is due within this time.
     pub(crate) within: Duration,
-    /// The node that sends the message. A shard of that node needs no message.
+    /// The node that sends the message. For its own shards, no message is sent.
     pub(crate) sender: &'a [u8],
     pub(crate) channel: &'a [u8],
     pub(crate) message: Vec<u8>,
 }
 
-/// A commit under construction: its checks, its changes, and the keys that the checks and changes name.
+/// A commit under construction: its checks, its changes, and the keys that they name.
 pub(crate) struct Commit<'a> {
     layout: &'a Layout,
     scope: Scope<'a>,
     keys: Vec<Vec<u8>>,
-    /// The position in `keys` of the key of each part of a shard, counted from 1.
+    /// For each part of a shard, the position of its key in `keys`, counted from 1.
     places: HashMap<(Shard, Part), usize>,
     checks: Words,
     doubts: Vec<Doubt>,
     changes: Words,
     counts: BTreeMap<(Shard, Vec<u8>), i64>,
-    /// Whether the changes make the stored data grow. If so, the script is refused while the server has too little
-    /// memory.
+    /// True if the changes make the stored data grow. A server without free memory refuses such a script.
     pub(crate) is_growing: bool,
 }
 
@@ -166,8 +160,8 @@ impl<'a> Commit<'a> {
         commit
     }
 
-    /// Adds a message to the owner of a shard about a due timer. The script sends the message only if another node owns
-    /// the shard, and the timer is the shard's first.
+    /// Adds a message to the owner of a shard about a due timer. The script publishes the message only if another node
+    /// owns the shard and the timer is the first of the shard.
     pub(crate) fn hint(&mut self, shard: Shard, hint: &Hint<'_>) {
         let (meta, slices) = (self.place(shard, Part::Meta), self.place(shard, Part::Slices));
         let words = self.change_at(b"n", meta);
@@ -179,7 +173,7 @@ impl<'a> Commit<'a> {
         words.push(&hint.message);
     }
 
-    /// Adds a message that the script publishes to all nodes on this channel.
+    /// Adds a message that the script publishes on this channel.
     pub(crate) fn say(&mut self, shard: Shard, channel: &[u8], message: &[u8]) {
         let parked = self.place(shard, Part::Parked);
         let words = self.change_at(b"m", parked);
@@ -201,8 +195,8 @@ impl<'a> Commit<'a> {
         }
     }
 
-    /// Returns the shard of the timers that the commit changes. If the commit changes no timer, returns the shard of
-    /// the data that the commit checks.
+    /// Returns the home shard of a commit: the shard of the timers that the commit changes or stores, or else of the
+    /// data that it checks. Returns `None` if the commit neither changes nor checks anything.
     pub(crate) fn home(layout: &Layout, known: &Known, changes: &Changes) -> Option<Shard> {
         let created = || Some(layout.home_of(changes.timers.first()?.after.as_ref()?));
         let read = || known.timers.values().next().map(|found| found.shard);
@@ -213,8 +207,8 @@ impl<'a> Commit<'a> {
         changed(known, changes).or_else(put_back).or_else(created).or_else(read).or_else(free).or_else(absent)
     }
 
-    /// Returns the keys and the arguments of the script. Also returns a doubt for each check: the reason for the
-    /// refusal if the check fails.
+    /// Returns the keys and the arguments of the script, and the doubt for each check, which says what a failed check
+    /// means.
     pub(crate) fn into_parts(self) -> (Vec<Vec<u8>>, Words, Vec<Doubt>) {
         let mut arguments = Words::default();
         arguments.push_number(self.doubts.len() as u64);
@@ -223,8 +217,8 @@ impl<'a> Commit<'a> {
         (self.keys, arguments, self.doubts)
     }
 
-    /// Returns the position of a key among the script's keys, counted from 1. The key stores the part `part` of the
-    /// shard. Adds the key if it is new.
+    /// Returns the position, counted from 1, of the key of a shard's part among the script's keys. Adds the key if it
+    /// is new.
     fn place(&mut self, shard: Shard, part: Part) -> u64 {
         let (layout, keys) = (self.layout, &mut self.keys);
         let place = *self.places.entry((shard, part)).or_insert_with(|| {
@@ -234,14 +228,15 @@ impl<'a> Commit<'a> {
         place as u64
     }
 
-    /// Begins a change of the key at the position `place`. The caller pushes the other arguments of the change.
+    /// Begins a change of kind `kind` of the key at the position `place`. The caller pushes the other arguments of the
+    /// change.
     fn change_at(&mut self, kind: &[u8], place: u64) -> &mut Words {
         self.changes.push(kind);
         self.changes.push_number(place);
         &mut self.changes
     }
 
-    /// Adds a check of one key. If the check fails, the script refuses the commit, and the reason is `doubt`.
+    /// Adds a check of one key. If the check fails, the script refuses the commit because of `doubt`.
     fn expect(&mut self, doubt: Doubt, check: &str, shard: Shard, part: Part, expected: &[u8]) {
         let place = self.place(shard, part);
         self.checks.push(check.as_bytes());
@@ -251,8 +246,8 @@ impl<'a> Commit<'a> {
     }
 
     fn check(&mut self, known: &Known, changes: &Changes) {
-        // Data in other shards of a cluster are not checked again. The operation does not change these data. So it may
-        // count as happening at the moment when they were read.
+        // Data in other shards of a cluster are not checked again. The operation does not change them, so it may count
+        // as taking place when they were read.
         let (scope, layout) = (self.scope, self.layout);
         // This check comes first. It keeps the timer from being stored a second time, even if the timer was claimed or
         // has ended since.
@@ -389,8 +384,8 @@ impl<'a> Commit<'a> {
         self.change_at(b"r", place).push(member);
     }
 
-    /// Removes an entry from the set of keys (a sorted set of key entries) with the number `set`. If the set has no
-    /// other entry of the namespace, the namespace's list of such sets also loses the set.
+    /// Removes an entry from the set of keys with the number `set`. If the set then has no entry of the namespace, also
+    /// removes the set from the namespace's places.
     fn remove_from_keys(&mut self, shard: Shard, set: u16, member: &[u8]) {
         let keys = self.place(shard, Part::Keys(set));
         let places = self.place(shard, Part::Places);
@@ -440,7 +435,7 @@ impl<'a> Commit<'a> {
     }
 }
 
-/// Returns the shard of the stored timers that `changes` alter or remove. Returns `None` if there are no such timers.
+/// Returns the shard of the stored timers that `changes` alter or remove, or `None` without such timers.
 fn changed(known: &Known, changes: &Changes) -> Option<Shard> {
     let before = changes.timers.iter().filter_map(|change| change.before.as_ref());
     before.filter_map(|timer| known.timers.get(&timer.id)).map(|found| found.shard).next()

@@ -1,10 +1,10 @@
-//! Stores new timers by shared scripts. All creations that wait at the same time, and that only store a timer, share a
+//! Stores new timers by shared scripts. Creations that only store a timer, and that wait at the same time, share a
 //! script.
 //!
 //! The common creation guesses that its id and its key are free, and stores a pending timer in the shard of its id. The
 //! script checks each timer as the script `commit` does, and names the timers that it did not store. Each of these is
 //! created again as an operation of its own, which finds out why it was not stored. All other creations are commits.
-//! [`queue`](super::queue) says how creations wait, and how they end while the server does not answer.
+//! [`queue`](super::queue) describes how creations wait, and how they fail while the server does not answer.
 
 use super::queue::{Creation, Made, Queue, Waiting};
 use super::transact::{Start, Transactions};
@@ -22,12 +22,12 @@ use tourbillon_durable::store::dry_run::{Change, Changes, DryRun};
 use tourbillon_durable::store::{IfPresent, Op, Outcome, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 
-/// Stores new timers, many by each script if possible.
+/// Stores new timers, many in each script if possible.
 pub(crate) struct Creations {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
     transactions: Arc<Transactions>,
-    /// The creations that wait for the next script. One script stores many timers.
+    /// The creations that wait for the next script.
     queue: Queue,
 }
 
@@ -38,8 +38,8 @@ impl Creations {
         Self { deployment, node, transactions: Arc::clone(transactions), queue: Queue::default() }
     }
 
-    /// Creates a timer. If possible, one script makes this creation together with other waiting creations. Otherwise a
-    /// commit makes it alone.
+    /// Creates a timer, by a script that it shares with other waiting creations if possible, and otherwise by a commit
+    /// of its own.
     pub(crate) async fn create(self: &Arc<Self>, op: Op) -> Result<Outcome, StoreError> {
         if let Op::Place(timer, mode) = &op
             && self.is_common(timer, mode)
@@ -67,8 +67,8 @@ impl Creations {
     }
 
     /// Returns whether a creation may share a script with other creations. In a cluster, creations share no scripts,
-    /// because a silent shard must not delay creations in other shards. A creation that replaces a timer shares no
-    /// script, because its key is mostly taken.
+    /// because a shard without an answer must not delay creations in other shards. A creation that replaces a timer
+    /// shares no script, because its key is usually taken.
     fn is_common(&self, timer: &Timer, mode: &IfPresent) -> bool {
         let home = self.deployment.layout.home_of(timer);
         // A timer that is due soon needs a hint to the owner of its shard, which only a commit sends.
@@ -80,8 +80,8 @@ impl Creations {
             && (!is_near() || self.node.state().shards.is_owned(home))
     }
 
-    /// Returns the data that the shared script of creations needs. Returns `None` if the changes do more than store a
-    /// pending timer. Also returns `None` if the changes follow from data that the script does not check.
+    /// Returns the data that the shared script needs for a creation. Returns `None` if the changes do more than store a
+    /// pending timer, or follow from data that the script does not check.
     fn creation_of(&self, changes: &Changes) -> Option<Creation> {
         let Changes { timers, absent, free, forgotten, remember, forget } = changes;
         let [Change { before: None, after: Some(timer) }] = &timers[..] else { return None };
@@ -103,7 +103,7 @@ impl Creations {
         })
     }
 
-    /// Stores waiting creations, script by script, until none waits.
+    /// Stores waiting creations, script after script, until none waits.
     async fn store_waiting(&self) {
         let mut task = self.queue.task();
         loop {
@@ -112,7 +112,7 @@ impl Creations {
                 return;
             }
             group.sort_unstable_by_key(|waiting| waiting.creation.shard);
-            // A caller that was promised durable changes asks these witnesses itself.
+            // A caller that needs a durable change asks these witnesses itself.
             let witnesses = Witnesses::default();
             match witnesses.collect(self.store_some(&group)).await {
                 Ok(stored) => {
@@ -120,7 +120,7 @@ impl Creations {
                         if is_stored {
                             let due = UtcMillis::from_millis(creation.due);
                             let note = || self.node.note(creation.shard, due);
-                            // A subscriber may panic. The other creations must get their answers all the same.
+                            // A subscriber may panic, but the other creations must still get their answers.
                             let _noted = catch_unwind(AssertUnwindSafe(note));
                         }
                         // The caller may be gone.
@@ -141,8 +141,8 @@ impl Creations {
         }
     }
 
-    /// Runs the script that stores the timers of the creations in `group`. Returns, for each creation, whether its
-    /// timer was stored.
+    /// Runs the script that stores the timers of the creations in `group`. Returns a flag for each creation, true if
+    /// its timer was stored.
     async fn store_some(&self, group: &[Waiting]) -> Result<Vec<bool>, StoreError> {
         let (keys, arguments) = keys_and_arguments(&self.deployment.layout, &self.deployment.id(), group);
         let mut answered = self.deployment.run(|scripts| &scripts.create, keys, arguments).await?;
@@ -155,14 +155,14 @@ impl Creations {
     }
 }
 
-/// Answers the creations in `group` with an error. The creations' script has failed, or the creations were not sent.
+/// Answers the creations in `group` with an error, because their script has failed or they were not sent.
 fn fail(group: Vec<Waiting>, kind: StoreErrorKind, message: &str) {
     let made = Made::Failed(kind, message.into());
     group.into_iter().for_each(|waiting| drop(waiting.answer.send(made.clone())));
 }
 
-/// Builds the keys and the arguments of the script that stores the timers of some creations. The creations in `group`
-/// must be sorted by shard.
+/// Builds the keys and the arguments of the script that stores the timers of the creations in `group`, which must be
+/// sorted by shard. `id` is the id of the deployment.
 fn keys_and_arguments(layout: &Layout, id: &[u8], group: &[Waiting]) -> (Vec<Vec<u8>>, Words) {
     let (mut keys, mut arguments) = (Vec::new(), Words::default());
     arguments.push(id);

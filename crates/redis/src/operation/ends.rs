@@ -1,9 +1,9 @@
-//! Ends deliveries whose timers are removed entirely. One script makes many of these ends.
+//! Ends deliveries whose timers are removed entirely. One script ends many of these deliveries.
 //!
 //! The most common end is that of a one-shot timer whose delivery has succeeded. The timer is removed with all of its
 //! entries, and nothing takes its place. The script removes many such timers by one command for each part of a shard.
-//! It checks each timer as the script `commit` does. It leaves a timer that has changed since its claim, and names that
-//! timer. The timer is then ended again by an operation of its own. All other ends are commits.
+//! It checks each timer as the script `commit` does. It leaves a timer that has changed since its claim, and names the
+//! timer in its answer. An operation of its own then ends that delivery. All other ends are commits.
 
 use super::held::Held;
 use super::transact::Transactions;
@@ -18,8 +18,8 @@ use tourbillon_durable::store::dry_run::{Change, Changes, DryRun};
 use tourbillon_durable::store::{Op, Outcome, StoreError};
 use tourbillon_durable::timer::TimerId;
 
-/// The greatest number of deliveries that a script ends. While the server runs one script, the client prepares the
-/// next.
+/// The greatest number of deliveries that a script ends. While the server runs a script, the client prepares the next
+/// script.
 const AT_ONCE: usize = 128;
 
 /// An end of a delivery that removes the timer and needs no other change.
@@ -30,7 +30,7 @@ struct End {
     outcome: Outcome,
 }
 
-/// Ends deliveries, many by each script, if the ends only remove their timers.
+/// Ends deliveries, many in each script, if the ends only remove their timers.
 pub(crate) struct Ends {
     deployment: Arc<Deployment>,
     held: Arc<Held>,
@@ -42,8 +42,8 @@ impl Ends {
         Self { deployment: Arc::clone(deployment), held: Arc::clone(held) }
     }
 
-    /// Ends deliveries of different timers. Skips an operation that changes more than its timer. Each outcome comes
-    /// with the index of its operation in `ops`.
+    /// Ends deliveries of different timers. Skips an operation that does more than remove its timer. Returns each
+    /// outcome by the index of its operation in `ops`.
     pub(crate) async fn end_many(
         &self,
         ops: &[(TimerId, &Op)],
@@ -60,7 +60,7 @@ impl Ends {
         Ok(try_join_all(scripts).await?.into_iter().flatten().collect())
     }
 
-    /// Makes the operations at the indices `places` of `ops` by one script. The indices must be sorted by shard.
+    /// Applies the operations at the indices `places` of `ops` by one script. The indices must be sorted by shard.
     async fn end_some(
         &self,
         ops: &[(TimerId, &Op)],
@@ -79,8 +79,8 @@ impl Ends {
         }
     }
 
-    /// Returns the end that an operation makes. Returns `None` if the end does more than remove its timer. Also returns
-    /// `None` if this process has no copy of the timer from the claim.
+    /// Returns the end that the operation at the index `place` makes. Returns `None` if the end does more than remove
+    /// its timer, or if this process has no copy of the timer from the claim.
     fn plain_end(
         &self,
         place: usize,
@@ -126,8 +126,8 @@ fn is_plain(changes: &Changes) -> bool {
 enum Removal {
     /// Removes a member of a sorted set.
     Member,
-    /// Removes a member of the set of keys (a sorted set of key entries) with this number. If the set has no other
-    /// member of the namespace, the namespace's list of such sets also loses the set.
+    /// Removes a member of the set of keys with this number. If the set then has no member of the namespace, also
+    /// removes the set from the namespace's places.
     Key(u16),
     /// Removes a field of a hash.
     Field,
@@ -138,7 +138,7 @@ enum Removal {
 /// The position of an ended timer in the script's arguments, counted from 1, and the member or the field to remove.
 type Removed = (usize, Vec<u8>);
 
-/// Builds the keys and the arguments of the script that makes the ends in `ends`. The ends must be sorted by shard.
+/// Builds the keys and the arguments of the script for `ends`, which must be sorted by shard.
 fn keys_and_arguments(layout: &Layout, ends: &[End]) -> (Vec<Vec<u8>>, Words) {
     let mut removals: BTreeMap<(Shard, Part, Removal), Vec<Removed>> = BTreeMap::new();
     for (place, end) in ends.iter().enumerate() {

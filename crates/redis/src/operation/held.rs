@@ -1,4 +1,4 @@
-//! Keeps copies of the timers that this process has claimed, as they were at the claim.
+//! Keeps copies of the timers that this process has claimed, as the claim read them.
 
 use crate::layout::{Found, Shard};
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use tourbillon_durable::timer::TimerId;
 const MOST: usize = 100_000;
 
 /// Copies of the timers that this process has claimed. The end of a delivery is computed from the copy, without a read.
-/// The stored timer may have changed after the claim, so the commit compares the copy with the stored timer.
+/// The timer may have changed since the claim, so the commit compares the copy with the stored timer.
 #[derive(Default)]
 pub(crate) struct Held(Mutex<HashMap<TimerId, Found>>);
 
@@ -27,7 +27,7 @@ impl Held {
         }
     }
 
-    /// Returns the kept copy of a claimed timer. Returns `None` if no copy is kept.
+    /// Returns the kept copy of a claimed timer, if a copy is kept.
     pub(crate) fn get(&self, id: TimerId) -> Option<Found> {
         self.timers().get(&id).cloned()
     }
@@ -37,7 +37,7 @@ impl Held {
         self.timers().get(&id).is_some_and(|found| found.timer.series.is_none())
     }
 
-    /// Returns the shard of a timer whose copy is kept. Returns `None` if no copy is kept.
+    /// Returns the shard of a claimed timer, if a copy of the timer is kept.
     pub(crate) fn shard_of(&self, id: TimerId) -> Option<Shard> {
         self.timers().get(&id).map(|found| found.shard)
     }
@@ -46,7 +46,7 @@ impl Held {
         self.timers().remove(&id);
     }
 
-    /// Forgets all copies of timers, because the timers belong to another deployment.
+    /// Forgets all copies, because the timers belong to another deployment.
     pub(crate) fn clear(&self) {
         self.timers().clear();
     }

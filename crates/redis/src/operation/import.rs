@@ -17,8 +17,8 @@ use tourbillon_durable::timer::{Timer, TimerId};
 
 /// The number of ids that an import into a cluster reserves at the same time.
 const AT_ONCE: usize = 256;
-/// The greatest number of attempts to reserve the id of an imported timer. An attempt fails if the id has a redirect.
-/// If the redirect leads nowhere, another attempt follows.
+/// The greatest number of attempts to reserve the id of an imported timer. After an attempt that finds a redirect that
+/// leads nowhere, another attempt follows.
 const TURNS: usize = 8;
 
 /// Stores the timers of a backup in a deployment.
@@ -35,7 +35,8 @@ impl Imports {
         Self { deployment, node, transactions: Arc::clone(transactions) }
     }
 
-    /// Stores timers of a backup. On one server, one script stores all timers. In a cluster, each shard has a script.
+    /// Stores timers of a backup. On one server, one script stores all timers. In a cluster, one script for each shard
+    /// stores the timers of the shard.
     pub(crate) async fn import(&self, timers: Vec<Timer>) -> Result<(), StoreError> {
         let changes = DryRun::new(self.deployment.time.now()).import(timers)?;
         if changes.timers.is_empty() {
@@ -57,8 +58,8 @@ impl Imports {
     }
 
     /// Imports into a cluster in three steps: reserves all ids, verifies that each shard can take its timers, and then
-    /// stores the timers. Another process may store a timer between the last two steps. Then the import can fail in the
-    /// middle.
+    /// stores the timers. If another process stores a timer with one of the keys between the last two steps, the import
+    /// can fail in the middle.
     async fn import_by_shard(&self, changes: &Changes) -> Result<(), StoreError> {
         let mut shards: BTreeMap<Shard, Changes> = BTreeMap::new();
         for change in &changes.timers {
@@ -78,7 +79,8 @@ impl Imports {
                     (*shard, Changes { absent, free, ..Changes::default() })
                 })
                 .collect();
-            // This only runs the checks. So a shard that cannot take its timers is found before any timer is stored.
+            // These commits only run the checks, so a shard that cannot take its timers is found before any timer is
+            // stored.
             result = self.store_imported(&looks, &reserved).await;
         }
         if let Err(error) = result {
@@ -126,8 +128,8 @@ impl Imports {
         Ok(())
     }
 
-    /// Sends the changes of each shard in a separate commit. A commit without timers to store only verifies that the
-    /// import is possible.
+    /// Sends the changes of each shard in a separate commit. Changes without timers only verify that the import is
+    /// possible.
     async fn store_imported(
         &self,
         shards: &BTreeMap<Shard, Changes>,
@@ -155,7 +157,7 @@ impl Imports {
         Ok(())
     }
 
-    /// Makes the changes by one script, if all ids and keys in the changes are free.
+    /// Makes the changes by one script if all ids and keys in the changes are free.
     async fn store(&self, scope: Scope<'_>, changes: &Changes) -> Result<Sent, StoreError> {
         let known = Known::default();
         let mut commit = Commit::new(&self.deployment.layout, &known, changes, scope);
@@ -163,7 +165,7 @@ impl Imports {
         self.transactions.send(commit).await
     }
 
-    /// Returns the error that tells why the refused timer cannot be imported.
+    /// Returns the error of an import that a check has refused.
     fn error_of(&self, refused: Refused) -> StoreError {
         let Refused { doubt, mut found, .. } = refused;
         match doubt {

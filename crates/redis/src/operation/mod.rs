@@ -1,5 +1,5 @@
-//! Operations on timers. Each operation reads the timers that it names and computes its effect here. A script commits
-//! the effect if the timers are still as they were read.
+//! Operations on timers. Each operation reads the timers that it names and computes its effect in this process. A
+//! script commits the effect if the timers are still as they were read.
 
 mod batch;
 mod bulk;

@@ -1,5 +1,5 @@
-//! The protocol of put-backs. A *put-back* stores an at-most-once timer again after its claim. It takes effect once,
-//! even if its answers are lost.
+//! The protocol of put-backs. A *put-back* stores an at-most-once timer again after its claim. It takes effect at most
+//! once, even if its answers are lost.
 //!
 //! A timer that is delivered at most once has no lease while its handler runs: the claim has ended it. If it is not
 //! delivered after all, or its handler snoozes or parks it, the process puts it back ([`Op::Return`]). If an answer is
@@ -66,30 +66,28 @@ use tourbillon_durable::state::{Refusal, Token};
 use tourbillon_durable::store::{Op, Outcome};
 use tourbillon_durable::timer::TimerId;
 
-/// The time for which a put-back (storing a claimed timer again) may take effect. The time begins with the first
-/// attempt.
+/// The time after its first attempt for which a put-back may take effect.
 pub(crate) const AGAIN: Duration = Duration::from_secs(300);
-/// The time for which the mark of a put-back stays stored, after the last moment at which the put-back can take effect.
+/// The time for which the mark of a put-back stays stored after the put-back can no longer take effect.
 pub(crate) const KEPT: Duration = Duration::from_secs(300);
-/// The number of unanswered put-backs from which on old put-backs are forgotten. A put-back stores a claimed timer
-/// again.
+/// The number of unanswered put-backs at which old put-backs are forgotten.
 const MANY: usize = 4_096;
 
-/// Tells why a put-back, which stores a claimed timer again, has no effect.
+/// The reason why a put-back has no effect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum PutBackDoubt {
-    /// An earlier attempt to put the timer back (store it again) took effect.
+    /// An earlier attempt took effect.
     Applied,
-    /// The time in which the put-back (storing a timer again) may take effect is over.
+    /// The time in which the put-back may take effect is over.
     Late,
 }
 
-/// Describes a put-back: a claimed timer must be stored again, but only once.
+/// A put-back, with its mark and its end.
 #[derive(Debug)]
 pub(crate) struct PutBack {
     pub(crate) shard: Shard,
     pub(crate) mark: Vec<u8>,
-    /// The moment from which no commit can put the timer back (store it again).
+    /// The moment from which the put-back can no longer take effect.
     pub(crate) until: UtcMillis,
     id: TimerId,
     refused: OnceLock<Outcome>,
@@ -101,12 +99,12 @@ impl PutBack {
         Self { shard, mark, until: since + AGAIN, id, refused: OnceLock::new() }
     }
 
-    /// Returns the moment from which the mark of a put-back (storing a timer again) counts as forgotten.
+    /// Returns the moment from which the mark of the put-back counts as forgotten.
     pub(crate) fn forgotten(&self) -> UtcMillis {
         self.until + KEPT
     }
 
-    /// Notes why the put-back (storing a timer again) can no longer take effect. Only the first noted reason counts.
+    /// Notes why the put-back can no longer take effect. Only the first noted reason counts.
     pub(crate) fn refuse(&self, doubt: PutBackDoubt) {
         let _first = self.refused.set(match doubt {
             PutBackDoubt::Applied => Outcome::Repeated(self.id),
@@ -114,25 +112,24 @@ impl PutBack {
         });
     }
 
-    /// Returns the outcome of a put-back (storing a timer again) that can no longer take effect. Returns `None` while
-    /// the put-back can take effect.
+    /// Returns the outcome of the put-back if it can no longer take effect, or `None` while it still can.
     pub(crate) fn refused(&self) -> Option<Outcome> {
         self.refused.get().cloned()
     }
 }
 
-/// Identifies a put-back: the id of the timer that is stored again, and the token of the claim that took the timer.
+/// Identifies a put-back: the id of its timer, and the token of the claim that took the timer.
 type Name = (TimerId, Token);
 
-/// The put-backs (timers stored again) whose outcomes are unknown, each with the moment of its first attempt.
+/// The put-backs whose outcomes are unknown, each with the moment of its first attempt.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts(Mutex<HashMap<Name, UtcMillis>>);
 
-/// The put-backs (timers stored again) of a batch of operations. The flag is true at the first attempt of a put-back.
+/// The put-backs of a batch of operations, each with a flag that is true if this is the put-back's first attempt.
 pub(crate) type Batch = Vec<(Name, bool)>;
 
 impl Attempts {
-    /// Records the put-backs (timers stored again) of a batch, before the batch is sent.
+    /// Records the put-backs of a batch before the batch is sent.
     pub(crate) fn begin(&self, ops: &[Op], now: UtcMillis) -> Batch {
         let mut batch = Batch::new();
         for op in ops {
@@ -140,7 +137,7 @@ impl Attempts {
             let name = (timer.id, *token);
             let mut since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             if since.len() >= MANY {
-                // The caller would have repeated an older put-back sooner. So older put-backs were given up.
+                // A caller repeats a put-back sooner than this, so older put-backs were given up.
                 since.retain(|_, since| *since + AGAIN + KEPT > now);
             }
             let is_new = match since.entry(name) {
@@ -155,8 +152,7 @@ impl Attempts {
         batch
     }
 
-    /// Forgets the put-backs (timers stored again) of a batch, because the caller knows their outcomes. If `only_first`
-    /// is true, forgets only put-backs at their first attempt.
+    /// Forgets put-backs of a batch: all of them, or only those at their first attempt if `only_first` is true.
     pub(crate) fn end(&self, batch: Batch, only_first: bool) {
         for (name, is_first) in batch {
             if is_first || !only_first {
@@ -165,8 +161,7 @@ impl Attempts {
         }
     }
 
-    /// Returns the moment of the first attempt of a put-back (storing a timer again). Returns `None` if no attempt is
-    /// recorded.
+    /// Returns the moment of the first attempt of a put-back, or `None` if no attempt is recorded.
     pub(crate) fn since(&self, name: Name) -> Option<UtcMillis> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&name).copied()
     }

@@ -9,7 +9,7 @@ use tourbillon_durable::store::dry_run::Changes;
 use tourbillon_durable::store::{Op, Outcome, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 
-/// Stores claimed timers again that are delivered at most once.
+/// Makes put-backs, and keeps the moments of their first attempts.
 pub(crate) struct PutBacks {
     deployment: Arc<Deployment>,
     transactions: Arc<Transactions>,
@@ -22,15 +22,15 @@ impl PutBacks {
         Self { deployment, transactions: Arc::clone(transactions), attempts: Attempts::default() }
     }
 
-    /// Records the put-backs (timers stored again) of a batch, before the batch is sent.
+    /// Records the put-backs of a batch before the batch is sent.
     pub(crate) fn begin(&self, ops: &[Op]) -> Batch {
         self.attempts.begin(ops, self.deployment.time.now())
     }
 
-    /// Forgets those put-backs (timers stored again) of a batch whose outcomes are certain. Called after the answer of
-    /// the batch, which has `count` operations. `error` is the error of a batch that has failed.
+    /// Forgets the put-backs with certain outcomes, after a batch of `count` operations has ended. `error` is the error
+    /// of a failed batch.
     pub(crate) fn end(&self, batch: Batch, count: usize, error: Option<&StoreError>) {
-        // A part of a failed batch may have had its effect. The caller repeats the whole batch.
+        // Some operations of a failed batch may have taken effect. The caller repeats the whole batch.
         let has_no_effect = |error: &StoreError| {
             count == 1 && !matches!(error.kind(), StoreErrorKind::Unknown | StoreErrorKind::Corrupt)
         };

@@ -1,8 +1,9 @@
 //! The queue of creations that wait for a script.
 //!
-//! While scripts are at the server, new creations wait. One script then takes all creations that wait. A task takes the
-//! waiting creations, again and again until none waits. At most [`TASKS`] tasks run at a time. Callers compute a
-//! creation before they add it, and tasks only send it. So no task depends on a caller that stands still.
+//! While scripts are at the server, new creations wait. The next script then takes the creations that wait, up to a
+//! limit. A task sends scripts with the waiting creations until none waits. At most [`TASKS`] tasks run at a time.
+//! Callers compute a creation before they add it, and tasks only send it. So no task waits for a caller that has
+//! stopped.
 //!
 //! A creation that waits ends in one of these ways:
 //!
@@ -14,8 +15,8 @@
 //! | the last task is dropped, by a panic or with its runtime | has no answer, and its caller is answered `Unknown` |
 //!
 //! So a server that does not answer delays each call by about twice the patience, for any number of calls. The queue
-//! grows only by the creations of that time. A script that fails early, for example because its connection is cut,
-//! fails no other creations.
+//! grows only by the creations of that time. A script that fails early, for example because its connection is cut, does
+//! not fail creations outside it.
 
 use crate::deployment::Witnesses;
 use crate::layout::{Shard, Slice};
@@ -27,15 +28,14 @@ use tokio::sync::oneshot;
 use tourbillon_durable::store::StoreErrorKind;
 use tourbillon_durable::timer::TimerId;
 
-/// The number of tasks that send scripts of creations. While the server runs one script, the client prepares the next.
+/// The greatest number of tasks that send scripts. While the server runs a script, the client prepares the next script.
 const TASKS: usize = 2;
 /// The greatest number of creations in one script.
 const AT_ONCE: usize = 128;
-/// The size of a script's records from which the script takes no further creation, in bytes.
+/// The size of a script's records, in bytes, at which the script takes no further creation.
 const BYTES: usize = 256 << 10;
 
-/// The data of a creation that shares a script with other creations. The creation stores a pending timer in the shard
-/// of its id, without labels.
+/// The data of a creation that can share a script: it stores a pending timer without labels in the shard of its id.
 #[derive(Debug)]
 pub(crate) struct Creation {
     pub(crate) id: TimerId,
@@ -44,19 +44,19 @@ pub(crate) struct Creation {
     pub(crate) member: Vec<u8>,
     pub(crate) due: u64,
     pub(crate) slice: Slice,
-    /// The field of the shard's hash of counts in which the timer is counted.
+    /// The field that counts the timer in the shard's hash of counts.
     pub(crate) field: Vec<u8>,
-    /// The entry of the timer's key in a set of keys (a sorted set of key entries). The entry lacks the timer's id.
-    /// `None` if the timer has no key.
+    /// The entry of the timer's key in a set of keys, without the timer's id. `None` if the timer has no key.
     pub(crate) entry: Option<Vec<u8>>,
-    /// The entry that is stored for a timer without a key. The entry lacks the timer's id.
+    /// The entry that a set of keys has for a timer without a key, without the timer's id.
     pub(crate) keyless: Vec<u8>,
 }
 
-/// The outcome of a creation that shared a script, as the script answered it.
+/// The answer to a waiting creation.
 #[derive(Clone, Debug)]
 pub(crate) enum Made {
-    /// The timer is stored. The witnesses can confirm that the change is as safe as the policy asks.
+    /// The timer is stored. The witnesses can confirm that the change is as durable as the connection's policy
+    /// requires.
     Stored(Witnesses),
     /// The id or the key is taken, or the id belongs to an ended timer that is still remembered.
     Refused,
@@ -66,7 +66,7 @@ pub(crate) enum Made {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) creation: Creation,
-    /// When the creation was added to the queue of creations.
+    /// When the creation was added to the queue.
     pub(crate) since: Instant,
     pub(crate) answer: oneshot::Sender<Made>,
 }
@@ -77,7 +77,7 @@ pub(crate) struct Queue(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Waiting>,
-    /// The number of tasks that take creations from the queue and have not ended.
+    /// The number of tasks that have not ended.
     tasks: usize,
 }
 
@@ -86,8 +86,7 @@ impl Queue {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a creation to the queue. If the method returns `true`, the caller must start a task that takes creations
-    /// from the queue.
+    /// Adds a creation to the queue. If the result is `true`, the caller must start a [`task`](Self::task).
     pub(crate) fn add(&self, waiting: Waiting) -> bool {
         let mut state = self.state();
         state.waiting.push_back(waiting);
@@ -96,14 +95,14 @@ impl Queue {
         is_needed
     }
 
-    /// Returns a task that takes creations from the queue. After [`add`](Self::add) has returned `true`, the caller
-    /// must run such a task.
+    /// Returns a task that takes creations from the queue. Each call of [`add`](Self::add) that returns `true` needs
+    /// one task.
     pub(crate) fn task(&self) -> Task<'_> {
         Task { queue: self, has_ended: false }
     }
 
-    /// Counts a task as ended, because the task was dropped before it was done. Returns the waiting creations if no
-    /// other task is left.
+    /// Counts a task as ended that was dropped before it was done. If no other task is left, returns and removes the
+    /// waiting creations.
     fn end_task(&self) -> VecDeque<Waiting> {
         let mut state = self.state();
         state.tasks = state.tasks.saturating_sub(1);
@@ -111,8 +110,8 @@ impl Queue {
     }
 }
 
-/// A task that takes waiting creations from the queue. A panic or the end of the runtime may drop the task early. Then
-/// the next creation starts another task.
+/// A task that takes waiting creations from the queue. If a panic or the end of the runtime drops the task early, the
+/// next creation starts another task.
 #[derive(Debug)]
 pub(crate) struct Task<'a> {
     queue: &'a Queue,
@@ -129,8 +128,8 @@ impl Drop for Task<'_> {
 }
 
 impl Task<'_> {
-    /// Takes the creations of the next script. The taken creations have different ids and keys. If no creation waits,
-    /// returns an empty list and ends the task.
+    /// Takes the creations of the next script, which have different ids and keys. If no creation waits, returns an
+    /// empty list and ends the task.
     pub(crate) fn take(&mut self) -> Vec<Waiting> {
         let mut state = self.queue.state();
         let (mut ids, mut entries, mut bytes) = (HashSet::new(), HashSet::new(), 0);

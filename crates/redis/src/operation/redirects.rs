@@ -1,4 +1,4 @@
-//! Redirects in a cluster: the parts of a commit that are outside the timer's shard.
+//! Redirects in a cluster: the steps of an operation outside the timer's shard.
 //!
 //! A cluster runs no script on two shards. A timer is stored in its *home* H, which has everything that an operation
 //! changes, except for two things. These are in the shard N to which the timer's id belongs: the *redirect* from N to
@@ -26,7 +26,7 @@
 //! replace the redirect, and nobody replaces the redirect of a stored timer.
 //!
 //! **A redirect that leads nowhere** is left by a creation or an end that stopped between two steps, or belongs to a
-//! creation that is still under way. Nobody can distinguish the two. If a creation of the same id meets such a
+//! creation that is still under way. No client can distinguish these cases. If a creation of the same id meets such a
 //! redirect, it first makes the redirect *void* in H: one script verifies that the timer is not stored in H, and puts
 //! the mark among H's remembered ids for [`VOID`]. A commit fails if its mark is void. Afterwards the redirect is
 //! removed if it is still the same. A reservation ends after [`RESERVED`] by the time of N. So no commit comes after
@@ -50,8 +50,8 @@
 //! - *An end and a creation of the same id.* Before the end's commit, the creation finds the timer. Between the commit
 //!   and the drop, the creation finds that the id is remembered. If ids of this timer are not remembered, it finds the
 //!   redirect, makes the redirect void, replaces it and stores the timer. The drop then finds another mark.
-//! - *Two ends.* Both announce. The second commit finds that the timer has changed, computes anew and finds no timer.
-//!   Both remember the id for equally long, except for the time between the two.
+//! - *Two ends.* Both announce. The second commit finds that the timer has changed. Its client computes the effect
+//!   again and finds no timer. Both remember the id for equally long, except for the time between the two.
 //! - *An end and a put-back (`Op::Return`) of the same timer.* The put-back reserves. Before the drop, it meets the
 //!   redirect, as described above. The id stays remembered from the first end, unless N is H. This does no harm: the
 //!   stored timer says the same, and its next end remembers the id for longer. Forgetting the id after the commit could
@@ -78,34 +78,33 @@ use tourbillon_durable::store::StoreError;
 use tourbillon_durable::store::dry_run::Changes;
 use tourbillon_durable::timer::TimerId;
 
-/// The time for which a redirect (an entry that leads to the shard of a timer) reserves an id. A commit after this time
-/// fails.
+/// The time for which a redirect reserves an id. A commit after this time fails.
 pub(crate) const RESERVED: Duration = Duration::from_secs(60);
-/// The time for which the mark of a void redirect stays stored. During this time no commit can use the redirect (an
-/// entry that leads to the shard of a timer). The time is an hour longer than a reservation lasts, because the clocks
-/// of two primaries may differ by an hour.
+/// The time for which the mark of a void redirect stays stored, so that no commit can use the redirect. It is an hour
+/// longer than a reservation, because the clocks of two primaries may differ by an hour.
 const VOID: Duration = Duration::from_secs(3_660);
 
-/// The parts of an operation that concern other shards than the timer's home shard.
+/// The parts of an operation that concern shards other than the home of its timers.
 #[derive(Debug, Default)]
 pub(super) struct Outside {
     pub(super) created: Vec<Creation>,
     pub(super) ended: Vec<Ending>,
 }
 
-/// A timer whose id must be free. In most cases, the operation creates this timer.
+/// An id outside the home shard that the operation must reserve, because it creates a timer with this id or reads that
+/// the id is free.
 #[derive(Debug)]
 pub(super) struct Creation {
     pub(super) id: TimerId,
-    /// Whether the id may belong to an ended timer that is still remembered.
+    /// True if the reservation succeeds even if the id is remembered as that of an ended timer.
     may_be_remembered: bool,
 }
 
-/// A timer that the operation ends, and whose id belongs to another shard.
+/// A timer that the operation ends and whose id belongs to a shard other than the home.
 #[derive(Debug)]
 pub(super) struct Ending {
     id: TimerId,
-    /// The moment until which the id of the ended timer is remembered. `None` if the id is not remembered.
+    /// The moment until which the id of the ended timer is remembered, or `None` if it is not remembered.
     remembered: Option<UtcMillis>,
 }
 
@@ -138,7 +137,7 @@ impl Outside {
     }
 }
 
-/// Reserves those ids of `created` that have no reservation, and adds the new reservations to `reserved`. If an id
+/// Reserves the ids of `created` that have no reservation yet, and adds the new reservations to `reserved`. If an id
 /// cannot be reserved, returns the reason.
 pub(super) async fn reserve_all(
     deployment: &Deployment,
@@ -163,8 +162,8 @@ pub(super) async fn reserve_all(
     Ok(refused)
 }
 
-/// Reserves an id. The reservation is a redirect: it says that the timer will be in the shard `home`. If the id is
-/// taken, returns the refusal.
+/// Reserves an id by a redirect to the shard `home`, which will store the timer. If the id is taken, returns the
+/// refusal.
 pub(super) async fn reserve(
     deployment: &Deployment,
     id: TimerId,
@@ -219,8 +218,7 @@ pub(super) async fn announce_all(
     Ok(try_join_all(answers).await?.into_iter().flatten().collect())
 }
 
-/// Removes the redirect of an id, which leads to the shard of the timer. Keeps the redirect if another creation has
-/// replaced it.
+/// Removes the redirect of an id, unless another creation has replaced it.
 pub(super) async fn drop_redirect(
     deployment: &Deployment,
     id: TimerId,
@@ -233,8 +231,7 @@ pub(super) async fn drop_redirect(
         .map(drop)
 }
 
-/// Removes redirects (entries that lead to the shard of a timer). The redirects had reserved ids for timers that were
-/// not stored.
+/// Removes the redirects that had reserved ids for timers that were not stored.
 pub(crate) async fn release(deployment: &Deployment, reserved: Reservations) {
     let redirects =
         reserved.into_iter().map(|(id, reservation)| drop_redirect(deployment, id, reservation.redirect));
@@ -242,8 +239,8 @@ pub(crate) async fn release(deployment: &Deployment, reserved: Reservations) {
     let _left = join_all(redirects).await;
 }
 
-/// Removes a redirect that seems to lead nowhere, and forbids commits under the redirect. If the timer is stored after
-/// all, changes nothing and returns `true`.
+/// Makes a redirect void that seems to lead nowhere, and then removes it. If the timer is stored after all, changes
+/// nothing and returns `true`.
 pub(crate) async fn displace(
     deployment: &Deployment,
     id: TimerId,

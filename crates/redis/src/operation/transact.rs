@@ -1,4 +1,5 @@
-//! Transactions: read the timers of an operation, compute its effect here, and commit it if nothing has changed since.
+//! Transactions. A transaction reads the timers of an operation, computes the effect in this process, and commits the
+//! effect if the timers have not changed since.
 
 use super::commit::{Commit, Doubt, Known, Refused, Reservations, Scope, Sent};
 use super::held::Held;
@@ -16,29 +17,29 @@ use tourbillon_durable::store::dry_run::{Changes, DryRun};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Address, TimerId};
 
-/// The greatest number of attempts of an operation while other processes change the same timers.
+/// The greatest number of attempts of an operation whose timers other clients keep changing.
 const TURNS: usize = 64;
 
-/// Says where an operation gets the timers that it changes.
+/// The source of the timers that an operation changes.
 pub(crate) enum Start {
-    /// The operation creates a timer, and reads none.
+    /// The operation creates a timer and reads none.
     New,
     /// The operation reads a stored timer first.
     At(Address),
-    /// The operation needs a timer that this process has claimed. If a copy from the claim is kept, the operation reads
-    /// nothing.
+    /// The operation changes a timer that this process has claimed. It reads the timer only if no copy from the claim
+    /// is kept.
     Held(TimerId),
     /// The caller has read the timer already.
     Read(Box<Found>),
     /// The caller has read several timers already. In a cluster, the timers are in one shard.
     Several(Vec<Found>),
-    /// The caller has read the timer already. The timer's lease must be over by the server's time.
+    /// The caller has read the timer already, and the timer's lease must be over by the server's time.
     Expired(Box<Found>),
-    /// The operation stores a claimed timer again, once, and reads none.
+    /// The operation is a [put-back](super::put_back), and reads no timer.
     PutBack(Arc<PutBack>),
 }
 
-/// Runs operations as transactions. A transaction reads, computes, and commits if the data are unchanged.
+/// Runs operations as transactions.
 pub(crate) struct Transactions {
     pub(crate) deployment: Arc<Deployment>,
     pub(crate) node: Arc<Node>,
@@ -47,8 +48,8 @@ pub(crate) struct Transactions {
 }
 
 impl Transactions {
-    /// Commits the changes that `run` computes, and returns the result of `run`. If the stored data have changed, reads
-    /// the data again and repeats the call of `run`, until a commit succeeds.
+    /// Commits the changes that `run` computes, and returns the result of `run`. If the stored data have changed since
+    /// they were read, reads them again and repeats `run`, at most [`TURNS`] times.
     pub(crate) async fn transact<R>(
         &self,
         start: Start,
@@ -110,8 +111,8 @@ impl Transactions {
             let (result, changes) = run(draft)?;
             if changes.timers.is_empty() {
                 if let Some(id) = cached.take() {
-                    // The kept copy may be old, and nothing is committed that would compare it with the stored timer.
-                    // So the stored timer is read.
+                    // The kept copy may be old, and no commit compares it with the stored timer. So the stored timer is
+                    // read.
                     self.held.let_go(id);
                     known = Known::default();
                     known.add(find_id(&self.deployment, id).await?);
@@ -119,7 +120,7 @@ impl Transactions {
                 }
                 let has_guesses =
                     !(changes.absent.is_empty() && changes.free.is_empty() && changes.forgotten.is_empty());
-                // The first read shows a single moment. A guess and a later read may show different moments, so a
+                // The first read is from a single moment. A guess and a later read may be from different moments, so a
                 // commit compares both.
                 if !has_guesses || !(is_new || turn > 0) {
                     return Ok(result);
@@ -138,8 +139,8 @@ impl Transactions {
             cached = None;
             self.resolve(&mut known, doubt, &mut found, reserved).await?;
             if turn > 8 {
-                // Other clients keep changing the same timers first. They may be threads of this process, so this lets
-                // them finish.
+                // Other clients keep changing the same timers first. They may be threads of this process, so this
+                // thread lets them finish.
                 std::thread::yield_now();
             }
         }
@@ -147,14 +148,14 @@ impl Transactions {
         Err(StoreError::new(StoreErrorKind::Io, message))
     }
 
-    /// Updates this process's knowledge of timers after a commit that succeeded.
+    /// Updates this process's knowledge of timers after a successful commit.
     fn after(&self, known: &Known, changes: &Changes) {
         let before = changes.timers.iter().filter_map(|change| change.before.as_ref());
         before.filter(|timer| is_leased(timer)).for_each(|timer| self.held.let_go(timer.id));
         self.made_pending(known, changes).for_each(|(shard, due)| self.node.note(shard, due));
     }
 
-    /// Reads the data again that failed a check, so that the next attempt of the operation uses the new data.
+    /// Reads again the data that failed a check, so that the next attempt of the operation uses the new data.
     async fn resolve(
         &self,
         known: &mut Known,
@@ -195,7 +196,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// Commits the changes of an operation, if the data in `known` are unchanged on the server.
+    /// Commits the changes of an operation if the data in `known` are unchanged on the server.
     async fn commit(
         &self,
         known: &Known,
@@ -230,7 +231,7 @@ impl Transactions {
         reserved: &mut Reservations,
     ) -> Result<Sent, StoreError> {
         let deployment = &*self.deployment;
-        // Without a home shard there is nothing to compare and nothing to change.
+        // A commit without a home shard compares nothing and changes nothing.
         let Some(home) = Commit::home(&deployment.layout, known, changes) else { return Ok(Sent::Done) };
         let Outside { created, ended } = Outside::new(&deployment.layout, home, known, changes);
         let (refused, redirects) =
@@ -243,7 +244,7 @@ impl Transactions {
         if let Sent::Done = sent {
             created.iter().for_each(|creation| drop(reserved.remove(&creation.id)));
             let redirects = redirects.into_iter().filter(|(_, redirect)| redirect.home() == Some(home));
-            // The operation has had its effect: a redirect that is left leads nowhere.
+            // The operation has taken effect, so a redirect that is left leads nowhere.
             let _left =
                 join_all(redirects.map(|(id, redirect)| drop_redirect(deployment, id, redirect))).await;
         }

@@ -1,4 +1,4 @@
-//! Checks the structure of the stored data. The data of a shard are read at a single moment.
+//! Checks the structure of the stored data, shard by shard. The data of a shard are from a single moment.
 
 use crate::deployment::Deployment;
 use crate::layout::{
@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tourbillon_durable::store::{Fault, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The greatest number of reads of one shard. The check reads a shard again if timers have come or gone during the
-/// read.
+/// The greatest number of reads of one shard. The check repeats a read if the shard's slices have changed since the
+/// previous read.
 const TURNS: usize = 20;
-/// The number of faults from which the check stops early.
+/// The number of faults at which the check stops.
 const MOST_FAULTS: usize = 1_000;
 
 /// The members of a sorted set, each with its score.
@@ -67,8 +67,8 @@ pub(crate) async fn check(deployment: &Deployment) -> Result<Vec<Fault>, StoreEr
     Ok(faults)
 }
 
-/// Reads all data of a shard at a single moment. The script must name exactly the slices (sets of pending timers) of
-/// the shard. So the read is repeated until the names are right.
+/// Reads all data of a shard at a single moment. The script must name exactly the slices of the shard, so the read is
+/// repeated until the names are right.
 async fn contents(deployment: &Deployment, shard: Shard) -> Result<Contents, StoreError> {
     let mut named: Vec<Slice> = Vec::new();
     for _ in 0..TURNS {
@@ -98,8 +98,7 @@ async fn contents(deployment: &Deployment, shard: Shard) -> Result<Contents, Sto
         let counts = rest.pairs()?;
         let directory = rest.scored()?;
         let (stopped, places) = (rest.scored()?, rest.scored()?);
-        // The slices are compared in the order of their numbers, since the order of their due moments changes all the
-        // time.
+        // The slices are compared in the order of their numbers, since the order of their first due moments changes.
         let open: BTreeSet<Slice> = directory.iter().filter_map(|(name, _)| Slice::named(name)).collect();
         let open: Vec<Slice> = open.into_iter().collect();
         if open != named {
@@ -136,7 +135,7 @@ async fn contents(deployment: &Deployment, shard: Shard) -> Result<Contents, Sto
     Err(StoreError::new(StoreErrorKind::Io, message))
 }
 
-/// Compares the entries of a shard with the entries that the shard's timers need. Adds each difference to `faults`.
+/// Compares the entries of a shard with the entries that the shard's timers need, and adds each difference to `faults`.
 /// Returns the timers.
 fn faults_of(layout: &Layout, shard: Shard, contents: &Contents, faults: &mut Vec<Fault>) -> Vec<Timer> {
     let ends: HashMap<&[u8], u64> = contents.leases.iter().map(|(id, until)| (&id[..], *until)).collect();
@@ -228,8 +227,8 @@ fn faults_of(layout: &Layout, shard: Shard, contents: &Contents, faults: &mut Ve
     timers
 }
 
-/// Returns an entry, with the name of the table that has the entry. Also returns the entry's member. In a table by id,
-/// the id stands in place of the member.
+/// Returns the name of the table that stores an entry, the entry's member there, and the entry. In a table by id, the
+/// member is the id.
 fn located(id: TimerId, entry: Entry) -> (&'static str, Vec<u8>, Entry) {
     let id = id_bytes(id).to_vec();
     match &entry {

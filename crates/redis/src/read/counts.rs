@@ -6,11 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tourbillon_durable::store::{Counts, StoreError, StoreErrorKind};
 
-/// Counts the stored timers. If a server does not answer, its last counts are used. Each group of shards that one
-/// script can read has its own last counts.
+/// Counts the stored timers. For a server that does not answer, uses its last counts.
 pub(crate) struct Counter {
     pub(super) deployment: Arc<Deployment>,
-    /// The last counts that servers have answered, for each group of shards that one script can read.
+    /// The last counts of each group of shards, where a group is the shards that one script can read.
     last: Mutex<BTreeMap<Vec<Shard>, Counts>>,
 }
 
@@ -24,12 +23,12 @@ impl Counter {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Returns the numbers of timers. If a server does not answer, uses the server's last answer. Each creation checks
-    /// the number of timers. So a silent primary does not stop creations in other shards.
+    /// Returns the numbers of timers. For a server that does not answer, uses its last answer, because a limit on the
+    /// number of timers must not stop creations in the shards of other servers.
     ///
     /// # Errors
     ///
-    /// Fails if no server answers. Also fails if a server that has never answered this process does not answer now.
+    /// Fails if no server answers, or if a server that does not answer has never answered this process.
     pub(crate) async fn counts(&self) -> Result<Counts, StoreError> {
         let groups = self.deployment.all_groups();
         let calls = groups.into_iter().map(|shards| (shards.clone(), self.counts_of(shards)));
@@ -54,7 +53,7 @@ impl Counter {
         Ok(all)
     }
 
-    /// Asks one server for the numbers of timers in the shards `shards`.
+    /// Asks one server for the numbers of timers in `shards`.
     async fn counts_of(&self, shards: Vec<Shard>) -> Result<Counts, StoreError> {
         let keys = self.deployment.keys(&shards, [Part::Counts, Part::Quarantined]);
         let mut answered = self.deployment.run(|scripts| &scripts.counts, keys, []).await?;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use tourbillon_durable::store::StoreError;
 use tourbillon_durable::timer::{Address, KeyOf, TimerId};
 
-/// Reads the timer that an operation names by id or by key. Returns `None` without such a timer.
+/// Reads a timer by its id or key, or returns `None` if there is no such timer.
 pub(crate) async fn find(deployment: &Deployment, at: &Address) -> Result<Option<Found>, StoreError> {
     match at {
         Address::Id(id) => find_id(deployment, *id).await,
@@ -21,8 +21,7 @@ pub(crate) async fn find_id(deployment: &Deployment, id: TimerId) -> Result<Opti
     Ok(look(deployment, id).await?.0)
 }
 
-/// Reads a timer by its id, and the redirect of the id if the timer has a redirect. A redirect may lead nowhere, so the
-/// redirect may come without a timer.
+/// Reads a timer by its id, and the redirect of the id if it has a redirect. A redirect without a timer leads nowhere.
 pub(crate) async fn look(
     deployment: &Deployment,
     id: TimerId,
@@ -53,8 +52,8 @@ pub(crate) async fn find_key(deployment: &Deployment, key: &KeyOf) -> Result<Opt
     read_found(shard, &mut answered.rest)
 }
 
-/// Reads the timers with the given ids in a shard. Returns the timers in the order of the ids. If a record cannot be
-/// read, the result has an error in place of the timer.
+/// Reads the timers with the ids `ids` in a shard. Returns a result for each id, in order: the timer, `None` without a
+/// timer, or an error if the record cannot be read.
 pub(crate) async fn records(
     deployment: &Deployment,
     shard: Shard,
@@ -67,7 +66,7 @@ pub(crate) async fn records(
     Ok(ids.iter().map(|_| read_found(shard, &mut values)).collect())
 }
 
-/// Reads the timers that some index entries name, in the order of the entries. A timer that has gone, or that cannot be
+/// Reads the timers of `entries`, in the order of the entries. A timer that is no longer stored, or that cannot be
 /// read, becomes `None`.
 pub(crate) async fn timers_of(
     deployment: &Deployment,

@@ -10,14 +10,14 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Horizon, StoreError};
 
-/// The greatest number of slices that one script lists or counts. A slice has the pending timers of one lane (group of
-/// namespaces) that are due in one period of two hours.
+/// The greatest number of slices that one script lists or counts. A slice is the set of the pending timers of one lane
+/// that are due in one period of two hours.
 const SLICES_AT_ONCE: usize = 5_000;
-/// The greatest number of slices (sets of pending timers) that a horizon takes into account, in all shards together.
+/// The greatest number of slices that a horizon counts, in all shards together.
 const MOST_SLICES: usize = 50_000;
 
-/// Counts how many timers are due in each span of the future. If there are too many slices (sets of pending timers),
-/// the counts of late spans are inexact.
+/// Counts how many timers are due in each span of the future. If a shard has more slices than its part of
+/// [`MOST_SLICES`], the counts of the latest spans are too low.
 pub(crate) async fn horizon(counter: &Counter) -> Result<Horizon, StoreError> {
     let deployment = &*counter.deployment;
     let mut horizon = Horizon::empty(deployment.time.now());
@@ -61,8 +61,7 @@ pub(crate) async fn horizon(counter: &Counter) -> Result<Horizon, StoreError> {
     Ok(horizon)
 }
 
-/// Counts the pending timers of each slice (a set of pending timers) by span of time. A span ends at each moment in
-/// `ends`. One more span begins at the last moment in `ends`.
+/// Counts the timers of each slice in the spans that end at the moments `ends`, and in a last span without an end.
 async fn tally(
     deployment: &Deployment,
     slices: &[(Slice, Shard)],

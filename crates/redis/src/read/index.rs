@@ -1,4 +1,5 @@
-//! Reads indexes of all timers of a kind. An index merges sorted sets of all shards into one order.
+//! Reads indexes. An index merges sorted sets of all shards into one order. The *place* of an entry is its position in
+//! this order.
 
 use crate::deployment::Deployment;
 use crate::layout::{
@@ -13,15 +14,13 @@ use tourbillon_durable::timer::{Timer, TimerId};
 
 /// The greatest number of sorted sets whose members one script lists.
 const SETS_AT_ONCE: usize = 256;
-/// The greatest number of scripts that one list has at the servers at the same time. So other calls can run between the
-/// scripts.
+/// The greatest number of scripts that one list has at the servers at the same time, so that other calls can run in
+/// between.
 const SCRIPTS_AT_ONCE: usize = 4;
-/// The length of an encoded moment in bytes. In some indexes, the place (position in the order) of an entry begins with
-/// a moment.
+/// The length of an encoded moment in bytes. In indexes by moments, the place of an entry begins with a moment.
 const MOMENT: usize = 6;
 
-/// Returns the greatest number of slices (sets of pending timers) that a shard can have in one period of two hours.
-/// Each lane (group of namespaces) has at most one slice there.
+/// Returns the greatest number of slices that a shard can have in one period: one for each lane.
 pub(super) fn lanes() -> usize {
     usize::try_from(LANES).unwrap_or(usize::MAX)
 }
@@ -42,18 +41,18 @@ impl Order {
         self == Self::Descending
     }
 
-    /// Returns the argument by which a script learns the direction of the walk.
+    /// Returns the argument of a script for this direction.
     fn word(self) -> Vec<u8> {
         if self.is_back() { b"back".to_vec() } else { Vec::new() }
     }
 
-    /// Returns whether the position `place` comes after the position `other` in this direction.
+    /// Returns whether `place` comes after `other` in this direction.
     pub(super) fn is_after(self, place: &[u8], other: &[u8]) -> bool {
         if self.is_back() { place < other } else { place > other }
     }
 }
 
-/// Returns the first byte string that sorts after all strings with this beginning. Returns `None` if all bytes of the
+/// Returns the first byte string that sorts after all strings with this beginning, or `None` if all bytes of the
 /// beginning are 255.
 fn behind(beginning: &[u8]) -> Option<Vec<u8>> {
     let last = beginning.iter().rposition(|byte| *byte < u8::MAX)?;
@@ -62,23 +61,22 @@ fn behind(beginning: &[u8]) -> Option<Vec<u8>> {
     Some(behind)
 }
 
-/// Selects a set of stored timers, and the order in which they are read.
+/// A selection of stored timers, and the order in which they are read.
 #[derive(Clone, Debug)]
 pub(crate) enum Index {
     /// All stored timers, in the order of their ids.
     Records,
-    /// The members of a part of each shard's data, in the order of the members. Only members that begin with the given
-    /// bytes count.
+    /// The members of a part of each shard that begin with these bytes, in the order of the members.
     Members(Part, Vec<u8>),
     /// The timers whose key entries begin with these bytes, in the order of the key entries.
     Keys(Vec<u8>),
-    /// The entries of one part of each shard, in the order of their moments and ids.
+    /// The entries of a part of each shard, in the order of their moments and ids.
     Moments(Part),
     /// The pending timers, in the order of their due moments and ids.
     Pending,
 }
 
-/// An entry of an index: its position in the order, the shard that stores the entry, and its timer.
+/// An entry of an index: its place, the shard that stores the entry, and its timer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct IndexEntry {
     pub(crate) place: Vec<u8>,
@@ -86,14 +84,14 @@ pub(crate) struct IndexEntry {
     pub(crate) id: TimerId,
 }
 
-/// Returns a bound that sorts after all keys of a namespace, and before the entries of timers without a key. Returns
-/// `None` if `beginning` is more than a namespace, because then no such entries have the beginning.
+/// Returns a bound between the keys of a namespace and its entries of timers without a key. Returns `None` if
+/// `beginning` is longer than the namespace, because entries of timers without a key do not begin with it.
 fn before_keyless(beginning: &[u8]) -> Option<Vec<u8>> {
     let has_others = beginning.len() == namespace_of(beginning).len();
     has_others.then(|| [b"(", beginning, &[KEYLESS]].concat())
 }
 
-/// Returns the position of a timer in the order of an index. The index must include the timer.
+/// Returns the place of a timer in an index by moments or in the index of records. The index must include the timer.
 pub(super) fn place_of(index: &Index, timer: &Timer) -> Vec<u8> {
     let id = id_bytes(timer.id);
     let by_moment = |moment: u64| [&moment_bytes(moment)[..], &id].concat();
@@ -105,12 +103,12 @@ pub(super) fn place_of(index: &Index, timer: &Timer) -> Vec<u8> {
     place.unwrap_or_else(|| id.to_vec())
 }
 
-/// Returns the moment at the beginning of an entry's position in an index, in milliseconds.
+/// Returns the moment at the beginning of a place, in milliseconds.
 pub(super) fn moment_of(place: &[u8]) -> u64 {
     place.iter().take(MOMENT).fold(0, |moment, byte| moment << 8 | u64::from(*byte))
 }
 
-/// Limits the members that are read from a sorted set to a range of scores.
+/// A range of scores, which limits the members that are read from a sorted set.
 #[derive(Clone, Copy)]
 pub(super) struct Scores {
     pub(super) from: u64,
@@ -121,11 +119,11 @@ impl Scores {
     pub(super) const ALL: Self = Self { from: 0, until: None };
 }
 
-/// The consecutive entries of an index that one read has returned.
+/// Consecutive entries of an index that a read has returned.
 pub(crate) struct Stretch {
-    /// The entries that were read. The index has no further entry between the first and the last.
+    /// The entries in order, without gaps.
     pub(crate) entries: Vec<IndexEntry>,
-    /// Whether the index has no entries after `entries`.
+    /// True if no entries of the index follow.
     pub(crate) is_end: bool,
 }
 
@@ -146,14 +144,15 @@ impl<'a> Walk<'a> {
         Self { deployment, order: Order::Ascending }
     }
 
-    /// Returns some entries of an index after a position, in order. Returns at least one entry if any entry follows.
+    /// Returns about `wanted` entries of an index that follow the place `after`, or that begin the index if `after` is
+    /// `None`. Returns at least one entry if any entry follows.
     pub(crate) async fn entries_after(
         &self,
         index: &Index,
         after: Option<&[u8]>,
         wanted: usize,
     ) -> Result<Stretch, StoreError> {
-        // Members are rarely spread evenly over the sets. So each set may give twice its even part, which makes a
+        // Members are rarely spread evenly over the sets. So each set may return twice its even part, which makes a
         // second round rare.
         let each_of = |sets: usize| (2 * wanted / sets.max(1) + 3).min(wanted.max(1));
         let each = each_of(self.deployment.layout.shards().len());
@@ -208,8 +207,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reads up to `each` members of each of some sorted sets, and merges the members in their order. Reads only
-    /// members that begin with `beginning`, starting at the bound `from`.
+    /// Reads up to `each` members of each sorted set in `parts`, and merges the members in order. Reads only members
+    /// that begin with `beginning`, from the bound `from` on.
     pub(crate) async fn members(
         &self,
         parts: &[(Shard, Part)],
@@ -250,8 +249,8 @@ impl<'a> Walk<'a> {
         Ok(merged(found.into_iter().flatten().collect(), each, self.order))
     }
 
-    /// Reads up to `each` members of each of some sorted sets, and merges the members in the order of their scores.
-    /// Members of equal scores are in their own order.
+    /// Reads up to `each` members of each sorted set in `parts`, and merges them in the order of their scores. Members
+    /// with equal scores are in the order of the members.
     async fn scores_after(
         &self,
         parts: Vec<(Shard, Part)>,
@@ -270,7 +269,7 @@ impl<'a> Walk<'a> {
         Ok(merged(entries.collect(), each, self.order))
     }
 
-    /// Reads up to `each` members of each of some sorted sets, with their scores. Returns a list for each set.
+    /// Reads up to `each` members of each sorted set in `parts`, with their scores. Returns a list for each set.
     pub(super) async fn scores(
         &self,
         parts: &[(Shard, Part)],
@@ -300,15 +299,15 @@ impl<'a> Walk<'a> {
         Ok(found.into_iter().map(|(_, members)| members).collect())
     }
 
-    /// Returns how many members to read from each slice (set of pending timers) of a period of two hours. `each` is the
-    /// number for a shard with a single slice, and `slices` is the number of slices.
+    /// Returns how many members to read from each of the `slices` slices of a period. `each` is the number of members
+    /// to read from each shard.
     fn each_of_lanes(&self, each: usize, slices: usize) -> usize {
         let all = each.saturating_mul(self.deployment.layout.shards().len());
         all.div_ceil(slices.max(1)).min(each)
     }
 
-    /// Finds the next period of two hours that has a slice (set of pending timers) whose score is in a range. Returns
-    /// the period, and all slices of the period in the range.
+    /// Finds the next period that has a slice with a score in the range `scores`. Returns the number of the period and
+    /// its slices in the range, or `None` without such a period.
     async fn slices_of_next_period(
         &self,
         scores: Scores,
@@ -332,8 +331,8 @@ impl<'a> Walk<'a> {
         Ok(Some((period, named.collect())))
     }
 
-    /// Reads pending timers from a moment on, in the order of their due moments. Stops at the end of the first period
-    /// that has pending timers. A period is two hours long.
+    /// Reads pending timers from the moment `from` on, in the order of their due moments. Stops at the end of the first
+    /// period that has such timers.
     async fn pending_after(
         &self,
         mut from: u64,
@@ -357,8 +356,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reads pending timers backwards from a moment. Stops at the start of the first period that has pending timers. A
-    /// period is two hours long.
+    /// Reads pending timers from the moment `until` backwards. Stops at the start of the first period that has such
+    /// timers.
     async fn pending_before(
         &self,
         mut until: Option<u64>,
@@ -379,8 +378,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns the due moments and ids of pending timers, in the order of the due moments. The timers are due at `from`
-    /// or later, and before `until`.
+    /// Returns the due moments and ids of at most `limit` pending timers that are due from `from` on and before
+    /// `until`, in the order of the due moments.
     pub(crate) async fn upcoming(
         &self,
         from: UtcMillis,
@@ -413,8 +412,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Merges the entries of several sets into one order. A list with `each` entries may have been cut, so other entries
-/// may follow its last entry. The result stops at that entry.
+/// Merges the entries of several sets into one order. After the last entry of a list with `each` entries, its set may
+/// have other entries, so the result stops at that entry.
 fn merged(found: Vec<Vec<IndexEntry>>, each: usize, order: Order) -> Stretch {
     let cuts = found.iter().filter(|list| list.len() >= each).filter_map(|list| list.last());
     let cut = if order.is_back() { cuts.max() } else { cuts.min() }.cloned();

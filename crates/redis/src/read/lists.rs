@@ -16,18 +16,18 @@ use tourbillon_durable::timer::Timer;
 
 /// The number of index entries that a page may read for each timer of the page.
 const LOOKS: usize = 10;
-/// The greatest number of a namespace's timers at which a page reads all of them, without a search of the index. For a
-/// large page, the limit is ten times the size of the page.
+/// The greatest number of timers of a namespace for which a page reads all of them instead of searching the index. For
+/// a large page, this limit is [`LOOKS`] times the size of the page.
 const FEW: usize = 2_000;
-/// The greatest number of index entries that a list reads in search of the first timer of a namespace's page.
+/// The greatest number of index entries that a page reads in search of its first timer of a namespace.
 const MORE_LOOKS: usize = 20_000;
-/// The greatest number of a namespace's timers at which a page reads all of them after its search of the index. The
-/// search has found no timer of the namespace.
+/// The greatest number of timers of a namespace for which a page reads all of them after a search of the index has
+/// found no timer of the namespace.
 const MOST_GATHERED: usize = 50_000;
-/// The greatest number of a namespace's timers that one read returns.
+/// The greatest number of timers that one read returns.
 const READ_AT_ONCE: usize = 1_000;
 
-/// Returns the index by which a filter's timers are listed. The list has the order of the index.
+/// Returns the index that lists the timers of a filter, and whose order the list has.
 fn index_of(filter: &Filter) -> Index {
     let only = filter.only_namespace();
     let namespace = only.unwrap_or("");
@@ -48,7 +48,7 @@ fn index_of(filter: &Filter) -> Index {
     }
 }
 
-/// The bounds of the due moments in a list, if the list has the order of due moments.
+/// The bounds of the due moments in a list by due moments. Other lists have no bounds.
 struct Bounds {
     after: Option<u64>,
     before: Option<u64>,
@@ -62,14 +62,13 @@ impl Bounds {
         Self { after: bound(filter.due_after), before: bound(filter.due_before) }
     }
 
-    /// Returns the position after which the list begins. Returns `None` if the list begins with the first entry.
+    /// Returns the place after which the list begins, or `None` if it begins with the first entry.
     fn first(&self, order: Order) -> Option<Vec<u8>> {
         let bound = if order.is_back() { self.before } else { self.after };
         bound.map(|moment| moment_bytes(moment).to_vec())
     }
 
-    /// Returns whether this position in the index is beyond the end of the list. If so, all later positions are beyond
-    /// the end, too.
+    /// Returns whether a place is beyond the end of the list. All later places are then beyond the end, too.
     fn is_past(&self, place: &[u8], order: Order) -> bool {
         match order {
             Order::Ascending => self.before.is_some_and(|before| moment_of(place) >= before),
@@ -87,7 +86,8 @@ struct Listing<'a> {
     limit: usize,
 }
 
-/// Returns one page of the timers that a filter admits, from the cursor on.
+/// Returns one page of at most `limit` timers that a filter admits, from the cursor on, or from the first timer without
+/// a cursor.
 pub(crate) async fn list(
     deployment: &Deployment,
     filter: &Filter,
@@ -104,7 +104,7 @@ pub(crate) async fn list(
 }
 
 impl Listing<'_> {
-    /// Returns the page that follows a position in the index. Reads the index, or all timers of the filter's namespace.
+    /// Returns the page after the place `after`. Reads the index, or all timers of the filter's namespace.
     async fn page(&self, after: Option<&[u8]>) -> Result<Page, StoreError> {
         let looks = self.limit.saturating_mul(LOOKS);
         // An index of all namespaces may have hardly any timers of the wanted namespace.
@@ -144,7 +144,7 @@ impl Listing<'_> {
         }
     }
 
-    /// Returns a page in the order of the index. Reads at most `looks` entries of the index, so the page may be
+    /// Returns the page after the place `after`. Reads at most `looks` entries of the index, so the page may be
     /// incomplete.
     async fn page_of_index(&self, after: Option<&[u8]>, looks: usize) -> Result<Page, StoreError> {
         let (mut page, mut looked) = (Page::default(), 0);
@@ -172,8 +172,8 @@ impl Listing<'_> {
         }
     }
 
-    /// Returns how many timers a read of the whole namespace would read, by the stored counts. Returns 0 if the
-    /// namespace has no timer in the filter's phase.
+    /// Returns how many timers a read of the whole namespace would read, by the stored counts, or 0 if the namespace
+    /// has no timer in the filter's phase.
     async fn stored_for(&self, namespace: &str) -> Result<usize, StoreError> {
         let deployment = self.walk.deployment;
         let phases = [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead];
@@ -228,8 +228,8 @@ impl Listing<'_> {
         Ok(try_join_all(answers).await?.into_iter().flatten().collect())
     }
 
-    /// Reads all timers of a namespace, and returns a page in the order of the index. If the filter names a phase,
-    /// leaves out dead timers. The page is full, unless it is the last page.
+    /// Reads all timers of a namespace, and returns the page after the place `after` in the order of the index. If the
+    /// filter names a phase, leaves out dead timers. The page is full unless it is the last page.
     async fn page_of_namespace(&self, namespace: &str, after: Option<&[u8]>) -> Result<Page, StoreError> {
         let (deployment, order) = (self.walk.deployment, self.walk.order);
         let mut stretches = vec![(self.sets_of(namespace).await?, part(namespace))];

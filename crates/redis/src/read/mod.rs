@@ -1,4 +1,5 @@
-//! Reads from the servers: timers by id and key, indexes, lists, counts, copies and the check of the structure.
+//! Reads from the servers: timers by id and by key, indexes, lists, counts, copies of shards, and the check of the
+//! structure.
 
 mod check;
 mod counts;

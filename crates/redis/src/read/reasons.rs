@@ -5,8 +5,8 @@ use crate::layout::{Part, Shard};
 use crate::script::decimal;
 use tourbillon_durable::store::{Cursor, Reasons, StoreError};
 
-/// Returns a page of the reasons for which timers are parked in some shards. Each reason comes with the number of
-/// timers that are parked for the reason.
+/// Returns a page of at most `limit` reasons for which timers are parked in `shards`. A reason occurs once for each
+/// shard that has timers parked for it, with the number of these timers.
 pub(crate) async fn reasons(
     deployment: &Deployment,
     shards: Vec<Shard>,

@@ -1,8 +1,8 @@
-//! The list of the Lua scripts. Each script begins by reading the time by which it decides: the server's time, or the
+//! The list of the Lua scripts. Each script first reads the time by which it decides: the server's time, or the
 //! caller's time in a deployment on a test clock.
 //!
-//! Some scripts deliver and end due timers, which frees memory. These scripts run even if the server's memory is full.
-//! All other scripts store new data, and are refused in that case.
+//! The scripts that deliver and end timers free memory, so they run even if the server's memory is full. A server with
+//! a full memory refuses the scripts that store new data.
 
 use super::source::{Script, within_memory};
 
@@ -14,7 +14,7 @@ macro_rules! text {
 
 macro_rules! scripts {
     (grow { $($name:ident = $file:literal,)* } keep { $($kept:ident = $kept_file:literal,)* }) => {
-        /// All scripts that the server runs, in the form for one kind of clock.
+        /// All scripts, in the form for one kind of clock.
         pub(crate) struct Scripts {
             $(pub(crate) $name: Script,)*
             $(pub(crate) $kept: Script,)*
@@ -30,7 +30,7 @@ macro_rules! scripts {
             ),)*
         };
 
-        /// The scripts in the form that decides by a time which the caller sends.
+        /// The scripts in the form that decides by a time that the caller sends.
         pub(crate) static BY_CALLER: Scripts = Scripts {
             $($name: Script::new(
                 concat!(stringify!($name), ", by the caller's time"),
@@ -149,8 +149,7 @@ mod tests {
         Ok(calls)
     }
 
-    /// Returns the names of the commands that a script calls. Returns an error if a command uses a key that is not
-    /// declared.
+    /// Returns the names of the commands that a script calls, or an error if a command uses a key that is not declared.
     fn verify(source: &str) -> Result<Vec<String>, String> {
         if source.matches("redis").count() != source.matches("redis.").count() {
             return Err("redis under another name".to_owned());

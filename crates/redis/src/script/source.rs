@@ -2,18 +2,17 @@
 
 use std::sync::OnceLock;
 
-/// A script that the server runs. Error messages show the script's name.
+/// A script that the server runs, with a name for error messages.
 pub(crate) struct Script {
     name: &'static str,
     source: &'static str,
     sha1: OnceLock<Box<str>>,
-    /// The script's text with a line of flags before it, and the hash of that longer text. `None` for a script that has
-    /// no text with flags.
+    /// The script's text after a line of flags, and the hash of this text. `None` for a script without flags.
     flagged: Option<(&'static str, OnceLock<Box<str>>)>,
 }
 
-/// The first line of a script that may run when the server's memory is full. Servers before Redis 7.0 do not understand
-/// the line.
+/// The first line of a script that may run while the server's memory is full. Servers before Redis 7.0 refuse this
+/// line.
 macro_rules! within_memory {
     () => {
         "#!lua flags=allow-oom\n"
@@ -27,8 +26,7 @@ impl Script {
         Self { name, source, sha1: OnceLock::new(), flagged: None }
     }
 
-    /// Makes a script with two texts: `source` without flags, and `flagged` with flags. Old servers run the text
-    /// without flags.
+    /// Makes a script with two texts: `source` without flags, for servers before Redis 7.0, and `flagged` with flags.
     pub(crate) const fn with_flags(name: &'static str, source: &'static str, flagged: &'static str) -> Self {
         Self { name, source, sha1: OnceLock::new(), flagged: Some((flagged, OnceLock::new())) }
     }
@@ -44,13 +42,13 @@ impl Script {
         self.source
     }
 
-    /// Returns whether the script has a second text, which begins with a line of flags.
+    /// Returns whether the script has a text with flags.
     pub(crate) fn has_flags(&self) -> bool {
         self.flagged.is_some()
     }
 
-    /// Returns the script's text in Lua. If `has_flags` is true and the script has a text with flags, returns that
-    /// text.
+    /// Returns the script's text in Lua: with flags if `has_flags` is true and there is such a text, and otherwise
+    /// without flags.
     pub(crate) fn text(&self, has_flags: bool) -> &'static str {
         match &self.flagged {
             Some((flagged, _)) if has_flags => flagged,
@@ -58,7 +56,7 @@ impl Script {
         }
     }
 
-    /// Returns the SHA-1 of the script's text in hexadecimal digits. The server finds the script by this hash.
+    /// Returns the SHA-1 of [`text`](Self::text) in hexadecimal digits, by which the server finds the script.
     pub(crate) fn sha1(&self, has_flags: bool) -> &str {
         let sha1 = match &self.flagged {
             Some((_, sha1)) if has_flags => sha1,

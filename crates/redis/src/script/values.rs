@@ -9,7 +9,8 @@ fn unexpected(wanted: &str, value: &Value) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, format!("a script answered {value:?}, and not {wanted}"))
 }
 
-/// Makes the error for a damaged answer, or for damaged stored data. No script of this version writes such data.
+/// Makes the error for an answer that no script of this version gives, or for stored data that no script of this
+/// version writes.
 pub(crate) fn damaged(found: &str) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, found)
 }
@@ -31,12 +32,12 @@ pub(crate) fn bytes(value: Value) -> Result<Option<Vec<u8>>, StoreError> {
     }
 }
 
-/// Returns the bytes of a value, or `None` for nil and for an empty text.
+/// Returns the bytes of a value, or `None` for nil or an empty text.
 pub(crate) fn filled(value: Value) -> Result<Option<Vec<u8>>, StoreError> {
     Ok(bytes(value)?.filter(|bytes| !bytes.is_empty()))
 }
 
-/// Returns a value of an answer as a number. The value is a non-negative integer, or a text with its digits.
+/// Returns a value as a number. The value is a non-negative integer, or a text with its decimal digits.
 pub(crate) fn number(value: &Value) -> Result<u64, StoreError> {
     let of_text = |text: &[u8]| core::str::from_utf8(text).ok()?.parse().ok();
     let number = match value {
@@ -48,7 +49,7 @@ pub(crate) fn number(value: &Value) -> Result<u64, StoreError> {
     number.ok_or_else(|| unexpected("a number", value))
 }
 
-/// Returns a value as a number, or `None` for nil and for an empty text.
+/// Returns a value as a number, or `None` for nil or an empty text.
 pub(crate) fn maybe_number(value: Value) -> Result<Option<u64>, StoreError> {
     match value {
         Value::Nil => Ok(None),
@@ -80,7 +81,7 @@ impl Values {
         Self::of(self.next()?)
     }
 
-    /// Takes the next value of the answer as bytes. Nil becomes an empty list of bytes.
+    /// Takes the next value as bytes. Nil becomes empty bytes.
     pub(crate) fn bytes(&mut self) -> Result<Vec<u8>, StoreError> {
         Ok(bytes(self.next()?)?.unwrap_or_default())
     }
@@ -90,7 +91,7 @@ impl Values {
         filled(self.next()?)
     }
 
-    /// Takes the next value of the answer as a number.
+    /// Takes the next value as a number.
     pub(crate) fn number(&mut self) -> Result<u64, StoreError> {
         number(&self.next()?)
     }
@@ -105,13 +106,13 @@ impl Values {
         Ok(self.maybe_number()?.map(UtcMillis::from_millis))
     }
 
-    /// Takes the next value as an index that counts from 0. Scripts count from 1, and their 0 becomes `None`.
+    /// Takes the next value as an index that counts from 0. Scripts count from 1, and 0 becomes `None`.
     pub(crate) fn index(&mut self) -> Result<Option<usize>, StoreError> {
         let place = usize::try_from(self.number()?).unwrap_or_default();
         Ok(place.checked_sub(1))
     }
 
-    /// Returns the next value of the answer, and leaves it in place.
+    /// Returns the next value without taking it.
     pub(crate) fn peek(&self) -> Option<&Value> {
         self.0.as_slice().first()
     }
@@ -120,7 +121,7 @@ impl Values {
         self.0.len() == 0
     }
 
-    /// Takes the next value as a map. The value is a list of fields and values in turn.
+    /// Takes the next value, a list of alternating fields and values, as a map.
     pub(crate) fn pairs(&mut self) -> Result<HashMap<Vec<u8>, Vec<u8>>, StoreError> {
         let (mut list, mut pairs) = (self.list()?, HashMap::new());
         while !list.is_empty() {
@@ -130,7 +131,7 @@ impl Values {
         Ok(pairs)
     }
 
-    /// Takes the next value as members of a sorted set. The value is a list of members and scores in turn.
+    /// Takes the next value, a list of alternating members and scores of a sorted set.
     pub(crate) fn scored(&mut self) -> Result<Vec<(Vec<u8>, u64)>, StoreError> {
         let (mut list, mut scored) = (self.list()?, Vec::new());
         while !list.is_empty() {

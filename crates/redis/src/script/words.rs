@@ -1,10 +1,10 @@
-//! Stores all words of a command in one piece of memory. A commit has some forty words, most of them a few bytes long.
+//! Stores all words of a command in one buffer. A commit has about forty words, most of them a few bytes long.
 
-/// The words of a command to the server, stored one after another.
+/// The words of a command to the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Words {
     bytes: Vec<u8>,
-    /// The position in `bytes` at which each word of the command ends.
+    /// The position in `bytes` at which each word ends.
     ends: Vec<usize>,
 }
 

@@ -5,7 +5,7 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
-/// The number of shards of a new deployment, unless the builder sets another number.
+/// The default number of shards of a new deployment.
 pub const SHARDS: u16 = 64;
 
 /// The default pause between two searches for timers that other processes have placed.
@@ -23,7 +23,7 @@ pub struct RedisBuilder {
     pub(super) on_set_back: Option<OnSetBack>,
     pub(super) clock: Option<Arc<dyn tourbillon::Clock>>,
     pub(super) is_unchecked: bool,
-    /// Whether a test uses one server like a cluster. If so, each script names the keys of a single shard.
+    /// True if a test uses one server like a cluster, so that each script names the keys of a single shard.
     #[cfg(test)]
     pub(super) is_split: bool,
 }
@@ -59,57 +59,59 @@ impl RedisBuilder {
         }
     }
 
-    /// Sets the number of shards that a new deployment gets: a power of two of at most 1,024, [`SHARDS`] by default.
-    /// The number never changes. A deployment with another number of shards is not opened.
+    /// Sets the number of shards of a new deployment: a power of two of at most 1,024, [`SHARDS`] by default. The
+    /// number never changes. An existing deployment with a different number of shards is refused.
     pub fn shards(mut self, shards: u16) -> Self {
         self.shards = Some(shards);
         self
     }
 
     /// Sets the pause between two searches for timers that other processes have placed. The default is [`POLL`]. While
-    /// messages of the other processes arrive, the pause is at least 1.25 s. `None` starts no thread that searches.
-    /// `None` suits a deployment that only this process uses.
+    /// messages of other processes arrive, the pause is at least 1.25 s. With `None`, the store has no thread that
+    /// searches, which suits a deployment that only this process uses.
     pub fn poll(mut self, poll: Option<Duration>) -> Self {
         self.poll = poll;
         self
     }
 
-    /// Sets the name by which people recognise this process in [`nodes`](tourbillon_durable::store::TimerStore::nodes).
-    /// Several processes may have the same name, because nothing depends on the name. The name has at most 255 bytes.
-    /// The default is the number of the process.
+    /// Sets the name of this process for people who read [`nodes`](tourbillon_durable::store::TimerStore::nodes), at
+    /// most 255 bytes. The default is `process` with the process id. Nothing depends on the name, so several processes
+    /// may have the same name.
     pub fn node(mut self, name: impl Into<Box<str>>) -> Self {
         self.node = Some(name.into());
         self
     }
 
-    /// Sets for how long this process takes shards: 100 ms to an hour, 10 seconds by default. If the process dies, its
-    /// timers wait at most this time until other processes take over its shards.
+    /// Sets the time for which this process takes shards, and renews them while it lives: 100 ms to an hour, 10 seconds
+    /// by default. If the machine of the process dies, other processes take over its shards after about this time.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// Sets by how much the server's data may go back while the store is open, 10 seconds by default. Data go back in a
-    /// failover to a replica that lacks the last writes. After a greater loss, as after a restart from an older
-    /// snapshot, the store is closed for good. Otherwise created timers would be missing, and cancelled timers would be
-    /// delivered. The store measures the loss by the age of the nodes' last sign of life. Signs are a quarter of
-    /// [`ttl`](Self::ttl) apart. So the measured loss may be wrong by a quarter of `ttl`, and the limit is that much
-    /// greater. A store that is opened after the loss accepts the data as they are.
+    /// Sets the greatest time by which the server's data may go back while the store is open. The default is 10
+    /// seconds.
+    ///
+    /// Data go back, for example, in a failover to a replica that lacks the last writes. After a greater loss, such as
+    /// a restart from an older snapshot, the store is closed for good: created timers would be missing, and cancelled
+    /// timers would be delivered. A store that is opened after the loss accepts the data as they are.
+    ///
+    /// The store measures the loss by the nodes' last sign of life. Signs are a quarter of [`ttl`](Self::ttl) apart, so
+    /// the measured loss may be wrong by this time, which is added to the limit.
     pub fn may_lose(mut self, time: Duration) -> Self {
         self.may_lose = time;
         self
     }
 
-    /// Sets a function that is called when the server's data have gone back and the store goes on. The function's
-    /// argument is the time by which the data have gone back. [`nodes`](tourbillon_durable::store::TimerStore::nodes)
-    /// counts the calls.
+    /// Sets a function that is called with the time by which the server's data have gone back, if the store goes on.
+    /// [`nodes`](tourbillon_durable::store::TimerStore::nodes) returns the number of these events.
     pub fn on_set_back(mut self, tell: impl Fn(Duration) + Send + Sync + 'static) -> Self {
         self.on_set_back = Some(Arc::new(tell));
         self
     }
 
-    /// Uses the caller's clock instead of the server's time. The clock counts from the start of 1970. A deployment that
-    /// was created on a test clock is opened only on a test clock. Any other deployment is opened only on the server's
+    /// Uses the caller's clock, which counts from the start of 1970, instead of the server's time. A deployment that
+    /// was created on a test clock can only be opened on a test clock, and any other deployment only on the server's
     /// clock.
     #[cfg(feature = "test-clock")]
     #[cfg_attr(docsrs, doc(cfg(feature = "test-clock")))]
@@ -130,8 +132,8 @@ impl RedisBuilder {
         self
     }
 
-    /// Makes `open` skip the check of the servers. The check covers the servers' versions, their behaviour when memory
-    /// is full, and their clocks.
+    /// Makes [`open`](Self::open) skip the check of the servers: their versions, their behaviour when memory is full,
+    /// and their clocks.
     pub fn unchecked(mut self) -> Self {
         self.is_unchecked = true;
         self

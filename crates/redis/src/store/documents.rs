@@ -24,8 +24,7 @@ use tourbillon_durable::timer::TimerId;
 
 /// The greatest length of a document's name, in bytes.
 const LONGEST_NAME: usize = 255;
-/// The greatest length of a document's value, in bytes. While the server reads a document, the server does nothing
-/// else.
+/// The greatest length of a document's value, in bytes. A server does nothing else while it reads a document.
 const MOST: usize = 4 << 20;
 /// The pause before a script is repeated whose reply was lost.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -33,10 +32,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// A small value that the processes of a deployment share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedDocument {
-    /// The version of the document's value. Each change gives a document a version that no document of the deployment
-    /// has had before.
+    /// The random version of the value. Each change gives the document a new version.
     pub version: u64,
-    /// The document's value, as the bytes that its writer has stored.
+    /// The bytes that the last writer has stored.
     pub value: Vec<u8>,
 }
 
@@ -50,9 +48,9 @@ impl RedisStore {
         read(&self.deployment, name).await
     }
 
-    /// Replaces or creates the document of this name. If `value` is `None`, removes the document. The change is made
-    /// only if the document has the version `version`: the version that the caller has read, or 0 for an absent
-    /// document. If the document has another version, returns `false` and changes nothing.
+    /// Replaces or creates the document of this name, or removes it if `value` is `None`. `version` is the version that
+    /// the caller has read, or 0 for an absent document. If the document has a different version, returns `false` and
+    /// changes nothing.
     ///
     /// If the answer is lost, the store repeats the change, and finds out whether it was made. The name of a removed
     /// document stays on the server with a version.
@@ -73,8 +71,7 @@ impl RedisStore {
     }
 }
 
-/// Returns a random version for a document, different from all versions before. Never returns 0, which stands for an
-/// absent document.
+/// Returns a random version for a document. Never returns 0, the version of an absent document.
 fn fresh_version() -> u64 {
     let bytes = TimerId::fresh().as_u128().to_be_bytes();
     let number = bytes.last_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));

@@ -16,7 +16,7 @@ use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
 /// All versions of the layout, each with the version of its records. Programs of two versions share a deployment if
-/// both know its layout. So a row never changes: a new version of the records needs a new layout.
+/// they have the same layout. So a row never changes: a new version of the records needs a new layout.
 const LAYOUTS: [(u64, u8); 4] = [(2, 2), (3, 3), (4, 3), (5, 3)];
 
 const _: () = {
@@ -34,11 +34,12 @@ const _: () = {
 
 impl RedisBuilder {
     /// Checks the servers as [`check`](crate::check()) does, and also the deployment on them: the version of its
-    /// layout, and on a cluster how evenly its shards lie. Creates nothing. The future can be polled without a runtime.
+    /// layout, lost data, and how evenly its shards lie on a cluster. Creates nothing. The future can be polled without
+    /// a runtime.
     ///
     /// # Errors
     ///
-    /// Fails if the settings cannot work.
+    /// Fails if no connection can work with the settings.
     pub async fn check(&self, connect: &Connect) -> Result<Report, ConnectError> {
         let session = Session::open(connect)?;
         let keys = vec![Layout::deployment(&self.name)];
@@ -70,10 +71,10 @@ impl RedisBuilder {
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Limit`] if a server is refused, or if the name or the number of shards is not
-    /// valid. The same kind means that the deployment has another number of shards or another kind of clock. Fails with
-    /// [`StoreErrorKind::NewerSchema`] or [`StoreErrorKind::OlderSchema`] if a version with another layout has created
-    /// the deployment. Also fails if the server cannot be reached.
+    /// Fails with [`StoreErrorKind::Limit`] if a server is refused, if the name or the number of shards is invalid, or
+    /// if the deployment has a different number of shards or kind of clock. Fails with [`StoreErrorKind::NewerSchema`]
+    /// or [`StoreErrorKind::OlderSchema`] if a version with another layout has created the deployment. Also fails if
+    /// the server cannot be reached.
     pub async fn open(self, connect: &Connect) -> Result<RedisStore, StoreError> {
         let session =
             Session::open(connect).map_err(|error| StoreError::caused_by(StoreErrorKind::Io, error))?;
@@ -92,15 +93,16 @@ impl RedisBuilder {
         self.open_on(Arc::new(session)).await
     }
 
-    /// Returns whether the key of the deployment is lost although its shards exist. If so, no new deployment may be
-    /// created, because the old shards would not belong to the new deployment.
+    /// Returns whether the key of the deployment is lost although shards of it exist. If so, no new deployment may be
+    /// created, because the old shards would not belong to it.
     async fn has_lost_key(&self, link: &dyn Link, time: &Time) -> Result<bool, StoreError> {
         let is_known = async || {
             let keys = vec![Layout::deployment(&self.name)];
             let (mut answered, _) = run(link, time, |scripts| &scripts.deployment, keys, []).await?;
             Ok::<_, StoreError>(answered.rest.maybe_number()?.is_some())
         };
-        // The key is read again after the shards, since another process may have created the deployment in between.
+        // The key is read again after the shards, since another process may have created the deployment since the first
+        // read.
         Ok(!is_known().await? && self.shards_without_key(link, time).await > 0 && !is_known().await?)
     }
 
@@ -166,7 +168,7 @@ impl RedisBuilder {
         Ok(settings)
     }
 
-    /// Reads the key of the deployment, or creates the key. Fails if the deployment does not fit the settings.
+    /// Reads the key of the deployment, or creates it. Fails if the deployment does not fit the settings.
     async fn open_key(&self, link: &dyn Link, time: &Time) -> Result<Opened, StoreError> {
         let shards = self.shards.unwrap_or(SHARDS);
         let kind = if self.clock.is_some() { "test" } else { "server" };
@@ -213,7 +215,7 @@ impl RedisBuilder {
 struct Opened {
     shards: u16,
     id: Vec<u8>,
-    /// Whether all shards have the deployment's id. If not, the process that opens the deployment writes the id.
+    /// True if all shards have the deployment's id. Otherwise, the process that opens the deployment writes the ids.
     is_ready: bool,
 }
 
@@ -221,7 +223,7 @@ fn limit(message: String) -> StoreError {
     StoreError::new(StoreErrorKind::Limit, message)
 }
 
-/// Writes the deployment's id into all shards. Then notes in the deployment's key that every shard has the id.
+/// Writes the deployment's id into all shards, and then notes in the deployment's key that every shard has the id.
 async fn mark_shards(deployment: &Deployment) -> Result<(), StoreError> {
     let id = deployment.id();
     let marks = deployment.all_groups().into_iter().map(|group| {

@@ -1,4 +1,4 @@
-//! Defines the type of the store, which joins its parts.
+//! The type of the store, which joins its parts.
 
 use super::builder::RedisBuilder;
 use crate::claim::{Claims, Leases, ParkedClaims};
@@ -49,13 +49,13 @@ impl fmt::Debug for RedisStore {
 }
 
 impl RedisStore {
-    /// Returns a builder that opens the deployment of this name. If the deployment does not exist, the builder creates
-    /// it. The name has 1 to 64 characters: ASCII letters, digits, `-`, `_` and `.`.
+    /// Returns a builder that opens the deployment of this name, or creates it if it does not exist. The name has 1 to
+    /// 64 characters: ASCII letters, digits, `-`, `_` and `.`.
     pub fn builder(deployment: impl Into<Box<str>>) -> RedisBuilder {
         RedisBuilder::new(deployment.into())
     }
 
-    /// Builds the parts of a store from an open deployment, and connects the parts with each other.
+    /// Builds a store and its parts from an open deployment and its node.
     pub(super) fn assemble(deployment: Arc<Deployment>, node: Arc<Node>) -> Self {
         let held = Arc::new(Held::default());
         let transactions = Arc::new(Transactions {
@@ -96,11 +96,13 @@ impl RedisStore {
 }
 
 impl RedisStore {
-    /// Sets a function that is called with the reason whenever any process has parked a timer. The function is called
-    /// without a reason when messages about parked timers may have been missed. Messages may be missed around a new
-    /// connection, and around a change of the set of live nodes. The function is for a process that waits for parked
-    /// timers, which [`Timers::fetch`](tourbillon_durable::Timers::fetch) delivers. A thread of the store calls the
-    /// function while this process is a node. The function must not block.
+    /// Sets a function that is called with the reason whenever any process has parked a timer. It is called with `None`
+    /// when messages about parked timers may have been missed, around a new connection or a change of the set of live
+    /// nodes.
+    ///
+    /// The function is for a process that waits for parked timers, which
+    /// [`Timers::fetch`](tourbillon_durable::Timers::fetch) delivers. A thread of the store calls the function while
+    /// this process is a node. The function must not block.
     pub fn on_parked(&self, tell: impl Fn(Option<&str>) + Send + Sync + 'static) {
         self.deployment.alarm.subscribe_to_parked(Box::new(tell));
     }

@@ -9,35 +9,36 @@ use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
-/// Reports what [`RedisBuilder::mend`] has found and repaired.
+/// The result of [`RedisBuilder::mend`] or [`RedisBuilder::make_anew`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Mended {
     /// The number of shards of the deployment.
     pub shards: u16,
-    /// The numbers of the shards that were lost and belong to the deployment again.
+    /// The shards that were lost and belong to the deployment again.
     pub marked: Vec<u16>,
-    /// Whether the key of the deployment itself was lost and was made again. The shared documents and the list of the
-    /// nodes were stored beside the key, so they are lost.
+    /// True if the key of the deployment itself was lost and has been recreated. The shared documents and the list of
+    /// the nodes were stored beside the key, so they are usually lost as well.
     pub has_made_key: bool,
-    /// The numbers of the shards whose servers have not answered.
+    /// The shards whose servers have not answered.
     pub silent: Vec<u16>,
 }
 
 impl RedisBuilder {
-    /// Brings lost shards of the deployment back. A shard is lost if its server has lost the shard's mark (the
-    /// deployment's id), as after a restart without its data. After this call the shards take timers again. The shards
-    /// have the data that their servers still have, or are empty. The nodes find the shards at their next poll. If the
-    /// key of the deployment itself is lost, makes the key anew. Changes nothing if nothing is lost, and never removes
-    /// data. The future can be polled without a runtime.
+    /// Brings lost shards of the deployment back, and recreates the key of the deployment if it is lost.
     ///
-    /// The lost data do not come back. If the server has a backup, restore it before this call.
+    /// A shard is lost if its server has lost the deployment's id in the shard, for example by a restart without its
+    /// data. After this call, the shards take timers again, and have the data that their servers still have. The nodes
+    /// find the shards at their next poll. The call changes nothing if nothing is lost, and never removes data. The
+    /// future can be polled without a runtime.
+    ///
+    /// The call does not bring lost data back. If the server has a backup, restore it before this call.
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Limit`] if the deployment does not exist, or if the settings cannot work. Fails
-    /// with [`StoreErrorKind::Corrupt`] if the shards have the marks of several deployments. Also fails if no server
-    /// answers.
+    /// Fails with [`StoreErrorKind::Limit`] if the deployment does not exist, or if no connection can work with the
+    /// settings. Fails with [`StoreErrorKind::Corrupt`] if the shards have the marks of several deployments. Also fails
+    /// if no server answers.
     pub async fn mend(&self, connect: &Connect) -> Result<Mended, StoreError> {
         let session =
             Session::open(connect).map_err(|error| StoreError::caused_by(StoreErrorKind::Limit, error))?;
@@ -48,7 +49,7 @@ impl RedisBuilder {
         let (count, id) = (known.rest.maybe_number()?, bytes(known.rest.next()?)?);
         let count = count.and_then(|count| u16::try_from(count).ok());
         let topology = Topology::new(connect.is_cluster());
-        // The key has the number of shards. Without the key, this uses the number for which the most marks are found.
+        // The key has the number of shards. Without the key, the number with the most marks counts.
         let counts: Vec<u16> = match count.or(self.shards) {
             Some(count) => vec![count],
             None => (0..=MOST_SHARDS.ilog2()).map(|power| 1 << power).collect(),
@@ -105,19 +106,19 @@ impl RedisBuilder {
         Ok(mended)
     }
 
-    /// Makes the deployment again, empty, after its servers have lost all of it. The deployment gets the number of
-    /// shards that is set, or 64. Stores that have the lost deployment open go on with the new deployment within some
-    /// seconds, if the numbers of shards are equal. If another process has already made the deployment by opening it,
-    /// this call makes nothing, and the stores go on with the other process's deployment.
+    /// Recreates the deployment, empty, after its servers have lost all of it. The deployment gets the number of shards
+    /// that is set, or [`SHARDS`](crate::SHARDS). Stores that have the lost deployment open go on with the new
+    /// deployment within seconds, if the numbers of shards are equal. If another process has already created a
+    /// deployment by opening it, this call creates nothing, and the stores go on with that deployment.
     ///
-    /// The stored data are lost: restore the server's own backup instead, if it has a backup. The future can be polled
-    /// without a runtime.
+    /// The stored timers remain lost. If the server has a backup, restore it instead of this call. The future can be
+    /// polled without a runtime.
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Limit`] if a part of a deployment of this name is there, which [`mend`](Self::mend)
-    /// brings back, or if the settings cannot work. Also fails if a server does not answer, because that server may
-    /// have a part.
+    /// Fails with [`StoreErrorKind::Limit`] if a part of a deployment of this name still exists, which
+    /// [`mend`](Self::mend) brings back, or if no connection can work with the settings. Also fails if a server does
+    /// not answer, because that server may have a part of the deployment.
     pub async fn make_anew(&self, connect: &Connect) -> Result<Mended, StoreError> {
         let limit = |message: String| StoreError::new(StoreErrorKind::Limit, message);
         let session =
@@ -153,8 +154,8 @@ impl RedisBuilder {
         Ok(made)
     }
 
-    /// Creates the key of the deployment. The shards have their marks (the deployment's id) already. So another process
-    /// that finds the key finds the marks, too.
+    /// Creates the key of the deployment. The shards already have their marks, so a process that finds the key also
+    /// finds the marks.
     async fn make_key(
         &self,
         session: &Session,
@@ -174,8 +175,8 @@ impl RedisBuilder {
         run(session, time, |scripts| &scripts.ready, vec![key], [id.to_vec()]).await.map(drop)
     }
 
-    /// Returns a line for each loss of the deployment's data. `count` is the deployment's number of shards, if the
-    /// number is known.
+    /// Returns a line for each loss of the deployment's data. `count` is the deployment's number of shards, if it is
+    /// known.
     pub(crate) async fn losses(
         &self,
         session: &Session,
@@ -200,8 +201,7 @@ impl RedisBuilder {
         lines
     }
 
-    /// Counts the shards that have a mark (a deployment's id). The caller calls this method when the key of the
-    /// deployment is missing.
+    /// Counts the shards that have a mark, for a deployment whose key is missing.
     pub(crate) async fn shards_without_key(&self, link: &dyn Link, time: &Time) -> usize {
         let layout = Layout::new(&self.name, self.shards.unwrap_or(SHARDS).clamp(1, MOST_SHARDS));
         let marks =
@@ -210,7 +210,7 @@ impl RedisBuilder {
     }
 }
 
-/// Writes the deployment's id into the shards in `lost`, so that the shards belong to the deployment.
+/// Writes the deployment's id into the shards in `lost`, so that they belong to the deployment again.
 async fn mark(
     session: &Session,
     time: &Time,

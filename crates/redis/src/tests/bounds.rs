@@ -1,4 +1,4 @@
-//! Tests that the work of a call is bounded, for any number of shards and timers.
+//! Tests that the work of each call is bounded, for any number of shards and timers.
 
 use super::plain;
 use crate::RedisStore;
@@ -28,7 +28,7 @@ fn place(store: &RedisStore, timers: Vec<Timer>) {
     drop(block_on(store.apply(ops, Durability::Volatile)).unwrap());
 }
 
-/// Returns the ids of timers that belong to the shard `shard`.
+/// Returns ids that belong to the shard `shard`, without an end.
 fn ids_in(store: &RedisStore, shard: u16) -> impl Iterator<Item = TimerId> + '_ {
     let layout = &store.deployment.layout;
     (1..).map(TimerId::from_u128).filter(move |id| layout.shard_of_id(*id) == shard)
@@ -68,7 +68,7 @@ fn a_reap_reads_about_as_many_leases_as_it_ends() {
     assert_eq!(block_on(store.check()).unwrap(), []);
 }
 
-/// Tests a lease without a timer, which is a fault. The fault must not hold up the leases behind it.
+/// Tests that leases without timers, which are faults, do not delay the leases behind them.
 #[test]
 fn leases_without_timers_hold_up_no_reap() {
     let Some(server) = Server::start(&[]) else { return };

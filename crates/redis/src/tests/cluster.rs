@@ -35,8 +35,8 @@ fn now<T>(answer: impl Future<Output = Result<T, StoreError>>) -> T {
     pollster::block_on(answer).unwrap()
 }
 
-/// Makes a timer with this id. A timer with an even number has a key. The id of a timer with a key mostly belongs to
-/// another shard than the key.
+/// Makes a timer with this id. A timer with an even number has a key, which usually belongs to a shard other than that
+/// of the id.
 fn timer(number: u128) -> Timer {
     let key = number.is_multiple_of(2).then(|| format!("secret key {number}").into());
     let labels = vec!["secret label".into()];
@@ -53,18 +53,18 @@ fn names(cluster: &Cluster) -> BTreeSet<String> {
     owners.into_iter().flat_map(|node| cluster.nodes[node].query::<Vec<String>>(&["KEYS", "*"])).collect()
 }
 
-/// Clients that create timers without pause, and that claim and end these timers.
+/// The load of clients that create, claim and end timers without pause.
 struct Load {
     created: AtomicU64,
     ended: AtomicU64,
-    /// The errors of failed operations. The clients have repeated each failed operation.
+    /// The errors of failed operations, each of which a client has repeated.
     failures: Mutex<Vec<StoreError>>,
     /// The longest time that a creation or an end of a delivery took, in milliseconds.
     longest: AtomicU64,
     is_over: AtomicBool,
 }
 
-/// Ends the load of the clients when this value is dropped. The drop comes even if the test fails.
+/// Ends the load of the clients when this value is dropped, even if the test fails.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -74,7 +74,7 @@ impl Drop for Over<'_> {
 }
 
 impl Load {
-    /// Repeats an operation until an answer arrives. A reply may be lost if its server is away or was replaced.
+    /// Repeats an operation until it succeeds. A reply may be lost if its server is down or was replaced.
     fn ask<T>(&self, mut ask: impl FnMut() -> Result<T, StoreError>) -> T {
         let begin = Instant::now();
         loop {
@@ -100,8 +100,8 @@ impl Load {
             }
             let timer = timer(client << 64 | number);
             let id = timer.id;
-            // A creation is repeated under its id. The timer may have been delivered in between, so its id must be
-            // remembered.
+            // A creation is repeated under its id. The timer may have been delivered before the repetition, so its id
+            // must be remembered.
             let timer = Timer { has_chosen_id: true, ..timer };
             let outcome = self.ask(|| {
                 pollster::block_on(store.apply(place(timer.clone()), Durability::PowerLoss))
@@ -149,13 +149,13 @@ impl Load {
     }
 }
 
-/// Prints the longest time that an operation took. The tests do not check this figure.
+/// Prints the longest time that an operation took, which the tests do not check.
 fn tell(longest: Duration) {
     drop(writeln!(io::stderr(), "the longest operation took {longest:?}"));
 }
 
 /// Runs the clients' load while `act` disturbs the cluster. Then verifies that no timer is lost or delivered twice, and
-/// that the server is empty. Returns the longest pause.
+/// that no data are left. Returns the longest time that an operation took.
 #[track_caller]
 fn under_load(store: &RedisStore, act: impl FnOnce(&Load)) -> Duration {
     let load = Load {
@@ -239,8 +239,8 @@ fn refused(cluster: &Cluster, error: &str) -> u64 {
     cluster.nodes.iter().filter_map(count).sum()
 }
 
-/// F-24: the slots of a cluster move while timers are created and ended. The store's user has only the rights that the
-/// README lists.
+/// F-24: the slots of a cluster move while timers are created and ended. The store's user has only the rights in the
+/// README.
 #[test]
 #[ignore = "takes long; the CI runs it"]
 fn nothing_is_lost_while_slots_move() {
@@ -260,7 +260,7 @@ fn nothing_is_lost_while_slots_move() {
                 let before = refused(&cluster, error);
                 eventually(error, || refused(&cluster, error) > before);
             };
-            // First, some keys of an operation are neither at the source nor at the target. Then all keys are at the
+            // First, some keys of an operation exist neither at the source nor at the target. Then all keys are at the
             // target.
             meets("TRYAGAIN");
             cluster.move_all_keys(slot, from, to);
@@ -281,8 +281,7 @@ fn nothing_is_lost_while_slots_move() {
 }
 
 /// Tests a script that ends a timer while its slot moves. Such a script may remove the last member of a key and then
-/// read the key again. If the script named only existing keys, it would start. Redis would then end the script in the
-/// middle.
+/// read the key again. If the script named only existing keys, Redis would start it, and end it in the middle.
 #[test]
 #[ignore = "takes long; the CI runs it"]
 fn a_change_is_refused_as_a_whole_while_its_slot_moves() {
@@ -291,7 +290,7 @@ fn a_change_is_refused_as_a_whole_while_its_slot_moves() {
     let connect = Connect::cluster(cluster.urls()).unwrap().patience(Duration::from_millis(200));
     let hasty = Arc::new(now(RedisStore::builder(NAME).poll(None).open(&connect)));
     let layout = Layout::new(NAME, SHARDS);
-    // The ids are in other shards than the keys. So the ends name no part of the ids' shards.
+    // The ids are in shards other than the keys' shards, so the ends name no key of the ids' shards.
     let key = |id: TimerId| Box::from(format!("key {id}"));
     let is_apart = |id: &TimerId| layout.shard_of_key("", &key(*id)) == 0 && layout.shard_of_id(*id) != 0;
     let mut ids = (1..).map(TimerId::from_u128).filter(is_apart);

@@ -11,7 +11,7 @@ use tourbillon_conformance::{self as conformance, Faults, Life};
 use tourbillon_durable::store::{Claimant, Limit, MemoryStore, TimerStore};
 use tourbillon_fault::{Cluster, Server};
 
-/// Returns a function that makes stores, each on a separate deployment. If `is_split` is true, each script names one
+/// Returns a function that opens stores, each on a deployment of its own. If `is_split` is true, each script names one
 /// shard, as in a cluster.
 pub(super) fn maker(
     link: Arc<dyn Link>,
@@ -31,7 +31,7 @@ pub(super) fn on(server: &Server) -> Arc<dyn Link> {
     plain::Plain::to(server.port()).session()
 }
 
-/// Runs the cases `cases` of the suite. Returns the names of the cases that fail.
+/// Runs `cases` of the suite. Returns the names of the cases that fail.
 pub(super) fn failures_of(cases: &[&[conformance::Case]], make: conformance::Make<'_>) -> Vec<&'static str> {
     let fails = |case: &dyn Fn(conformance::Make<'_>)| {
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case(make))).is_err()
@@ -39,7 +39,7 @@ pub(super) fn failures_of(cases: &[&[conformance::Case]], make: conformance::Mak
     cases.iter().copied().flatten().filter(|(_, case)| fails(case)).map(|(name, _)| *name).collect()
 }
 
-/// Creates the user with the rights that the README lists, and clears the server's log of refused commands.
+/// Creates the user with the rights in the README, and clears the server's log of refused commands.
 fn make_user(server: &Server) {
     let page = include_str!("../../README.md");
     let lines =
@@ -50,16 +50,15 @@ fn make_user(server: &Server) {
     server.command(&["ACL", "LOG", "RESET"]);
 }
 
-/// Verifies that the server has refused no command that the client needs. The server may refuse the command that names
-/// the library.
+/// Verifies that the server has refused no command except the command that names the library.
 #[track_caller]
 fn nothing_was_refused(server: &Server) {
     let refused: Vec<redis::Value> = server.query(&["ACL", "LOG"]);
     assert!(refused.iter().all(|entry| format!("{entry:?}").contains("setinfo")), "{refused:#?}");
 }
 
-/// Opens a node as the user with the README's rights. The node does the work of a background thread: signs of life,
-/// subscriptions, and a sweep of each shard. The suite itself leaves this work out.
+/// Opens a store and does the work of a node's background thread, which the suite leaves out: signs of life, a
+/// subscription, and a sweep of each shard. `connect` has the user with the rights in the README.
 fn works_as_a_node(connect: &Connect, shards: u16) {
     let builder = RedisStore::builder("a-node").shards(shards).poll(None);
     let store = pollster::block_on(builder.open(connect)).unwrap();
@@ -74,7 +73,7 @@ fn works_as_a_node(connect: &Connect, shards: u16) {
     pollster::block_on(store.leave()).unwrap();
 }
 
-/// A cluster with a user who has only the rights that the README lists.
+/// A cluster with a user that has only the rights in the README.
 pub(super) struct Restricted<'a>(&'a Cluster);
 
 impl<'a> Restricted<'a> {
@@ -153,7 +152,7 @@ fn the_store_conforms_on_a_cluster() {
     user.verify();
 }
 
-/// F-25: each script of the store names one slot, because a cluster refuses a script that names two slots.
+/// F-25: each script of the store names keys of one slot, because a cluster refuses a script with keys of two slots.
 #[test]
 fn on_a_cluster_each_script_names_one_slot() {
     let Some(cluster) = Cluster::start(&[]) else { return };

@@ -1,4 +1,4 @@
-//! Tests creations that wait at the same time, and the sets that store their keys.
+//! Tests creations that wait at the same time, and the sets of keys.
 
 use super::plain;
 use crate::layout::{Layout, Part};
@@ -23,7 +23,7 @@ fn timer(store: &RedisStore, key: &str) -> Timer {
     Timer { namespace: "shop".into(), key: Some(key.into()), payload, ..Timer::new(id, "mail", due) }
 }
 
-/// Creates the timers `timers` by calls that run at the same time. Returns the outcomes in the order of the timers.
+/// Creates `timers` by calls that run at the same time. Returns the outcomes in the order of the timers.
 fn create(store: &RedisStore, timers: &[Timer], mode: IfPresent) -> Vec<Outcome> {
     let calls = timers.iter().map(async |timer| {
         let op = Op::Place(Box::new(timer.clone()), mode);

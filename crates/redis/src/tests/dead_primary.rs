@@ -17,8 +17,7 @@ use tourbillon_fault::{Cluster, eventually, eventually_some};
 
 const SHARDS: u16 = 16;
 
-/// Returns the age of this node's oldest look (read of a shard's state) among its own shards whose servers do not
-/// answer.
+/// Returns the greatest age of the last look among this node's shards whose servers do not answer.
 fn left(nodes: &Nodes) -> Duration {
     let this = nodes.nodes.iter().find(|node| node.is_this && node.is_live).map(|node| node.incarnation);
     let own =
@@ -26,8 +25,8 @@ fn left(nodes: &Nodes) -> Duration {
     own.filter_map(|shard| shard.polled).map(|polled| nodes.now - polled).max().unwrap_or_default()
 }
 
-/// Tests the death of the primary that also stores the list of the nodes. The primary's shards keep their owner. The
-/// age of the last look (read of a shard's state) grows for these shards. The node looks at all other shards.
+/// Tests the death of the primary that also stores the list of the nodes. The primary's shards keep their owner, and
+/// the age of their last look grows. The node looks at all other shards.
 #[test]
 fn a_dead_primary_is_seen_in_the_age_of_the_last_look() {
     let Some(mut cluster) = Cluster::start(&[]) else { return };
@@ -36,7 +35,7 @@ fn a_dead_primary_is_seen_in_the_age_of_the_last_look() {
     let of_store: Arc<dyn TimerStore> = Arc::<RedisStore>::clone(&store);
     let handler = async |_: Box<[u8]>, _: Delivery| {};
     let durable = Durable::builder_on(of_store).bytes_handler("kind", handler).start().unwrap();
-    // For a moment no server may answer, while the client notices the dead primary.
+    // No server may answer for a moment, until the client notices the dead primary.
     let nodes = || eventually_some("the nodes are answered", || block_on(store.nodes()).ok().flatten());
     eventually("the node has looked at all shards", || {
         let nodes = nodes();
@@ -70,8 +69,8 @@ fn a_dead_primary_is_seen_in_the_age_of_the_last_look() {
     drop(durable.shutdown(Duration::ZERO));
 }
 
-/// Tests ends of deliveries that are sent to a primary that has just died. The timers of the other primaries are late
-/// by a second at most. No timer is lost.
+/// Tests that ends of deliveries at a primary that has just died make the timers of other primaries late by at most a
+/// second, and lose no timer.
 #[test]
 #[ignore = "half a minute: a cluster, one of whose primaries dies"]
 fn ends_on_a_dead_primary_delay_no_timer_of_other_shards() {
@@ -147,8 +146,8 @@ fn ends_on_a_dead_primary_delay_no_timer_of_other_shards() {
     assert_eq!(block_on(store.check()).unwrap(), []);
 }
 
-/// Tests a primary that dies while no replica takes over. Creations and deliveries go on in the shards of the other
-/// primaries. The counts of timers use the dead server's last answer.
+/// Tests a primary that dies without a takeover by a replica. Creations and deliveries go on in the shards of the other
+/// primaries, and the counts of timers use the dead server's last answer.
 #[test]
 fn a_primary_that_stays_away_stops_its_own_shards_only() {
     let Some(mut cluster) = Cluster::start(&["--cluster-require-full-coverage", "no"]) else { return };

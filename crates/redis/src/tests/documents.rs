@@ -89,7 +89,7 @@ fn notes_of_a_deployment_that_is_lost_are_no_notes() {
     );
 }
 
-/// Tests a failover that loses the last writes, so that the document has its earlier version again.
+/// Tests that after a failover has lost the last writes, no new version equals the version of a lost value.
 #[test]
 fn a_version_that_a_failover_has_lost_is_no_other_notes_version() {
     let Some(server) = Server::start(&[]) else { return };

@@ -14,8 +14,8 @@ const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(60) }
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 const TIMERS: u128 = 700;
 
-/// Makes a timer with this id, in one of two namespaces. Some timers have a key, labels, or an id that the caller
-/// chose. The id of a timer with a key mostly belongs to another shard than the key.
+/// Makes a timer with this id, in one of two namespaces. Depending on the number, the timer has a key, labels, or an id
+/// that the caller chose. A key usually belongs to a shard other than that of the id.
 fn timer(number: u128) -> Timer {
     let is_one_of = |nth| number.is_multiple_of(nth);
     Timer {
@@ -31,7 +31,7 @@ fn apply(store: &RedisStore, ops: Vec<Op>) -> Vec<Outcome> {
     pollster::block_on(store.apply(ops, Durability::PowerLoss)).unwrap()
 }
 
-/// Returns how many scripts the server has run.
+/// Returns the number of scripts that the server has run.
 fn calls(link: &plain::Plain) -> u64 {
     let text = match link.ask(&["INFO", "commandstats"]) {
         Value::VerbatimString { text, .. } => text,
@@ -93,7 +93,7 @@ fn many_ends(is_split: bool) {
     let number = |phase| counts.of(phase);
     assert_eq!((number(Phase::Pending), number(Phase::Parked), number(Phase::Dead)), (1, 1, 1), "{counts:?}");
     assert_eq!(number(Phase::Leased), 0);
-    // A seventh of the timers have ids that callers chose. Each of these is remembered by a commit of its own.
+    // A seventh of the timers have ids that callers chose. A commit of its own remembers each of these ids.
     if !is_split {
         assert!(needed < 140, "{needed} scripts for {TIMERS} ends");
     }
@@ -123,8 +123,8 @@ fn ends_in_a_batch_on_shards_of_their_own() {
     many_ends(true);
 }
 
-/// Tests a token whose lease was released. The release leaves the record as it was before the claim. The next lease of
-/// the timer differs only in its token.
+/// Tests a token whose lease was released. The release leaves the record as it was before the claim, so the next lease
+/// of the timer differs only in its token.
 #[test]
 fn an_end_under_the_token_of_a_former_claim_is_refused_alone_and_in_a_batch() {
     let Some(server) = Server::start(&[]) else { return };

@@ -1,4 +1,4 @@
-//! Tests an orderly failover under load. The old primary goes on as a primary for seconds.
+//! Tests an orderly failover under load, in which the old primary goes on as a primary for seconds.
 
 use crate::{Connect, RedisStore, SyncPolicy};
 use pollster::block_on;
@@ -12,8 +12,8 @@ use tourbillon_fault::{Watched, eventually};
 /// The pause between two creations of timers.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Creates 100 timers a second while the Sentinel changes the roles, until the old primary is a replica. Returns the
-/// number of answered creations, and the number of timers that are lost among them.
+/// Creates 100 timers a second during a failover by the Sentinel, until the old primary is a replica. Returns the
+/// number of answered creations, and how many of these timers are lost.
 fn run(sync: SyncPolicy) -> Option<(usize, usize)> {
     let watched = Watched::start(&[])?;
     let connect = Connect::sentinel([watched.sentinel.url()], Watched::NAME).unwrap();

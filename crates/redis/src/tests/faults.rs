@@ -1,4 +1,4 @@
-//! Tests faults between the scripts of an operation, and damaged data. These must not lose, double or delay any timer.
+//! Tests that faults between the scripts of an operation, and damaged data, do not lose, double or delay any timer.
 
 use super::plain;
 use crate::RedisBuilder;
@@ -25,18 +25,18 @@ const LEASE: Duration = Duration::from_secs(60);
 const BY: Claimant = Claimant { incarnation: 5, lease: LEASE };
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 
-/// How a test's link disturbs one of its calls.
+/// A disturbance of a call by a test's link.
 enum Act {
     /// The call fails, and the server gets nothing.
     Fail,
     /// The server runs the call, but the reply is lost.
     Lose,
-    /// Runs a function before the call. Most such functions act as another process.
+    /// The link calls a function before the call, which usually acts as another process.
     First(Box<dyn FnOnce() + Send>),
 }
 
-/// A link that disturbs a later call of a script. The calls are counted from now on. The script name `lease` means a
-/// claim that leases.
+/// A link that disturbs one call: the call with a given number, counted from the order to do so, of a script with a
+/// given name. The name `lease` means the script of a claim that leases.
 struct Acting {
     link: Arc<dyn Link>,
     next: Mutex<Option<(&'static str, u32, Act)>>,
@@ -90,7 +90,7 @@ impl Link for Acting {
     }
 }
 
-/// Two stores on the same deployment, and the clock of both. The link of the first store can disturb calls.
+/// Two stores on one deployment with one clock. The link of the first store can disturb calls.
 struct Two {
     store: RedisStore,
     other: Arc<RedisStore>,
@@ -163,7 +163,7 @@ fn a_claim_that_fails_in_the_middle_loses_no_timer_that_is_delivered_at_most_onc
         place(&store, Timer { policy, ..timer(number, 5) });
     }
     link.at("commit", 3, Act::Fail);
-    // The first claim of a store takes two scripts. The first script only answers the slices.
+    // The first claim of a store takes two scripts, the first of which only answers the slices.
     let claimed = now(store.claim(BY, 1, ALL));
     assert_eq!(ids(&claimed), [id(1), id(2)], "what was forgotten is delivered");
     assert_eq!(now(store.counts()).of(Phase::Leased), 3);
@@ -266,7 +266,7 @@ fn an_operation_on_many_timers_says_that_the_first_ones_may_be_changed() {
     assert_eq!(now(store.counts()).of(Phase::Pending), 8);
 }
 
-/// Tests a server that comes back without its data, while another process creates the deployment again.
+/// Tests a server that comes back without its data, on which another process then recreates the deployment.
 #[test]
 fn a_deployment_that_its_server_has_lost_is_noticed_and_never_mixed_with_a_new_one() {
     let Some(Two { store, plain, clock, server, .. }) = start(4) else { return };
@@ -313,7 +313,7 @@ fn a_list_of_many_timers_of_one_moment_has_each_of_them_once() {
     assert_eq!(listed, all);
 }
 
-/// Subscribes to a store. Returns a count of how often the store wakes its subscriber.
+/// Subscribes to a store. Returns the number of times that the store wakes the subscriber.
 fn wakes(store: &RedisStore) -> Arc<AtomicU32> {
     let wakes = Arc::<AtomicU32>::default();
     let counted = Arc::clone(&wakes);
@@ -321,8 +321,8 @@ fn wakes(store: &RedisStore) -> Arc<AtomicU32> {
     wakes
 }
 
-/// Tests an idle runtime, which must end the leases of a dead node. The runtime learns of the leases only from the
-/// answer of a claim.
+/// Tests that an idle runtime ends the leases of a dead node, although it learns of them only from the answer of a
+/// claim.
 #[test]
 fn leases_of_a_dead_node_are_reaped_although_the_answer_that_took_its_shard_is_lost() {
     let Some(Two { store, other, link, clock, server: _server, .. }) = start(1) else { return };
@@ -373,7 +373,8 @@ fn a_reap_of_which_a_shard_has_no_answer_is_followed_by_another_one() {
     }
 }
 
-/// Tests claims in a cluster. A claim asks only those shards that may have a timer for the claim.
+/// Tests that a claim in a cluster, which asks only the shards that may have due timers, also asks the shards in which
+/// a claim with a lost answer may have leased.
 #[test]
 fn a_claim_asks_for_what_was_leased_under_a_lost_answer() {
     let settings = |builder: RedisBuilder| builder.poll(Some(Duration::from_secs(3_600))).split();
@@ -402,8 +403,8 @@ fn a_claim_asks_for_what_was_leased_under_a_lost_answer() {
     assert_eq!(ids(&now(store.claim(BY, 4, ALL))), [], "once");
 }
 
-/// Tests an operation whose answer was lost, and which may have stored a timer. Without a background thread of the
-/// store, only the runtime can find the timer.
+/// Tests an operation with a lost answer, which may have stored a timer. In a store without a background thread, only
+/// the runtime can find the timer.
 #[test]
 fn a_runtime_looks_for_timers_that_were_stored_under_a_lost_answer() {
     let Some(Two { store, link, clock, server: _server, .. }) = start(4) else { return };

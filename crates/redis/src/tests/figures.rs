@@ -23,8 +23,7 @@ fn used(link: &plain::Plain) -> f64 {
     line.trim().parse().unwrap()
 }
 
-/// Makes a timer with a payload of 64 bytes that is due within 30 days. The comparison with other stores uses equal
-/// timers.
+/// Makes a timer with a payload of 64 bytes that is due within about 30 days, as in the comparison with other stores.
 fn timer(store: &RedisStore, number: u64, is_keyed: bool) -> Timer {
     let delay = Duration::from_secs(number * 7_919 % 2_592_000 + 3_600);
     let due = store.now() + delay;

@@ -105,8 +105,8 @@ fn a_record_that_cannot_be_read_is_set_aside_by_a_claim_and_an_error_elsewhere()
     assert_eq!((claimed.leased.len(), claimed.quarantined), (0, 0));
 }
 
-/// Tests several threads that read and change the same timers. A timer may change after a thread has read the timer.
-/// Then the thread's operation has another outcome, but no timer is changed twice.
+/// Tests several threads that read and change the same timers. If a timer changes after a thread has read it, the
+/// thread's operation has a different outcome, but no timer is changed twice.
 #[test]
 fn operations_of_many_threads_on_the_same_timers_are_one_after_the_other() {
     let Some(server) = Server::start(&[]) else { return };

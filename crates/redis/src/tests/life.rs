@@ -1,4 +1,4 @@
-//! Tests the runtime on a server, from creation to end, and through a crash of the server.
+//! Tests the runtime on a server, from the creation of timers to their end, and through a crash of the server.
 
 use super::plain;
 use crate::{Connect, RedisStore};
@@ -99,7 +99,7 @@ fn two_processes_share_the_work_and_each_timer_is_delivered_once() {
     let (one, other) = (Seen::default(), Seen::default());
     let first = runtime(server.port(), &one);
     let second = runtime(server.port(), &other);
-    // The second runtime gets no messages about these calls. Either its polls find the timers, or the first runtime
+    // The second runtime gets no messages about these timers. Either its polls find the timers, or the first runtime
     // delivers them.
     for number in 0..100 {
         first.handle().schedule_blocking(spec(2 * number, AT_ONCE)).unwrap();
@@ -127,7 +127,7 @@ fn two_processes_share_the_work_and_each_timer_is_delivered_once() {
     until("the looks find nothing", || pollster::block_on(lonely.counts()).unwrap().by_namespace.is_empty());
 }
 
-/// F-16: a killed server comes back. Its append-only file is synchronised to the disk at each change.
+/// F-16: a killed server comes back with its append-only file, which it syncs to the disk at each change.
 #[test]
 fn nothing_is_lost_when_the_server_is_killed_and_comes_back() {
     let arguments = ["--appendonly", "yes", "--appendfsync", "always"];

@@ -1,4 +1,4 @@
-//! Tests lists of a namespace beside other namespaces, and the entries by which its timers are found.
+//! Tests lists of one namespace beside other namespaces, and the index entries of its timers.
 
 use super::plain;
 use crate::RedisStore;
@@ -11,7 +11,7 @@ use tourbillon_durable::store::{Cursor, Durability, Filter, IfPresent, Op, Page,
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_fault::Server;
 
-/// The number of the small namespace's timers in each phase. The number is greater than a page.
+/// The number of the small namespace's timers in each phase, which is more than a page.
 const FEW: u64 = 80;
 const PAGE: u32 = 50;
 const PHASES: [Phase; 3] = [Phase::Pending, Phase::Parked, Phase::Dead];
@@ -31,8 +31,8 @@ fn filter(namespace: &str, phase: Option<Phase>) -> Filter {
     Filter { namespace: Some(namespace.into()), phase, ..Filter::default() }
 }
 
-/// Reads a page five times, because other work of the machine may slow a read down. Returns the page, and the shortest
-/// time of a read.
+/// Reads a page five times, because other work of the machine may slow a read down. Returns the page of the fastest
+/// read, and its time.
 fn least_of_five(store: &RedisStore, filter: &Filter, cursor: Option<&Cursor>) -> (Page, Duration) {
     let read = |_| {
         let begun = Instant::now();
@@ -42,9 +42,8 @@ fn least_of_five(store: &RedisStore, filter: &Filter, cursor: Option<&Cursor>) -
     (0..5).map(read).min_by_key(|(_, took)| *took).unwrap()
 }
 
-/// Tests lists of a small namespace. The timers of the large namespace are due earlier and died earlier than the timers
-/// of the small namespace. For a release build, `TOURBILLON_OTHERS=1000000` makes the large namespace have a million
-/// timers.
+/// Tests lists of a small namespace beside a large namespace, whose timers are due earlier and died earlier.
+/// `TOURBILLON_OTHERS` sets the number of its timers, such as 1000000 for a release build.
 #[test]
 #[expect(clippy::print_stdout, reason = "figures")]
 fn a_page_of_a_small_namespace_is_full_beside_many_others() {
@@ -101,7 +100,7 @@ fn a_page_of_a_small_namespace_is_full_beside_many_others() {
     }
 }
 
-/// Tests a namespace with more timers than one page reads in full. Its timers are due after the timers of another
+/// Tests a namespace with too many timers for a page to read all of them, which are due after the timers of another
 /// namespace.
 #[test]
 fn the_timers_of_a_namespace_are_found_behind_thousands_of_others() {
@@ -150,7 +149,7 @@ fn the_timers_of_a_namespace_are_found_behind_thousands_of_others() {
     assert!(keys.len() == 1_250 && keys.is_sorted() && pages <= 8, "{} keys, {pages} pages", keys.len());
 }
 
-/// Tests an entry of the index by namespace that is missing or left over. The check names the entry's timer.
+/// Tests that the check names the timer of an entry by namespace that is missing or left over.
 #[test]
 fn an_entry_by_namespace_too_many_or_too_few_is_found() {
     const REMOVE: &str =

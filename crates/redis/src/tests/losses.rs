@@ -1,4 +1,4 @@
-//! Tests a server that loses a part of a deployment, and does not get it back by itself.
+//! Tests a server that loses a part of a deployment and does not get it back by itself.
 
 use crate::layout::{Layout, Part, Shard};
 use crate::{Connect, RedisStore};
@@ -41,7 +41,7 @@ impl Node {
         block_on(self.store.apply(vec![op], Durability::PowerLoss)).map(|mut outcomes| outcomes.remove(0))
     }
 
-    /// Creates timers with the ids `ids`, which are due one after another from half a second on. Waits until all are
+    /// Creates timers with the ids `ids`, which are due 5 ms apart from half a second on, and waits until all are
     /// delivered. Returns the 99th percentile of their lateness.
     fn late(&self, ids: &[u128]) -> Duration {
         for (nth, id) in (0..).zip(ids) {
@@ -69,7 +69,7 @@ impl Node {
     }
 }
 
-/// Returns the first `count` ids of timers, from `from` on, whose shards `is_meant` selects.
+/// Returns the first `count` ids from `from` on whose shards `is_meant` selects.
 fn ids(layout: &Layout, from: u128, count: usize, is_meant: impl Fn(Shard) -> bool) -> Vec<u128> {
     let is_there = |id: &u128| is_meant(layout.shard_of_id(TimerId::from_u128(*id)));
     (from..).filter(is_there).take(count).collect()
@@ -141,7 +141,7 @@ fn the_key_of_a_deployment_that_is_lost_is_named_and_made_again() {
     );
     let error = block_on(node.store.document("n")).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Io, "{error}");
-    // The servers no longer tell the number of shards.
+    // The number of shards is no longer stored.
     let mended = block_on(RedisStore::builder("d").mend(&connect)).unwrap();
     assert_eq!((mended.shards, mended.marked, mended.has_made_key), (8, vec![], true));
     let _other = block_on(RedisStore::builder("d").shards(8).poll(None).open(&connect)).unwrap();
@@ -153,7 +153,7 @@ fn the_key_of_a_deployment_that_is_lost_is_named_and_made_again() {
     assert_eq!(error.kind(), StoreErrorKind::Limit, "{error}");
 }
 
-/// Tests the primary that stores the list of the nodes. It loses all of its data, and stays empty.
+/// Tests a primary that stores the list of the nodes, loses all of its data, and stays empty.
 #[test]
 fn a_primary_of_a_cluster_that_is_flushed_closes_its_own_shards_only() {
     const SHARDS: Shard = 16;
@@ -203,7 +203,7 @@ fn a_store_whose_deployment_is_lost_goes_on_once_people_have_made_it_again() {
             error.kind() == StoreErrorKind::Closed && error.to_string().contains("`tourbillond mend --anew`")
         })
     });
-    // Nothing is left to mend, and no process creates a deployment by itself.
+    // Nothing is left to mend, and `mend` creates no deployment.
     assert!(block_on(RedisStore::builder("d").mend(&connect)).unwrap_err().to_string().contains("--anew"));
     let made = block_on(RedisStore::builder("d").shards(8).make_anew(&connect)).unwrap();
     assert_eq!((made.shards, made.marked.len(), made.has_made_key), (8, 8, true));
@@ -224,7 +224,7 @@ fn a_store_whose_deployment_is_lost_goes_on_once_people_have_made_it_again() {
     assert_eq!((made.shards, made.marked.len(), made.has_made_key), (8, 0, false));
     eventually("the store goes on", || node.place(8_000, far).is_ok());
     assert_eq!(block_on(other.counts()).unwrap().by_namespace.values().sum::<u64>(), 1);
-    // A deployment is not made anew while a part of it is there.
+    // A deployment is not recreated while a part of it exists.
     let meta = String::from_utf8(layout.key(3, Part::Meta)).unwrap();
     server.command(&["DEL", &meta]);
     let error = block_on(RedisStore::builder("d").make_anew(&connect)).unwrap_err();

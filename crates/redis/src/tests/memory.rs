@@ -122,8 +122,8 @@ fn leases_are_renewed_and_given_back_although_the_memory_is_full() {
     block_on(store.leave()).unwrap();
 }
 
-/// Returns a port of a proxy. Behind the proxy, the server refuses the flags of scripts, as servers before Redis 7.0
-/// do.
+/// Returns the port of a proxy behind which the server on `port` refuses the flags of scripts, as servers before Redis
+/// 7.0 do.
 fn without_flags(port: u16) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let own = listener.local_addr().unwrap().port();

@@ -28,6 +28,6 @@ mod waits;
 
 use tourbillon_durable::UtcMillis;
 
-/// A due moment that is past by the clock of any server. The tests of due timers use this moment, because a store's
-/// estimate may be ahead of the server's time.
+/// A due moment that is past by the clock of any server. Timers that a test needs to be due at once have this moment,
+/// because a store's estimate may be ahead of the server's time.
 const PAST: UtcMillis = UtcMillis::from_millis(5);

@@ -12,7 +12,7 @@ use tourbillon_fault::Server;
 /// A function that changes the bytes of a server's reply.
 type Change = fn(&mut [u8]);
 
-/// Returns a port behind which `change` alters each reply of a server.
+/// Returns the port of a proxy that applies `change` to each reply of the server on `port`.
 fn changing(port: u16, change: Change) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let own = listener.local_addr().unwrap().port();
@@ -38,7 +38,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, change: Change) {
     let _closed = to.shutdown(Shutdown::Both);
 }
 
-/// Writes `by` over the bytes that follow each occurrence of `after`.
+/// Overwrites the bytes that follow each occurrence of `after` with `by`.
 fn replace(bytes: &mut [u8], after: &[u8], by: &[u8]) {
     let places: Vec<usize> = bytes
         .windows(after.len())
@@ -53,8 +53,8 @@ fn replace(bytes: &mut [u8], after: &[u8], by: &[u8]) {
     }
 }
 
-/// Verifies that a store on this port is refused with the text `words`. Also verifies that the store opens if the
-/// servers are not checked.
+/// Verifies that a store on this port is refused with the text `words`, and that it opens if the servers are not
+/// checked.
 #[track_caller]
 fn is_refused(port: u16, words: &str) {
     let builder = || RedisStore::builder("d").shards(2).poll(None);
@@ -69,7 +69,8 @@ fn is_refused(port: u16, words: &str) {
 fn servers_on_which_timers_are_unsafe_are_refused() {
     let Some(server) = Server::start(&[]) else { return };
     is_refused(changing(server.port(), |bytes| replace(bytes, b"redis_version:", b"6.2")), "at least 7.0");
-    // These four digits begin the seconds in the reply to `TIME`. The fourth digit stands for eleven days.
+    // This replaces the first four digits of the seconds in the reply to `TIME`. The fourth digit counts about eleven
+    // days.
     let late = |bytes: &mut [u8]| replace(bytes, b"*2\r\n$10\r\n", b"1000");
     is_refused(changing(server.port(), late), "is needed");
     let fine = changing(server.port(), |_| {});
@@ -83,8 +84,8 @@ fn servers_on_which_timers_are_unsafe_are_refused() {
     assert_eq!(newer.kind(), StoreErrorKind::NewerSchema);
 }
 
-/// Tests a task that blocks on a future of the store. A tokio runtime limits how many answers a task may take before it
-/// yields, and a blocked task does not yield before its end.
+/// Tests a task that blocks on a future of the store. A tokio runtime limits how many answers a task may receive before
+/// it yields, and a blocked task does not yield.
 #[test]
 fn a_thread_may_block_within_a_task_of_a_runtime_until_many_shards_have_answered() {
     let Some(server) = Server::start(&[]) else { return };

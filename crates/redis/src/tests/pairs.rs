@@ -27,7 +27,7 @@ const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(60) }
 const TOKEN: Token = Token { incarnation: 5, claim: 1 };
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 
-/// How a test's link disturbs one of its calls.
+/// A disturbance of a call by a test's link.
 pub(super) enum Act {
     /// The client ends before it sends the call.
     Stop,
@@ -38,11 +38,11 @@ pub(super) enum Act {
     /// The request stays in the network, and the client goes on with an error. [`Stepping::arrive`] delivers the
     /// request later.
     Delay,
-    /// Runs a function before the call. Most such functions act as another client.
+    /// The link calls a function before the call, which usually acts as another client.
     First(Box<dyn FnOnce() + Send>),
 }
 
-/// A link that counts its calls, and disturbs the call with a chosen number.
+/// A link that counts its calls, and disturbs the call with a given number.
 pub(super) struct Stepping {
     link: Arc<dyn Link>,
     calls: AtomicU32,
@@ -60,12 +60,12 @@ impl Stepping {
         Arc::new(Self { link, calls, act, has_stopped, late: Mutex::default() })
     }
 
-    /// Returns whether the planned disturbance of a call still has to come.
+    /// Returns whether the disturbed call has not come yet.
     pub(super) fn is_waiting(&self) -> bool {
         self.act.lock().unwrap().is_some()
     }
 
-    /// Delivers the delayed request to the server, at the moment `at` of the deployment's time.
+    /// Delivers the delayed request to the server at the moment `at`, in milliseconds of the deployment's time.
     pub(super) fn arrive(&self, at: u64) {
         let Some((script, keys, arguments)) = self.late.lock().unwrap().take() else { return };
         let mut words = Words::default();
@@ -122,8 +122,8 @@ impl Link for Stepping {
     }
 }
 
-/// The ids and keys of one case. The ids and keys all belong to different shards. Only the first id and the first key
-/// may share a shard.
+/// The ids and keys of one case. All belong to different shards, except that the first id and the first key may share a
+/// shard.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Names {
     pub(super) id: TimerId,
@@ -132,7 +132,7 @@ pub(super) struct Names {
     other_key: &'static str,
 }
 
-/// Chooses ids and keys that all belong to different shards. If `is_home` is true, the first id is in the shard of the
+/// Chooses ids and keys that belong to different shards. If `is_home` is true, the first id is in the shard of the
 /// first key.
 pub(super) fn names(is_home: bool) -> Names {
     // The name of the deployment makes no difference to the shards.
@@ -163,10 +163,9 @@ enum Before {
     Leased,
     /// The timer has ended.
     Ended,
-    /// The creation of a timer has stopped before its commit. The creation has already written the redirect: the entry
-    /// that leads from the timer's key to its shard.
+    /// The creation of the timer has stopped after it wrote the redirect and before its commit.
     Noted,
-    /// The state [`Noted`](Self::Noted), after which another creation has made the redirect void and has stopped.
+    /// As [`Noted`](Self::Noted), but another creation has then made the redirect void and stopped.
     Void,
 }
 
@@ -206,7 +205,7 @@ const STEPS: [Step; 13] = [
     Step::Replay,
 ];
 
-/// One case of the test: the ids and keys, the state of the timer before, and whether the caller chose the id.
+/// One case of the test.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     names: Names,
@@ -313,7 +312,7 @@ impl Bench {
         world
     }
 
-    /// Runs operations one after another, on a deployment in which a script may name all shards. Returns the outcomes
+    /// Runs operations one after the other on a deployment in which a script may name all shards. Returns the outcomes
     /// and the final state.
     fn serial(&self, case: &Case, ops: &[Step]) -> (Vec<Result<String, StoreErrorKind>>, String) {
         let world = self.world(case, false);
@@ -322,8 +321,8 @@ impl Bench {
     }
 }
 
-/// Returns a text of all visible data of a deployment, to compare with another. The text includes the outcome of a
-/// further creation with the case's id.
+/// Returns a text of all visible data of a deployment, for comparisons. The text includes the outcome of a further
+/// creation with the case's id.
 #[track_caller]
 fn seen(case: &Case, store: &RedisStore) -> String {
     assert_eq!(now(store.check()).unwrap(), [], "{case:?}");
@@ -355,13 +354,13 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// Returns the cases in which the timer starts in a state of `before`. The id of the timer is in another shard than the
+/// Returns the cases in which the timer starts in a state of `before`, and its id is in a shard other than that of its
 /// key.
 fn cases_of(before: &[Before]) -> Vec<Case> {
     before.iter().map(|before| Case { names: names(false), before: *before, is_chosen: true }).collect()
 }
 
-/// Returns the operations to try in a case. The operations that end a delivery are tried only if the timer is leased.
+/// Returns the operations to try in a case. Only a leased timer gets operations that end a delivery.
 fn of(case: Case) -> impl Iterator<Item = Step> {
     let is_end = |step: &Step| matches!(step, Step::Ack | Step::Die | Step::Release);
     STEPS.into_iter().filter(move |step| case.before == Before::Leased || !is_end(step))
@@ -411,8 +410,8 @@ fn two_clients_have_such_an_outcome_whatever_was_there_before() {
     assert!(tried > 3_000, "only {tried} ways were tried");
 }
 
-/// Stops one client before or after each of its calls, or loses a reply. Then lets another client act. Returns the
-/// number of tries. Returns `None` if no server can be started.
+/// Stops one client before or after each of its calls, or loses a reply, and then lets another client act. Returns the
+/// number of tries, or `None` if no server can be started.
 fn try_stops(cases: Vec<Case>) -> Option<u32> {
     let (bench, mut tried) = (Bench::start()?, 0);
     for case in cases {
@@ -470,9 +469,9 @@ fn many_clients_of_one_id_store_no_timer_twice() {
             let store = &world.other;
             scope.spawn(move || {
                 for round in 0..60_usize {
-                    // Each thread has another order, so that all operations meet.
+                    // Each thread has a different order, so that all operations meet.
                     let step = STEPS[(round * (thread + 1) + thread) % STEPS.len()];
-                    // The operation fails without an effect if other clients change the timers first in each of its
+                    // An operation fails without an effect if other clients change its timers first in each of its
                     // attempts.
                     let _outcome = apply(store, case.op(step));
                 }

@@ -19,7 +19,7 @@ impl Plain {
         Self(Arc::new(Session::open(&to(port)).unwrap()))
     }
 
-    /// Returns the connection of the test, so that a store can also use the connection.
+    /// Returns the connection, for a store that shares it.
     pub(super) fn session(&self) -> Arc<Session> {
         Arc::clone(&self.0)
     }
@@ -34,7 +34,7 @@ impl Plain {
     }
 }
 
-/// Returns the name of the key that stores the records of a shard. The deployment is named `d` and has `shards` shards.
+/// Returns the name of the key that stores the records of a shard, in the deployment `d` with `shards` shards.
 pub(super) fn records(shard: Shard, shards: u16) -> String {
     String::from_utf8(Layout::new("d", shards).key(shard, Part::Records)).unwrap()
 }

@@ -1,5 +1,5 @@
-//! Tests put-backs of at-most-once timers. Answers are lost, and other clients act between any two steps. No timer may
-//! be delivered twice. No timer may be lost if its put-back was answered.
+//! Tests put-backs of at-most-once timers, with lost answers and other clients that act between any two steps. No timer
+//! may be delivered twice, or lost after its put-back was answered.
 
 use super::pairs::{Act, DAY, Names, SHARDS, Stepping, names, now};
 use super::plain::Plain;
@@ -22,21 +22,21 @@ use tourbillon_fault::Server;
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 const LEASE: Duration = Duration::from_secs(60);
 
-/// How other clients act while a timer is put back (stored again).
+/// The actions of other clients during a put-back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Meanwhile {
     Nothing,
-    /// Another client claims the timer, and so the timer ends.
+    /// Another client claims the timer, which ends it.
     Claim,
     /// Another client claims the timer. Then another timer takes the key of the claimed timer.
     ClaimAndTakeKey,
-    /// Another timer had the key, and gives the key up.
+    /// Another timer has the key, and gives it up.
     FreeKey,
-    /// Another timer gives up the key. Then another client claims the timer that was put back (stored again).
+    /// Another timer has the key and gives it up, and then another client claims the timer.
     FreeKeyAndClaim,
 }
 
-/// When the server receives the delayed request of the first attempt to put a timer back (store it again).
+/// The moment at which the server receives the delayed request of the first attempt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Arrival {
     BeforeOthers,
@@ -51,12 +51,12 @@ struct Case {
     has_key: bool,
     is_chosen: bool,
     meanwhile: Meanwhile,
-    /// When the server receives the request of the first attempt to put a timer back (store it again). `None` if the
-    /// request arrives at once, and only the reply is lost.
+    /// The moment at which the server receives the delayed request of the first attempt, or `None` if the request
+    /// arrives at once and its reply is lost.
     arrival: Option<Arrival>,
 }
 
-/// A deployment in which a process has claimed a timer. The test puts the timer back (stores it again).
+/// A deployment in which a process has claimed the timer to put back.
 struct World {
     one: RedisStore,
     link: Arc<Stepping>,
@@ -157,9 +157,8 @@ impl World {
     }
 }
 
-/// Puts a timer back (stores it again) in two attempts. Call `first` of the first attempt gets no reply. Other clients
-/// act before call `others` of the second attempt. Returns, for each attempt, whether the attempt has the call with
-/// that number.
+/// Makes a put-back in two attempts. Call `first` of the first attempt gets no reply, and other clients act before call
+/// `others` of the second attempt. Returns for each attempt whether it has a call with that number.
 fn try_twice(plain: &Plain, number: u32, case: Case, first: u32, others: u32) -> (bool, bool) {
     let world = World::new(plain, number, &case);
     world.link.at(first, if case.arrival.is_some() { Act::Delay } else { Act::Lose });
@@ -261,8 +260,7 @@ fn try_all(kinds: &[(bool, bool, bool, bool)], least: u32) {
     assert!(number > least, "only {number} ways were tried");
 }
 
-/// Tests the put-back (storing a timer again) on one server, and in a cluster. In the cluster, the timer's id is in
-/// another shard than its key.
+/// Tests put-backs on one server, and in a cluster with the timer's id in a shard other than that of its key.
 #[test]
 fn a_timer_that_is_stored_again_and_again_is_delivered_once() {
     try_all(&[(false, false, true, true), (true, false, true, true)], 300);
@@ -286,7 +284,7 @@ const PLAIN: Case = Case {
     arrival: None,
 };
 
-/// Returns the number of the call that commits a put-back (a timer stored again), if no other client interferes.
+/// Returns the number of the call that commits a put-back, if no other client interferes.
 const fn commit_of(case: &Case) -> u32 {
     // In a cluster, the first call is the reservation.
     if case.is_split { 2 } else { 1 }
@@ -318,7 +316,7 @@ fn a_mark_stays_for_as_long_as_a_return_can_have_an_effect() {
     let Some(server) = Server::start(&[]) else { return };
     let plain = Plain::to(server.port());
     let ahead = AGAIN + KEPT - Duration::from_millis(1);
-    // The cases are: late but in time, after the greatest step of the clock by a failover, and after the mark is gone.
+    // The cases are: late but in time; after the greatest step of the clock by a failover; after the mark is gone.
     let ends = [(ahead, true), (AGAIN + KEPT, false), (2 * (AGAIN + KEPT), false)];
     for (number, (after, is_known)) in (0..).zip(ends) {
         for is_split in [false, true] {
@@ -340,8 +338,8 @@ fn a_mark_stays_for_as_long_as_a_return_can_have_an_effect() {
     }
 }
 
-/// Tests a batch whose second operation fails. Long after the first operation took effect, the caller repeats both
-/// operations.
+/// Tests a batch whose second operation fails. The caller repeats both operations long after the first operation took
+/// effect.
 #[test]
 fn a_return_in_a_batch_that_fails_has_one_effect() {
     let Some(server) = Server::start(&[]) else { return };
@@ -359,8 +357,8 @@ fn a_return_in_a_batch_that_fails_has_one_effect() {
     assert_eq!(world.delivered(), 1);
 }
 
-/// Tests attempts to put a timer back (store it again) that surely had no effect. Such attempts do not count. The timer
-/// comes back after any time without the server.
+/// Tests that attempts that surely had no effect do not count, so that a put-back succeeds after any time without the
+/// server.
 #[test]
 fn a_return_that_has_not_reached_the_server_is_stored_whenever_it_does() {
     let Some(mut server) = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]) else { return };

@@ -21,7 +21,7 @@ struct Run {
     told: Arc<Mutex<Vec<Duration>>>,
 }
 
-/// Starts a server and a node. `may_lose` is the time by which the server's data may go back.
+/// Starts a server and a node with these settings.
 fn start(may_lose: Duration, ttl: Duration) -> Option<Run> {
     let server = Server::start(&[])?;
     let connect = Connect::single(&server.url()).unwrap();
@@ -56,8 +56,8 @@ impl Run {
         latest.unwrap_or_default()
     }
 
-    /// Writes a snapshot, lets the node go on for `time`, and starts the server again from the snapshot. A timer that
-    /// was cancelled after the snapshot is then due again.
+    /// Writes a snapshot, lets the node go on for `time`, and restarts the server from the snapshot. A timer that was
+    /// cancelled after the snapshot is then due.
     fn go_back(&mut self, time: Duration) {
         self.place(1, FAR);
         self.place(2, time + Duration::from_millis(100));
@@ -110,7 +110,7 @@ fn data_that_have_gone_back_a_little_are_counted_and_the_node_goes_on() {
     drop(run.durable.shutdown(Duration::from_secs(5)));
 }
 
-/// Tests signs of life that are two seconds apart. So a loss of a moment can include the last sign.
+/// Tests signs of life that are two seconds apart, so that even a small loss can include the last sign.
 #[test]
 fn a_loss_of_the_last_moment_is_no_greater_one_because_signs_of_life_are_rare() {
     let Some(mut run) = start(Duration::from_millis(1_500), Duration::from_secs(8)) else { return };

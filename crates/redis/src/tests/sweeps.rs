@@ -18,8 +18,7 @@ use tourbillon_fault::{Server, eventually};
 
 const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
 
-/// A deployment, and the node that sweeps the deployment: that removes old redirects (entries that lead to the shard of
-/// a timer).
+/// A deployment, and the node that sweeps it.
 struct World {
     plain: Plain,
     name: String,
@@ -54,13 +53,12 @@ impl World {
         Op::Place(Box::new(timer), IfPresent::Reject)
     }
 
-    /// Lets the sweep, the removal of old redirects, read all shards once. Each shard has fewer redirects than one step
-    /// reads.
+    /// Sweeps all shards once. Each shard has fewer redirects than one step reads.
     fn round(&self) {
         (0..SHARDS).for_each(|_| now(self.node.upkeep.sweep.sweep_redirects()).unwrap());
     }
 
-    /// Returns the number of stored redirects (entries that lead to the shard of a timer).
+    /// Returns the number of stored redirects.
     fn notes(&self) -> usize {
         let Value::Array(hashes) = self.plain.ask(&["KEYS", &format!("tb:{{{}:*:h:*", self.name)]) else {
             panic!("no keys")
@@ -68,8 +66,7 @@ impl World {
         hashes.len()
     }
 
-    /// Checks the deployment, and returns the number of its timers. All timers of the deployment are in another shard
-    /// than their ids say.
+    /// Checks the deployment, and returns the number of its timers.
     fn timers(&self) -> usize {
         assert_eq!(now(self.node.check()).unwrap(), []);
         let counts = now(self.node.counts()).unwrap();
@@ -81,8 +78,8 @@ fn apply(store: &RedisStore, op: Op) -> Result<Outcome, StoreError> {
     now(store.apply(vec![op], Durability::PowerLoss)).map(|mut outcomes| outcomes.remove(0))
 }
 
-/// Tests a creation or an end of a timer that stops at each of its steps. If there is no timer, the redirect (an entry
-/// that leads to a timer's shard) is removed after a time. Otherwise the redirect stays.
+/// Tests a creation or an end of a timer that stops at any of its steps. The sweep removes the redirect if no timer is
+/// stored, and keeps it otherwise.
 #[test]
 fn what_a_creation_or_an_end_has_left_is_removed_and_nothing_else() {
     let Some(server) = Server::start(&[]) else { return };
@@ -121,8 +118,8 @@ fn what_a_creation_or_an_end_has_left_is_removed_and_nothing_else() {
     assert!(left >= 2, "only {left} notes were left, by a creation and by an end");
 }
 
-/// Tests a creation that pauses before its commit while the sweep goes on. The pause is shorter or longer than the time
-/// for which a redirect (an entry that leads to a timer's shard) reserves an id.
+/// Tests a creation that pauses before its commit while the sweep goes on, for shorter or longer than a reservation
+/// lasts.
 #[test]
 fn a_note_of_a_creation_under_way_stays_and_an_old_one_is_written_again() {
     let Some(server) = Server::start(&[]) else { return };
@@ -148,7 +145,7 @@ fn a_note_of_a_creation_under_way_stays_and_an_old_one_is_written_again() {
     }
 }
 
-/// Tests a failover that loses the redirect of a timer, which leads to the timer's shard, without the timer itself.
+/// Tests a failover that loses the redirect of a timer but not the timer.
 #[test]
 fn a_note_that_is_lost_is_named_by_the_check() {
     let Some(server) = Server::start(&[]) else { return };

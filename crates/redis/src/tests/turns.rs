@@ -1,4 +1,4 @@
-//! Tests claims with shares: the cases of the suite, and cases about lanes, slices and the number of scripts.
+//! Tests claims with shares: by the cases of the suite, and by cases about lanes, slices and the number of scripts.
 
 use super::conformance::{failures_of, maker, on};
 use crate::layout::{PERIOD, lane_of};
@@ -11,16 +11,16 @@ use tourbillon_durable::store::{Late, Leased, Limit, Op};
 use tourbillon_fault::Server;
 
 const ALL: Limit = Limit { timers: 512, bytes: u64::MAX };
-/// The kinds of deployments that the tests of claims in turn use. Each kind has a number of shards, and says whether
-/// each script names one shard, as in a cluster.
+/// The kinds of deployments in these tests: the number of shards, and true if each script names one shard, as in a
+/// cluster.
 const KINDS: [(u16, bool); 3] = [(1, false), (16, false), (4, true)];
 
-/// The only cases of the suite that this store does not pass. A claim takes the longest due timers from the lanes
-/// (groups of namespaces) that have room. So the namespace whose due timers come last gets less than an equal part.
+/// The only cases of the suite that this store does not pass. A claim takes the timers that have been due for longest
+/// from the lanes that have room. So the namespace whose due timers come last gets less than an equal part.
 const EQUAL_PARTS: [&str; 2] =
     ["turns: namespaces that wait are served in turn", "turns: namespaces behind many herds get their parts"];
 
-/// Runs a case of the suite on a deployment of each kind.
+/// Runs a case on a deployment of each kind.
 fn on_each_kind(room: usize, case: impl Fn((u16, bool), Turns)) {
     let Some(server) = Server::start(&[]) else { return };
     for kind in KINDS {
@@ -38,7 +38,7 @@ fn the_store_conforms_in_turns() {
     }
 }
 
-/// Tests the claims that find timers behind a herd. The suite permits a few more claims, for other stores.
+/// Tests that the first claim finds timers behind a herd. The suite permits other stores a few more claims.
 #[test]
 fn timers_behind_a_herd_are_claimed_at_once() {
     on_each_kind(100, |kind, mut turns| {

@@ -18,7 +18,7 @@ use tourbillon_fault::{Server, eventually};
 const WAIT: Duration = Duration::from_millis(500);
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 
-/// Starts a primary and its replica. Returns both servers, and a store whose changes wait for the replica.
+/// Starts a primary, its replica, and a store whose changes wait for the replica.
 fn start() -> Option<(Server, Server, Arc<RedisStore>)> {
     let primary = Server::start(&[])?;
     let replica = Server::start(&["--replicaof", "127.0.0.1", &primary.port().to_string()])?;
@@ -85,7 +85,7 @@ fn a_dead_replica_delays_no_delivery() {
     drop(durable.shutdown(Duration::from_secs(5)));
 }
 
-/// Tests callers that wait for the replica at the same time. A single command to the server waits for all of them.
+/// Tests that callers that wait for the replica at the same time share one `WAIT`.
 #[test]
 fn callers_share_the_wait_for_a_dead_replica() {
     let Some((_primary, mut replica, store)) = start() else { return };
@@ -149,8 +149,8 @@ fn what_a_caller_is_promised_waits_for_the_replica() {
     );
 }
 
-/// Tests a timer that is delivered at most once. Such a timer is removed before its delivery. If the replica cannot
-/// confirm the removal, the timer waits. Other timers do not wait.
+/// Tests a timer that is delivered at most once, and so is removed before its delivery. If the replica cannot confirm
+/// the removal, this timer waits, but no other timer does.
 #[test]
 fn a_timer_that_is_delivered_at_most_once_waits_for_the_replica_and_is_not_lost() {
     let Some((_primary, mut replica, store)) = start() else { return };

@@ -1,4 +1,4 @@
-//! The background work of a node: its thread, and the sweep that repairs stored data.
+//! The background work of a node: its thread, and the sweep, which repairs stored data.
 
 mod sweep;
 mod thread;

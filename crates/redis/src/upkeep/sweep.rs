@@ -1,4 +1,4 @@
-//! The sweep of a node's thread. It removes redirects that lead nowhere, and repairs leases that have no end.
+//! The sweep of a node's thread, which removes redirects that lead nowhere and repairs leases without an end.
 //!
 //! The thread takes a *step* once in 20 pauses of the poll. The file `operation/redirects.rs` says why redirects exist,
 //! and why some lead nowhere. A step reads a page of the redirects of one of the node's shards, and asks the shards to
@@ -44,43 +44,37 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::StoreError;
 use tourbillon_durable::timer::TimerId;
 
-/// The time after which a redirect without a timer is read a second time. A redirect is an entry that leads to the
-/// shard of a timer.
+/// The time after which a redirect without a timer is read a second time.
 pub(crate) const AFTER: Duration = Duration::from_secs(2 * RESERVED.as_secs());
-/// The number of redirects (entries that lead to the shard of a timer) from which on a step of the sweep reads no
-/// further hash of redirects.
+/// The number of redirects at which a step reads no further hash of redirects.
 const PAGE: u64 = 500;
-/// The number of leased timers from which on a step of the sweep reads no further timers. A step searches for leases
-/// without an end.
+/// The number of tokens at which a step reads no further tokens.
 const TOKENS: u64 = 500;
-/// The greatest number of redirects that wait for a second read. At the first read they led to no timer.
+/// The greatest number of doubted redirects, which wait for a second read.
 const MOST: usize = 1_024;
-/// The greatest number of redirects (entries that lead to the shard of a timer) that one step of the sweep removes.
+/// The greatest number of redirects that one step removes.
 const AT_ONCE: usize = 16;
 
-/// The progress of the sweep through its shards. The sweep also remembers redirects that it must read again. A redirect
-/// is an entry that leads to the shard of a timer.
+/// The progress of the sweep through the node's shards, with the doubted redirects.
 #[derive(Debug, Default)]
 struct Progress {
     shard: Shard,
-    /// The number of the hash that the sweep reads next. A shard divides its redirects (entries that lead to a timer's
-    /// shard) into 256 hashes.
+    /// The number of the hash of redirects that the sweep reads next.
     bucket: u16,
-    /// The redirects that led to no timer at their first read, each with the moment of the first read.
+    /// The doubted redirects, each with the moment of its first read.
     doubted: HashMap<TimerId, (Redirect, UtcMillis)>,
-    /// The shard whose leased timers are read, and the cursor at which the read goes on. An empty cursor starts the
-    /// shard.
+    /// The shard whose tokens the sweep reads next, and the cursor in its hash of tokens. An empty cursor is the start
+    /// of the shard.
     tokens: (Shard, Vec<u8>),
 }
 
-/// Returns the first owned shard whose number is `shard` or higher. If there is none, returns the first owned shard.
+/// Returns the first owned shard whose number is `shard` or higher, or else the first owned shard.
 fn first_from(shard: Shard, owned: &[Shard]) -> Option<Shard> {
     owned.iter().find(|other| **other >= shard).or(owned.first()).copied()
 }
 
 impl Progress {
-    /// Removes from `doubted` the redirects (entries that lead to a timer's shard) whose second read is due, and
-    /// returns them.
+    /// Removes and returns at most [`AT_ONCE`] doubted redirects whose second read is due.
     fn take_old(&mut self, now: UtcMillis) -> Vec<(TimerId, Redirect)> {
         // If `now` is before the first read, the clock was set back.
         let is_old = |since: UtcMillis| now < since || now - since >= AFTER;
@@ -88,8 +82,8 @@ impl Progress {
         old.take(AT_ONCE).map(|(id, (redirect, _))| (id, redirect)).collect()
     }
 
-    /// Returns the place of the next read of redirects (entries that lead to a timer's shard): an owned shard, and one
-    /// of its 256 hashes.
+    /// Returns the place of the next read of redirects: an owned shard, and the number of one of its hashes of
+    /// redirects. Returns `None` if the node owns no shard.
     fn place(&mut self, owned: &[Shard]) -> Option<(Shard, u16)> {
         if !owned.contains(&self.shard) {
             (self.shard, self.bucket) = (first_from(self.shard, owned)?, 0);
@@ -97,7 +91,8 @@ impl Progress {
         Some((self.shard, self.bucket))
     }
 
-    /// Returns the place of the next read of leased timers: an owned shard, and a cursor in its hash of tokens.
+    /// Returns the place of the next read of tokens: an owned shard, and a cursor in its hash of tokens. Returns `None`
+    /// if the node owns no shard.
     fn place_of_tokens(&mut self, owned: &[Shard]) -> Option<(Shard, Vec<u8>)> {
         if !owned.contains(&self.tokens.0) || self.tokens.1.is_empty() {
             self.tokens = (first_from(self.tokens.0, owned)?, b"0".to_vec());
@@ -105,15 +100,14 @@ impl Progress {
         Some(self.tokens.clone())
     }
 
-    /// Notes where the next step reads leased timers: at the cursor `place` of the shard. If the shard is done, the
-    /// next step reads the next shard.
+    /// Notes that the next step reads tokens of `shard` from the cursor `place` on, or of the next shard if the cursor
+    /// is at the end.
     fn go_on_with_tokens(&mut self, shard: Shard, place: Vec<u8>) {
         let is_last = place == b"0" || place.is_empty();
         self.tokens = if is_last { (shard.wrapping_add(1), Vec::new()) } else { (shard, place) };
     }
 
-    /// Notes where the next step reads redirects (entries that lead to a timer's shard). The present step has read
-    /// `read` hashes.
+    /// Notes that the present step has read `read` hashes of redirects of `shard`, from the hash `bucket` on.
     fn go_on(&mut self, shard: Shard, bucket: u16, read: u16) {
         let next = bucket + read.max(1);
         (self.shard, self.bucket) =
@@ -130,8 +124,7 @@ impl Progress {
     }
 }
 
-/// Sweeps the shards of this node. Gives ends to leases without an end, and removes redirects (entries that lead to a
-/// timer's shard) without a timer.
+/// Sweeps the shards of this node.
 pub(crate) struct Sweep {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
@@ -147,7 +140,7 @@ impl Sweep {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads a page of the leased timers of one shard. Gives an end to each lease that has no end.
+    /// Reads a page of the tokens of one shard, and gives an end to each lease without an end.
     pub(crate) async fn repair_leases(&self) -> Result<(), StoreError> {
         let owned = self.node.state().shards.owned();
         let (Some((shard, place)), Some(lease)) =
@@ -163,15 +156,15 @@ impl Sweep {
         let next = answered.rest.bytes()?;
         self.progress().go_on_with_tokens(shard, next);
         if answered.rest.number()? > 0 {
-            // The runtime ends leases when the first known lease ends. So it must learn of this new end.
+            // The runtime ends leases when the first known lease ends, so it must learn of this new end.
             self.node.state().shards.keep_first_end(Some(answered.now + lease));
             self.deployment.alarm.wake();
         }
         Ok(())
     }
 
-    /// Takes one step of the sweep through the redirects (entries that lead to a timer's shard). Removes redirects that
-    /// also at their second read lead to no timer. Then reads a page of other redirects.
+    /// Takes one step through the redirects. Removes the redirects that still lead nowhere at their second read, and
+    /// then reads a page of other redirects.
     pub(crate) async fn sweep_redirects(&self) -> Result<(), StoreError> {
         let old = self.progress().take_old(self.deployment.time.now());
         for (id, redirect) in old {
@@ -192,7 +185,7 @@ impl Sweep {
         while !values.is_empty() {
             let (id, redirect) = (values.bytes()?, bytes(values.next()?)?);
             let redirect = Redirect::of(redirect.unwrap_or_default());
-            // A redirect that cannot be read is left to the check, which reports it.
+            // The check reports a redirect that cannot be read.
             let home = redirect.home().filter(|home| self.deployment.layout.shards().contains(home));
             if let (Some(id), Some(home)) = (id_of(&id), home) {
                 homes.entry(home).or_default().push((id, redirect));
@@ -262,7 +255,7 @@ mod tests {
         sweep.doubt(id(2), Redirect::fresh(1), at(1_000));
         assert_eq!(sweep.take_old(at(0) + (AFTER - Duration::from_millis(1))), []);
         assert_eq!(sweep.take_old(at(0) + AFTER), [(id(1), redirect)]);
-        // The redirect of another creation is doubted anew.
+        // The redirect of another creation is doubted from its own first read on.
         sweep.doubt(id(2), Redirect::fresh(1), at(2_000));
         assert_eq!(sweep.take_old(at(1_000) + AFTER), []);
         for other in 0..2_000 {

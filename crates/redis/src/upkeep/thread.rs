@@ -15,16 +15,16 @@ use std::thread;
 use tourbillon::Timestamp;
 use tourbillon_durable::store::StoreError;
 
-/// The shortest pause between two rounds of the background thread. The pause keeps the thread from spinning.
+/// The shortest pause between two rounds, which keeps the thread from spinning.
 const SHORTEST: Duration = Duration::from_millis(5);
 
 /// The pause between two checks of the connections of other nodes.
 const CONNECTIONS: Duration = Duration::from_millis(500);
 
-/// A call that the background thread has sent, as a future that ends with the answer.
+/// A call of the background thread, as a future that ends with the answer.
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The parts of a store that its background thread works with.
+/// The parts of a store that its background thread uses.
 pub(crate) struct Upkeep {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
@@ -32,8 +32,8 @@ pub(crate) struct Upkeep {
     pub(crate) sweep: Arc<Sweep>,
 }
 
-/// Marks shards while the background thread waits for an answer about their state. Dropping this value clears the
-/// marks, even if the call fails.
+/// Marks shards while a look of the background thread at them has no answer. Dropping this value clears the marks, even
+/// if the look fails.
 struct Asked {
     node: Arc<Node>,
     shards: Vec<Shard>,
@@ -53,21 +53,22 @@ impl Drop for Asked {
 }
 
 /// The state of the background thread between its rounds.
+///
+/// Each `Weak` is alive while a call has no answer: the call's task has the strong reference.
 #[derive(Default)]
 struct Rounds {
     tasks: FuturesUnordered<Task>,
-    /// Alive while the server has not answered this node's sign of life. The sign's task holds the strong reference.
+    /// The sign of life that has no answer.
     sign: Weak<()>,
     /// When the background thread last sent a sign of life.
     tried: Option<Timestamp>,
-    /// Alive while the server has not answered a check for dead nodes. The check's task holds the strong reference.
+    /// The check for dead nodes that has no answer.
     look: Weak<()>,
     /// When the background thread last sent a check for dead nodes.
     looked: Option<Timestamp>,
-    /// Alive while the servers have not answered a step of the sweep, which removes old redirects. The task of the step
-    /// holds the strong reference.
+    /// The step of the sweep that has no answer.
     step: Weak<()>,
-    /// When the background thread last sent a step of the sweep, which removes old redirects.
+    /// When the background thread last began a step of the sweep.
     swept: Option<Timestamp>,
 }
 
@@ -79,8 +80,7 @@ impl Upkeep {
     }
 }
 
-/// Starts the background thread of a store. The thread ends when the bell of the node, by which others wake the thread,
-/// is closed.
+/// Starts the background thread of a store. The thread ends when the bell of the node is closed.
 pub(crate) fn start(upkeep: &Arc<Upkeep>) -> Result<(), StoreError> {
     let (bell, weak) = (Arc::clone(&upkeep.node.bell), Arc::downgrade(upkeep));
     let body = move || {
@@ -103,7 +103,7 @@ pub(crate) fn start(upkeep: &Arc<Upkeep>) -> Result<(), StoreError> {
 }
 
 impl Rounds {
-    /// Sends the calls of the background thread that are due now. Returns the time until the next call is due.
+    /// Sends the calls that are due now. Returns the time until the next call is due.
     fn begin(&mut self, upkeep: &Upkeep) -> Duration {
         let Upkeep { deployment, node, claims, sweep } = upkeep;
         let (now, pause) = (deployment.time.now(), node.pause());
@@ -149,8 +149,7 @@ impl Rounds {
             let (node, mark) = (Arc::clone(node), Arc::new(()));
             (self.look, self.looked) = (Arc::downgrade(&mark), Some(moment()));
             self.send(async move {
-                // The user may lack the right to ask. Then the shards of a dead node become free when their `ttl` is
-                // over.
+                // If the user may not ask, the shards of a dead node become free when their `ttl` is over.
                 let _failed = node.look_for_dead().await;
                 drop(mark);
             });
@@ -161,7 +160,7 @@ impl Rounds {
             let has_loose_redirects = deployment.topology.has_loose_redirects();
             (self.step, self.swept) = (Arc::downgrade(&mark), Some(moment()));
             self.send(async move {
-                // If a step fails, later steps find the rest.
+                // After a failed step, later steps find the rest.
                 let _failed = sweep.repair_leases().await;
                 if has_loose_redirects {
                     let _failed = sweep.sweep_redirects().await;

@@ -8,14 +8,15 @@ use rusqlite::params;
 use tourbillon_durable::store::{Fault, dry_run};
 use tourbillon_durable::timer::Timer;
 
-/// The greatest number of faults of the file that a check names.
+/// The greatest number of faults of the file that SQLite's own check reports.
 const MOST: u32 = 100;
 
 /// A search for damage, within a transaction.
 pub(crate) struct Check<'a>(pub(crate) &'a Act<'a>);
 
 impl Check<'_> {
-    /// Reads everything: the pages by SQLite's own check, then each record, its columns and its labels, and the counts.
+    /// Returns all faults that are found: in the pages by SQLite's own check, in the records with their columns and
+    /// labels, and in the counts.
     pub(crate) fn run(&self) -> Result<Vec<Fault>> {
         let mut faults = Vec::new();
         let mut pages = self.0.sql.prepare(&format!("PRAGMA integrity_check({MOST})")).map_err(failed)?;
@@ -92,7 +93,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Finds labels whose timers are gone.
+    /// Finds labels whose timers are no longer stored.
     fn check_labels(&self, faults: &mut Vec<Fault>) -> Result<()> {
         let sql = "SELECT id FROM tourbillon_labels
                    WHERE NOT EXISTS (SELECT 1 FROM tourbillon_timers AS t WHERE t.id = tourbillon_labels.id)";

@@ -9,7 +9,7 @@ use tourbillon_durable::state::{Event, Next, Phase, Refusal, State, Token, step}
 use tourbillon_durable::store::{Claimant, Claimed, Leased, LeftOut, Limit, Outcome, Reaped};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The number of notes and remembered ids that a reap forgets at most.
+/// The greatest number of notes, and of remembered ids, that a reap removes.
 const FORGOTTEN: u32 = 1_000;
 
 /// Claims, and their leases, within a transaction.
@@ -30,7 +30,7 @@ impl Leases<'_> {
         self.lease(by, claim, due)
     }
 
-    /// Leases timers that are due.
+    /// Leases the timers `due`, and returns them as the answer of the claim.
     pub(super) fn lease(&self, by: Claimant, claim: u64, due: Vec<Timer>) -> Result<Claimed> {
         let token = Token { incarnation: by.incarnation, claim };
         let mut claimed = Claimed { now: self.0.now, ..Claimed::default() };
@@ -47,7 +47,7 @@ impl Leases<'_> {
                     claimed.left_out.extend(LeftOut::of(&timer, &outcome));
                     Timer { deliveries: timer.deliveries.saturating_add(1), ..timer }
                 }
-                // The columns of the row are damaged. The timer's record is not, so the columns are written anew.
+                // The columns of the row are damaged and the record is not, so the columns are written again.
                 Err(Refusal::NotDue | Refusal::State(_)) => {
                     self.0.write(&timer)?;
                     continue;
@@ -74,7 +74,7 @@ impl Leases<'_> {
     }
 
     /// Renews leases. Returns the ids of the timers whose leases are lost. A lease whose delivery has ended in a
-    /// transaction of the program's does not count as lost, because its holder is about to report the same end.
+    /// transaction of the program does not count as lost, because its holder is about to report this end.
     pub(crate) fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Result<Vec<TimerId>> {
         let mut lost = Vec::new();
         for (id, token) in leases {
@@ -102,8 +102,8 @@ impl Leases<'_> {
         Ok(reaped)
     }
 
-    /// Ends leases, whatever their time. Returns false once no lease is left. The caller is the only process that
-    /// delivers timers, so the holders are gone.
+    /// Ends a page of leases, even if their time is not over. Returns false if there was no lease. The caller is the
+    /// only store that delivers timers, so the holders are gone.
     pub(crate) fn end_leases(&self) -> Result<bool> {
         let left = self.0.rows(
             "SELECT id, record FROM tourbillon_timers INDEXED BY tourbillon_leased
@@ -127,7 +127,7 @@ impl Leases<'_> {
         let mut reaped = Reaped::default();
         for timer in timers {
             let Ok(next) = step(&timer, Event::Expire, self.0.now) else {
-                // The columns of the row are damaged. The timer's record is not leased.
+                // The columns of the row are damaged: by its record, the timer is not leased.
                 self.0.write(&timer)?;
                 continue;
             };
@@ -142,7 +142,7 @@ impl Leases<'_> {
         Ok(reaped)
     }
 
-    /// Forgets ids and notes whose time is over.
+    /// Removes remembered ids and notes whose time is over.
     fn forget(&self) -> Result<()> {
         for table in ["tourbillon_remembered", "tourbillon_ends"] {
             let over = format!("SELECT id FROM {table} WHERE until <= ? ORDER BY until LIMIT ?");

@@ -10,12 +10,13 @@ use tourbillon_durable::state::{Phase, State};
 use tourbillon_durable::store::{Counts, Cursor, Filter, Horizon, Page};
 use tourbillon_durable::timer::Timer;
 
-/// The greatest number of rows that a page reads, unless the filter has only a namespace and a phase.
+/// The greatest number of rows that a page reads, unless the filter has no conditions other than the namespace and the
+/// phase.
 const LOOKS: u32 = 20_000;
-/// The greatest number of index entries that a horizon counts. This takes a few milliseconds.
+/// The greatest number of index entries that a horizon counts, which takes a few milliseconds.
 const COUNTED: u32 = 50_000;
 
-/// The index by which a list is read. The index gives the list its order.
+/// The index that a list reads, and whose order the list has.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Index {
     Id,
@@ -57,7 +58,7 @@ impl Index {
         }
     }
 
-    /// Returns the column that orders the list before the id. `None` for a list by id alone.
+    /// Returns the column by which the list is ordered before the id, or `None` for a list in the order of the ids.
     fn column(self) -> Option<&'static str> {
         match self {
             Self::Id | Self::Label => None,
@@ -80,14 +81,14 @@ impl Index {
     }
 }
 
-/// The value by which a list orders its timers before their ids: a moment, or a key.
+/// The value by which a list is ordered before the ids: a moment, a key, or nothing.
 enum Place {
     None,
     Number(i64),
     Text(String),
 }
 
-/// Makes the cursor behind a timer: the timer's id, and its place in the order of the list.
+/// Makes the cursor after a timer, from the timer's id and its place in the order of the list.
 fn cursor_behind(id: [u8; 16], place: &Place) -> Cursor {
     let mut bytes = id.to_vec();
     match place {
@@ -109,7 +110,7 @@ fn place_in(cursor: &Cursor, index: Index) -> Result<(Vec<u8>, Place)> {
     Ok((id.to_vec(), place))
 }
 
-/// Returns the least text after all texts that begin with `prefix`. `None` if no text comes after them.
+/// Returns the least text after all texts that begin with `prefix`, or `None` if no text comes after them.
 fn end_of(prefix: &str) -> Option<String> {
     let mut chars: Vec<char> = prefix.chars().collect();
     while let Some(last) = chars.pop() {
@@ -122,7 +123,7 @@ fn end_of(prefix: &str) -> Option<String> {
     None
 }
 
-/// The parts of a query: conditions with their values.
+/// Conditions of a query, with the values of their parameters.
 #[derive(Default)]
 struct Conditions {
     sql: Vec<String>,
@@ -202,9 +203,9 @@ impl Lists<'_> {
             looks = looks.saturating_add(1);
             let is_hit = row.get::<_, Option<bool>>(2).map_err(failed)?.unwrap_or(false);
             let is_enough = !is_unbounded && looks >= LOOKS;
-            // The place of a row without a hit matters only if the page ends there.
+            // The place of a row that the filter does not admit matters only if the page ends there.
             if is_hit || is_enough {
-                // A record that cannot be read is left out. The next change of the timer sets the record aside.
+                // A record that cannot be read is left out, and is set aside by the next change of its timer.
                 let (id, Some(timer)) = read(row).map_err(failed)? else { continue };
                 if let Some(place) = index.place_of(&timer) {
                     last = Some(cursor_behind(id_bytes(id), &place));
@@ -240,7 +241,8 @@ impl Lists<'_> {
         Ok(Counts { by_namespace, quarantined: aside.cast_unsigned() })
     }
 
-    /// Counts the pending timers by the time until they are due. Counts at most [`COUNTED`] index entries.
+    /// Counts the pending timers by the time until they are due. Counts at most [`COUNTED`] index entries, so the
+    /// counts of later spans may be inexact.
     pub(crate) fn horizon(&self) -> Result<Horizon> {
         let mut horizon = Horizon::empty(self.0.now);
         let pending = self.counts()?.of(Phase::Pending);
@@ -283,7 +285,7 @@ impl Lists<'_> {
         Ok(())
     }
 
-    /// Returns the due moment of the first timer that is due after `now`.
+    /// Returns the due moment of the first pending timer that is due after `now`, or `None` without such a timer.
     pub(super) fn first_after_now(&self) -> Result<Option<UtcMillis>> {
         let sql = "SELECT due FROM tourbillon_timers INDEXED BY tourbillon_by_due
                    WHERE phase = 0 AND due > ? ORDER BY due, id LIMIT 1";
@@ -302,7 +304,7 @@ fn is_by_phase(filter: &Filter) -> bool {
     *filter == Filter { namespace, phase, descending, ..Filter::default() }
 }
 
-/// Adds the conditions that the index decides.
+/// Adds the conditions that select a range of the index.
 fn within_index(index: Index, filter: &Filter, within: &mut Conditions) {
     let namespace = filter.only_namespace().unwrap_or("");
     let phase = filter.phase.and_then(number).unwrap_or(-1);
@@ -335,7 +337,7 @@ fn within_index(index: Index, filter: &Filter, within: &mut Conditions) {
     }
 }
 
-/// Adds the conditions that are decided for each row.
+/// Adds the conditions that are checked for each row of that range.
 fn hit(index: Index, filter: &Filter, hits: &mut Conditions) {
     if let Some(phase) = filter.phase {
         hits.add("t.phase = ?", [Value::Integer(number(phase).unwrap_or(-1))]);

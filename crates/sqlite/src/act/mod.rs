@@ -22,24 +22,25 @@ use tourbillon_durable::state::{State, Token};
 use tourbillon_durable::store::dry_run;
 use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
 
-/// A transaction of a connection, at a moment of the store's clock. The caller begins and ends the transaction.
+/// A transaction of a connection, which takes place at the moment `now` of the store's clock. The caller begins and
+/// ends the transaction.
 pub(crate) struct Act<'a> {
     sql: &'a Connection,
     pub(crate) now: UtcMillis,
-    /// Whether the connection only reads.
+    /// True if the transaction only reads.
     reads_only: bool,
-    /// The earliest due moment of the timers that the transaction has made pending. `None` if it has made none pending.
+    /// The earliest due moment of the timers that the transaction has made pending, or `None` without such timers.
     first_due: Cell<Option<UtcMillis>>,
-    /// The answer of the transaction's claim: the due moment of the first pending timer. The outer `None` says that the
-    /// transaction has made no claim.
+    /// The due moment of the first pending timer after the transaction's claim. The inner option is `None` without a
+    /// pending timer, and the outer option is `None` without a claim.
     claimed: Cell<Option<Option<UtcMillis>>>,
-    /// Whether the transaction must be on the disk before its answer.
+    /// True if the transaction must be on the disk before its answer.
     must_sync: Cell<bool>,
     /// The number of records that the transaction has set aside.
     set_aside: Cell<u32>,
 }
 
-/// A row as it was read: the id, and the timer if its record can be read.
+/// A row: the id, and the timer if its record can be read.
 type Read = (TimerId, Option<Timer>);
 
 fn read(row: &Row<'_>) -> rusqlite::Result<Read> {
@@ -61,7 +62,7 @@ impl<'a> Act<'a> {
         }
     }
 
-    /// Begins a transaction that only reads. Records that cannot be read count as missing.
+    /// Makes the handle of a transaction that only reads. Records that cannot be read count as missing.
     pub(crate) fn reading(sql: &'a Connection, now: UtcMillis) -> Self {
         Self { reads_only: true, ..Self::new(sql, now) }
     }
@@ -99,7 +100,7 @@ impl<'a> Act<'a> {
         Ok(found)
     }
 
-    /// Returns the timers of a query, as [`rows`](Self::rows) does. Sets the rows aside whose records cannot be read.
+    /// Returns the timers of a query, as [`rows`](Self::rows) does. Sets aside the rows whose records cannot be read.
     fn timers(&self, sql: &str, with: &[&dyn ToSql], more: impl FnMut(&Read) -> bool) -> Result<Vec<Timer>> {
         let mut timers = Vec::new();
         for (id, timer) in self.rows(sql, with, more)? {
@@ -111,7 +112,7 @@ impl<'a> Act<'a> {
         Ok(timers)
     }
 
-    /// Moves the row of a record that cannot be read to the table of such records, with the record's bytes.
+    /// Moves an unreadable record to the table of records that are set aside, unless the transaction only reads.
     fn put_aside(&self, id: TimerId) -> Result<()> {
         if self.reads_only {
             return Ok(());
@@ -119,13 +120,13 @@ impl<'a> Act<'a> {
         let sql = "INSERT INTO tourbillon_set_aside SELECT id, record, ? FROM tourbillon_timers WHERE id = ?";
         self.run(sql, params![millis(self.now), id_bytes(id)])?;
         self.run("DELETE FROM tourbillon_timers WHERE id = ?", [id_bytes(id)])?;
-        // The record had the labels. Damage is rare, so the whole table may be read.
+        // The labels are in the unreadable record, so this reads the whole table of labels. Damage is rare.
         self.run("DELETE FROM tourbillon_labels WHERE id = ?", [id_bytes(id)])?;
         self.set_aside.set(self.set_aside.get() + 1);
         Ok(())
     }
 
-    /// Removes the records that were set aside. Returns their number.
+    /// Removes the records that are set aside. Returns their number.
     pub(crate) fn forget_set_aside(&self) -> Result<u64> {
         self.run("DELETE FROM tourbillon_set_aside", []).map(|count| count as u64)
     }
@@ -157,7 +158,7 @@ impl<'a> Act<'a> {
         query.exists(params![id_bytes(id), millis(self.now)]).map_err(failed)
     }
 
-    /// Writes a timer, over the row of the same id if there is one.
+    /// Writes a timer, and replaces the row with its id if there is one.
     fn write(&self, timer: &Timer) -> Result<()> {
         if timer.state == State::Pending {
             let first = self.first_due.get().map_or(timer.due, |first| first.min(timer.due));
@@ -208,7 +209,7 @@ impl<'a> Act<'a> {
         Ok(())
     }
 
-    /// Returns a moment that a query computes, or `None` for NULL or no row.
+    /// Returns the moment that a query computes, or `None` for NULL or no row.
     fn moment(&self, sql: &str, with: impl rusqlite::Params) -> Result<Option<UtcMillis>> {
         let mut query = self.sql.prepare_cached(sql).map_err(failed)?;
         let found: Option<Option<i64>> =
@@ -216,13 +217,13 @@ impl<'a> Act<'a> {
         Ok(found.flatten().map(moment))
     }
 
-    /// Returns the due moment of the first pending timer.
+    /// Returns the due moment of the first pending timer, if there is one.
     pub(crate) fn first_pending(&self) -> Result<Option<UtcMillis>> {
         self.moment("SELECT due FROM tourbillon_timers WHERE phase = 0 ORDER BY due, id LIMIT 1", [])
     }
 
-    /// Notes that a delivery has ended in a transaction of the program's. The runtime's end of the same delivery then
-    /// finds the note.
+    /// Notes for a day that a delivery has ended in a transaction of the program, so that the runtime's own end of this
+    /// delivery finds the note.
     fn note_end(&self, id: TimerId, token: Token, next: Option<TimerId>, skipped: u64) -> Result<()> {
         let until = millis(self.now + core::time::Duration::from_secs(86_400));
         self.run(
@@ -240,8 +241,8 @@ impl<'a> Act<'a> {
         Ok(())
     }
 
-    /// Returns the note of an end that this token has made in a transaction of the program's: the id of the next
-    /// occurrence, and the number of left-out instants.
+    /// Returns the note of a delivery under this token that has ended in a transaction of the program: the id of the
+    /// next occurrence, and the number of instants that were left out. Returns `None` without such a note.
     fn noted_end(&self, id: TimerId, token: Token) -> Result<Option<(Option<TimerId>, u64)>> {
         let sql = "SELECT next, skipped FROM tourbillon_ends WHERE id = ? AND incarnation = ? AND claim = ?";
         let with = params![id_bytes(id), token.incarnation.cast_signed(), token.claim.cast_signed()];

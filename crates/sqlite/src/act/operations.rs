@@ -1,4 +1,4 @@
-//! Applies the operations, as the documentation of [`Op`] describes them.
+//! Applies the operations that [`Op`] describes.
 
 use super::Act;
 use crate::error::{Result, corrupt, failed, limit};
@@ -8,7 +8,7 @@ use tourbillon_durable::state::{End, Event, Next, Phase, Refusal, State, Token, 
 use tourbillon_durable::store::{IfPresent, Op, Outcome, PAUSED, dry_run};
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 
-/// The number of timers that an operation on many timers reads at a time.
+/// The greatest number of timers that an operation on many timers reads at once.
 const PAGE: u32 = 256;
 
 impl Act<'_> {
@@ -106,7 +106,8 @@ impl Act<'_> {
                 if cancelled == limit {
                     return Ok(Outcome::CancelledMany { cancelled, in_flight, more: true });
                 }
-                // A timer that was withdrawn before counts as left only if the operation ends before it comes to it.
+                // A timer that is already withdrawn counts as left only if the operation ends before it reaches the
+                // timer.
                 let Some(timer) = self.get_id(id)?.filter(|timer| !is_withdrawn(timer)) else { continue };
                 cancelled += 1;
                 in_flight += u32::from(self.withdraw(&timer, Withdrawal::Cancelled)?);
@@ -114,7 +115,7 @@ impl Act<'_> {
         }
     }
 
-    /// Returns the ids of timers with a label that come after the id with the bytes `after`, in order.
+    /// Returns, in order, the next ids of timers with a label that come after the id with the bytes `after`.
     fn labelled(&self, namespace: &str, label: &str, after: &[u8]) -> Result<Vec<TimerId>> {
         let sql = "SELECT id FROM tourbillon_labels WHERE namespace = ? AND label = ? AND id > ? ORDER BY id LIMIT ?";
         let mut query = self.sql.prepare_cached(sql).map_err(failed)?;
@@ -183,7 +184,7 @@ impl Act<'_> {
                    WHERE phase = 2 AND reason = ? ORDER BY due, id LIMIT ?";
         let mut unparked = 0;
         while unparked < limit {
-            // Each timer of the page leaves the reason, so the next page has other timers.
+            // The timers of this page are no longer parked for the reason, so the next page has other timers.
             let rows = self.rows(sql, &[&reason, &PAGE.min(limit - unparked)], |_| true)?;
             if rows.is_empty() {
                 break;
@@ -202,8 +203,8 @@ impl Act<'_> {
         Ok(Outcome::Unparked(unparked))
     }
 
-    /// Makes a parked timer pending. An occurrence of a paused series is paused instead. Returns whether the timer is
-    /// pending.
+    /// Makes a timer pending that is parked for this reason, or parks it as paused if its series is paused. Returns
+    /// whether the timer is pending.
     fn unpark_one(&self, mut timer: Timer, reason: &str) -> Result<bool> {
         let stays = reason != PAUSED && timer.series.as_ref().is_some_and(|series| series.paused);
         if stays {
@@ -216,7 +217,7 @@ impl Act<'_> {
         Ok(!stays)
     }
 
-    /// Ends the delivery of a timer with an event of the lease's holder.
+    /// Ends the delivery of a timer with an event from the holder of its lease.
     fn delivered(&self, id: TimerId, token: Token, event: Event) -> Result<Outcome> {
         let refusal = match self.get_id(id)? {
             None => Refusal::Stale,
@@ -225,14 +226,14 @@ impl Act<'_> {
                 Err(refusal) => refusal,
             },
         };
-        // The delivery may have ended in a transaction of the program's.
+        // The delivery may have ended in a transaction of the program.
         let Some((next, skipped)) = self.noted_end(id, token)? else { return Ok(Outcome::Refused(refusal)) };
         self.run("DELETE FROM tourbillon_ends WHERE id = ?", [id_bytes(id)])?;
         Ok(Outcome::Ended { id, phase: Phase::Done, next, skipped })
     }
 
-    /// Ends a delivery in a transaction of the program's, and notes the end for the runtime. Returns the id of the next
-    /// occurrence of the series, or `None` if the lease with this token was lost or has ended.
+    /// Ends a delivery in a transaction of the program, and notes the end for the runtime. Returns `None` if the lease
+    /// with this token was lost or has ended, and otherwise the id of the series' next occurrence, if there is one.
     pub(crate) fn done(&self, id: TimerId, token: Token) -> Result<Option<Option<TimerId>>> {
         let Some(timer) = self.get_id(id)? else { return Ok(None) };
         let Ok(next) = step(&timer, Event::Ack(token), self.now) else { return Ok(None) };
@@ -267,8 +268,8 @@ impl Act<'_> {
         Ok(Outcome::Ended { id: timer.id, phase, next, skipped })
     }
 
-    /// Stores the next occurrence of the timer's series. Returns the id of the occurrence, and the number of instants
-    /// that were left out.
+    /// Stores the next occurrence of the timer's series. Returns the id of the occurrence, if there is one, and the
+    /// number of instants that were left out.
     fn follow(&self, timer: &Timer) -> Result<(Option<TimerId>, u64)> {
         let Some(series) = &timer.series else { return Ok((None, 0)) };
         let (mut last, mut skipped) = (timer.scheduled, 0);

@@ -1,9 +1,9 @@
 //! Claims in turn: divides the places for deliveries between namespaces.
 //!
-//! A claim looks at the first due timer of each namespace, by an index. Each namespace gets an equal part of the claim,
-//! within its share of the places. The rest goes to the namespaces with the earliest timers. Nothing is remembered
-//! between claims but the namespace that comes first. So a timer that another connection has stored is found as any
-//! other, whatever its due moment.
+//! A claim reads the first due timer of each namespace by an index. Each namespace gets an equal part of the claim,
+//! within its share of the places. The rest goes to the namespaces with the earliest timers. Between claims, only the
+//! order of the namespaces is kept. So a claim finds a timer that another connection has stored, whatever its due
+//! moment.
 
 use super::Act;
 use super::leases::{Leases, is_due};
@@ -17,28 +17,30 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{Claimant, Claimed, Limit, Shares};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The greatest number of namespaces at whose first timers a claim looks.
+/// The greatest number of namespaces whose first timers a claim reads.
 const LOOKED_AT: usize = 256;
-/// The number of due timers whose namespaces a claim looks at if there are too many namespaces.
+/// The number of due timers from which a claim takes the namespaces if there are more than [`LOOKED_AT`] namespaces.
 const FIRST: u32 = 1_024;
-/// The time after which another claim looks at other namespaces, if there were too many for this claim.
+/// The time until the next claim, if there were too many namespaces for this claim.
 const SOON: Duration = Duration::from_millis(10);
 
 /// The order of the namespaces in the next claim.
 #[derive(Debug, Default)]
 pub(crate) struct Rotation {
-    /// The namespace after which the next claim begins. `None` before the first claim.
+    /// The namespace after which the next claim begins, or `None` before the first claim.
     last: Option<Box<str>>,
-    /// Whether the next claim begins with the earliest timers. Otherwise it begins after `last`.
+    /// True if the next claim takes the namespaces in turn, after `last`. Otherwise it takes them by their earliest
+    /// timers. Claims alternate between the two orders.
     is_by_turn: bool,
 }
 
-/// A namespace with due timers, as a claim sees it.
+/// A namespace with due timers, during a claim.
 struct Waiting {
     namespace: Box<str>,
-    /// The due moment of the namespace's first timer that the claim has not taken. `None` once no due timer is left.
+    /// The due moment of the namespace's first due timer that the claim has not taken, or `None` if no due timer is
+    /// left.
     head: Option<UtcMillis>,
-    /// The place in the index after the last taken timer.
+    /// The place in the index of the last taken timer: its due moment and its id.
     after: (i64, Vec<u8>),
     taken: usize,
     late: usize,
@@ -84,7 +86,8 @@ impl Turns<'_> {
         Ok(Claimed { next_claim: next, ..claimed })
     }
 
-    /// Returns the namespaces that have due timers, in the order of their turns. Also returns whether these are all.
+    /// Returns the namespaces that have due timers, in the order of their turns, and true if these are all such
+    /// namespaces.
     fn waiting(&self, rotation: &Rotation) -> Result<(Vec<Waiting>, bool)> {
         let sql = "SELECT namespace FROM tourbillon_counts WHERE phase = 0 ORDER BY namespace";
         let mut names = self.names(sql, params![])?;
@@ -124,7 +127,7 @@ impl Turns<'_> {
         names.and_then(Iterator::collect).map_err(failed)
     }
 
-    /// Returns the due moment of a namespace's first due timer after a place in the index.
+    /// Returns the due moment of the namespace's first due timer after the place `after` in the index, if there is one.
     fn head(&self, namespace: &str, after: (i64, &[u8])) -> Result<Option<UtcMillis>> {
         let sql = "SELECT due FROM tourbillon_timers INDEXED BY tourbillon_by_namespace
                    WHERE namespace = ? AND phase = 0 AND (due, id) > (?, ?) AND due <= ? ORDER BY due, id LIMIT 1";
@@ -137,7 +140,7 @@ impl Turns<'_> {
         }
     }
 
-    /// Takes timers of a namespace, at most `part` of them.
+    /// Takes at most `part` further timers of a namespace, as far as its share and the limits of the claim permit.
     fn take(&self, choice: &mut Choice<'_>, waiting: &mut Waiting, part: usize) -> Result<()> {
         let end = waiting.taken.saturating_add(part);
         while waiting.head.is_some() && waiting.taken < end {
@@ -157,7 +160,7 @@ impl Turns<'_> {
                 match timer {
                     None => self.0.put_aside(id)?,
                     Some(timer) if is_due(&timer, self.0.now) => choice.take(waiting, timer),
-                    // The columns of the row are damaged. The record is not.
+                    // The columns of the row are damaged and the record is not.
                     Some(timer) => self.0.write(&timer)?,
                 }
             }
@@ -220,7 +223,7 @@ impl Choice<'_> {
         self.permitted(waiting) > 0 && self.has_permit(waiting, due)
     }
 
-    /// Returns whether a timer is in time, or its namespace may take another late timer.
+    /// Returns whether a timer that was due at `due` is not late, or its namespace may take another late timer.
     fn has_permit(&self, waiting: &Waiting, due: UtcMillis) -> bool {
         self.shares
             .late

@@ -9,7 +9,7 @@ use redis::Value;
 use std::fs;
 use tourbillon_fault::{Fate, Proxy, Server, Watched, free_port};
 
-/// Returns the rights that the README lists for a user, with the keys of the tests.
+/// Returns the rights in the README.
 fn rights() -> Vec<String> {
     let page = include_str!("../../../README.md");
     let line = page.lines().find(|line| line.starts_with("ACL SETUSER")).expect("the page has the user");
@@ -45,8 +45,8 @@ fn a_user_with_the_listed_rights_alone_can_do_all() {
     let by_sentinel = Connect::sentinel([&url], Watched::NAME).expect("URLs").patience(LONG);
     assert_eq!(count(&open(&by_sentinel.user("tourbillon", "secret")), "tb:{0}a").expect("a reply"), 3);
 
-    // The log of refused commands may contain only the command by which the driver tells its name. Servers before 7.2
-    // do not know that command.
+    // The log of refused commands may contain only the command by which the driver sends its name. Servers before 7.2
+    // do not know this command.
     let refused: Vec<Value> = watched.first.query(&["ACL", "LOG"]);
     let refused: Vec<_> = refused.iter().map(|entry| format!("{entry:?}")).collect();
     assert!(refused.iter().all(|entry| entry.contains("setinfo")), "{refused:#?}");

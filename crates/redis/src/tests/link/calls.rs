@@ -159,8 +159,8 @@ fn a_stopped_server_is_waited_for_no_longer_than_the_limit() {
     server.stop();
     let error = count(&session, "a").expect_err("no reply");
     assert!(error.may_have_run(), "{error}");
-    // There is no connection now. For the stopped server the system accepts a new connection, but nobody answers the
-    // greeting.
+    // There is no connection now: the operating system accepts a new connection to the stopped server, but the server
+    // does not answer the greeting.
     let error = eventually_some("calls that have surely not run", || {
         count(&session, "b").err().filter(|error| !error.may_have_run())
     });

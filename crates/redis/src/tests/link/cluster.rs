@@ -34,7 +34,7 @@ fn a_cluster_is_followed_where_its_slots_move() {
     // Both keys are at the target, and the source redirects.
     cluster.move_keys(&["{t}a", "{t}b"], from, to);
     assert_eq!(run(&session, &TWO, &["{t}a", "{t}b"], &[]).expect("a reply"), Value::Int(6));
-    // One of the keys is in neither place. The server answers `TRYAGAIN` until the slot has moved.
+    // One of the keys is on neither server, so the server answers `TRYAGAIN` until the slot has moved.
     let moved = thread::scope(|scope| {
         let call = scope.spawn(|| run(&session, &TWO, &["{t}a", "{t}new"], &[]));
         eventually("the call is refused", || cluster.nodes[to].info("errorstat_TRYAGAIN").is_some());

@@ -13,7 +13,7 @@ use redis::Value;
 use tourbillon_fault::Server;
 
 static COUNT: Script = Script::new("count", "return redis.call('INCRBY', KEYS[1], ARGV[1])");
-/// A wait that is longer than any test. In the tests that use it, the length makes no difference.
+/// A time that is longer than any test, for waits whose length makes no difference.
 const LONG: Duration = Duration::from_secs(120);
 
 fn open(connect: &Connect) -> Session {
@@ -45,8 +45,8 @@ fn count(session: &Session, key: &str) -> Result<i64, LinkError> {
     }
 }
 
-/// Adds 1 to a number on the server, and waits until the change is as safe as the session's
-/// [`SyncPolicy`](crate::SyncPolicy) asks. Returns the sum.
+/// Adds 1 to a number on the server, and waits until the change is as durable as the session's
+/// [`SyncPolicy`](crate::SyncPolicy) requires. Returns the sum.
 fn count_safely(session: &Session, key: &str) -> Result<i64, LinkError> {
     let (keys, one) = (vec![key.as_bytes().to_vec()], vec![b"1".to_vec()]);
     let (count, witness) = block_on(session.run_before_witness(&COUNT, keys, one.into()))?;
@@ -55,7 +55,7 @@ fn count_safely(session: &Session, key: &str) -> Result<i64, LinkError> {
     Ok(count)
 }
 
-/// Returns the number that the server stores under a key. The script of the tests adds to the number.
+/// Returns the number that the server stores at a key, to which [`COUNT`] adds.
 fn counted(server: &Server, key: &str) -> i64 {
     server.query::<Option<i64>>(&["GET", key]).unwrap_or(0)
 }

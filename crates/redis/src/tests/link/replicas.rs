@@ -61,8 +61,8 @@ fn a_change_waits_for_replicas() {
     assert!(report.to_string().contains("min-replicas-to-write 0") && !report.is_refused(), "{report}");
 }
 
-/// Tests a change of the roles between a script and the wait for its safety. A replica of the new primary proves
-/// nothing about the script's change.
+/// Tests a change of the roles between a script and the wait for the replica. A replica of the new primary does not
+/// confirm the script's change.
 #[test]
 fn no_other_server_vouches_for_a_change() {
     let Some(watched) = Watched::start(&[]) else { return };

@@ -9,15 +9,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_fault::{Cluster, Server, eventually};
 
-/// Waits until two nodes have divided the shards. Also waits for the additional reads that follow a division.
+/// Waits until two nodes have divided the shards, and until the additional looks after a division are over.
 fn settle(runners: &[Runner; 2]) {
     eventually("the shards are divided", || is_divided(&[&runners[0].store, &runners[1].store]));
     eventually("both hear", || runners.iter().all(|runner| runner.store.node.hears()));
     thread::sleep(3 * LONGEST_POLL);
 }
 
-/// Returns the number of commands that clients have sent to the server, and the number of commands that scripts have
-/// called.
+/// Returns the number of commands that clients have sent to the server, and the number of commands within scripts.
 fn commands(server: &Server) -> (u64, u64) {
     let (mut sent, mut called) = (0, 0);
     let text: String = server.query(&["INFO", "commandstats"]);
@@ -52,7 +51,7 @@ fn an_idle_shard_costs_at_most_one_command_a_second() {
     assert!(sent > 0.01, "the shards are looked at");
 }
 
-/// Counts the commands that idle shards of a cluster cost. A separate script reads each shard.
+/// Counts the commands that idle shards of a cluster cost, where each look at a shard is a script of its own.
 #[test]
 #[ignore = "half a minute: a cluster"]
 fn an_idle_shard_of_a_cluster_costs_at_most_one_command_a_second() {

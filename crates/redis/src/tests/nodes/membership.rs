@@ -45,8 +45,7 @@ fn a_store_that_only_places_timers_is_no_node_and_the_first_claim_makes_one() {
     assert_eq!(kind(builder(8).ttl(Duration::ZERO)), StoreErrorKind::Limit);
 }
 
-/// Tests an imitated node of a later version of the program. The record of that node has unknown parts, and the node
-/// sends unknown messages.
+/// Imitates a node of a later version of the program, whose record has unknown parts and which sends unknown messages.
 #[test]
 fn a_node_of_a_later_version_has_its_share_of_the_shards() {
     let Some(server) = Server::start(&[]) else { return };
@@ -119,7 +118,7 @@ fn a_killed_node_is_taken_over_when_its_time_is_over_and_the_takeovers_are_count
     eventually("a timer is delivered", || other.has_seen(5));
 }
 
-/// Returns the channel by which other nodes see that this store's node is connected.
+/// Returns the channel through which other nodes see that this store's node is connected.
 fn own_channel(store: &RedisStore) -> String {
     let nodes = &store.node;
     String::from_utf8(nodes.channel_of(nodes.incarnation)).unwrap()
@@ -144,7 +143,8 @@ fn kill_beside(one: Runner, other: &Runner) {
     assert!(takeovers(&other.store) > before);
 }
 
-/// Tests dead nodes within a time in which no `ttl` ends. So a dead node is noticed only by the end of its connection.
+/// Tests dead nodes with a `ttl` that does not end during the test, so that only the end of its connection shows that a
+/// node is dead.
 #[test]
 fn a_node_whose_connection_ends_is_replaced_at_once_and_one_that_connects_again_is_a_node_again() {
     let Some(server) = Server::start(&[]) else { return };
@@ -156,7 +156,8 @@ fn a_node_whose_connection_ends_is_replaced_at_once_and_one_that_connects_again_
     let (one, other) = (start(), start());
     eventually("the shards are divided", || is_divided(&[&one.store, &other.store]));
     see_each_other([&one, &other]);
-    // All subscriptions end, and are made again. A node that is declared dead in between comes back.
+    // All subscriptions end, and begin again. A node that is declared dead before that is live again with its next sign
+    // of life.
     server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     thread::sleep(Duration::from_secs(2));
     eventually("the shards are divided again", || is_divided(&[&one.store, &other.store]));
@@ -170,8 +171,8 @@ fn a_node_whose_connection_ends_is_replaced_at_once_and_one_that_connects_again_
     eventually("a timer is delivered", || other.has_seen(5));
 }
 
-/// Tests that a dead node is noticed in a cluster, whose servers know only their own connections. The test repeats the
-/// check after the deployment's slot has moved, and after a replica has taken over.
+/// Tests that a dead node is noticed in a cluster, whose servers know only their own connections. The same must hold
+/// after the deployment's slot has moved, and after a replica has taken over.
 #[test]
 fn in_a_cluster_a_node_whose_connection_ends_is_replaced_at_once_and_no_other_when_slots_move() {
     let Some(cluster) = Cluster::start(&[]) else { return };
@@ -236,8 +237,8 @@ fn nodes_of_one_name_are_two_and_tokens_hold_when_the_epoch_steps_back() {
     assert_eq!(seen.nodes.len(), 2);
     assert_ne!(seen.nodes[0].incarnation, seen.nodes[1].incarnation);
     assert_eq!((&*seen.nodes[0].name, &*seen.nodes[1].name), ("same", "same"));
-    // The state is now as after a failover that lost the takeover by `one`. The other node owns the shard, in the same
-    // epoch.
+    // The other node now owns the shard in an epoch that `one` had, as after a failover that lost the takeover by
+    // `one`.
     let meta = String::from_utf8(Layout::new("d", 1).key(0, Part::Meta)).unwrap();
     let wanted = [one, other].map(|store| store.node.state().shards.is_wanted(0));
     for (store, incarnation, number) in [(other, 2, 2_u64), (one, 1, 2)] {
@@ -263,7 +264,7 @@ fn nodes_of_one_name_are_two_and_tokens_hold_when_the_epoch_steps_back() {
     assert_eq!(block_on(one.check()).unwrap(), []);
 }
 
-/// F-19: nodes come and go, and no node is killed. The test of takeovers covers killed nodes.
+/// F-19: nodes come and go. The test of takeovers covers killed nodes.
 #[test]
 fn shards_are_divided_anew_and_each_timer_is_delivered_once() {
     let Some(server) = Server::start(&[]) else { return };

@@ -1,4 +1,4 @@
-//! Tests nodes: who owns the shards, and how timers are delivered when a node, a clock or a server fails.
+//! Tests nodes: which node owns a shard, and how timers are delivered when a node, a clock or a server fails.
 
 mod cost;
 mod membership;
@@ -39,14 +39,14 @@ fn nodes(store: &RedisStore) -> Nodes {
     block_on(store.nodes()).unwrap().unwrap()
 }
 
-/// Returns the number of shards of each owner. `None` stands for shards without an owner.
+/// Returns the number of shards of each owner, and with `None` of the shards without an owner.
 fn shares(store: &RedisStore) -> BTreeMap<Option<u64>, usize> {
     let mut shares = BTreeMap::new();
     nodes(store).shards.iter().for_each(|shard| *shares.entry(shard.owner).or_default() += 1);
     shares
 }
 
-/// Returns whether the stores in `stores` together own all shards, and each store owns some.
+/// Returns whether `stores` together own all shards, and each of them owns at least one shard.
 fn is_divided(stores: &[&RedisStore]) -> bool {
     let owners: Vec<u64> = stores.iter().map(|store| store.node.incarnation).collect();
     let shares = shares(stores[0]);
@@ -76,8 +76,8 @@ fn ids(leased: &[Leased]) -> Vec<u128> {
 
 type Seen = Arc<Mutex<Vec<(u128, Duration)>>>;
 
-/// A runtime without handlers. The runtime claims when the store wakes the runtime or a timer is due. The runtime ends
-/// all claimed timers.
+/// A runtime without handlers, which claims when the store wakes it or a timer is due, and ends all claimed timers at
+/// once.
 struct Runner {
     store: Arc<RedisStore>,
     /// The ids of the delivered timers, each with its lateness.
@@ -111,7 +111,7 @@ impl Runner {
                         Err(_) => Duration::from_millis(50),
                     };
                     if has_failed {
-                        // If the answer of a claim was lost, its timers come back when their leases end.
+                        // The timers of a claim with a lost answer come back when their leases end.
                         drop(block_on(store.reap(1_000)));
                         rest = rest.min(Duration::from_millis(500));
                     }
@@ -136,7 +136,7 @@ impl Runner {
         Self { store, seen, ends, thread: Some(thread) }
     }
 
-    /// Stops the claims without leaving the deployment, like a process that is killed.
+    /// Stops the claims without leaving the deployment, as if the process were killed.
     fn kill(mut self) -> (Arc<RedisStore>, Seen) {
         self.ends.store(true, Ordering::Relaxed);
         self.store.deployment.alarm.wake();

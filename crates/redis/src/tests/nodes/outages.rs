@@ -21,7 +21,7 @@ use tourbillon_durable::store::{Durability, Op, Outcome, TimerStore};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_fault::{Cluster, Fate, Proxy, Server, eventually};
 
-/// A link that uses separate connections for calls and for the subscription to messages.
+/// A link with separate connections for calls and for the subscription to messages.
 struct Ways {
     calls: Arc<Session>,
     hints: Arc<Session>,
@@ -41,8 +41,8 @@ impl Link for Ways {
     }
 }
 
-/// A link that adds a number of milliseconds to the time in each answer. So the server's clock seems to be ahead or
-/// behind.
+/// A link that adds a number of milliseconds to the time in each answer, so that the server's clock seems to be ahead
+/// or behind.
 struct Skewed(Arc<Session>, i64);
 
 impl Link for Skewed {
@@ -83,8 +83,8 @@ fn the_clocks_of_nodes_decide_nothing() {
     assert_eq!(ids(&leased), [2], "no timer is early");
     assert_eq!(block_on(ahead.reap(10)).unwrap().returned, []);
     for claim in 1..=3 {
-        // To this store, whose clock is behind, the last signs are in the future. It must not take the owner's shards
-        // all the same.
+        // For this store, whose clock is behind, the last signs are in the future. It must still not take the owner's
+        // shards.
         let leased = block_on(behind.claim(by(2, LEASE), claim, ALL)).unwrap().leased;
         assert_eq!(leased, []);
     }
@@ -149,7 +149,7 @@ fn hints_bring_the_timers_of_others_long_before_a_poll() {
     eventually("the shards are divided", || is_divided(&[&owner.store, &second.store]));
 }
 
-/// T-01: the connection for messages is cut, or half open. Every timer is still found by the poll of the shards.
+/// T-01: the connection for messages is cut or half open. The polls of the shards still find every timer.
 #[test]
 fn without_hints_no_timer_is_later_than_a_poll() {
     let Some(server) = Server::start(&[]) else { return };
@@ -185,7 +185,7 @@ fn without_hints_no_timer_is_later_than_a_poll() {
     lateness("with hints again");
 }
 
-/// Opens two stores. The first store leases a timer and loses its connection for `time`. During this time, calls
+/// Opens two stores, the first of which leases a timer and loses its connection for `time`. During this time, calls
 /// `meanwhile` with the second store.
 fn cut(time: Duration, lease: Duration, meanwhile: impl Fn(&RedisStore)) -> Option<CutOff> {
     let server = Server::start(&[])?;
@@ -229,7 +229,7 @@ fn ack(store: &RedisStore, id: TimerId, token: Token) -> Outcome {
     block_on(store.apply(vec![Op::Ack(id, token)], Durability::PowerLoss)).unwrap().remove(0)
 }
 
-/// T-09: the connection of a node is cut for a shorter time than a lease lasts.
+/// T-09: the connection of a node is cut for less than the length of a lease.
 #[test]
 fn a_cut_that_is_shorter_than_a_lease_loses_nothing_and_steals_nothing() {
     let meanwhile = |other: &RedisStore| {
@@ -248,7 +248,7 @@ fn a_cut_that_is_shorter_than_a_lease_loses_nothing_and_steals_nothing() {
     assert!(matches!(ack(&store, id, token), Outcome::Ended { phase: Phase::Done, .. }));
 }
 
-/// T-09: the connection of a node is cut for twice the time that a lease lasts.
+/// T-09: the connection of a node is cut for twice the length of a lease.
 #[test]
 fn after_a_cut_of_two_leases_the_timer_is_another_nodes_and_the_token_stale() {
     let lease = Duration::from_secs(1);

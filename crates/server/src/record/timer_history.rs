@@ -155,8 +155,7 @@ impl TimerHistory {
         });
     }
 
-    /// Records that a timer was parked (held back in the store) for this reason. Does nothing if no attempt of the
-    /// timer is remembered.
+    /// Records that a timer was parked for this reason. Does nothing if no attempt of the timer is remembered.
     pub(super) fn parked(&mut self, id: TimerId, reason: &str) {
         if let Some(entry) = self.attempted.entries.get_mut(&id) {
             entry.parks = entry.parks.saturating_add(1);
@@ -173,7 +172,7 @@ impl TimerHistory {
         });
     }
 
-    /// Records that a dead timer was replayed (made pending again) at the moment `at`.
+    /// Records that a dead timer was replayed at the moment `at`.
     pub(super) fn replayed(&mut self, id: TimerId, known: Known, at: UtcMillis) {
         self.change(id, true, Some(known), |entry| {
             if entry.replayed.len() >= MOST_REPLAYS {

@@ -32,8 +32,8 @@ pub(crate) fn checked(redis: &RedisSettings) -> Result<Report, OpenError> {
     }
 }
 
-/// Restores lost shards (parts of the timers) of the deployment on Redis. With `is_anew`, makes a new deployment if the
-/// old deployment is gone.
+/// Restores lost shards of the deployment on Redis. With `is_anew`, makes a new deployment if the old deployment is
+/// gone.
 pub(crate) fn mend(redis: &RedisSettings, is_anew: bool) -> Result<Mended, StoreError> {
     match is_anew {
         true => block_on(builder(redis).make_anew(&redis.connect)),

@@ -43,8 +43,8 @@ pub(crate) struct NamespaceAdmin {
 }
 
 impl NamespaceAdmin {
-    /// Runs `change` on the map of namespaces, on a thread that may block. Then makes the unparker (the task that puts
-    /// timers back) check which parked timers may become due.
+    /// Runs `change` on the map of namespaces, on a thread that may block. Then makes the unparker check which parked
+    /// timers may become due.
     async fn change<T: Send + 'static>(
         &self,
         change: impl FnMut(&mut Map) -> Result<T, Problem> + Send + 'static,

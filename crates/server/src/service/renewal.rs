@@ -11,12 +11,12 @@ use tourbillon_durable::Timers;
 
 /// The time between two rounds in which this node reads the changes of other nodes from the store.
 const RENEWED: Duration = Duration::from_secs(1);
-/// The number of rounds (reads of other nodes' changes) from one search for abandoned operations to the next search.
+/// The number of rounds from one search for abandoned operations to the next search.
 const TURNS_OF_OPERATIONS: u32 = 3;
-/// The number of rounds (reads of other nodes' changes) from one check for taken shards to the next check.
+/// The number of rounds from one check for taken shards to the next check.
 const TURNS_OF_TAKEOVERS: u32 = 5;
 
-/// Reads the changes that other nodes make to namespaces, operations and shards (parts of the timers).
+/// Reads the changes that other nodes make to namespaces, operations and shards.
 pub(super) struct Renewal {
     pub(super) timers: Timers,
     pub(super) namespaces: Arc<Namespaces>,

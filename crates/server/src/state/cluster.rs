@@ -12,8 +12,8 @@ pub(crate) struct Document {
     pub(crate) value: Vec<u8>,
 }
 
-/// A function that is called with the reason for which a timer was parked (held in the store). It is called without a
-/// reason if timers may have been parked for any reason.
+/// A function that is called with the reason for which a timer was parked. It is called without a reason if timers may
+/// have been parked for any reason.
 pub(crate) type ParkedListener = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
 /// A store of timers with documents, for the nodes of a deployment.
@@ -33,20 +33,20 @@ pub(crate) trait ClusterStore: TimerStore {
     /// Returns the number of this start of the process, by which the other nodes know this node.
     fn incarnation(&self) -> u64;
 
-    /// Calls `tell` whenever a node has parked a timer (held it in the store). Returns false if the store
-    /// reports nothing. Then the caller asks again and again by [`parked_among`](Self::parked_among).
+    /// Calls `tell` whenever a node has parked a timer. Returns false if the store reports nothing. Then the caller
+    /// asks again and again by [`parked_among`](Self::parked_among).
     fn on_parked(&self, tell: ParkedListener) -> bool {
         drop(tell);
         false
     }
 
-    /// Returns those of some reasons for which any node has parked timers (held them in the store).
+    /// Returns those of some reasons for which any node has parked timers.
     fn parked_among(&self, reasons: Vec<Box<str>>) -> Answer<'_, Vec<Box<str>>> {
         Box::pin(async { Ok(reasons) })
     }
 
-    /// Returns a text that changes when this node gets or loses shards (parts of the timers). A store that
-    /// reports parked timers reports this change, too, and returns an empty text.
+    /// Returns a text that changes when this node gets or loses shards. A store that reports parked timers reports this
+    /// change, too, and returns an empty text.
     fn owned_shards(&self) -> String {
         String::new()
     }

@@ -208,7 +208,7 @@ impl Namespaces {
 
     /// Reads the stored namespaces again if this node's copy is old. If the server of the namespaces gives no answer,
     /// the old copy stays in use, because the servers of the timers may still answer. A timer may then be created in a
-    /// removed namespace. Such a timer is parked (held in the store).
+    /// removed namespace. Such a timer is parked.
     pub(crate) async fn freshen(&self) {
         if !self.is_shared() || self.known().at.elapsed() <= VIEW {
             return;

@@ -129,9 +129,8 @@ impl CreationLimits {
         full(reached)
     }
 
-    /// Returns the number of stored timers in each namespace. A new count reads all shards (parts of the store). So the
-    /// last count is used again if it is recent and far from all limits. One request counts anew; meanwhile the others
-    /// use the last count.
+    /// Returns the number of stored timers in each namespace. A new count reads all shards. So the last count is used
+    /// again if it is recent and far from all limits. One request counts anew; meanwhile the others use the last count.
     async fn numbers(&self, namespace: &str, most_here: u64) -> Result<Arc<Numbers>, Problem> {
         let most = self.settings.max_timers;
         let is_far = |numbers: &Numbers| {

@@ -11,7 +11,7 @@ fn digits(incarnation: u64) -> String {
     format!("{incarnation:016x}")
 }
 
-/// Returns the longest time for which this node has not polled one of its shards (parts of the timers) for due timers.
+/// Returns the longest time for which this node has not polled one of its shards for due timers.
 pub(super) fn poll_age(nodes: &store::Nodes) -> Duration {
     let this = nodes.nodes.iter().find(|node| node.is_this).map(|node| node.incarnation);
     let own = nodes.shards.iter().filter(|shard| shard.owner.is_some() && shard.owner == this);

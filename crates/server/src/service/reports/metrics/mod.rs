@@ -38,7 +38,7 @@ const STATES: [(&str, Phase); 4] = [
     ("parked", Phase::Parked),
     ("dead", Phase::Dead),
 ];
-/// The words that the metrics use for the reasons of parked timers (timers held in the store).
+/// The words that the metrics use for the reasons of parked timers.
 const PARKED_FOR: [&str; 8] = ["paused", "share", "slow", "concurrency", "rate", "host", "path", "queue"];
 
 /// Writes the page of metrics for Prometheus.

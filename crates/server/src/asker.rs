@@ -18,8 +18,8 @@ pub(crate) struct Asker {
     id: RequestId,
     peer: Option<IpAddr>,
     is_page: bool,
-    /// The SHA-256 of the token that permitted the request. Unset until the request is permitted, and if it needs no
-    /// token.
+    /// The SHA-256 of the token that permitted the request. Unset before the request is permitted, or if the request
+    /// needs no token.
     token: OnceLock<[u8; 32]>,
 }
 
@@ -51,7 +51,8 @@ impl Asker {
         Self { id, peer, is_page, token: OnceLock::new() }
     }
 
-    /// Runs the future `work`, which serves a request of this sender. In the future, [`present`] returns this sender.
+    /// Runs `work`, the future that serves a request of this sender. While `work` runs, [`present`] returns this
+    /// sender.
     pub(crate) async fn await_with<T>(self: &Arc<Self>, work: impl Future<Output = T>) -> T {
         PRESENT.scope(Arc::clone(self), work).await
     }

@@ -87,8 +87,8 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
     }
 }
 
-/// Adds `number` to a client's number in the map if `permits` accepts the client's earlier number. Returns whether it
-/// did.
+/// Adds `number` to a client's number in the map if `permits` accepts the client's earlier number. Returns whether
+/// `number` was added.
 fn add<C: Clone + Eq + Hash>(
     numbers: &mut HashMap<C, usize>,
     client: &C,

@@ -189,7 +189,7 @@ const MOST_PAUSES: usize = 32;
 const MOST_ATTEMPTS: u32 = 1_000;
 const DEFAULT_TIMEOUT_MS: u64 = 15_000;
 const LEAST_TIMEOUT_MS: u64 = 100;
-/// The time by which the runtime waits longer for a handler than the handler's own timeout. So the handler ends first,
+/// The time that the runtime adds to a handler's own timeout when it waits for the handler. So the handler ends first,
 /// even if it waits for a permit before its call.
 const BEYOND: Duration = Duration::from_secs(15);
 

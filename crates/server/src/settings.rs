@@ -75,7 +75,7 @@ pub struct Settings {
     /// Whether clients reach the service by TLS, directly or through a proxy. If so, browsers send the cookie of the
     /// pages only by TLS. False by default.
     pub over_tls: bool,
-    /// The certificate of the service, whose expiry the metrics show. `None`, the default, for no certificate.
+    /// The certificate of the service. The metrics show its expiry. `None`, the default, for no certificate.
     pub tls: Option<Tls>,
     /// The settings for sending spans to a collector. By default no spans are sent.
     pub telemetry: TelemetrySettings,
@@ -141,8 +141,8 @@ impl RedisSettings {
     }
 }
 
-/// The settings for sending spans, which are records of creations and deliveries, to an OpenTelemetry collector. The
-/// protocol is OTLP over HTTP with protobuf.
+/// The settings for sending spans to an OpenTelemetry collector, by OTLP over HTTP with protobuf. Spans record
+/// creations and deliveries.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct TelemetrySettings {

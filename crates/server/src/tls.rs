@@ -70,8 +70,8 @@ impl Tls {
         Ok(Self(Arc::new(Inner { certificate, key, in_use })))
     }
 
-    /// Reads the files of the certificate and the key again. New connections use the new certificate. Open connections,
-    /// and after an error also new connections, use the earlier certificate.
+    /// Reads the files of the certificate and the key again. New connections use the new certificate, and open
+    /// connections keep the earlier certificate. After an error, new connections use the earlier certificate, too.
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ fn read(certificate: &Path, key: &Path) -> Result<InUse, TlsError> {
 fn expiry(certificate: &[u8]) -> Option<Duration> {
     let signed = *elements(AnyRef::from_der(certificate).ok()?)?.first()?;
     let fields = elements(signed)?;
-    // The first field may be the version, the only one of these fields with its own tag. The serial number, the
+    // The first field may be the version, which alone of these fields has its own tag. The serial number, the
     // algorithm, the issuer and the validity follow.
     let mut fields = fields.iter().skip_while(|field| field.tag().is_context_specific());
     let until = *elements(*fields.nth(3)?)?.get(1)?;

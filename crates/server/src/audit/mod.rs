@@ -137,7 +137,7 @@ impl Audit {
         Note { trail: self.trail.clone(), deed: Some(deed), by: self.author() }
     }
 
-    /// Runs `change` for the current request, and writes its audit entry with its outcome.
+    /// Runs `change` for the current request, and writes an audit entry with the outcome.
     pub(crate) async fn note<T>(
         &self,
         deed: Deed,
@@ -149,7 +149,7 @@ impl Audit {
         answer
     }
 
-    /// Runs `change`, which changes a timer, for the current request. Writes its audit entry only if the request came
+    /// Runs `change`, which changes a timer, for the current request. Writes an audit entry only if the request came
     /// from a page in a browser, because programs change timers too often for the trail.
     pub(crate) async fn note_on_page<T>(
         &self,
@@ -170,7 +170,7 @@ impl Audit {
     /// Returns a page of the audit trail's entries, the newest first, with the cursor of the next page if more entries
     /// may follow.
     ///
-    /// Each node has its own trail, which has only the changes that were requested from this node.
+    /// Each node has its own trail of the changes that were requested from it.
     pub(crate) async fn entries(
         &self,
         wanted: Wanted,

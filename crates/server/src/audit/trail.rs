@@ -18,7 +18,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use tourbillon_api::{AuditAction, AuditEntry, Moment};
 
-/// The size in bytes from which a file gets no further entries.
+/// The size in bytes at which a file is full and gets no further entries.
 const FULL: u64 = 4 << 20;
 /// The greatest number of files.
 const KEPT: usize = 4;

@@ -188,7 +188,7 @@ impl Admission {
         }
     }
 
-    /// Subtracts `timers`, which [`expect`](Self::expect) counted but the store did not make due again.
+    /// Subtracts `timers` timers, which the store did not make due again, from the count of [`expect`](Self::expect).
     pub(crate) fn expect_no_more(&self, reason: &Reason, timers: usize) {
         match reason {
             Reason::Rate(name) => {

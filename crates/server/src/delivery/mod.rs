@@ -76,7 +76,7 @@ pub(crate) struct Deliveries {
     admission: Arc<Admission>,
 }
 
-/// The other parts of the service, which [`Deliveries::new`] needs.
+/// The parts of the service that [`Deliveries::new`] needs.
 pub(crate) struct Environment<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) caller: &'a Caller,

@@ -1,5 +1,5 @@
 //! Counts the parked timers of each reason, as far as this process knows them, and marks the reasons that the
-//! *unparker* must check. The unparker is the task that makes parked timers due again; this is an *unpark*.
+//! *unparker* must check. The unparker is the task that *unparks* timers: it makes parked timers due again.
 //!
 //! # No timer is forgotten
 //! The store parks a timer some time after the timer's handler has decided to park it. The reason may end in between.
@@ -90,7 +90,7 @@ impl ParkedIndex {
         self.lock().emptied.remove(reason);
     }
 
-    /// Counts no queue as empty any longer, and starts a pass soon. Called if a report of a parked timer may be lost,
+    /// No longer counts any queue as empty, and starts a pass soon. Called if a report of a parked timer may be lost,
     /// or if the set of live nodes has changed.
     pub(crate) fn heard_all(&self) {
         self.lock().emptied.clear();

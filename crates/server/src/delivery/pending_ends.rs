@@ -38,7 +38,7 @@ impl PendingEnds {
         }
     }
 
-    /// Answers the receiver that wants to end the delivery of this event, if there is one.
+    /// Answers the receiver, if any, that wants to end the delivery of this event.
     pub(super) fn observe(&self, event: &Event) {
         let (Event::Ended { attempt, .. }
         | Event::LeaseLost { attempt, .. }

@@ -19,8 +19,8 @@ use tourbillon_durable::state::State;
 use tourbillon_durable::store::TimerStore;
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The greatest number of timers that wait to be read. If more timers wait, the reconciler reads the reasons of all
-/// parked timers instead of the further timers.
+/// The greatest number of timers that wait to be read. If more timers come, the reconciler reads the reasons of all
+/// parked timers instead.
 const MOST: usize = 10_000;
 /// The pause after a failed read from the store.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -73,7 +73,7 @@ impl ClaimName {
     }
 }
 
-/// Cuts the error of a delivery to [`LONGEST_ERROR`].
+/// Cuts the error of a delivery to [`LONGEST_ERROR`] bytes.
 fn shortened(error: &str) -> Box<str> {
     let end = (0..=error.len().min(LONGEST_ERROR)).rev().find(|at| error.is_char_boundary(*at)).unwrap_or(0);
     error[..end].into()

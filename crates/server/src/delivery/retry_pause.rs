@@ -12,8 +12,8 @@ pub(crate) struct RetryPause {
 }
 
 impl RetryPause {
-    /// Lengthens the pause of a verdict that repeats a delivery to at least `policy_pause` and at least the least
-    /// pause. So a receiver that asks for a pause of zero cannot use up all attempts of a timer at once.
+    /// If the verdict repeats a delivery, lengthens its pause to at least `policy_pause` and at least the least pause.
+    /// So a receiver that asks for a pause of zero cannot use up all attempts of a timer at once.
     pub(super) fn with(self, verdict: Verdict, policy_pause: Duration) -> Verdict {
         match verdict {
             Verdict::Retry { error, after } => {

@@ -1,4 +1,4 @@
-//! The unparker makes parked timers due again once their reason no longer holds; this is an *unpark*.
+//! The unparker *unparks* timers once their reason no longer holds: it makes the parked timers due again.
 //!
 //! It sleeps until the index of parked timers marks a reason. Then it asks the admission or the pull queues how many
 //! timers of the reason may go on, and unparks that number in batches. At most one unpark runs for each reason. Every

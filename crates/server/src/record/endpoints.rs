@@ -9,7 +9,7 @@ use tourbillon_durable::UtcMillis;
 
 /// The greatest number of remembered hosts. Beyond this number, the host with the oldest last callback is forgotten.
 pub(crate) const MOST_HOSTS: usize = 1_000;
-/// The length of a *generation*, in milliseconds. The recent statistics of a host cover the present and the last
+/// The length of a *generation*, in milliseconds. The recent statistics of a host cover the present and the previous
 /// generation.
 const GENERATION: u64 = 3_600_000;
 /// The greatest length of a remembered error of a callback, in bytes.
@@ -64,8 +64,8 @@ impl Met {
         }
     }
 
-    /// Begins a new generation of a host's statistics if the present generation is over, and keeps the ended
-    /// generation.
+    /// Begins a new generation of a host's statistics if the present generation is over, and keeps the present
+    /// generation as the previous.
     fn turn(&mut self, now: UtcMillis) {
         let age = (now - self.present.begun).as_millis();
         if age < GENERATION.into() {

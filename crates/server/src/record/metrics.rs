@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use tourbillon_api::RepeatCause;
 use tourbillon_durable::Times;
 
-/// A distribution of times that many threads extend.
+/// A distribution to which many threads add times.
 #[derive(Debug, Default)]
 pub(crate) struct SharedTimes(Mutex<Times>);
 

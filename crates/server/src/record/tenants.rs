@@ -55,7 +55,7 @@ impl Tenants {
     }
 
     /// Returns the names and the counts of the namespaces with their own counts, and then the shared counts. A
-    /// namespace that is not in `existing` loses its counts, so that another namespace can get some.
+    /// namespace that is not in `existing` loses its counts, which makes room for another namespace.
     pub(crate) fn all(&self, existing: &BTreeSet<&str>) -> Vec<(Box<str>, Arc<Tenant>)> {
         let exists = |name: &str| existing.contains(name);
         self.own.write().unwrap_or_else(PoisonError::into_inner).retain(|name, _| exists(name));

@@ -6,9 +6,9 @@ use tourbillon_api::{EndKind, PastAttempt};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::timer::TimerId;
 
-/// The greatest number of timers in each group.
+/// The greatest number of timers in each group of histories.
 const MOST_TIMERS: usize = 16_384;
-/// The greatest number of attempts in each group.
+/// The greatest number of attempts in each group of histories.
 const MOST_ATTEMPTS: usize = 49_152;
 /// The greatest number of attempts in the history of a timer.
 const MOST_OF_A_TIMER: usize = 16;
@@ -112,7 +112,8 @@ impl Ring {
     }
 }
 
-/// The histories of timers, in the two groups of this module.
+/// The histories of timers in two groups: timers that were attempted, and timers that were withdrawn without an
+/// attempt.
 #[derive(Debug, Default)]
 pub(super) struct TimerHistory {
     attempted: Ring,

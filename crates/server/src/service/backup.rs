@@ -36,8 +36,7 @@ impl Backups {
         Self { room: Arc::new(Semaphore::new(MOST_BACKUPS)), last }
     }
 
-    /// Returns the moment at which the last backup began that a client has received in full. Returns `None` if no
-    /// backup is known.
+    /// Returns the start of the last backup that a client has received in full, or `None` if no backup is known.
     pub(super) fn last(&self) -> Option<Moment> {
         *self.last.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

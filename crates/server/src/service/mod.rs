@@ -112,8 +112,8 @@ impl Service {
     }
 
     /// Stops the service, and blocks the calling thread. The service claims no further timers. Running operations and
-    /// deliveries have the time `patience` to end. The timers of deliveries that have not ended then are given back to
-    /// the store.
+    /// deliveries have the time `patience` to end. The timers of the deliveries that do not end in time are given back
+    /// to the store.
     ///
     /// If the settings name a collector, sends it the last spans. This takes at most the rest of `patience`, but may
     /// always take half a second, and never takes more than five seconds.

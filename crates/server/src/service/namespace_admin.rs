@@ -186,8 +186,8 @@ impl NamespaceAdmin {
             .collect())
     }
 
-    /// Makes a new secret to sign the callbacks of a namespace. Nine of the earlier secrets at most still sign
-    /// callbacks, for a day.
+    /// Makes a new secret to sign the callbacks of a namespace. At most nine earlier secrets still sign callbacks, for
+    /// a day.
     pub(crate) async fn make_secret(&self, name: &str) -> Result<NewSecret, Problem> {
         let deed = Deed::new(AuditAction::MakeSecret).namespace(name);
         self.audit.note(deed, self.rotate_secret(name)).await

@@ -73,8 +73,8 @@ fn lock(data: &Path) -> Result<File, OpenError> {
     }
 }
 
-/// Returns a notice for each file in a data folder that a service without shared timers used. `place` says where the
-/// timers and namespaces are now.
+/// Returns a notice for each file in a data folder that was used before nodes shared the timers, and is not used now.
+/// `place` says where the timers and namespaces are now.
 fn unused_files(data: &Path, place: &str) -> Vec<Box<str>> {
     let files = [("namespaces.json", "the namespaces are"), ("timers.redb", "the timers are")];
     let unused = files.map(|(file, content)| (data.join(file), content)).into_iter();

@@ -40,7 +40,7 @@ pub(crate) trait ClusterStore: TimerStore {
         false
     }
 
-    /// Returns the given reasons for which any node has parked timers.
+    /// Returns the elements of `reasons` for which any node has parked timers.
     fn parked_among(&self, reasons: Vec<Box<str>>) -> Answer<'_, Vec<Box<str>>> {
         Box::pin(async { Ok(reasons) })
     }

@@ -30,7 +30,7 @@ fn has_checksum(bytes: &[u8]) -> bool {
     blanks >= CHECKSUM - 1
 }
 
-/// Reads a JSON file and its checksum. Returns `None` if the file does not exist.
+/// Reads a JSON file and verifies its checksum. Returns `None` if the file does not exist.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,

@@ -33,7 +33,7 @@ pub(super) struct Limiter {
     pub(super) coming_until: Instant,
     pub(super) shut_until: Option<Instant>,
     pub(super) is_careful: bool,
-    /// How fast the host answers. `None` if the limiter is not of a host.
+    /// How fast the host answers. `None` if the limiter does not belong to a host.
     pub(super) pace: Option<Pace>,
     /// The moment at which a delivery with a permit of this limiter last ended, or at which a delivery began while no
     /// other delivery ran.
@@ -65,7 +65,7 @@ impl Limiter {
     }
 
     /// Sets the pace of the host to quick if `is_quick`, which is true if the host has answered other namespaces
-    /// quickly. Does nothing if the limiter is not of a host.
+    /// quickly. Does nothing if the limiter does not belong to a host.
     pub(super) fn known_as(mut self, is_quick: bool) -> Self {
         if is_quick && self.pace.is_some() {
             self.pace = Some(Pace::Quick);

@@ -64,7 +64,7 @@ pub(crate) const MOST_WAITING: usize = 1_024;
 /// The time for which a quick host without deliveries is remembered, and the number of limiters above which such hosts
 /// are forgotten, which bounds the memory.
 const REMEMBERED: (Duration, usize) = (Duration::from_secs(3_600), 10_000);
-/// The greatest number of starved limiters that are offered each permit of an ended delivery.
+/// The greatest number of limiters without a free permit to which each permit of an ended delivery is offered.
 const LOOKS: usize = 4;
 
 /// A delivery's request for a permit of the limiter `reason`.
@@ -116,8 +116,8 @@ struct Waiter {
 }
 
 impl State {
-    /// Returns the number of deliveries that may run under a limiter now, with respect to its own limit and to its
-    /// pool.
+    /// Returns the number of deliveries that may run under a limiter now. The limiter's own limit and its pool bound
+    /// this number.
     fn most(&self, reason: &Reason, limiter: &Limiter, now: Instant) -> usize {
         let pool = PoolName::of(reason).and_then(|name| self.pools.get_key_value(&name));
         let Some((name, pool)) = pool else { return limiter.most(0, now) };
@@ -145,8 +145,8 @@ impl State {
         reasons.iter().find(|reason| !self.has_permit(reason, now))
     }
 
-    /// Returns the number of deliveries that may wait for a limiter, with respect to its own bound and to the bound
-    /// over all limiters.
+    /// Returns the number of deliveries that may wait for a limiter. The limiter's own bound and the bound over all
+    /// limiters apply.
     fn room(&self, limiter: &Limiter, now: Instant) -> usize {
         limiter.room(now).min(limiter.waiting.len() + MOST_WAITING.saturating_sub(self.waiters.len()))
     }
@@ -406,7 +406,7 @@ impl Permits {
         limiter.coming_until = now + ON_THE_WAY;
     }
 
-    /// Subtracts `timers`, which [`expect`](Self::expect) counted but the store did not make due again.
+    /// Subtracts `timers` timers, which the store did not make due again, from the count of [`expect`](Self::expect).
     pub(crate) fn expect_no_more(&self, reason: &Reason, timers: usize) {
         if let Some(limiter) = self.lock().limiters.get_mut(reason) {
             limiter.coming = limiter.coming.saturating_sub(timers);

@@ -139,8 +139,8 @@ async fn call(permits: &Arc<Permits>, namespace: &str, to: &Reason, all: usize) 
     enter(permits, &[(to, 16), (&slow, slow_permits(all)), (&share, all)]).await
 }
 
-/// Calls a host until a call gets no permit at once. Returns the permits of the earlier calls, and the reason why the
-/// last call got none.
+/// Calls a host until a call does not get its permits at once. Returns the permits of the earlier calls, and the reason
+/// for which the last call did not get its permits.
 async fn press(permits: &Arc<Permits>, namespace: &str, to: &Reason, all: usize) -> (Vec<Permit>, Reason) {
     let mut taken = Vec::new();
     loop {

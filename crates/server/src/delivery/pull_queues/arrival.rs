@@ -27,7 +27,7 @@ pub(crate) struct Arrival<'d> {
     pub(super) counted: Counted,
 }
 
-/// The count of the queue that includes a timer. The unparker reads these counts to make only as many timers due as
+/// Says which count of its queue includes a timer. By these counts, the unparker makes only as many timers due as
 /// receivers want.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counted {

@@ -55,7 +55,7 @@ impl Buffers {
         self.by_reason.retain(|_, buffer| buffer.coming.at(now) > 0 || !buffer.waiting.is_empty());
     }
 
-    /// Notes that a fetch from a queue has ended with `fewer` timers fewer than expected.
+    /// Notes the end of a fetch from a queue. `fewer` is the number of expected timers that the fetch did not bring.
     pub(super) fn end_fetch(&mut self, reason: &Reason, fewer: usize) {
         if let Some(buffer) = self.by_reason.get_mut(reason) {
             buffer.coming.fewer(fewer);
@@ -68,7 +68,8 @@ impl Buffers {
         self.by_reason.get(reason).map_or_else(Coming::default, |buffer| buffer.coming)
     }
 
-    /// If the queue expects fetched timers, counts an arriving timer as one of them. Returns whether it did.
+    /// If the queue expects fetched timers, counts an arriving timer as one of them. Returns whether the timer was
+    /// counted.
     pub(super) fn has_come(&mut self, reason: &Reason) -> bool {
         let buffer = self.by_reason.get_mut(reason);
         let Some(buffer) = buffer.filter(|buffer| buffer.coming.at(Instant::now()) > 0) else { return false };
@@ -102,7 +103,7 @@ impl Buffers {
         woken
     }
 
-    /// Returns whether no timer waits in any buffer.
+    /// Returns whether all buffers are empty.
     #[cfg(test)]
     pub(super) fn are_empty(&self) -> bool {
         self.by_reason.values().all(|buffer| buffer.waiting.is_empty())

@@ -96,7 +96,7 @@ impl OpenClaims {
         core::mem::take(&mut self.starved)
     }
 
-    /// Returns whether no claim is open and no namespace has a count of claims.
+    /// Returns whether all claims and all counts of namespaces are gone.
     #[cfg(test)]
     pub(super) fn are_gone(&self) -> bool {
         self.by_name.is_empty() && self.by_namespace.is_empty()

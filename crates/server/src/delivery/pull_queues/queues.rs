@@ -21,7 +21,7 @@ pub(crate) struct PullQueues {
     state: Mutex<State>,
     pub(super) endings: Arc<Endings>,
     pub(super) parked: Arc<ParkedIndex>,
-    /// Whether other nodes share the store, which may have parked timers of the queues.
+    /// True if other nodes share the store. They may then have parked timers of the queues.
     pub(super) has_others: bool,
 }
 
@@ -152,7 +152,7 @@ impl PullQueues {
         }
     }
 
-    /// Subtracts `timers`, which [`expect`](Self::expect) counted but the store did not make due again.
+    /// Subtracts `timers` timers, which the store did not make due again, from the count of [`expect`](Self::expect).
     pub(crate) fn expect_no_more(&self, reason: &Reason, timers: usize) {
         if let Some(queue) = self.lock().receivers.queue_mut(reason) {
             queue.coming.fewer(timers);

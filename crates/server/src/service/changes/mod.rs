@@ -149,7 +149,7 @@ impl Changes {
     }
 }
 
-/// Returns the due moment that a request to move a timer gives. Fails if the moment is further than `longest` in the
+/// Returns the due moment that a request to move a timer gives. Fails if the moment is more than `longest` in the
 /// future.
 fn moment(timers: &Timers, longest: Duration, to: &Delay, pointer: &str) -> Result<UtcMillis, Problem> {
     let now = timers.timer_store().now();

@@ -80,8 +80,8 @@ impl CreationLimits {
         check_delay(limits, Some(Due::At(due)), self.timers.timer_store().now())
     }
 
-    /// Fails if the timer's callback may not go to its host. Checks only the text of the URL, and resolves no host
-    /// name.
+    /// Fails if the timer's callback is not permitted to go to its host. Checks only the text of the URL, and resolves
+    /// no host name.
     fn check_host(&self, candidate: Candidate<'_>) -> Result<(), Problem> {
         let Candidate { limits, pointer, .. } = candidate;
         let (Some(callback), Some(sent)) = (candidate.callback, &candidate.timer.callback) else {

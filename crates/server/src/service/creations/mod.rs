@@ -30,7 +30,7 @@ const LONGEST_IDEMPOTENCY_KEY: usize = 255;
 #[derive(Debug)]
 pub(super) struct Ready {
     pub(super) order: Order,
-    /// Refuses other requests with the same idempotency key until it is dropped. `None` if the request has no
+    /// Refuses other requests with the same idempotency key until this value is dropped. `None` if the request has no
     /// idempotency key.
     pub(super) entered: Option<Entered>,
     /// The namespace of the timer, which is not removed before this value is dropped.

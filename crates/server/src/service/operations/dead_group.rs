@@ -43,8 +43,8 @@ impl DeadGroup {
         Self::new(&place, error.unwrap_or("without an error"))
     }
 
-    /// Returns whether a timer is dead and belongs to this group. If the group's destination or error is empty, it
-    /// matches any destination or error.
+    /// Returns whether a timer is dead and belongs to this group. An empty destination or error of the group matches
+    /// any value.
     pub(crate) fn has(&self, timer: &Timer) -> bool {
         if !matches!(timer.state, State::Dead(_)) {
             return false;

@@ -53,8 +53,8 @@ struct SharedRecord {
     namespace: Box<str>,
     operation: Operation,
     unfinished: Option<Unfinished>,
-    /// The incarnation of the node that runs or ran the operation: a number that each run of a node has for itself.
-    /// `None` if the node stopped before the operation ended.
+    /// The incarnation of the node that runs or ran the operation. `None` if the node stopped before the operation
+    /// ended.
     node: Option<u64>,
     /// The moment at which the operation ended. `None` if the operation has not ended.
     ended: Option<UtcMillis>,
@@ -82,7 +82,7 @@ impl Record {
 /// The operations on many timers, with the file or the shared document that stores them.
 pub(crate) struct OperationRecords {
     path: PathBuf,
-    /// The store with the document that nodes share. `None` if no nodes share the store.
+    /// The store with the document that nodes share. `None` if this process uses its store alone.
     shared: Option<Arc<dyn ClusterStore>>,
     records: Mutex<BTreeMap<Box<str>, Record>>,
     /// The moment of the last write. Locked during a write, so that writes do not overlap.

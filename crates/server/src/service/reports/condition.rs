@@ -83,8 +83,8 @@ impl Condition {
         self.liveness.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether the service is ready, and otherwise all reasons why it is not. The check examines the last
-    /// errors of the store, and makes a small read.
+    /// Returns whether the service is ready and, if it is not, all reasons. The check examines the last errors of the
+    /// store, and makes a small read.
     pub(crate) async fn readiness(&self) -> Readiness {
         let mut reasons = Vec::new();
         if self.stop.has_begun() {

@@ -19,8 +19,8 @@ impl Liveness {
         Self { claims: 0, grew: Instant::now() }
     }
 
-    /// Returns the time from the last claim of timers to `now`, as far as the calls of this method show it. `claims` is
-    /// the present number of claims of the loop that delivers timers.
+    /// Returns the time for which the number of claims of the loop that delivers timers has not grown. `claims` is the
+    /// present number.
     pub(super) fn silence(&mut self, claims: u64, now: Instant) -> Duration {
         if self.claims != claims {
             *self = Self { claims, grew: now };

@@ -125,7 +125,7 @@ impl Reports {
         (entries.into_iter().map(|(id, entry)| ended(id, entry, None)).collect(), next)
     }
 
-    /// Returns the hosts of the latest callbacks, ordered by name.
+    /// Returns the hosts that have lately received callbacks, ordered by name.
     pub(crate) fn endpoints(&self) -> Vec<Endpoint> {
         let now = self.timers.timer_store().now();
         let mut met = self.endpoints.all();

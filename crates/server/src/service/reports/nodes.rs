@@ -6,7 +6,7 @@ use core::time::Duration;
 use tourbillon_api::{Node, Nodes, Shard};
 use tourbillon_durable::store;
 
-/// Formats the incarnation of a node, which is the number of its run, as 16 hexadecimal digits.
+/// Formats the incarnation of a node as 16 hexadecimal digits.
 fn digits(incarnation: u64) -> String {
     format!("{incarnation:016x}")
 }

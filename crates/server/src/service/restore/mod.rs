@@ -98,9 +98,10 @@ pub(crate) struct Restored {
     /// The moment at which the backup was made.
     pub(crate) at: UtcMillis,
     pub(crate) timers: u64,
-    /// The namespaces that existed before the restore. They keep their limits and secrets.
+    /// The namespaces of the backup that already existed. They keep their limits and secrets.
     pub(crate) kept: Names,
-    /// The namespaces of restored timers that are missing in the backup. They have no limits and no secrets.
+    /// The namespaces that restored timers belong to, but the backup does not describe. They have no limits and no
+    /// secrets.
     pub(crate) bare: Names,
 }
 
@@ -382,7 +383,7 @@ fn is_empty(store: &dyn TimerStore) -> Result<bool, StoreError> {
 /// of the store's clock, and returns how to restore the timers.
 ///
 /// After a failure, the deployment has no timers. If they could not be removed, no node starts before another restore
-/// has succeeded.
+/// has ended.
 pub(crate) fn restore_shared(
     redis: &RedisSettings,
     from: &Path,
@@ -465,7 +466,7 @@ fn add_namespaces(
 
 /// The namespaces of a service after a restore.
 struct Merged {
-    /// The names of the namespaces in the backup that already existed.
+    /// The names of the backup's namespaces that already existed.
     kept: Names,
     /// The names of the added namespaces that are not in the backup.
     bare: Names,

@@ -100,7 +100,7 @@ fn process() -> Page {
     page
 }
 
-/// Returns the number of open file descriptors. Since Linux 6.2 this is the size of the folder.
+/// Returns the number of open file descriptors. Since Linux 6.2 the size of the folder `/proc/self/fd` is this number.
 #[cfg(target_os = "linux")]
 fn open_files() -> Option<u64> {
     let folder = Path::new("/proc/self/fd");

@@ -151,7 +151,7 @@ mod tests {
     use super::expiry;
     use core::time::Duration;
 
-    /// Certificates encode years from 2050 on by another type than earlier years.
+    /// In a certificate, years from 2050 on have a type other than the type of earlier years.
     #[test]
     fn the_expiry_is_read_from_both_types_of_times() {
         for (year, seconds) in [(2031, 1_924_992_000), (2060, 2_840_140_800)] {

@@ -95,7 +95,7 @@ impl Limiter {
         }
     }
 
-    /// Returns whether a path has failed and not succeeded since. Only then do deliveries to the path need its permit.
+    /// Returns whether a path has failed and not succeeded since, so that deliveries to the path need its permit.
     pub(super) fn holds_back(&self, now: Instant) -> bool {
         self.is_careful || self.is_shut(now)
     }

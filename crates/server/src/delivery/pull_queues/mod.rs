@@ -1,9 +1,9 @@
 //! Keeps the queues from which receivers fetch timers by long polls.
 //!
 //! A due timer goes to the receiver of its queue that has waited longest. If no receiver waits, the timer is *parked*:
-//! it stays in the store without a delivery. A new receiver has as many timers *unparked*, which makes them due again,
-//! as it asks for. The receiver's hold on a timer is a *claim*. While a claim is open, the timer's handler keeps the
-//! timer's lease. The claim ends when the receiver acknowledges or refuses the timer, or when it expires.
+//! it stays in the store without a delivery. A new receiver *unparks* timers, up to the number that it asks for: it
+//! makes them due again. The receiver's hold on a timer is a *claim*. While a claim is open, the timer's handler keeps
+//! the timer's lease. The claim ends when the receiver acknowledges or refuses the timer, or when it expires.
 //!
 //! ```text
 //!   timer is due ── a receiver waits ──► open claim ── ack ──► done

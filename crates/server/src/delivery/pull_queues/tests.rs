@@ -20,7 +20,7 @@ fn claim(number: usize) -> Claim {
     .unwrap()
 }
 
-/// Opens claims of a namespace until the namespace may not open more.
+/// Opens claims of a namespace until its limit is reached.
 fn fill(queues: &Arc<PullQueues>, namespace: &str, number: &mut usize) -> Vec<OpenClaim> {
     let reason = Reason::Queue(namespace.into(), "q".into());
     let (sender, _claims) = mpsc::unbounded_channel();

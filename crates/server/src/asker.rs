@@ -1,5 +1,5 @@
-//! Identifies the sender of the request that a task fulfils. Log lines and entries of the audit trail name the sender,
-//! and the request by its id. Both are task-local values, so functions need not pass them on.
+//! Identifies the sender of the request that a task serves, and the request's id. Log lines and audit entries name
+//! both. They are task-local values, so functions need not pass them on.
 
 use crate::client::Client;
 use crate::request_id::RequestId;
@@ -9,17 +9,17 @@ use http::{HeaderMap, HeaderName};
 use std::sync::{Arc, OnceLock};
 use tracing::{field, warn};
 
-/// The header in which a proxy names the addresses of its clients.
+/// The header in which proxies list the addresses of their clients.
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The sender of a request: its address, its token, and whether it used a browser page.
+/// The sender of a request: its address, its token, and whether it used a page for browsers.
 #[derive(Debug)]
 pub(crate) struct Asker {
     id: RequestId,
     peer: Option<IpAddr>,
     is_page: bool,
-    /// The SHA-256 of the token that permitted the request. Unset before the request is permitted. Also unset if the
-    /// request needs no token.
+    /// The SHA-256 of the token that permitted the request. Unset before the request is permitted, or if the request
+    /// needs no token.
     token: OnceLock<[u8; 32]>,
 }
 
@@ -27,19 +27,19 @@ tokio::task_local! {
     static PRESENT: Arc<Asker>;
 }
 
-/// Returns the sender of the request on which the current task works. Returns `None` if the task works on no request.
+/// Returns the sender of the request that the current task serves, or `None` if the task serves no request.
 pub(crate) fn present() -> Option<Arc<Asker>> {
     PRESENT.try_with(Arc::clone).ok()
 }
 
-/// Returns the id of the request on which the current task works. Returns `None` if the task works on no request.
+/// Returns the id of the request that the current task serves, or `None` if the task serves no request.
 pub(crate) fn request_id() -> Option<RequestId> {
     PRESENT.try_with(|asker| asker.id.clone()).ok()
 }
 
 impl Asker {
-    /// Determines the sender of a request. With `behind_proxy`, the address is the last address in `X-Forwarded-For`,
-    /// because the proxy has added the last address. The client may have made up the earlier addresses.
+    /// Determines the sender of a request. With `behind_proxy`, its address is the last address in `X-Forwarded-For`,
+    /// which the proxy has added. The client may have forged the earlier addresses.
     pub(crate) fn of(request: &Request, behind_proxy: bool) -> Self {
         let (peer, id) = match request.extensions().get::<Client>() {
             Some(client) => (Some(client.peer.to_canonical()), client.id.clone()),
@@ -51,7 +51,7 @@ impl Asker {
         Self { id, peer, is_page, token: OnceLock::new() }
     }
 
-    /// Runs the future `work`, which answers a request of this sender. Within the future, [`present`] returns this
+    /// Runs `work`, the future that serves a request of this sender. While `work` runs, [`present`] returns this
     /// sender.
     pub(crate) async fn await_with<T>(self: &Arc<Self>, work: impl Future<Output = T>) -> T {
         PRESENT.scope(Arc::clone(self), work).await
@@ -65,12 +65,12 @@ impl Asker {
         self.peer
     }
 
-    /// Returns whether the sender asked for one of the pages for browsers. The path of the request decides.
+    /// Returns whether the request was for a page for browsers, as its path shows.
     pub(crate) fn is_page(&self) -> bool {
         self.is_page
     }
 
-    /// Records the hash of the token that permitted the sender's request.
+    /// Records the hash of the token that permitted the request.
     pub(crate) fn signed(&self, token: &[u8; 32]) {
         // A request is permitted only once, so no token is recorded yet.
         let _is_first = self.token.set(*token);
@@ -81,7 +81,7 @@ impl Asker {
     }
 }
 
-/// Logs that the service refused the token of the current request. The line shows no part of the token.
+/// Logs that the service refused the token of the current request for the given reason. Reveals no part of the token.
 pub(crate) fn log_refused_token(reason: &str) {
     let asker = present();
     let peer = asker.as_ref().and_then(|asker| asker.peer()).map(field::display);
@@ -89,7 +89,7 @@ pub(crate) fn log_refused_token(reason: &str) {
     warn!(target: "token-refused", peer, request, reason, "a token was refused");
 }
 
-/// Returns the last address in the header `X-Forwarded-For`. The proxy nearest to the service has added this address.
+/// Returns the last address in the header `X-Forwarded-For`, which the nearest proxy has added.
 fn forwarded(headers: &HeaderMap) -> Option<IpAddr> {
     let value = headers.get_all(X_FORWARDED_FOR).iter().next_back()?.to_str().ok()?;
     value.rsplit(',').next()?.trim().parse().ok()

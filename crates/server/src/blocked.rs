@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use tourbillon_callback::guard::{Blocked, Guard};
 use url::{Host, Url};
 
-/// Explains why callbacks to this URL are blocked. If a setting could permit the callback, the text names the setting.
+/// Explains why callbacks to this URL are blocked, and names a setting that could permit them.
 pub(crate) fn words(blocked: Blocked, url: &str) -> String {
     match blocked {
         Blocked::Scheme if url.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("http:")) => {
@@ -20,7 +20,7 @@ pub(crate) fn words(blocked: Blocked, url: &str) -> String {
                     format!("{blocked}: set `callbacks.allow_private` or `callbacks.allowed` of the service")
                 }
                 (true, false) => format!("{blocked}: only `callbacks.allowed` of the service permits it"),
-                // The URL has a host name instead of an address. The text does not reveal whether that name resolves to
+                // The URL has a host name instead of an address. The text does not reveal whether the name resolves to
                 // a private address. Otherwise a client could explore the internal network.
                 (false, _) => {
                     format!("{blocked}: `callbacks.allow_private` or `callbacks.allowed` may permit it")
@@ -39,7 +39,7 @@ fn names_address(url: &str) -> bool {
     matches!(url.as_ref().and_then(Url::host), Some(Host::Ipv4(_) | Host::Ipv6(_)))
 }
 
-/// Explains that a namespace's list of allowed hosts does not contain the host of a callback.
+/// Explains that a namespace's list of allowed hosts lacks the host of a callback.
 pub(crate) fn host_words(host: &str) -> String {
     format!("the namespace does not allow the host {host}: add it to the namespace's `allowed_hosts`")
 }
@@ -64,7 +64,7 @@ mod tests {
             let words = words(blocked, url);
             assert!(words.contains(remedy), "{words}");
             assert!(!words.contains("127.0.0.1"), "what a name resolves to is not shown: {words}");
-            // A timer's error is a prefix and these words. At most 200 bytes of the error are stored and shown.
+            // A timer's error is a prefix and this text. At most 200 bytes of the error are stored and shown.
             assert!(words.len() < 180, "{words}");
         }
         assert!(host_words("a.example:443").contains("`allowed_hosts`"));

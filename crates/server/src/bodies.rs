@@ -1,11 +1,11 @@
-//! Limits the memory for the bodies of requests under way. Each client may use only a part of this memory.
+//! Limits the memory for the bodies of requests. Each client may use only a part of this memory.
 //!
-//! A body counts until its request is answered. If the request announces a length, that length counts before the first
+//! A body counts until its request is answered. If the request announces a length, the length counts before the first
 //! byte is read. Otherwise each frame counts as it arrives. Announced bodies must not count frame by frame: many of
-//! them could begin, fill the memory together, and none could finish.
+//! them could begin and fill the memory together, so that none could finish.
 //!
-//! If there is no room for a body, the body waits for at most [`PATIENCE`]. While it waits, nothing is read from its
-//! client. At most [`MOST_WAITING`] bodies wait at a time, and each client may have only a part of them.
+//! If there is no room for a body, the body waits for at most [`PATIENCE`], and nothing is read from its client. At
+//! most [`MOST_WAITING`] bodies wait at a time, and each client may have only a part of them.
 
 use crate::share::free_for;
 use axum::RequestExt as _;
@@ -24,18 +24,17 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tourbillon_api::{Problem, ProblemKind};
 
-/// The longest time for which the body of a request waits for free memory.
+/// The longest time for which a body waits for free memory.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The greatest number of request bodies that wait for memory.
+/// The greatest number of bodies that wait for memory.
 const MOST_WAITING: usize = 128;
-/// The pause after which a client should repeat a request that found no memory. In milliseconds.
+/// The time, in milliseconds, after which a client should repeat a request that found no memory.
 const AGAIN_MS: u64 = 1_000;
 
-/// Limits the memory for request bodies: the bytes of all bodies under way, and the bytes of each client. `C`
-/// identifies a client.
+/// Limits the memory for request bodies, in total and for each client. `C` identifies a client.
 #[derive(Debug)]
 pub(crate) struct Bodies<C> {
-    /// The greatest number of bytes that all request bodies together may take.
+    /// The greatest number of bytes for all bodies together.
     all: usize,
     state: Mutex<State<C>>,
     freed: Notify,
@@ -60,7 +59,7 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a counter of the bytes that the body of a client's request takes. The counter begins at zero bytes.
+    /// Returns a counter of the memory for one body of the client, beginning at zero bytes.
     pub(crate) fn hold(self: &Arc<Self>, client: C) -> Hold<C> {
         Hold { bodies: Arc::clone(self), client, bytes: AtomicUsize::new(0) }
     }
@@ -88,8 +87,8 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
     }
 }
 
-/// Adds `number` to a client's number in the map. Does nothing if `permits` rejects the client's number before the
-/// addition. Returns whether the number was added.
+/// Adds `number` to a client's number in the map if `permits` accepts the client's earlier number. Returns whether
+/// `number` was added.
 fn add<C: Clone + Eq + Hash>(
     numbers: &mut HashMap<C, usize>,
     client: &C,
@@ -104,7 +103,7 @@ fn add<C: Clone + Eq + Hash>(
     true
 }
 
-/// Subtracts `number` from a client's number in the map. Removes the client from the map once the number is zero.
+/// Subtracts `number` from a client's number in the map. Removes the client once its number is zero.
 fn subtract<C: Clone + Eq + Hash>(numbers: &mut HashMap<C, usize>, client: &C, number: usize) {
     if let Entry::Occupied(mut has) = numbers.entry(client.clone()) {
         *has.get_mut() -= number;
@@ -114,14 +113,14 @@ fn subtract<C: Clone + Eq + Hash>(numbers: &mut HashMap<C, usize>, client: &C, n
     }
 }
 
-/// A request body that waits for memory. The body counts as waiting until this value is dropped.
+/// A body that waits for memory. It counts as waiting until this value is dropped.
 struct Waiting<'b, C: Clone + Eq + Hash> {
     bodies: &'b Bodies<C>,
     client: &'b C,
 }
 
 impl<'b, C: Clone + Eq + Hash> Waiting<'b, C> {
-    /// Counts a request body as waiting for memory. Returns `None` if too many bodies wait already.
+    /// Counts a body as waiting for memory. Returns `None` if too many bodies already wait.
     fn begin(bodies: &'b Bodies<C>, client: &'b C) -> Option<Self> {
         let mut state = bodies.lock();
         let free = MOST_WAITING.saturating_sub(state.waiting);
@@ -141,8 +140,7 @@ impl<C: Clone + Eq + Hash> Drop for Waiting<'_, C> {
     }
 }
 
-/// The bytes that the body of one request has taken from [`Bodies`], the memory for all bodies. Dropping the value
-/// frees the bytes.
+/// The memory that one body has taken from [`Bodies`]. Dropping this value frees the memory.
 pub(crate) struct Hold<C: Clone + Eq + Hash> {
     bodies: Arc<Bodies<C>>,
     client: C,
@@ -179,8 +177,7 @@ impl<C: Clone + Eq + Hash> Hold<C> {
         Ok(if all.is_empty() { first } else { all.into() })
     }
 
-    /// Takes `bytes` further bytes of memory for the request's body. If too few bytes are free, waits until other
-    /// requests free memory.
+    /// Takes memory for `bytes` further bytes of the body. Waits for other requests to free memory if necessary.
     async fn grow(&self, bytes: usize) -> Result<(), BodyFault> {
         if !self.bodies.take(&self.client, bytes) {
             let _waiting = Waiting::begin(&self.bodies, &self.client).ok_or(BodyFault::NoRoom)?;
@@ -194,8 +191,8 @@ impl<C: Clone + Eq + Hash> Hold<C> {
     async fn room(&self, bytes: usize) {
         loop {
             let mut freed = core::pin::pin!(self.bodies.freed.notified());
-            // From here on, a body that ends wakes this task. The bytes are taken only after that, so no wake-up is
-            // lost.
+            // From here on, the end of another body wakes this task. The memory is requested only afterwards, so no
+            // wake-up is lost.
             freed.as_mut().enable();
             if self.bodies.take(&self.client, bytes) {
                 return;
@@ -220,13 +217,13 @@ impl<C: Clone + Eq + Hash> fmt::Debug for Hold<C> {
     }
 }
 
-/// The reason why the body of a request was not read to its end.
+/// The reason why a body was not read to its end.
 #[derive(Debug)]
 pub(crate) enum BodyFault {
     TooLarge,
-    /// There is no memory for the body, or too many bodies wait for memory already.
+    /// There is no memory for the body, or too many bodies already wait for memory.
     NoRoom,
-    /// The connection has failed, or the client has broken off the body. The text says how.
+    /// The connection has failed, or the client has aborted the body. The text is the error.
     Broken(String),
 }
 
@@ -275,7 +272,7 @@ mod tests {
         assert_eq!((refused.status, refused.retry_after_ms), (429, Some(AGAIN_MS)));
         assert_eq!(read(&other, 180).await.unwrap(), 180, "another client has a share");
 
-        // A waiting body is read once other bodies leave room. A wait that its caller drops leaves nothing behind.
+        // A waiting body is read once other bodies leave room. A wait that is dropped leaves nothing behind.
         let late = bodies.hold(1);
         let waits = tokio::spawn(async move { read(&late, 500).await });
         let given_up = bodies.hold(1);

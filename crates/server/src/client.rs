@@ -8,12 +8,12 @@ use http::Extensions;
 use http::request::Parts;
 use std::sync::Arc;
 
-/// The notes about a request that its handler sends to the request's connection.
+/// Receives facts about a request from its handler, for the request's connection.
 pub(crate) trait Notes: Send + Sync + 'static {
     /// Notes that the request may wait without end for an event, as a long poll does.
     fn waits(&self);
 
-    /// Notes that the request was permitted. Its token is valid, or the service needs no tokens.
+    /// Notes that the request was permitted, because its token is valid or the service needs no tokens.
     fn is_known(&self);
 }
 
@@ -26,13 +26,14 @@ pub(crate) struct Client {
     pub(crate) notes: Arc<dyn Notes>,
 }
 
-/// Returns the address of the client that sent a request. Returns `None` if the extensions have no [`Client`].
+/// Returns the address of the client that sent a request. Returns `None` if the request's extensions have no
+/// [`Client`].
 pub(crate) fn peer(extensions: &Extensions) -> Option<IpAddr> {
     extensions.get::<Client>().map(|client| client.peer)
 }
 
-/// Returns the network of an address. For IPv6, the network is the first 64 bits, and for IPv4 the whole address.
-/// Limits count networks, because an IPv6 host can use any address of its network.
+/// Returns the network of an address: the first 64 bits of an IPv6 address, or the whole IPv4 address. Limits apply to
+/// networks, because an IPv6 host can use any address of its network.
 pub(crate) fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
@@ -42,15 +43,15 @@ pub(crate) fn network(peer: IpAddr) -> IpAddr {
     }
 }
 
-/// Informs a request's connection that the request was permitted. `extensions` belong to the request.
+/// Informs the connection of a request that the request was permitted. `extensions` belong to the request.
 pub(crate) fn note_known(extensions: &Extensions) {
     if let Some(client) = extensions.get::<Client>() {
         client.notes.is_known();
     }
 }
 
-/// Marks a request that may wait without end, such as a long poll. A handler marks its request by extracting this
-/// value. A marked request ends when the client closes its half of the connection.
+/// An extractor with which a handler marks its request as one that may wait without end, such as a long poll. The
+/// connection ends a marked request when the client closes its half of the connection.
 #[derive(Debug)]
 pub(crate) struct Waits;
 

@@ -17,22 +17,21 @@ use tourbillon_durable::store::{IfPresent, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Due, Rejection, Spec, UtcMillis};
 
-/// The parts of a new timer for the store: the name of the handler that delivers the timer, and the timer's
-/// specification.
+/// A new timer for the store: the name of the handler that delivers it, and its specification.
 pub(crate) type Order = (&'static str, Spec<Vec<u8>>);
 
-/// The callback or the queue entry of a timer, in the form that the store keeps.
+/// The callback or the queue entry of a timer, in its stored form.
 pub(crate) struct Work {
     pub(crate) kind: &'static str,
     pub(crate) payload: Vec<u8>,
     pub(crate) policy: Policy,
-    /// The parsed callback of the timer. `None` if receivers fetch the timer from a queue.
+    /// The parsed callback of the timer. `None` for a pull timer.
     pub(crate) callback: Option<Callback>,
 }
 
-/// Converts a timer of a request into the form that the store keeps. Also returns the timer's callback, if the timer
-/// has a callback. `head` has facts about the request, which the store keeps with the timer. `pointer` is the JSON
-/// pointer to the timer within the request, for errors.
+/// Converts a timer of a request for the store, and returns its callback, if it has one. `head` has facts about the
+/// request that are stored with the timer. `pointer` is the JSON pointer to the timer within the request, for error
+/// messages.
 pub(crate) fn order(
     timer: &api::NewTimer,
     settings: &Settings,
@@ -52,8 +51,8 @@ pub(crate) fn order(
     Ok(((kind, spec), callback))
 }
 
-/// The place of a field in a request, as two parts of a JSON pointer: the pointer of the parent, and the rest. Only an
-/// error joins the two parts.
+/// The JSON pointer to a field of a request, in two parts: the pointer to its parent, and the rest. The parts are
+/// joined only for an error.
 #[derive(Clone, Copy)]
 struct At<'a>(&'a str, &'static str);
 
@@ -63,7 +62,8 @@ impl fmt::Display for At<'_> {
     }
 }
 
-/// Converts the callback or the queue of a request's timer into the form that the store keeps.
+/// Converts the callback or the queue entry of a request's timer into its stored form. The parameters are those of
+/// [`order`].
 pub(crate) fn work(
     timer: &api::NewTimer,
     settings: &Settings,
@@ -91,8 +91,8 @@ pub(crate) fn work(
     Ok(Work { kind, payload, policy, callback })
 }
 
-/// Returns the due moment of a request's timer. A request gives either a moment or a delay. Fails if the request gives
-/// both.
+/// Returns the due moment of a request's timer, which the request gives as a moment or as a delay. Fails if the request
+/// gives both.
 pub(crate) fn due(due: Option<Moment>, delay_ms: Option<u64>, pointer: &str) -> Result<Option<Due>, Problem> {
     match (due, delay_ms) {
         (Some(_), Some(_)) => Err(Problem::field(pointer, "at most one of `due` and `delay_ms`")),
@@ -189,12 +189,12 @@ const MOST_PAUSES: usize = 32;
 const MOST_ATTEMPTS: u32 = 1_000;
 const DEFAULT_TIMEOUT_MS: u64 = 15_000;
 const LEAST_TIMEOUT_MS: u64 = 100;
-/// The time for which the runtime waits for a handler beyond the handler's own timeout. So the handler ends first, even
-/// if the handler waits for a permit before its call.
+/// The time that the runtime adds to a handler's own timeout when it waits for the handler. So the handler ends first,
+/// even if it waits for a permit before its call.
 const BEYOND: Duration = Duration::from_secs(15);
 
-/// Returns the longest time for a single delivery attempt, in milliseconds. Fails if the request's timeout is too
-/// short, or longer than `longest`.
+/// Returns the longest time for one delivery attempt, in milliseconds. Fails if the request's timeout is too short, or
+/// longer than `longest`.
 fn timeout(policy: &api::Policy, longest: Duration, at: At<'_>) -> Result<u32, Problem> {
     let (timeout, most) = (policy.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS), longest.as_millis());
     let is_permitted = timeout >= LEAST_TIMEOUT_MS && u128::from(timeout) <= most;
@@ -203,8 +203,8 @@ fn timeout(policy: &api::Policy, longest: Duration, at: At<'_>) -> Result<u32, P
     u32::try_from(timeout).ok().filter(|_| is_permitted).ok_or_else(refused)
 }
 
-/// Converts the retry policy of a request into the form that the store keeps. `timeout` is the longest time for which
-/// the runtime waits for a handler.
+/// Converts the retry policy of a request into its stored form. `timeout` is the longest time for which the runtime
+/// waits for a handler.
 fn policy(policy: &api::Policy, timeout: Duration, at: At<'_>) -> Result<Policy, Problem> {
     let millis = Duration::from_millis;
     let default = Policy::default();
@@ -277,8 +277,8 @@ pub(crate) fn moment(moment: UtcMillis) -> Moment {
     moment.into()
 }
 
-/// Converts a stored timer into the form for answers. `with_payload` adds the headers and the body of the callback.
-/// Clients that may only read must not see headers and bodies.
+/// Converts a stored timer into the form for answers. `with_payload` adds the headers and the body, which clients with
+/// read access only must not see.
 pub(crate) fn shown(timer: &Timer, with_payload: bool) -> api::Timer {
     let mut shown = api::Timer {
         id: timer.id.to_string(),
@@ -306,7 +306,7 @@ pub(crate) fn shown(timer: &Timer, with_payload: bool) -> api::Timer {
         policy: shown_policy(&timer.policy),
         request_id: work::head(&timer.payload.0).request.map(str::to_owned),
     };
-    // A work that cannot be read is not shown.
+    // Work that cannot be read is not shown.
     let _is_shown = show_work(&mut shown, timer, with_payload);
     shown
 }
@@ -323,7 +323,7 @@ pub(crate) fn shown_reason(reason: DeathReason, last_error: Option<&str>) -> &'s
     }
 }
 
-/// Adds the callback or the queue entry of a stored timer to the form for answers. Fails if the stored bytes cannot be
+/// Adds the callback or the queue entry of a stored timer to its form for answers. Fails if the stored bytes cannot be
 /// read.
 fn show_work(shown: &mut api::Timer, timer: &Timer, with_payload: bool) -> Result<(), Box<str>> {
     match &*timer.kind {
@@ -351,8 +351,8 @@ fn show_work(shown: &mut api::Timer, timer: &Timer, with_payload: bool) -> Resul
     Ok(())
 }
 
-/// Returns a body as the text or the base 64 of an answer. The first value is set if the body is valid UTF-8, and
-/// otherwise the second value.
+/// Returns a body for an answer: as text in the first value if it is valid UTF-8, and otherwise as base 64 in the
+/// second value.
 pub(crate) fn shown_body(body: Vec<u8>) -> (Option<String>, Option<String>) {
     match String::from_utf8(body) {
         Ok(text) => (Some(text), None),
@@ -360,7 +360,7 @@ pub(crate) fn shown_body(body: Vec<u8>) -> (Option<String>, Option<String>) {
     }
 }
 
-/// Converts the store's rejection of a new timer into the problem that the client gets.
+/// Converts the store's rejection of a new timer into the problem for the client.
 pub(crate) fn rejected(rejection: &Rejection) -> Problem {
     let detail = rejection.to_string();
     match rejection {
@@ -376,7 +376,7 @@ pub(crate) fn rejected(rejection: &Rejection) -> Problem {
     }
 }
 
-/// Converts an error of the store into the problem that the client gets.
+/// Converts an error of the store into the problem for the client.
 pub(crate) fn unavailable(error: &StoreError) -> Problem {
     let detail = error.to_string();
     match error.kind() {

@@ -1,7 +1,7 @@
 //! Lists timers page by page. A cursor is valid only for the list that made it.
 //!
-//! Each namespace has its own indexes of labels and of keys. So a list by label or key over all namespaces is a *walk*:
-//! it reads the namespaces' lists in turn. Such a list is ordered by namespace first.
+//! Each namespace has its own indexes of labels and keys. So a list by label or key over all namespaces is a *walk*: it
+//! reads the lists of the namespaces in turn, and is ordered by namespace first.
 
 use crate::convert::unavailable;
 use crate::service::{DeadGroup, Service};
@@ -14,42 +14,41 @@ use tourbillon_durable::store::{Cursor, Filter, Page, StoreError};
 use tourbillon_durable::timer::Timer;
 use uuid::Uuid;
 
-/// The greatest number of reads from the store for one page of a list.
+/// The greatest number of reads from the store for one page.
 const MOST_PAGES: usize = 10;
-/// The greatest number of reads from the store for one page of a list over all namespaces, which reads one namespace
-/// after the other. The number exceeds [`MOST_PAGES`], because each namespace needs at least one read.
+/// The greatest number of reads from the store for one page of a walk. It exceeds [`MOST_PAGES`], because each
+/// namespace needs at least one read.
 const MOST_OF_A_WALK: usize = 50;
-/// The greatest number of timers in the first read of a page. The sizes of these timers' payloads decide how many
-/// timers the next read gets.
+/// The greatest number of timers in the first read for a page. The payload sizes of these timers determine the number
+/// of timers in the next read.
 const FIRST: u32 = 50;
-/// The size in bytes at which a page ends early: the sum of the payloads of its timers.
+/// The total size of payloads, in bytes, at which a page ends early.
 const ENOUGH: usize = 1 << 20;
 
-/// A list of the timers that `filter` selects. If `group` is set, the list has only the dead timers of the group.
+/// A list of the timers that `filter` selects. If `group` is set, the list has only the dead timers of this group.
 pub(crate) struct Listing {
     filter: Filter,
     group: Option<DeadGroup>,
-    /// A hash of the list's conditions, with which each cursor of this list begins. A cursor that begins with other
-    /// bytes is refused.
+    /// A hash of the list's conditions, with which each cursor of the list begins. Other cursors are refused.
     mark: [u8; 8],
 }
 
-/// A page of a list of timers. `next` is the cursor of the next page. `None` if no page follows.
+/// A page of a list of timers. `next` is the cursor of the next page, or `None` after the last page.
 #[derive(Default)]
 pub(crate) struct Listed {
     pub(crate) timers: Vec<Timer>,
     pub(crate) next: Option<String>,
 }
 
-/// The UUID namespace for [`mark`], the hash of a list's conditions.
+/// The UUID namespace of the hashes that [`mark`] makes.
 const LISTS: Uuid = Uuid::from_u128(0x0c1d_91a5_6f3a_4e0c_b7c4_7f2d_5a6e_9b13);
 
-/// Makes the text of a cursor. `mark` identifies the list, and `place` is a position in the list.
+/// Makes the text of a cursor from `mark`, which identifies the list, and `place`, a position in the list.
 pub(crate) fn cursor_text(mark: &[u8], place: &[u8]) -> String {
     BASE64_URL_SAFE_NO_PAD.encode([mark, place].concat())
 }
 
-/// Reads the position in a list from a cursor. Fails if the cursor does not begin with `mark`, which identifies the
+/// Returns the position in a list from a cursor. Fails if the cursor does not begin with `mark`, which identifies the
 /// list.
 pub(crate) fn place_of(cursor: &str, mark: &[u8]) -> Result<Vec<u8>, Problem> {
     let bytes = BASE64_URL_SAFE_NO_PAD.decode(cursor).ok();
@@ -70,15 +69,14 @@ impl Listing {
         Self { mark: mark(&filter, None), filter, group: None }
     }
 
-    /// Makes a list of the dead timers that belong to a group.
+    /// Makes a list of the dead timers in a group.
     pub(crate) fn of_group(filter: Filter, group: DeadGroup) -> Self {
         let filter = Filter { phase: Some(Phase::Dead), ..filter };
         Self { mark: mark(&filter, Some(&group)), filter, group: Some(group) }
     }
 
-    /// Returns the page of the list that begins at the cursor. Without a cursor, returns the first page. A page may end
-    /// with fewer than `limit` timers although more timers follow. One cause is a timer that was removed from the page,
-    /// and another cause is large payloads.
+    /// Returns the page of the list that begins at the cursor, or the first page. A page may have fewer than `limit`
+    /// timers although more follow, because timers were removed from it or because payloads are large.
     pub(crate) async fn page(
         &self,
         service: &Service,
@@ -95,8 +93,8 @@ impl Listing {
         listed.map_err(|error| unavailable(&error))
     }
 
-    /// Removes from a page the timers that do not belong to the list. Also removes the inner timers of schedules,
-    /// because no list shows the namespaces of inner timers.
+    /// Removes from a page the timers outside the list's group, and the internal timers of schedules, whose namespaces
+    /// no list shows.
     fn keep(&self, page: &mut Page) {
         page.timers.retain(|timer| {
             let is_of_group = self.group.as_ref().is_none_or(|group| group.has(timer));
@@ -104,8 +102,8 @@ impl Listing {
         });
     }
 
-    /// Reads a page of a list that the store can read without help. Such a list has a single namespace, or it has
-    /// neither a label nor a key prefix.
+    /// Reads a page of a list that is not a walk. Such a list is within one namespace, or has neither a label nor a key
+    /// prefix.
     async fn go_on(
         &self,
         service: &Service,
@@ -132,7 +130,7 @@ impl Listing {
         Ok(Listed { timers: page.timers, next })
     }
 
-    /// Reads a page of a list over all namespaces. Reads one namespace after the other.
+    /// Reads a page of a walk, one namespace after the other.
     async fn walk(
         &self,
         service: &Service,
@@ -166,8 +164,7 @@ impl Listing {
     }
 }
 
-/// Returns how many further timers fit into a page. The estimate uses the average size of `timers`, the page's timers
-/// so far.
+/// Returns how many further timers fit into a page with `timers`, estimated by the average size of their payloads.
 fn room(timers: &[Timer], limit: u32) -> u32 {
     let count = u32::try_from(timers.len()).unwrap_or(u32::MAX);
     let bytes: usize = timers.iter().map(|timer| timer.payload.0.len()).sum();

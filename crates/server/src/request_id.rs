@@ -4,13 +4,13 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// The header that has the id of a request. A client may send this header, and answers have it.
+/// The header with the id of a request. A client may send it, and each answer has it.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The greatest length of the id that a client may give a request, in bytes.
+/// The greatest length of an id that a client may give, in bytes.
 pub(crate) const LONGEST_ID: usize = 128;
 
-/// The id of a request. The value also says whether the client gave the id or the service made it.
+/// The id of a request, which the client gave or the service made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestId {
     text: Arc<str>,
@@ -18,8 +18,8 @@ pub(crate) struct RequestId {
 }
 
 impl RequestId {
-    /// Takes the id of a request from its header. If the client gave no valid id, makes a random id. A valid id has 1
-    /// to 128 letters, digits and characters of `-_.:/+=@`, and stands in a single header.
+    /// Takes the id of a request from its header, or makes a random id if the client gave no valid id. A valid id has 1
+    /// to 128 letters, digits and characters of `-_.:/+=@`, in a single header.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let mut values = headers.get_all(REQUEST_ID).iter();
         match (values.next().and_then(|value| value.to_str().ok()), values.next()) {
@@ -35,18 +35,18 @@ impl RequestId {
         &self.text
     }
 
-    /// Returns the id of the request if the client gave it. Returns `None` if the service made the id.
+    /// Returns the id if the client gave it, or `None` if the service made it.
     pub(crate) fn given(&self) -> Option<&str> {
         self.is_given.then_some(&self.text)
     }
 
-    /// Returns the id of the request as a value of the header [`REQUEST_ID`].
+    /// Returns the id as a value of the header [`REQUEST_ID`].
     pub(crate) fn header(&self) -> Option<HeaderValue> {
         HeaderValue::from_str(&self.text).ok()
     }
 }
 
-/// Returns whether a text is valid as an id that a client gives a request.
+/// Returns whether a text is valid as an id that a client gives.
 fn is_id(text: &str) -> bool {
     let is_permitted = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/+=@".contains(&byte);
     (1..=LONGEST_ID).contains(&text.len()) && text.bytes().all(is_permitted)

@@ -11,7 +11,7 @@ use tourbillon_redis::Connect;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Settings {
-    /// The folder of the service's files. The service makes the folder if it is missing.
+    /// The folder of the service's files. The service creates it if it is missing.
     pub data: PathBuf,
     /// The path of the token file. `None`, the default, means `tokens.json` in the folder `data`.
     pub tokens: Option<PathBuf>,
@@ -19,67 +19,65 @@ pub struct Settings {
     pub rules: Rules,
     /// The settings of the client that sends callbacks.
     pub caller: CallerSettings,
-    /// The greatest number of callbacks that the service runs at the same time. 1,024 by default.
+    /// The greatest number of callbacks that run at the same time. 1,024 by default.
     pub concurrency: usize,
-    /// The greatest number of a namespace's callbacks to one host that run at the same time. 16 by default.
+    /// The greatest number of concurrent callbacks of one namespace to one host. 16 by default.
     pub host_concurrency: usize,
-    /// The greatest number of a namespace's callbacks that run at the same time to a host that answers within a tenth
-    /// of a second. 256 by default.
-    pub prompt_host_concurrency: usize,
-    /// The greatest number of timers that receivers have fetched and not ended yet. 10,000 by default.
-    pub open_claims: usize,
-    /// The least pause after a failed delivery. A timer's policy cannot shorten the pause. 1 s by default.
-    pub least_pause: Duration,
-    /// The greatest number of timers that a namespace may create in a second, if the namespace has no own limit. 50,000
-    /// by default.
-    pub creations: u32,
-    /// The greatest number of schedules that a namespace may have, if the namespace has no own limit. 10,000 by
+    /// The greatest number of concurrent callbacks of one namespace to a host that answers within 100 ms. 256 by
     /// default.
+    pub prompt_host_concurrency: usize,
+    /// The greatest number of timers that receivers have fetched and not yet ended. 10,000 by default.
+    pub open_claims: usize,
+    /// The least pause after a failed delivery, which a timer's policy cannot shorten. 1 s by default.
+    pub least_pause: Duration,
+    /// The greatest number of timers that a namespace may create in a second, unless the namespace has its own limit.
+    /// 50,000 by default.
+    pub creations: u32,
+    /// The greatest number of schedules in a namespace, unless the namespace has its own limit. 10,000 by default.
     pub max_schedules: u64,
-    /// The time for which a lease gives a timer to a service. If a service on a shared store dies, other services
-    /// deliver its timers after this time. 30 s by default.
+    /// The duration of a service's lease on a timer. If a service on a shared store dies, other services deliver its
+    /// timers after this time. 30 s by default.
     pub lease: Duration,
     /// The greatest number of timers in the store. 100 million by default.
     pub max_timers: u64,
     /// The longest time from a timer's creation to its due moment. 36,600 days by default.
     pub max_delay: Duration,
-    /// The greatest number of late timers that a namespace delivers in a second, for example after a downtime. 10,000
-    /// by default. `None` for no limit.
+    /// The greatest number of late timers that a namespace delivers in a second, for example after a downtime. `None`
+    /// for no limit. 10,000 by default.
     pub catch_up_rate: Option<u32>,
-    /// The Redis deployment that stores the timers and that nodes share. `None`, the default, stores the timers in a
-    /// file in the folder `data`.
+    /// The Redis deployment that stores the timers, and that several nodes can share. `None`, the default, stores the
+    /// timers elsewhere.
     pub redis: Option<RedisSettings>,
-    /// The SQLite database that stores the timers. `None`, the default, stores the timers in a file in the folder
-    /// `data`. Not together with `redis`.
+    /// The SQLite database that stores the timers. `None`, the default, stores the timers elsewhere. Ignored if `redis`
+    /// is set.
     pub sqlite: Option<PathBuf>,
-    /// The schema in PostgreSQL that stores the timers and that nodes share. `None`, the default, stores the timers
-    /// elsewhere.
+    /// The PostgreSQL schema that stores the timers, and that several nodes can share. `None`, the default, stores the
+    /// timers elsewhere. Ignored if `redis` or `sqlite` is set. Without all three settings, a file in the folder `data`
+    /// stores the timers.
     pub postgres: Option<PostgresSettings>,
-    /// The size of the store's cache for pages in memory, in bytes. 44 MiB by default.
+    /// The size of the store's page cache in memory, in bytes. 44 MiB by default.
     pub cache: usize,
-    /// The number of bytes that the service leaves free on the disk of the folder `data`. While fewer bytes are free,
-    /// the service stores nothing new. Deliveries, cancellations and moves go on.
+    /// The number of bytes that the service leaves free on the disk of the folder `data`. With less free space, the
+    /// service stores nothing new, but deliveries, cancellations and moves continue.
     ///
-    /// On a small disk the number is lowered to an eighth of the disk, or to 24 MiB if that is more. 64 MiB by default.
-    /// Zero for no limit.
+    /// On a small disk, an eighth of the disk or 24 MiB applies instead, whichever is greater. Zero for no limit. 64
+    /// MiB by default.
     pub keep_free: u64,
-    /// Whether the folder `data` may be on a file system without locks. Without locks, two services could use the
-    /// folder at the same time, and each would lose timers of the other. False by default.
+    /// Whether the folder `data` may be on a file system without locks. There, two services could use the folder at the
+    /// same time, and each would lose timers of the other. False by default.
     pub without_locks: bool,
-    /// The number of the store's entries that a search for damage reads in a second. 250 by default. Zero turns the
-    /// search off.
+    /// The number of the store's entries that the search for damage reads in a second. Zero turns the search off. 250
+    /// by default.
     pub scrub: u32,
-    /// Whether a proxy before the service gives the addresses of clients in the header `X-Forwarded-For`. False by
+    /// Whether a proxy in front of the service lists the addresses of clients in the header `X-Forwarded-For`. False by
     /// default.
     pub behind_proxy: bool,
-    /// Whether clients reach the service by TLS, either directly or through a proxy. If so, browsers send the cookie of
-    /// the pages only by TLS.
+    /// Whether clients reach the service by TLS, directly or through a proxy. If so, browsers send the cookie of the
+    /// pages only by TLS. False by default.
     pub over_tls: bool,
-    /// The certificate of the service. The metrics show when the certificate expires. `None` if the service has no
-    /// certificate.
+    /// The certificate of the service. The metrics show its expiry. `None`, the default, for no certificate.
     pub tls: Option<Tls>,
-    /// The settings for sending spans (records of creations and deliveries) to a collector. By default no spans are
-    /// sent.
+    /// The settings for sending spans to a collector. By default no spans are sent.
     pub telemetry: TelemetrySettings,
 }
 
@@ -87,20 +85,20 @@ pub struct Settings {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PostgresSettings {
-    /// The address of the server, and how to connect to the server.
+    /// The address of the server, and the options for connections to it.
     pub connect: tourbillon_postgres::Connect,
     /// The name of the schema. Services with the same schema of a database share their timers.
     pub schema: String,
-    /// Whether the start makes the schema and runs migrations. True by default.
+    /// Whether the service creates the schema and runs migrations at its start. True by default.
     pub migrates: bool,
-    /// The name of this node for people.
+    /// The name of this node, for people.
     pub node: String,
-    /// The time without a sign of life after which other nodes take the shards of this node. 10 s by default.
+    /// The time without a sign of life after which other nodes take over the shards of this node. 10 s by default.
     pub ttl: Duration,
 }
 
 impl PostgresSettings {
-    /// Makes the settings for a schema on the server of `connect`, with the defaults for all other settings.
+    /// Makes the settings for the schema `schema` on the server of `connect`, with defaults for all other settings.
     pub fn new(connect: tourbillon_postgres::Connect, schema: impl Into<String>) -> Self {
         let ttl = Duration::from_secs(10);
         Self { connect, schema: schema.into(), migrates: true, node: "node".to_owned(), ttl }
@@ -111,25 +109,26 @@ impl PostgresSettings {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RedisSettings {
-    /// The addresses of the Redis servers, and how to connect to the servers.
+    /// The addresses of the Redis servers, and the options for connections to them.
     pub connect: Connect,
     /// The name of the deployment on the Redis servers. Services with the same name share their timers.
     pub deployment: String,
-    /// The number of shards that a new deployment gets. With `None`, the default, an existing deployment may have any
-    /// number, and a new deployment gets 64 shards.
+    /// The number of shards. `None`, the default, accepts the number of an existing deployment, and gives a new
+    /// deployment 64 shards.
     pub shards: Option<u16>,
-    /// The name of this node for people.
+    /// The name of this node, for people.
     pub node: String,
-    /// The time for which this node claims shards. If the node dies, other nodes take its shards after this time: see
-    /// `RedisBuilder::ttl`. 10 s by default.
+    /// The time for which this node claims shards. If the node dies, other nodes take over its shards after this time:
+    /// see `RedisBuilder::ttl`. 10 s by default.
     pub ttl: Duration,
-    /// The time by which the data on the servers may go back, for example in a failover. If the data go back further,
-    /// the store closes: see `RedisBuilder::may_lose`. 10 s by default.
+    /// The greatest time by which the data on the servers may go back, for example in a failover. If they go back
+    /// further, the store closes: see `RedisBuilder::may_lose`. 10 s by default.
     pub may_lose: Duration,
 }
 
 impl RedisSettings {
-    /// Makes the settings for a deployment on the servers of `connect`, with the defaults for all other settings.
+    /// Makes the settings for the deployment `deployment` on the servers of `connect`, with defaults for all other
+    /// settings.
     pub fn new(connect: Connect, deployment: impl Into<String>) -> Self {
         Self {
             connect,
@@ -142,20 +141,20 @@ impl RedisSettings {
     }
 }
 
-/// The settings for sending spans to an OpenTelemetry collector, by OTLP over HTTP with protobuf.
+/// The settings for sending spans to an OpenTelemetry collector, by OTLP over HTTP with protobuf. Spans record
+/// creations and deliveries.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct TelemetrySettings {
     /// The URL to which spans are posted, such as `http://127.0.0.1:4318/v1/traces`. `None`, the default, sends no
-    /// spans. Sending spans needs the crate's feature `otel`. Without the feature, a service with an endpoint cannot be
-    /// opened.
+    /// spans. A service with an endpoint cannot be opened without the crate's feature `otel`.
     pub endpoint: Option<String>,
-    /// The attribute `service.name` in the data that the collector gets. `tourbillond` by default.
+    /// The attribute `service.name` of the spans. `tourbillond` by default.
     pub service_name: String,
     /// The fraction of new traces that is recorded, from 0 to 1. A request without the header `traceparent` begins a
-    /// new trace. For other requests the caller's flag decides. 1 by default.
+    /// new trace. For other requests, the caller's flag decides. 1 by default.
     pub share: f64,
-    /// The headers of requests to the collector. `Debug` does not show them, because their values may be secret.
+    /// The headers of requests to the collector. `Debug` does not show them, because they may be secret.
     pub headers: Vec<(String, String)>,
 }
 

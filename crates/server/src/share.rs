@@ -1,3 +1,3 @@
-//! Limits how much of a shared resource a client may take. The store uses this function for its claims.
+//! Limits how much of a shared resource one client may take, with the function that the store uses for its claims.
 
 pub(crate) use tourbillon_durable::store::free_for;

@@ -1,10 +1,10 @@
-//! Makes answers that send events to the client as they happen.
+//! Makes answers that stream events to the client.
 
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue};
 
-/// A header that makes a proxy pass each event on at once. Without the header, nginx collects some kilobytes first.
+/// A header that makes a proxy pass each event on at once. Without it, nginx collects several kilobytes first.
 const UNBUFFERED: (HeaderName, HeaderValue) =
     (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
 

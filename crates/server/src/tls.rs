@@ -1,4 +1,4 @@
-//! Holds the certificate for TLS and its key. Their files can be read again while connections are open.
+//! Holds the certificate for TLS and its key. Both can be read again from their files while connections are open.
 
 use core::fmt;
 use core::time::Duration;
@@ -22,7 +22,7 @@ pub enum TlsError {
         /// The reason why the file cannot be read.
         error: pem::Error,
     },
-    /// The certificate and the key do not belong together, or their type is unknown.
+    /// The key does not belong to the certificate, or the type of the key or certificate is unknown.
     Unusable(rustls::Error),
 }
 
@@ -40,8 +40,7 @@ impl fmt::Display for TlsError {
 
 impl core::error::Error for TlsError {}
 
-/// The certificate of a service, with its key. Clones share the certificate, so a reload of one clone affects all
-/// clones.
+/// The certificate of a service, with its key. Clones share the certificate, so a reload of one clone affects all.
 #[derive(Clone)]
 pub struct Tls(Arc<Inner>);
 
@@ -72,7 +71,7 @@ impl Tls {
     }
 
     /// Reads the files of the certificate and the key again. New connections use the new certificate, and open
-    /// connections keep the earlier certificate. If the call fails, new connections use the earlier certificate too.
+    /// connections keep the earlier certificate. After an error, new connections use the earlier certificate, too.
     ///
     /// # Errors
     ///
@@ -87,8 +86,8 @@ impl Tls {
         self.in_use().config
     }
 
-    /// Returns the earliest moment at which a certificate of the chain expires, in seconds since 1970. From this moment
-    /// on, clients refuse the whole chain.
+    /// Returns the earliest moment at which a certificate of the chain expires, in seconds since 1970. From then on,
+    /// clients refuse the whole chain.
     pub(crate) fn expiry(&self) -> i64 {
         self.in_use().expiry
     }
@@ -117,12 +116,12 @@ fn read(certificate: &Path, key: &Path) -> Result<InUse, TlsError> {
     Ok(InUse { config: Arc::new(config), expiry })
 }
 
-/// Returns the moment at which a certificate expires, as the time since 1970. Only reads the fields before this moment,
-/// in the order of RFC 5280 (section 4.1).
+/// Returns the moment at which a certificate expires, as the time since 1970. Reads only the fields up to this moment,
+/// in the order of RFC 5280, section 4.1.
 fn expiry(certificate: &[u8]) -> Option<Duration> {
     let signed = *elements(AnyRef::from_der(certificate).ok()?)?.first()?;
     let fields = elements(signed)?;
-    // A version comes first or is left out: of the first fields, it alone has a tag of its own. The serial number, the
+    // The first field may be the version, which alone of these fields has its own tag. The serial number, the
     // algorithm, the issuer and the validity follow.
     let mut fields = fields.iter().skip_while(|field| field.tag().is_context_specific());
     let until = *elements(*fields.nth(3)?)?.get(1)?;
@@ -152,7 +151,7 @@ mod tests {
     use super::expiry;
     use core::time::Duration;
 
-    /// Years from 2050 on have another type in a certificate than earlier years.
+    /// In a certificate, years from 2050 on have a type other than the type of earlier years.
     #[test]
     fn the_expiry_is_read_from_both_types_of_times() {
         for (year, seconds) in [(2031, 1_924_992_000), (2060, 2_840_140_800)] {

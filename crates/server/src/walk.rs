@@ -5,17 +5,16 @@ use core::ops::Bound;
 use std::collections::BTreeMap;
 use tourbillon_durable::store::Cursor;
 
-/// A position in a list that reads one namespace after the other: a namespace, and the cursor of the next page in this
-/// namespace. Without a cursor, the first page of the namespace is next.
+/// A position in a walk: a namespace, and the cursor of the next page in this namespace. Without a cursor, the first
+/// page of the namespace is next.
 pub(crate) struct Place {
     pub(crate) namespace: Box<str>,
     pub(crate) cursor: Option<Cursor>,
 }
 
 impl Place {
-    /// Returns the position at the start of the namespace that follows the namespace `other`. If `other` is `None`,
-    /// returns the start of the first namespace. With `goes_back`, the order of the namespaces is descending. Returns
-    /// `None` if no namespace follows.
+    /// Returns the start of the namespace after `other`, or of the first namespace if `other` is `None`. With
+    /// `goes_back`, the order of the namespaces is descending. Returns `None` if no namespace follows.
     pub(crate) fn behind<T>(
         all: &BTreeMap<Box<str>, T>,
         other: Option<&str>,
@@ -29,7 +28,7 @@ impl Place {
         next.map(|(name, _)| Self { namespace: name.clone(), cursor: None })
     }
 
-    /// Encodes the position for a cursor: the length of the namespace's name, the name, and the cursor within the
+    /// Encodes the position for a cursor: the length of the namespace's name, the name, and the cursor in the
     /// namespace.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let length = u8::try_from(self.namespace.len()).unwrap_or(u8::MAX);
@@ -37,7 +36,7 @@ impl Place {
         [&[length], self.namespace.as_bytes(), cursor].concat()
     }
 
-    /// Decodes a position that [`bytes`](Self::bytes) has encoded. Returns `None` if the bytes are not a position.
+    /// Decodes a position from [`bytes`](Self::bytes). Returns `None` if the bytes are not a position.
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         let (length, rest) = bytes.split_first()?;
         let (namespace, cursor) = rest.split_at_checked(usize::from(*length))?;

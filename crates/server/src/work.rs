@@ -1,4 +1,4 @@
-//! Writes and reads the stored form of a timer's work: a callback, or an entry for a queue.
+//! Writes and reads the stored form of a timer's *work*: a callback, or an entry of a queue.
 
 use crate::request_id::LONGEST_ID;
 use core::time::Duration;
@@ -9,60 +9,57 @@ pub(crate) const CALLBACK: &str = "callback";
 /// The name of the handler for timers that receivers fetch from a queue when they are due.
 pub(crate) const PULL: &str = "pull";
 
-/// The name of a callback's header that has the id of the request that created the timer.
+/// The header of callbacks with the id of the request that created the timer.
 pub(crate) const REQUEST_ID: &str = "tourbillon-request-id";
 
-/// The longest time for a single attempt to send a callback.
+/// The longest time for one attempt to send a callback.
 pub(crate) const LONGEST_CALLBACK: Duration = Duration::from_secs(30);
 /// The longest time for which a receiver may hold a fetched timer, including all renewals.
 pub(crate) const LONGEST_CLAIM: Duration = Duration::from_secs(3_600);
 /// The first word of a timer's error if the callback's destination is blocked.
 pub(crate) const BLOCKED: &str = "blocked-destination";
 
-/// The HTTP request that a timer sends as its callback, in the form that the store keeps.
+/// The HTTP request of a callback timer, in its stored form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredCallback {
     pub(crate) url: Box<str>,
     pub(crate) method: Box<str>,
     pub(crate) headers: Vec<(Box<str>, Box<str>)>,
     pub(crate) body: Vec<u8>,
-    /// The longest time for a single attempt to send the callback, in milliseconds.
+    /// The longest time for one attempt to send the callback, in milliseconds.
     pub(crate) timeout_ms: u32,
 }
 
-/// The queue and the body of a timer that receivers fetch, in the form that the store keeps.
+/// The queue and the body of a pull timer, in their stored form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredPull {
     pub(crate) queue: Box<str>,
     pub(crate) body: Vec<u8>,
-    /// The time within which a receiver must end or renew its hold on the timer, in milliseconds.
+    /// The time within which a receiver must end or renew its claim on the timer, in milliseconds.
     pub(crate) timeout_ms: u32,
 }
 
-/// Facts about the request that created a timer. In the stored bytes, these facts stand in front of the timer's
-/// callback or queue entry.
+/// Facts about the request that created a timer. They are stored in front of the timer's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Head<'a> {
-    /// The fingerprint (hash) of the request, which shows whether a later request is equal. `None` if the request had
-    /// no idempotency key.
+    /// The fingerprint of the request, a hash that equal requests share. `None` if the request had no idempotency key.
     pub(crate) fingerprint: Option<u128>,
-    /// The id that the client gave to the request. `None` if the client gave no id.
+    /// The id that the client gave the request, or `None`.
     #[serde(borrow)]
     pub(crate) request: Option<&'a str>,
 }
 
-/// The first byte of a stored work (callback or queue entry), which is the version of its form. Version 1 has only the
-/// work. Version 2 has the request's fingerprint before the work, and version 3 a whole [`Head`]. A work is written in
-/// the lowest version that can hold the facts about its request.
+/// The first byte of stored work, which is the version of its form. Version 1 has only the work. Version 2 has the
+/// request's fingerprint before the work, and version 3 a whole [`Head`]. Work is written in the lowest version that
+/// can hold the facts about its request.
 const FORM: u8 = 1;
 const FORM_WITH_FINGERPRINT: u8 = 2;
 const FORM_WITH_HEAD: u8 = 3;
 
-/// The number of bytes by which the stored form of a callback or queue entry exceeds its texts and its body. Each
-/// header adds further bytes.
+/// The number of bytes by which the stored form of work exceeds its texts and its body. Each header adds further bytes.
 pub(crate) const OVERHEAD: usize = 96 + LONGEST_ID;
 
-/// Writes a work (callback or queue entry) and the facts about its request in the form that the store keeps.
+/// Writes work, and the facts about its request, in stored form.
 pub(crate) fn write<T: Serialize>(work: &T, head: Head<'_>) -> Vec<u8> {
     const INFALLIBLE: &str = "a vector takes every length, and the forms have no maps";
     let mut bytes = match head {
@@ -76,8 +73,8 @@ pub(crate) fn write<T: Serialize>(work: &T, head: Head<'_>) -> Vec<u8> {
     postcard::to_extend(work, bytes).expect(INFALLIBLE)
 }
 
-/// Splits a stored work (callback or queue entry) into the facts about its request and the bytes of the work. Fails
-/// with the reason if the form is damaged or unknown.
+/// Splits stored work into the facts about its request and the bytes of the work. Fails with the reason if the form is
+/// damaged or unknown.
 fn split(bytes: &[u8]) -> Result<(Head<'_>, &[u8]), Box<str>> {
     match bytes.split_first() {
         Some((&FORM, work)) => Ok((Head::default(), work)),
@@ -95,15 +92,14 @@ fn split(bytes: &[u8]) -> Result<(Head<'_>, &[u8]), Box<str>> {
     }
 }
 
-/// Reads a callback or queue entry from its stored form. Fails with the reason if the bytes are not a value of the type
-/// `T`.
+/// Reads the work from its stored form. Fails with the reason if the bytes are not a value of the type `T`.
 pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Box<str>> {
     let (_, work) = split(bytes)?;
     postcard::from_bytes(work).map_err(|error| format!("the stored work is damaged: {error}").into())
 }
 
-/// Reads the facts about the request from a stored callback or queue entry. Returns an empty head if the bytes have
-/// another form.
+/// Reads the facts about the request from stored work. Returns an empty head if the bytes are damaged or in an unknown
+/// form.
 pub(crate) fn head(bytes: &[u8]) -> Head<'_> {
     split(bytes).map(|(head, _)| head).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Describes a change and its outcome, as the audit trail records them.
+//! Describes a change and its outcome for the audit trail.
 
 use crate::clock::now;
 use tourbillon_api::{AuditAction, AuditAuthor, AuditEntry, AuditOutcome, Problem};
@@ -21,18 +21,17 @@ impl Deed {
         Self { namespace: Some(name.to_owned()), ..self }
     }
 
-    /// Adds the object of the change to the description: the id of a timer or token, or the key of a schedule.
+    /// Adds the object of the change: the id of a timer or token, or the key of a schedule.
     pub(crate) fn target(self, target: impl Into<String>) -> Self {
         Self { target: Some(target.into()), ..self }
     }
 
-    /// Adds a detail (a text for people) to the description of the change. The text must not contain secrets or
-    /// payloads.
+    /// Adds a detail for people to the description. The text must not contain secrets or payloads.
     pub(crate) fn detail(self, detail: impl Into<String>) -> Self {
         Self { detail: Some(detail.into()), ..self }
     }
 
-    /// Makes the audit trail's entry about this change. `by` is the author. If the change failed, the reason in `end`
+    /// Makes the audit trail's entry about this change by the author `by`. If the change failed, the reason in `end`
     /// replaces the detail.
     pub(crate) fn entry(self, by: AuditAuthor, end: End) -> AuditEntry {
         let Self { action, namespace, target, detail } = self;
@@ -41,7 +40,7 @@ impl Deed {
     }
 }
 
-/// The outcome of a change for the audit trail: the number of changed timers, or the reason of a failure.
+/// The outcome of a change for the audit trail, with the number of changed timers or the reason of a failure.
 #[derive(Clone, Debug)]
 pub(crate) struct End {
     outcome: AuditOutcome,
@@ -54,7 +53,7 @@ impl End {
         Self { outcome, count: None, reason: None }
     }
 
-    /// Makes the outcome of a change that has begun and is still under way.
+    /// Makes the outcome of a change that is still under way.
     pub(crate) const fn begun() -> Self {
         Self::of(AuditOutcome::Begun)
     }
@@ -64,18 +63,17 @@ impl End {
         Self::of(AuditOutcome::Done)
     }
 
-    /// Makes the outcome of a change that failed. Some part of the change may have been made. `reason` says why it
-    /// failed.
+    /// Makes the outcome of a change that failed for the reason `reason`. A part of the change may have been made.
     pub(crate) fn failed(reason: impl Into<String>) -> Self {
         Self { reason: Some(reason.into()), ..Self::of(AuditOutcome::Failed) }
     }
 
-    /// Makes the outcome of a change if nobody knows whether the change was made.
+    /// Makes the outcome of a change that may or may not have been made.
     pub(crate) const fn unknown() -> Self {
         Self::of(AuditOutcome::Unknown)
     }
 
-    /// Adds the number of changed timers to the outcome.
+    /// Adds the number of changed timers.
     pub(crate) fn count(self, count: u64) -> Self {
         Self { count: Some(count), ..self }
     }

@@ -1,8 +1,8 @@
-//! Records changes of the service, with their authors, in the audit trail.
+//! Records the changes of the service, with their authors, in the audit trail.
 //!
-//! A change begins a [`Note`], and ends the note with its outcome. If a note is dropped without an outcome, its entry
-//! says that the outcome is not known. This happens if the client goes away, for example. If an entry cannot be
-//! written, the change is still made, and the log has the reason.
+//! A change begins a [`Note`], and ends it with the outcome of the change. The entry of a note that is dropped without
+//! an outcome, for example because the client goes away, has an unknown outcome. If an entry cannot be written, the
+//! change is still made, and the log has the error.
 
 mod change;
 mod trail;
@@ -19,11 +19,11 @@ use tourbillon_api::{AuditAuthor, AuditEntry, AuditVia, Page, Problem, ProblemKi
 use tracing::{error, info};
 use trail::TrailPosition;
 
-/// The future entry of the audit trail about a change that is under way. The entry is written when the change ends.
+/// The future audit entry of a change that is under way. The entry is written when the change ends.
 #[derive(Debug)]
 pub(crate) struct Note {
     trail: Trail,
-    /// The description of the change. `None` once the entry is written, or once the caller has given the entry up.
+    /// The description of the change. `None` once the entry is written or given up.
     deed: Option<Deed>,
     by: AuditAuthor,
 }
@@ -35,22 +35,21 @@ impl Note {
         self
     }
 
-    /// Writes the entry of the change with the outcome `end`. Returns once the entry survives a loss of power.
+    /// Writes the entry with the outcome `end`. Returns once the entry survives a power failure.
     pub(crate) async fn end(mut self, end: impl Into<End>) {
         if let Some(deed) = self.deed.take() {
             write(self.trail.clone(), deed.entry(self.by.clone(), end.into())).await;
         }
     }
 
-    /// Writes the entry of the change with the outcome `end`. Blocks the calling thread until the entry survives a loss
-    /// of power.
+    /// Writes the entry with the outcome `end`. Blocks the calling thread until the entry survives a power failure.
     pub(crate) fn end_blocking(mut self, end: impl Into<End>) {
         if let Some(deed) = self.deed.take() {
             append(&self.trail, deed.entry(self.by.clone(), end.into()));
         }
     }
 
-    /// Drops this note without writing an entry. Called if the request has changed nothing.
+    /// Drops this note without an entry, because the request has changed nothing.
     pub(crate) fn forget(mut self) {
         self.deed = None;
     }
@@ -99,13 +98,13 @@ fn log(entry: &AuditEntry) {
     );
 }
 
-/// Returns the word that a value becomes in JSON. Returns an empty text if the value does not become a string.
+/// Returns the word that stands for a value in JSON. Returns an empty text if the JSON value is not a string.
 pub(crate) fn word(value: &impl serde::Serialize) -> String {
     let json = serde_json::to_value(value).unwrap_or_default();
     json.as_str().unwrap_or_default().to_owned()
 }
 
-/// Begins, writes and reads entries of the service's audit trail. Clones share the same trail.
+/// Writes and reads the audit trail of the service. Clones share the trail.
 #[derive(Clone, Debug)]
 pub(crate) struct Audit {
     trail: Trail,
@@ -113,12 +112,12 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    /// Opens the audit trail in the folder `data`. Entries name their authors by the names in `tokens`.
+    /// Opens the audit trail in the folder `data`. `tokens` has the names of the tokens that authors use.
     pub(crate) fn new(data: &Path, tokens: Tokens) -> Self {
         Self { trail: Trail::of(data), tokens }
     }
 
-    /// Returns the author for an entry of the audit trail: the sender of the current request.
+    /// Returns the author of changes by the current request.
     pub(crate) fn author(&self) -> AuditAuthor {
         let asker = asker::present();
         let token = asker.as_ref().and_then(|asker| asker.token());
@@ -133,12 +132,12 @@ impl Audit {
         }
     }
 
-    /// Begins the audit trail's entry of a change that the current request makes.
+    /// Begins the audit entry of a change by the current request.
     pub(crate) fn begin(&self, deed: Deed) -> Note {
         Note { trail: self.trail.clone(), deed: Some(deed), by: self.author() }
     }
 
-    /// Makes a change that the current request asks for. Writes the change's entry with its outcome.
+    /// Runs `change` for the current request, and writes an audit entry with the outcome.
     pub(crate) async fn note<T>(
         &self,
         deed: Deed,
@@ -150,8 +149,8 @@ impl Audit {
         answer
     }
 
-    /// Makes a change of a timer that the current request asks for. Writes its entry only if the request came from a
-    /// page in a browser. Programs change timers too often for the trail.
+    /// Runs `change`, which changes a timer, for the current request. Writes an audit entry only if the request came
+    /// from a page in a browser, because programs change timers too often for the trail.
     pub(crate) async fn note_on_page<T>(
         &self,
         deed: impl FnOnce() -> Deed,
@@ -168,10 +167,10 @@ impl Audit {
         write(self.trail.clone(), entry).await;
     }
 
-    /// Returns a page of the audit trail's entries, the newest first. If more entries may follow, also returns the
-    /// cursor of the next page.
+    /// Returns a page of the audit trail's entries, the newest first, with the cursor of the next page if more entries
+    /// may follow.
     ///
-    /// Each node has its own trail: the trail lists only changes that were requested from its node.
+    /// Each node has its own trail of the changes that were requested from it.
     pub(crate) async fn entries(
         &self,
         wanted: Wanted,

@@ -1,14 +1,14 @@
 //! Stores the audit trail in files. Each entry is a line of JSON, in the order of writing.
 //!
-//! The files have numbers, and lie in the folder `audit` of the data folder. An entry is appended to the last file and
-//! synced. A file of 4 MiB or more gets no further entries. Four files are kept, which have about 40,000 entries.
-//! Commands of `tourbillond` write entries too while a service runs. A lock in the folder keeps writers apart.
+//! The files are numbered, and lie in the folder `audit` of the data folder. Each entry is appended to the last file,
+//! and synced. A file of 4 MiB or more gets no further entries. The trail keeps four files, which hold about 40,000
+//! entries. Commands of `tourbillond` also write entries while a service runs, so a lock in the folder keeps writers
+//! apart.
 //!
 //! When a fifth file begins, the first two files are merged into a file of the usual size. The namespace with the most
-//! bytes then loses its oldest entries. So a token that is bound to a namespace cannot displace the entries of other
-//! namespaces.
+//! bytes then loses its oldest entries, so a token of one namespace cannot displace the entries of other namespaces.
 //!
-//! A loss of power may cut a line. Readers skip such a line, and the next entry begins on a new line.
+//! A power failure may cut a line. Readers skip such a line, and the next entry begins on a new line.
 
 use crate::state::files;
 use crate::text::cut;
@@ -18,24 +18,23 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use tourbillon_api::{AuditAction, AuditEntry, Moment};
 
-/// The size in bytes at which a file of the audit trail is full. A full file gets no further entries.
+/// The size in bytes at which a file is full and gets no further entries.
 const FULL: u64 = 4 << 20;
-/// The greatest number of files that the audit trail keeps.
+/// The greatest number of files.
 const KEPT: usize = 4;
-/// The greatest length of the detail in an entry of the audit trail, in bytes. [`LONGEST_TEXT`] limits the other texts
-/// from clients.
+/// The greatest length of an entry's detail, in bytes. [`LONGEST_TEXT`] limits the other texts from clients.
 const LONGEST_DETAIL: usize = 1_000;
 const LONGEST_TEXT: usize = 300;
 
-/// The conditions on entries of the audit trail. A selected entry meets all conditions that are set.
+/// The conditions that select entries of the audit trail. An entry must meet all conditions that are set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
     pub(crate) namespace: Option<String>,
-    /// The name or the id of the token with which the author made the change. `None` selects all tokens.
+    /// The name or the id of the author's token. `None` selects all tokens.
     pub(crate) token: Option<String>,
     pub(crate) action: Option<AuditAction>,
     pub(crate) since: Option<Moment>,
-    /// The moment before which a selected entry was written. `None` selects entries of all ages.
+    /// The moment before which the entry was written. `None` selects entries of any age.
     pub(crate) until: Option<Moment>,
 }
 
@@ -50,7 +49,7 @@ impl Wanted {
     }
 }
 
-/// The position of an entry in the audit trail: the number of the entry's file, and the byte offset in the file.
+/// The position of an entry in the audit trail: the number of its file, and its byte offset in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TrailPosition {
     file: u32,
@@ -58,7 +57,7 @@ pub(crate) struct TrailPosition {
 }
 
 impl TrailPosition {
-    /// Formats the position of an entry as a cursor for clients.
+    /// Formats the position as a cursor for clients.
     pub(crate) fn cursor(self) -> String {
         format!("{}-{}", self.file, self.offset)
     }
@@ -69,12 +68,12 @@ impl TrailPosition {
     }
 }
 
-/// The audit trail of a service, a folder of files. The value is the path of the folder.
+/// The audit trail of a service: the path of its folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Trail(PathBuf);
 
 impl Trail {
-    /// Returns the audit trail whose files are in the folder `data`. Opens no file.
+    /// Returns the audit trail in the data folder `data`. Opens no file.
     pub(crate) fn of(data: &Path) -> Self {
         Self(data.join("audit"))
     }
@@ -102,24 +101,23 @@ impl Trail {
         Ok(numbers)
     }
 
-    /// Appends an entry to the audit trail. Once the call has returned, the entry survives a loss of power. Blocks the
-    /// calling thread.
+    /// Appends an entry to the audit trail. Returns once the entry survives a power failure. Blocks the calling thread.
     ///
     /// # Errors
     ///
-    /// Fails if the file cannot be written. Even then the entry may be in the file.
+    /// Fails if the file cannot be written. The file may have the entry even then.
     pub(crate) fn append(&self, mut entry: AuditEntry) -> io::Result<()> {
         entry.detail = entry.detail.map(|detail| cut(&detail, LONGEST_DETAIL));
         for text in [&mut entry.namespace, &mut entry.target, &mut entry.by.token] {
             *text = text.take().map(|text| cut(&text, LONGEST_TEXT));
         }
-        // A command may run as another user, such as the administrator. The files that it makes must still belong to
-        // the service.
+        // A command may run as another user, such as the administrator. Its files must still belong to the user of the
+        // service.
         files::make_folder(&self.0)?;
         files::give_to_owner_of_folder(&self.0)?;
         let lock = files::open_lock(&self.0.join("lock"))?;
         // Some file systems have no locks. Without a lock, an append is still complete, but a file may become a little
-        // too long.
+        // too large.
         let _held = lock.lock();
         let numbers = self.numbers()?;
         let last = numbers.last().copied().unwrap_or(0);
@@ -129,7 +127,7 @@ impl Trail {
         files::give_to_owner_of_folder(&self.path(number))?;
         let mut line = serde_json::to_vec(&entry)?;
         line.push(b'\n');
-        // A loss of power may have cut the last line. In this case a line break comes first.
+        // If a power failure has cut the last line, a line break comes first.
         if is_torn(&mut file)? {
             line.insert(0, b'\n');
         }
@@ -137,18 +135,18 @@ impl Trail {
         file.sync_data()?;
         if number != last {
             files::sync_folder(&self.path(number))?;
-            // After a crash there may be more surplus files than a single merge removes, so several merges may run.
+            // After a crash there may be more surplus files than one merge removes, so several merges may run.
             let surplus = (numbers.len() + 1).saturating_sub(KEPT);
             numbers.windows(2).take(surplus).try_for_each(|pair| self.fold(pair[0], pair[1]))?;
         }
         Ok(())
     }
 
-    /// Merges the file with the number `first` into the file `second`, and removes the file `first`. If the merged file
-    /// would be too large, the namespace with the most bytes loses its oldest entries.
+    /// Merges the file `first` into the file `second`, and removes `first`. If the merged file would be too large, the
+    /// namespace with the most bytes loses its oldest entries.
     ///
-    /// A crash may have interrupted an earlier merge. Then `second` already has the entries of `first`, and the merge
-    /// does not add them again.
+    /// If a crash has interrupted an earlier merge, `second` already has the entries of `first`, and the merge does not
+    /// add them again.
     fn fold(&self, first: u32, second: u32) -> io::Result<()> {
         let texts = (std::fs::read(self.path(first))?, std::fs::read(self.path(second))?);
         let lines_of = |text| <[u8]>::split(text, |byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -194,7 +192,7 @@ impl Trail {
     }
 
     /// Returns at most `limit` entries that `wanted` selects, the newest first. With `before`, returns only entries
-    /// before that position. If more entries may follow, also returns the position for the next call's `before`. Blocks
+    /// before that position. If more entries may follow, also returns the value of `before` for the next page. Blocks
     /// the calling thread.
     ///
     /// # Errors
@@ -207,8 +205,8 @@ impl Trail {
         limit: usize,
     ) -> io::Result<(Vec<AuditEntry>, Option<TrailPosition>)> {
         let lock = files::open_lock(&self.0.join("lock"));
-        // The lock keeps a merge from running during the read. If the lock file cannot be opened, the read goes on
-        // without a lock.
+        // The lock prevents a merge during the read. If the lock file cannot be opened, the read continues without a
+        // lock.
         let _held = lock.as_ref().map(|lock| lock.lock_shared());
         let mut entries = Vec::new();
         for file in self.numbers()?.into_iter().rev() {
@@ -218,7 +216,7 @@ impl Trail {
                 _ => usize::MAX,
             };
             let bytes = match std::fs::read(self.path(file)) {
-                // A merge has removed this file since its name was read. It was the oldest file.
+                // A merge has removed this file, the oldest, after its name was read.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 read => read?,
             };
@@ -234,11 +232,11 @@ impl Trail {
     }
 }
 
-/// The part of two merged files of the audit trail that belongs to a namespace: the number of bytes, and the lines.
+/// The part of two merged files that belongs to one namespace: the number of bytes, and the lines.
 #[derive(Default)]
 struct Holder {
     bytes: u64,
-    /// The indexes of the namespace's lines among all lines of both files, the oldest line first.
+    /// The indexes of the namespace's lines among the lines of both files, the oldest first.
     places: VecDeque<usize>,
 }
 
@@ -253,7 +251,7 @@ fn is_torn(file: &mut File) -> io::Result<bool> {
     Ok(last != *b"\n")
 }
 
-/// Returns the lines of a text, each with its byte offset, beginning with the last line.
+/// Returns the lines of a text with their byte offsets, the last line first.
 fn lines_backwards(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut end = bytes.len();
     core::iter::from_fn(move || {
@@ -290,7 +288,8 @@ mod tests {
         }
     }
 
-    /// Reads all entries that `wanted` selects, in pages of at most `limit` entries. Returns the entries' moments.
+    /// Reads all entries that `wanted` selects, in pages of at most `limit` entries. Returns the moments of the
+    /// entries.
     fn all(trail: &Trail, wanted: &Wanted, limit: usize) -> Vec<u64> {
         let (mut moments, mut place) = (Vec::new(), None);
         loop {
@@ -392,7 +391,7 @@ mod tests {
         assert_eq!(trail.numbers().unwrap(), [6, 7, 8, 9]);
         let (newest, next) = trail.newest(&Wanted::default(), None, 1).unwrap();
         assert_eq!(newest[0].at, Moment::from_millis(9));
-        // The file of a cursor may be gone when the next page is asked for.
+        // The file of a cursor may be gone when a client asks for the next page.
         let gone = Some(TrailPosition { file: 5, offset: 7 });
         assert_eq!(trail.newest(&Wanted::default(), gone, 1).unwrap(), (Vec::new(), None));
         assert_eq!(trail.newest(&Wanted::default(), next, 9).unwrap().0.len(), 8);

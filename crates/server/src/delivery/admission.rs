@@ -1,5 +1,6 @@
-//! Decides whether a delivery may begin. The namespace must not be paused, and permits and the namespace's rate must be
-//! free.
+//! Decides whether a delivery may begin. The namespace must not be paused, the delivery's permits must be free, and the
+//! namespace's rate must have a free slot. Otherwise the delivery's timer is parked. Once it may go on, the *unparker*,
+//! a task, makes it due again.
 
 use super::parked_index::ParkedIndex;
 use super::permits::{Permit, PermitRequest, Permits, Wanted, slow_permits};
@@ -11,31 +12,28 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The greatest number of timers that the unparker makes due again with one request to the store. (The unparker is the
-/// task that makes parked timers due again.)
+/// The greatest number of parked timers that the unparker makes due again with one request to the store.
 const BATCH: usize = 500;
-/// The time within which a timer should arrive at its handler after the unparker (the task that puts timers back) has
-/// made the timer due again.
+/// The time that a timer has to arrive at its handler after the unparker has made it due again. Afterwards the timer no
+/// longer counts as on its way.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 
-/// The pause before the unparker (the task that puts parked timers back) asks again for room in a namespace's rate. The
-/// pause applies while timers that became due for this rate are on their way to the handler.
+/// The pause before the unparker asks again how many timers a namespace's rate permits. It applies while timers that
+/// became due for this rate are on their way to their handler.
 const SOON: Duration = Duration::from_millis(10);
 
-/// The upper bounds of the callbacks that run at the same time: in the service, and at a host.
+/// The greatest numbers of concurrent callbacks, in the service and at a host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeliveryLimits {
-    /// The greatest number of callbacks that run at the same time in the whole service.
+    /// The greatest number of concurrent callbacks in the whole service.
     pub(crate) all: usize,
-    /// The greatest number of callbacks of one namespace that run at the same time at one host.
+    /// The greatest number of concurrent callbacks of one namespace to one host.
     pub(crate) at_host: usize,
-    /// The greatest number of callbacks of one namespace that run at the same time at a host that answers within a
-    /// tenth of a second.
+    /// The greatest number of concurrent callbacks of one namespace to a host that answers within 100 ms.
     pub(crate) at_prompt_host: usize,
 }
 
-/// Decides whether a delivery may begin. Also decides how many parked timers (timers held in the store) may become due
-/// again.
+/// Decides whether a delivery may begin, and how many parked timers may become due again.
 #[derive(Debug)]
 pub(crate) struct Admission {
     namespaces: Arc<Namespaces>,
@@ -44,8 +42,8 @@ pub(crate) struct Admission {
     limits: DeliveryLimits,
 }
 
-/// The limit of a namespace's deliveries per second. The field `coming` counts the timers that were made due again for
-/// this rate, but have not arrived at their handler. From the moment `coming_until` on, `coming` counts as zero.
+/// A namespace's limit of deliveries per second. `coming` counts the timers that were made due again for this rate, but
+/// have not arrived at their handler. From `coming_until` on, `coming` counts as zero.
 #[derive(Debug)]
 struct Paced {
     rate: Rate,
@@ -69,14 +67,14 @@ impl Admission {
         namespace.ok_or_else(|| Reason::Paused(name.into()))
     }
 
-    /// Waits until a delivery of the namespace `name` may begin: until its permits and a slot of the namespace's rate
-    /// are free. For a callback, `to` has the limits of the host and path. For a timer that a receiver fetches, `to` is
-    /// empty. Fails with the reason for which the timer must be parked (held in the store).
+    /// Waits until a delivery of the namespace `name` has its permits and a slot of the namespace's rate. `to` has the
+    /// reasons that stand for the limits of a callback's host and path; it is empty for a pull. If the wait would be
+    /// too long, fails with the reason for which the timer must be parked.
     pub(crate) async fn enter(&self, name: &str, to: &[Reason]) -> Result<(Permit, Arc<Namespace>), Reason> {
         let limits = &self.namespace(name)?.limits;
         let mut requests: Vec<PermitRequest> = Vec::with_capacity(5);
         let mut request = |reason, limit| requests.push(PermitRequest { reason, limit });
-        // A pull calls no host. It is limited by the number of receivers and of open claims.
+        // A pull calls no host. The numbers of receivers and of open claims limit pulls instead.
         if !to.is_empty() {
             to.iter().for_each(|part| request(part.clone(), self.limits.at_host));
             request(Reason::Slow(name.into()), slow_permits(self.limits.all));
@@ -116,12 +114,12 @@ impl Admission {
         self.permits.shut(host, rest);
     }
 
-    /// Ends the pause of a host that [`shut`](Self::shut) began, before the time of the pause is over.
+    /// Ends early the pause of a host that [`shut`](Self::shut) began.
     pub(crate) fn reopen(&self, host: &str) {
         self.permits.reopen(host);
     }
 
-    /// Returns how many of the timers that are parked (held in the store) for `reason` may become due again now.
+    /// Returns how many of the timers that are parked for `reason` may become due again now.
     pub(crate) fn wanted(&self, reason: &Reason, now: Instant) -> Wanted {
         let limits = |name: &str| self.namespaces.get(name).map(|namespace| namespace.limits.clone());
         match reason {
@@ -132,8 +130,8 @@ impl Admission {
             Reason::Concurrency(name) if limits(name).is_none_or(|limits| limits.concurrency.is_none()) => {
                 Wanted::Now(BATCH)
             }
-            // An earlier version parked these timers for a host without a namespace. Deliveries of this version need no
-            // permit for it.
+            // An earlier version parked timers for a host of all namespaces. This version has no such limit, so the
+            // timers may go on.
             Reason::Host(namespace, _) if namespace.is_empty() => Wanted::Now(BATCH),
             Reason::Rate(name) => match limits(name).and_then(|limits| limits.rate_per_second) {
                 None => Wanted::Now(BATCH),
@@ -152,7 +150,7 @@ impl Admission {
     fn wanted_at_rate(&self, name: &str, per_second: u32, now: Instant) -> Wanted {
         let mut rates = self.rates();
         if self.namespaces.is_shared() && !rates.contains_key(name) {
-            // The unparked timer may arrive at another node, which may park it again. Without this entry, this node
+            // The unparked timer may arrive at another node and be parked there again. Without this entry, this node
             // would unpark such timers more often than the rate permits.
             let paced = Paced { rate: Rate::new(per_second, now), coming: 0, coming_until: now };
             rates.insert(name.into(), paced);
@@ -170,8 +168,8 @@ impl Admission {
         }
     }
 
-    /// Counts timers that wait for `reason` and are about to become due again. Until these timers arrive at their
-    /// handler, [`wanted`](Self::wanted) subtracts the count.
+    /// Counts `timers` parked timers that are about to become due again. [`wanted`](Self::wanted) subtracts them until
+    /// they arrive at their handler.
     pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
         match reason {
             Reason::Rate(name) => {
@@ -190,8 +188,7 @@ impl Admission {
         }
     }
 
-    /// Lowers the count of [`expect`](Self::expect) by `timers`, the number of counted timers that the store did not
-    /// make due again.
+    /// Subtracts `timers` timers, which the store did not make due again, from the count of [`expect`](Self::expect).
     pub(crate) fn expect_no_more(&self, reason: &Reason, timers: usize) {
         match reason {
             Reason::Rate(name) => {
@@ -203,7 +200,7 @@ impl Admission {
         }
     }
 
-    /// Forgets the permits of hosts without deliveries. Also forgets the rates of namespaces that no longer exist.
+    /// Forgets the permits of hosts without deliveries, and the rates of deleted namespaces.
     pub(crate) fn sweep(&self) {
         self.permits.sweep();
         self.rates().retain(|name, _| self.namespaces.get(name).is_some());

@@ -21,10 +21,10 @@ use tourbillon_durable::{Delivery, Verdict};
 /// The greatest number of bytes of a receiver's answer that a timer's history keeps.
 const HEAD: usize = 256;
 
-/// The number of bytes in a header's line besides the name and the value: `: ` and the line break.
+/// The number of bytes in a header line besides the name and the value: `: ` and the line break.
 const BETWEEN: usize = 4;
 
-/// Handles due timers with a callback: sends the callback to the receiver.
+/// Handles due callback timers: sends each callback to its receiver.
 #[derive(Debug)]
 pub(crate) struct CallbackHandler {
     pub(super) caller: Caller,
@@ -38,8 +38,7 @@ pub(crate) struct CallbackHandler {
 }
 
 impl CallbackHandler {
-    /// Makes one attempt to send a timer's callback. The returned verdict says whether the timer ends, is delivered
-    /// again, or is parked (held in the store).
+    /// Makes one attempt to send a timer's callback. The returned verdict ends, repeats or parks the timer.
     pub(crate) async fn deliver(&self, work: &[u8], delivery: &Delivery) -> Verdict {
         let park = |reason: &Reason| Verdict::Park(reason.to_string().into());
         let DueCallback { callback, method, url, timeout } = match self.callback(work) {
@@ -104,8 +103,8 @@ impl CallbackHandler {
         }
     }
 
-    /// Reports the outcome of a callback to metrics, traces, events and the timer's history. If the callback was not
-    /// sent, reports nothing.
+    /// Reports the outcome of a callback to metrics, traces, events and the timer's history. Reports nothing if the
+    /// callback was not sent.
     fn note(
         &self,
         delivery: &Delivery,
@@ -157,16 +156,16 @@ impl CallbackHandler {
     }
 }
 
-/// The callback of a due timer, decoded from the stored form.
+/// The callback of a due timer, decoded from its stored form.
 struct DueCallback {
     callback: Callback,
     method: Box<str>,
     url: Box<str>,
-    /// The longest time that one attempt to send the callback may take.
+    /// The longest time for one attempt to send the callback.
     timeout: Duration,
 }
 
-/// Returns the word, such as `2xx`, by which metrics and traces count an outcome of a callback.
+/// Returns the label, such as `2xx`, under which metrics and traces count the outcome of a callback.
 fn class(outcome: &Outcome) -> &'static str {
     let of_status = |answer: &Answer| match answer.status.as_u16() / 100 {
         2 => "2xx",
@@ -185,8 +184,8 @@ fn class(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// Returns whether an outcome shows that the callback's host works. Returns `Some(None)` if the host gave no answer.
-/// Returns `None` if the host was not called.
+/// Returns `Some(Some(works))` if the host answered, `Some(None)` if the host gave no answer, and `None` if the host
+/// was not called.
 fn shows(outcome: &Outcome) -> Option<Option<bool>> {
     match outcome {
         Outcome::Parked { .. } | Outcome::Blocked(_) => None,
@@ -203,7 +202,7 @@ fn beginning(answer: &Answer) -> String {
     head.trim_end().to_owned()
 }
 
-/// Returns the secrets with which the namespace signs callbacks at the present moment.
+/// Returns the secrets with which the namespace signs callbacks now.
 fn secrets(namespace: &Namespace) -> Vec<Secret> {
     namespace.active_secrets().filter_map(|secret| secret.secret.parse().ok()).collect()
 }

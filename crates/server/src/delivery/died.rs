@@ -4,18 +4,18 @@ use crate::text::cut;
 use tourbillon_durable::timer::TimerId;
 use tracing::warn;
 
-/// The greatest length of a timer's error in a line of the log, in bytes.
+/// The greatest length of a timer's error in a log line, in bytes.
 const LONGEST_ERROR: usize = 200;
 
-/// The facts about a dead timer that a line of the log shows. A dead timer is not delivered again.
+/// The facts about a dead timer that its log line shows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Died<'a> {
     pub(super) namespace: &'a str,
     pub(super) id: TimerId,
     pub(super) key: Option<&'a str>,
-    /// The number of the timer's last attempt. The first attempt has the number 1.
+    /// The number of the timer's last attempt, counted from 1.
     pub(super) attempt: Option<u32>,
-    /// The error of the timer's last attempt. The text quotes nothing of the receiver's answer.
+    /// The error of the timer's last attempt. It quotes nothing of the receiver's answer.
     pub(super) error: Option<&'a str>,
 }
 

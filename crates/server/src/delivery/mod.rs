@@ -1,8 +1,8 @@
-//! Delivers timers: from a timer's due moment to the end of its delivery. A *callback* timer sends a request, and
-//! receivers fetch a *pull* timer from a queue. The receiver's hold on a fetched timer is a *claim*.
+//! Delivers timers, from the due moment to the end of the delivery. A *callback* timer sends an HTTP request. A *pull*
+//! timer waits in a queue until a receiver fetches it; the receiver's hold on the fetched timer is a *claim*.
 //!
-//! A timer that may not be delivered now is *parked*: it stays in the store, without a delivery, for a *reason*. Once
-//! the reason no longer holds, the timer is *unparked*, which makes it due again.
+//! A timer that may not be delivered now is *parked*: it stays in the store, without a delivery, under a *reason*. Once
+//! the reason no longer holds, the *unparker* makes the timer due again.
 //!
 //! ```text
 //!   durable's loop ──► callback ─┐            ┌─► permits, rate     a delivery that may not go on is parked
@@ -76,7 +76,7 @@ pub(crate) struct Deliveries {
     admission: Arc<Admission>,
 }
 
-/// The parts of the service from which [`Deliveries::new`] builds the deliveries.
+/// The parts of the service that [`Deliveries::new`] needs.
 pub(crate) struct Environment<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) caller: &'a Caller,
@@ -147,8 +147,8 @@ impl Deliveries {
         }
     }
 
-    /// Adds the handlers of timers to the runtime's builder: a handler of callbacks, and a handler of timers that
-    /// receivers fetch. Also adds the observer of the runtime's events.
+    /// Adds the handlers of callback and pull timers to the runtime's builder, and the observer of the runtime's
+    /// events.
     pub(crate) fn add_to(&self, builder: Builder) -> Builder {
         let (callbacks, pulls) = (Arc::clone(&self.callbacks), Arc::clone(&self.pulls));
         let observer = Arc::clone(&self.observer);
@@ -166,8 +166,7 @@ impl Deliveries {
             .observe(move |event| observer.observe(event))
     }
 
-    /// Starts the tasks that make parked timers (timers held in the store) due again. Must be called on a tokio
-    /// runtime.
+    /// Starts the tasks that make parked timers due again. Must be called on a tokio runtime.
     pub(crate) fn begin(&self, timers: &Timers, shared: Option<&Arc<dyn ClusterStore>>) {
         let store = timers.timer_store();
         if let Some(shared) = shared {
@@ -175,8 +174,7 @@ impl Deliveries {
             let tells = shared.on_parked(Box::new(move |reason| {
                 let reason = reason.map(Reason::parse);
                 if let Some(queues) = queues.upgrade()
-                    // Receivers wait at queues, so only the reasons of queues concern them. `None` stands for all
-                    // reasons.
+                    // Receivers wait only for timers of queues. `None` stands for all reasons.
                     && matches!(reason, None | Some(Some(Reason::Queue(..))))
                 {
                     queues.heard(reason.flatten().as_ref());
@@ -193,19 +191,19 @@ impl Deliveries {
         drop(tokio::spawn(Arc::clone(&self.unparker).run(timers.clone(), self.remote_claims.is_some())));
     }
 
-    /// Makes the unparker (the task that puts timers back) check all reasons of parked timers again. Called when a
-    /// namespace has changed, because the change may permit deliveries.
+    /// Makes the unparker check all reasons of parked timers again. Called after a change of a namespace, because the
+    /// change may permit deliveries.
     pub(crate) fn look_everywhere(&self) {
         self.parked.look_everywhere();
     }
 
-    /// Ends the pause of deliveries to a host, and makes the timers due that wait for the host. At first a few timers
-    /// become due, and more timers once the host has answered.
+    /// Ends the pause of deliveries to a host. At first a few of the timers that wait for the host become due, and more
+    /// once the host has answered.
     pub(crate) fn reopen(&self, host: &str) {
         self.admission.reopen(host);
     }
 
-    /// Returns the number of parked timers (timers held in the store) for each reason, as far as this process knows.
+    /// Returns the number of parked timers for each reason, as far as this process knows.
     pub(crate) fn parked(&self) -> BTreeMap<Reason, u64> {
         self.parked.counts()
     }
@@ -215,8 +213,8 @@ impl Deliveries {
         &self.queues
     }
 
-    /// Ends the delivery of a timer that a receiver has fetched. The claim, the receiver's hold on the timer, may be
-    /// open on another node. Returns once the store has recorded the end of the delivery.
+    /// Ends the delivery of a fetched timer with `verdict`, even if the claim is open on another node. Returns once the
+    /// store has recorded the end.
     pub(crate) async fn end_claim(
         &self,
         namespace: &str,
@@ -244,8 +242,7 @@ impl Deliveries {
         Ok(())
     }
 
-    /// Prolongs a claim (a receiver's hold on a fetched timer), even if the claim is open on another node. Returns the
-    /// moment at which the claim expires.
+    /// Prolongs a claim, even if the claim is open on another node. Returns the moment at which the claim expires.
     pub(crate) async fn renew_claim(&self, namespace: &str, claim: &str) -> Result<Moment, Problem> {
         match (self.queues.renew(namespace, claim).await, &self.remote_claims) {
             (Err(problem), Some(remote_claims)) if problem.kind == ProblemKind::ClaimEnded => {
@@ -255,8 +252,8 @@ impl Deliveries {
         }
     }
 
-    /// Stops handing timers to receivers. Sends waiting receivers away. Puts fetched timers back into the store unless
-    /// their delivery has ended. From then on no parked timer becomes due again.
+    /// Stops handing timers to receivers, and sends waiting receivers away. Parks the fetched timers whose deliveries
+    /// have not ended. From then on no parked timer becomes due again.
     pub(crate) fn close(&self) {
         self.parked.close();
         self.reconciler.close();

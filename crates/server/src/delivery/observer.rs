@@ -1,4 +1,5 @@
-//! Watches the runtime's events about deliveries. Shows them to readers of events, and adds parked timers to the index.
+//! Observes the runtime's events about deliveries: shows them to the readers of events, and adds parked timers to the
+//! index.
 
 use super::died::Died;
 use super::parked_index::ParkedIndex;
@@ -27,8 +28,7 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// Sends the readers of events the event that a delivery has begun. Called once the delivery has all permits that
-    /// it needs.
+    /// Shows the readers of events that a delivery has begun. Called once the delivery has all its permits.
     pub(crate) fn started(&self, delivery: &Delivery) {
         let late = self.in_flight.started(delivery);
         self.events.show(|| api::Event {
@@ -40,15 +40,15 @@ impl Observer {
         });
     }
 
-    /// Adds the receiver's answer to a callback to the record of the running delivery. `answered` may also say that no
-    /// answer came.
+    /// Adds the receiver's answer to a callback, or the fact that no answer came, to the record of the running
+    /// delivery.
     pub(crate) fn answered(&self, id: TimerId, answered: Answered<'_>) {
         self.in_flight.answered(id, answered);
     }
 
-    /// Registers `ticket`, the channel to a receiver that wants to end its claim (its hold on a fetched timer) with
-    /// `verdict`. Once the store has recorded the end, [`observe`](Self::observe) answers the receiver. Must be called
-    /// before the timer's handler returns the verdict.
+    /// Keeps `ticket`, which answers a receiver that ends its claim with `verdict`. Once the store has recorded the
+    /// end, [`observe`](Self::observe) answers through the ticket. Must be called before the timer's handler returns
+    /// the verdict.
     pub(crate) fn expect_end(&self, delivery: &Delivery, verdict: &Verdict, ticket: EndTicket) {
         self.ends.expect(delivery, verdict, ticket);
     }
@@ -56,8 +56,8 @@ impl Observer {
     /// Handles an event of the runtime that delivers timers. Returns without blocking.
     pub(crate) fn observe(&self, happened: &Event) {
         if is_of_schedule(happened) {
-            // A schedule has decided on its next timer. This counts as a decision, and schedules have events of their
-            // own.
+            // A schedule has set its next timer. This counts as a decision. Readers get a schedule's own events
+            // elsewhere.
             if let Event::Ended { ending: Ending::Answered(Verdict::Done), .. } = happened {
                 self.counters.decisions.add(1);
             }
@@ -102,7 +102,7 @@ impl Observer {
     }
 }
 
-/// Returns whether the event is about the internal timer of a schedule. Such a timer delivers nothing to a receiver.
+/// Returns whether the event is about the internal timer of a schedule, which delivers nothing to a receiver.
 fn is_of_schedule(event: &Event) -> bool {
     match event {
         Event::Began { attempt, .. }

@@ -1,21 +1,20 @@
-//! Counts the parked timers of each reason, as far as this process knows them. Marks the reasons that the unparker must
-//! check. The unparker is the task that puts parked timers back.
+//! Counts the parked timers of each reason, as far as this process knows them, and marks the reasons that the
+//! *unparker* must check. The unparker is the task that *unparks* timers: it makes parked timers due again.
 //!
 //! # No timer is forgotten
-//! The store parks a timer some time after its handler has decided to park it. The reason may end in between. So
-//! [`ParkedIndex::add`] is called for each stored park, and makes the unparker check the reason. Each event that makes
-//! room calls [`ParkedIndex::look_at`]. These two calls may come in any order. The later call finds both the timer and
-//! the room.
+//! The store parks a timer some time after the timer's handler has decided to park it. The reason may end in between.
+//! So each stored park calls [`ParkedIndex::add`], which makes the unparker check the reason, and each event that makes
+//! room calls [`ParkedIndex::look_at`]. Whichever call comes later finds both the timer and the room.
 //!
-//! The count may be too high, after a cancel for example. It never stays too low: it becomes zero only after an unpark
-//! or a pass has found nothing. Parks that are added during that search are counted in addition.
+//! The count may be too high, for example after a cancel. It never stays too low: it becomes zero only after an unpark
+//! or a pass has found nothing, and parks that are added during that search still count.
 //!
 //! # Passes
-//! A *pass* asks the store for all reasons, with the number of timers of each. The first pass runs at the start. Beside
-//! other nodes, passes are repeated: only the store knows the timers that a dead node has parked, and shards change
-//! their owners. A pass reads no timers, so its cost depends on the number of reasons. A timer that is parked during a
-//! pass may be counted twice until the next pass. If an unpark for a reason is under way, the pass does not change the
-//! number of that reason.
+//! A *pass* reads all reasons from the store, with the number of timers of each. The first pass runs at the start.
+//! Beside other nodes, passes are repeated, because only the store knows the timers that a dead node has parked, and
+//! because shards change their owners. A pass reads no timers, so its cost depends on the number of reasons. A timer
+//! that is parked during a pass may be counted twice until the next pass. A pass does not change the count of a reason
+//! whose timers are being unparked.
 
 use super::reason::Reason;
 use core::time::Duration;
@@ -24,24 +23,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::Notify;
 
-/// Counts the parked timers (timers held in the store) of each reason. Also marks the reasons that the unparker must
-/// check. The unparker is the task that makes parked timers due again.
+/// Counts the parked timers of each reason, and marks the reasons that the unparker must check.
 #[derive(Debug, Default)]
 pub(crate) struct ParkedIndex {
     state: Mutex<State>,
     changed: Notify,
-    /// Wakes the task that reads the counts of parked timers from the store, before its next regular read.
+    /// Starts the next pass before its regular time.
     pass_wanted: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
     parked: HashMap<Reason, Parked>,
-    /// The reasons for which the unparker (the task that puts timers back) must check whether parked timers may become
-    /// due again.
+    /// The reasons that the unparker must check.
     marked: HashSet<Reason>,
-    /// The queues for which a fetch has found no parked timer in the stores of all nodes. The value is the moment of
-    /// the fetch.
+    /// The queues for which a fetch has found no parked timer at any node, each with the moment of that fetch.
     emptied: HashMap<Reason, Instant>,
     is_closed: bool,
 }
@@ -49,18 +45,18 @@ struct State {
 #[derive(Debug, Default)]
 struct Parked {
     count: u64,
-    /// Whether timers of this reason are being put back at present. For a queue, whether timers are being fetched.
+    /// Whether timers of this reason are being unparked or, for a queue, fetched.
     is_busy: bool,
-    /// The number of timers that were parked for this reason after the start of the last put-back or fetch.
+    /// The number of timers that were parked for this reason after the last unpark or fetch began.
     since: u64,
-    /// The number of timers that were parked for this reason after the start of the last read of all counts.
+    /// The number of timers that were parked for this reason after the last pass began.
     during_pass: u64,
-    /// Whether [`want`](ParkedIndex::want) was called after the start of the present fetch from this queue.
+    /// Whether [`want`](ParkedIndex::want) was called after the last fetch from this queue began.
     is_wanted: bool,
 }
 
-/// The time for which a queue counts as empty after a fetch has found no parked timer. The time ends early if a node
-/// reports a timer that it has parked for the queue.
+/// The time for which a queue counts as empty after a fetch has found no parked timer. It ends early if a node reports
+/// that it has parked a timer for the queue.
 const EMPTY: Duration = Duration::from_secs(1);
 
 impl ParkedIndex {
@@ -68,8 +64,7 @@ impl ParkedIndex {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a timer that was parked (held in the store) for this reason. Also makes the unparker (the task that puts
-    /// timers back) check the reason.
+    /// Counts a timer that was parked for this reason, and makes the unparker check the reason.
     pub(crate) fn add(&self, reason: Reason) {
         let mut state = self.lock();
         let parked = state.parked.entry(reason.clone()).or_default();
@@ -81,8 +76,7 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// Makes the unparker (the task that puts timers back) fetch timers of a queue, even if only other nodes have
-    /// parked timers of the queue.
+    /// Makes the unparker fetch timers of a queue, even if only other nodes have parked any.
     pub(crate) fn want(&self, reason: &Reason) {
         let mut state = self.lock();
         state.parked.entry(reason.clone()).or_default().is_wanted = true;
@@ -91,33 +85,32 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// Notes that some node has parked a timer (kept it in the store) for a queue. The queue no longer counts as empty.
+    /// Notes that a node has parked a timer for a queue, so the queue no longer counts as empty.
     pub(crate) fn heard(&self, reason: &Reason) {
         self.lock().emptied.remove(reason);
     }
 
-    /// Makes no queue count as empty, and soon reads the counts from the store again. Called if a report of a parked
-    /// timer may be lost, or if the set of live nodes has changed.
+    /// No longer counts any queue as empty, and starts a pass soon. Called if a report of a parked timer may be lost,
+    /// or if the set of live nodes has changed.
     pub(crate) fn heard_all(&self) {
         self.lock().emptied.clear();
         self.pass_wanted.notify_one();
     }
 
-    /// Waits until the counts of parked timers must be read from the store earlier than planned. Also returns once the
-    /// index is closed.
+    /// Waits until a pass must start before its regular time, or until the index is closed.
     pub(crate) async fn pass_wanted(&self) {
         self.pass_wanted.notified().await;
     }
 
-    /// Returns whether any node may have parked timers for this queue. Returns false for a second after a fetch has
-    /// found no timer.
+    /// Returns whether any node may have parked timers for this queue. For a second after a fetch has found no timer,
+    /// returns false.
     pub(crate) fn may_have(&self, reason: &Reason) -> bool {
         self.lock().emptied.get(reason).is_none_or(|emptied| emptied.elapsed() >= EMPTY)
     }
 
-    /// Notes the end of a fetch from a queue. `found` is the number of timers that the fetch took from the queue, or
-    /// `None` after an error. If more timers may be parked, makes the unparker (the task that puts timers back) check
-    /// the queue again. Returns whether the queue is empty, as far as is known.
+    /// Notes the end of a fetch from a queue. `found` is the number of fetched timers, or `None` after an error. If
+    /// more timers may be parked, makes the unparker check the queue again. Returns whether the fetch has shown the
+    /// queue to be empty.
     pub(crate) fn end_fetch(&self, reason: &Reason, found: Option<u32>) -> bool {
         let mut state = self.lock();
         let now = Instant::now();
@@ -143,14 +136,13 @@ impl ParkedIndex {
         is_empty
     }
 
-    /// Begins a pass, a read of the counts of all reasons from the store. A timer that is parked during the pass is
-    /// added to the counts.
+    /// Begins a pass. [`end_pass`](Self::end_pass) adds the timers that are parked during the pass to the counts that
+    /// the pass has read.
     pub(crate) fn begin_pass(&self) {
         self.lock().parked.values_mut().for_each(|parked| parked.during_pass = 0);
     }
 
-    /// Ends the pass (a read of all counts) that [`begin_pass`](Self::begin_pass) began. Replaces the counts by
-    /// `found`, the counts that the pass has read.
+    /// Ends a pass. Replaces the counts by `found`, the counts that the pass has read.
     pub(crate) fn end_pass(&self, mut found: HashMap<Reason, u64>) {
         let mut state = self.lock();
         let State { parked, marked, .. } = &mut *state;
@@ -169,8 +161,8 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// Makes the unparker (the task that puts timers back) check a reason, because timers that are parked for the
-    /// reason may now go on. Does nothing if no timer is parked for the reason.
+    /// Makes the unparker check a reason, because its timers may now go on. Does nothing if no timer is parked for the
+    /// reason.
     pub(crate) fn look_at(&self, reason: &Reason) {
         let mut state = self.lock();
         if state.parked.contains_key(reason) {
@@ -180,8 +172,7 @@ impl ParkedIndex {
         }
     }
 
-    /// Makes the unparker (the task that puts timers back) check all reasons for which timers are parked (held in the
-    /// store).
+    /// Makes the unparker check all reasons for which timers are parked.
     pub(crate) fn look_everywhere(&self) {
         let mut state = self.lock();
         let all: Vec<Reason> = state.parked.keys().cloned().collect();
@@ -190,32 +181,30 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// Returns the number of timers that are parked (held in the store) for this reason. While timers are being put
-    /// back, the number may be too low.
+    /// Returns the number of timers that are parked for this reason. During an unpark, the number may be too low.
     pub(crate) fn count(&self, reason: &Reason) -> u64 {
         self.lock().parked.get(reason).map_or(0, |parked| parked.count)
     }
 
-    /// Returns the number of parked timers (timers held in the store) for each reason, as far as this process knows.
+    /// Returns the number of parked timers for each reason, as far as this process knows.
     pub(crate) fn counts(&self) -> BTreeMap<Reason, u64> {
         let state = self.lock();
         let known = state.parked.iter().filter(|(_, parked)| parked.count > 0);
         known.map(|(reason, parked)| (reason.clone(), parked.count)).collect()
     }
 
-    /// Returns the number of all parked timers (timers held in the store) that this process knows.
+    /// Returns the number of parked timers for all reasons together.
     #[cfg(test)]
     pub(crate) fn total(&self) -> u64 {
         self.lock().parked.values().map(|parked| parked.count).sum()
     }
 
-    /// Waits until the unparker (the task that puts timers back) must check a reason for parked timers, or until the
-    /// index is closed.
+    /// Waits until the unparker must check a reason, or until the index is closed.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Closes the index of parked timers. The tasks that wait for the index then end.
+    /// Closes the index. The tasks that wait for the index then end.
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_one();
@@ -226,8 +215,7 @@ impl ParkedIndex {
         self.lock().is_closed
     }
 
-    /// Takes the marked reasons: the reasons for which parked timers may become due again. Leaves out a reason whose
-    /// timers are already being put back or fetched.
+    /// Takes the marked reasons. Leaves out a reason whose timers are already being unparked or fetched.
     pub(crate) fn take_marked(&self) -> Vec<Reason> {
         let mut state = self.lock();
         let marked: Vec<Reason> = state.marked.drain().collect();
@@ -235,17 +223,16 @@ impl ParkedIndex {
         marked.into_iter().filter(is_free).collect()
     }
 
-    /// Notes that parked timers of this reason are about to be put back. For a queue, notes that timers are about to be
-    /// fetched.
+    /// Notes that timers of this reason are about to be unparked or, for a queue, fetched.
     pub(crate) fn begin(&self, reason: &Reason) {
         if let Some(parked) = self.lock().parked.get_mut(reason) {
             (parked.is_busy, parked.since, parked.is_wanted) = (true, 0, false);
         }
     }
 
-    /// Notes that timers of this reason were put back from the store. `found` is the number of these timers, or `None`
-    /// after an error. If timers may still be parked, makes the unparker (the task that puts timers back) check the
-    /// reason again. After an error, the caller must request that check.
+    /// Notes the end of an unpark. `found` is the number of timers that it made due again, or `None` after an error.
+    /// After a success, makes the unparker check the reason again if timers may still be parked. After an error, the
+    /// caller must request that check.
     pub(crate) fn end(&self, reason: &Reason, found: Option<u32>) {
         let mut state = self.lock();
         let Some(parked) = state.parked.get_mut(reason) else { return };
@@ -253,8 +240,7 @@ impl ParkedIndex {
         parked.count = match found {
             None => parked.count,
             Some(0) => parked.since,
-            // If the subtraction gives zero, the count becomes 1. Zero may be too low, because the event of a park may
-            // be lost.
+            // At least 1: the event of a park may be lost, so a count of zero may be too low.
             Some(found) => parked.count.saturating_sub(u64::from(found)).max(1),
         };
         if parked.count == 0 {

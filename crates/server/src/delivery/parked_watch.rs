@@ -1,5 +1,5 @@
-//! Asks a store that tells nothing of parked timers (timers held in the store) which queues have some, while receivers
-//! wait at this node. Any node may have parked them.
+//! Polls a store that does not report parked timers. Asks which of the queues with receivers at this node have timers
+//! that any node has parked.
 
 use super::parked_index::ParkedIndex;
 use super::pull_queues::PullQueues;
@@ -8,11 +8,10 @@ use crate::state::ClusterStore;
 use core::time::Duration;
 use std::sync::Weak;
 
-/// The pause between two questions. A timer that another node has parked waits for a receiver of this node for that
-/// time.
+/// The pause between two polls. It delays a timer that another node has parked while a receiver waits at this node.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Asks until the index of parked timers is closed, or the service is dropped.
+/// Polls until the index of parked timers is closed, or the service is dropped.
 pub(super) async fn watch_parked(
     store: Weak<dyn ClusterStore>,
     queues: Weak<PullQueues>,
@@ -29,11 +28,12 @@ pub(super) async fn watch_parked(
     }
 }
 
-/// Asks once. After an error, the next question brings the answer.
+/// Polls once. Ignores an error, because the next poll asks again. `owned` describes the shards of this node at the
+/// last poll.
 async fn look(store: &dyn ClusterStore, queues: &PullQueues, owned: &mut String) {
     let now = store.owned_shards();
     if *owned != now {
-        // The timers that are parked in the new shards are to be counted.
+        // A pass must count the parked timers of the new shards.
         *owned = now;
         queues.heard(None);
     }

@@ -1,9 +1,8 @@
-//! Keeps the ends of claims that receivers have requested, until the store has these ends.
+//! Keeps the requested ends of claims until the store has confirmed or refused them.
 //!
-//! The runtime sends one event for each delivery that it settles. The event comes after the settlement: the store has
-//! the end, the lease was lost, or the store did not answer. A requested end is added here before its handler returns.
-//! If the delivery is not settled at this moment, its event is still to come. If it is settled already, the delivery
-//! has ended in another way.
+//! The runtime sends an event for each delivery after it has settled the delivery: the store has the end, the lease was
+//! lost, or the store did not answer. The handler adds a requested end here before it returns its verdict. If the
+//! delivery is not settled then, its event is still to come. Otherwise the delivery has ended in another way.
 
 use super::pull_queues::EndTicket;
 use std::collections::HashMap;
@@ -11,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Delivery, Ending, Event, Verdict};
 
-/// Identifies a delivery: the id of the timer, and the number of the delivery among the timer's deliveries.
+/// Identifies a delivery: the timer's id, and the number of the delivery among the timer's deliveries.
 type DeliveryKey = (TimerId, u32);
 
 #[derive(Debug, Default)]
@@ -26,8 +25,8 @@ impl PendingEnds {
         self.lock().remove(&key)
     }
 
-    /// Keeps `ticket`, the channel to a receiver, together with the verdict that the timer's handler is about to
-    /// return. The receiver gets its answer once the runtime reports whether the store has recorded the verdict.
+    /// Keeps `ticket`, which answers the receiver, with the verdict that the timer's handler is about to return. The
+    /// receiver gets its answer once the runtime reports whether the store has recorded the verdict.
     pub(super) fn expect(&self, delivery: &Delivery, verdict: &Verdict, ticket: EndTicket) {
         let key = (delivery.id, delivery.delivery);
         let former = self.lock().insert(key, (verdict.clone(), ticket));
@@ -39,8 +38,7 @@ impl PendingEnds {
         }
     }
 
-    /// Answers the receiver that wants to end the delivery of this event. Does nothing if no receiver waits for such an
-    /// answer.
+    /// Answers the receiver, if any, that wants to end the delivery of this event.
     pub(super) fn observe(&self, event: &Event) {
         let (Event::Ended { attempt, .. }
         | Event::LeaseLost { attempt, .. }

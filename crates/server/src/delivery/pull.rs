@@ -1,4 +1,4 @@
-//! Handles due timers that receivers fetch from queues.
+//! Hands due pull timers to receivers, and waits for the ends of the claims.
 
 use super::admission::Admission;
 use super::observer::Observer;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tourbillon_api::Claim;
 use tourbillon_durable::{Delivery, Verdict};
 
-/// Handles due timers that receivers fetch: hands each timer to a receiver.
+/// Handles due pull timers: hands each timer to a receiver that fetches from the timer's queue.
 #[derive(Debug)]
 pub(crate) struct PullHandler {
     pub(super) admission: Arc<Admission>,
@@ -24,14 +24,13 @@ pub(crate) struct PullHandler {
     pub(super) observer: Arc<Observer>,
     pub(super) telemetry: Telemetry,
     pub(super) retry_pause: RetryPause,
-    /// Ends and prolongs claims (receivers' holds on fetched timers) on other nodes. `None` if no other node shares the
-    /// store.
+    /// Ends and prolongs claims on other nodes. `None` if no other node shares the store.
     pub(super) remote_claims: Option<RemoteClaims>,
 }
 
 impl PullHandler {
-    /// Hands the timer to a waiting receiver, and waits until the receiver ends its claim (its hold on a fetched timer)
-    /// or the claim expires. If no receiver waits, the returned verdict parks the timer (keeps it in the store).
+    /// Hands the timer to a waiting receiver, and waits until the receiver ends its claim or the claim expires. If no
+    /// receiver waits, the returned verdict parks the timer.
     pub(crate) async fn deliver(&self, work: &[u8], delivery: &Delivery) -> Verdict {
         let StoredPull { queue, body, timeout_ms } = match read(work) {
             Ok(work) => work,
@@ -79,9 +78,8 @@ impl PullHandler {
 }
 
 impl PullHandler {
-    /// Makes a random name for a claim (a receiver's hold on a fetched timer). If nodes share the store, the name also
-    /// has the timer's id and its lease. So any node can end the claim. Returns `None` if the system gives no random
-    /// number.
+    /// Makes a random name for a claim. If nodes share the store, the name also contains the timer's id and lease, so
+    /// that any node can end the claim. Returns `None` if the system gives no random number.
     fn name(&self, delivery: &Delivery) -> Option<String> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).ok()?;
@@ -91,10 +89,9 @@ impl PullHandler {
     }
 }
 
-/// Waits until a claim (a receiver's hold on a fetched timer) ends. Returns the verdict, which says how the delivery
-/// ends. If the receiver ended the claim, also returns a ticket. The ticket answers the receiver once the store has
-/// recorded the end. Returns `None` if the timer must be parked again (kept in the store), because its delivery has not
-/// ended.
+/// Waits until a claim ends. Returns the verdict on the delivery and, if the receiver ended the claim, the ticket that
+/// answers the receiver once the store has recorded the end. Returns `None` if the claim was dropped without an end, so
+/// that the timer must be parked again.
 async fn await_end(
     mut open: OpenClaim,
     timeout: Duration,
@@ -108,7 +105,7 @@ async fn await_end(
             Err(_) => {
                 let rest = match remote_claims {
                     // The receiver may have prolonged the claim at another node. Only the shared document of renewals
-                    // then shows this.
+                    // shows this.
                     Some(claims) if until < begin + LONGEST_CLAIM => claims.rest(claim).await,
                     _ => None,
                 };
@@ -130,8 +127,8 @@ async fn await_end(
     }
 }
 
-/// Makes the claim, the receiver's hold on a timer. `work` is the queue entry of the timer in its stored form. The
-/// entry contains the id of the request that created the timer.
+/// Makes the claim that the receiver gets. `work` is the timer's stored queue entry, which contains the id of the
+/// request that created the timer.
 fn claim(
     name: String,
     delivery: &Delivery,

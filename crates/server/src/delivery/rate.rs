@@ -1,22 +1,22 @@
 //! Limits the rate of a namespace's deliveries by evenly spaced slots (the generic cell rate algorithm).
 //!
-//! Each delivery takes the next slot. A slot that has passed stays valid for a twentieth of a second. So the whole rate
-//! is used even if unparked deliveries arrive a little late. Any span of time has at most one delivery more than the
-//! rate permits in that span plus a twentieth of a second.
+//! Each slot permits one delivery, and each delivery takes the next slot. A slot stays valid for 50 ms after its
+//! moment, so the whole rate is used even if unparked timers arrive a little late. Any span of time has at most one
+//! delivery more than the rate permits in that span plus 50 ms.
 
 use core::time::Duration;
 use std::time::Instant;
 
-/// The longest delay after its moment at which a slot can still be taken. A slot permits one delivery.
+/// The time for which a slot can still be taken after its moment.
 const LAG: Duration = Duration::from_millis(50);
-/// The longest time for which a delivery waits in memory for the moment of its slot. A slot permits one delivery.
+/// The longest time for which a delivery waits in memory for the moment of its slot.
 const LEAD: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
-    /// The time between two slots of the rate. A slot permits one delivery.
+    /// The time between two slots.
     step: Duration,
-    /// The moment of the first slot that is not taken. A slot permits one delivery.
+    /// The moment of the next free slot.
     next: Instant,
 }
 
@@ -33,8 +33,8 @@ impl Rate {
         self.next.max(now.checked_sub(LAG).unwrap_or(now))
     }
 
-    /// Takes the next slot, which permits one delivery. Returns the time until the slot's moment. If that time is
-    /// longer than [`LEAD`], returns `None` and takes no slot.
+    /// Takes the next slot, and returns the time until the slot's moment. If that time is longer than [`LEAD`], returns
+    /// `None` and takes no slot.
     pub(crate) fn take(&mut self, now: Instant) -> Option<Duration> {
         let slot = self.next_at(now);
         let rest = slot.saturating_duration_since(now);
@@ -44,8 +44,8 @@ impl Rate {
         })
     }
 
-    /// Returns the number of slots, each for one delivery, that can be taken now. If there is none, fails with the
-    /// moment from which a slot can be taken.
+    /// Returns the number of slots that can be taken now. If there are none, fails with the moment from which a slot
+    /// can be taken.
     pub(crate) fn free(&self, now: Instant) -> Result<usize, Instant> {
         let slot = self.next_at(now);
         let Some(span) = (now + LEAD).checked_duration_since(slot) else { return Err(slot - LEAD) };

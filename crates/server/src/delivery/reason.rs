@@ -1,39 +1,36 @@
-//! Defines the reasons for which the service parks timers, and the texts by which the store keeps these reasons.
+//! Defines the reasons for which the service parks timers, and their stored form.
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use std::borrow::Cow;
 use std::hash::DefaultHasher;
 
-/// The cause for which a timer is parked: the event or the permit that the timer waits for. A parked timer stays in the
-/// store and is not delivered.
+/// The event or the permit for which a parked timer waits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Reason {
-    /// The timer waits until the pause of this namespace ends.
+    /// The end of this namespace's pause.
     Paused(Box<str>),
-    /// The timer waits for a permit in this namespace's share of the service's permits.
+    /// A permit in this namespace's share of the service's permits.
     Share(Box<str>),
-    /// The timer waits for a permit in this namespace's share of the permits for slow and unknown hosts.
+    /// A permit in this namespace's share of the permits for slow and unknown hosts.
     Slow(Box<str>),
-    /// The timer waits until a delivery of this namespace ends. The namespace limits the number of its running
-    /// deliveries.
+    /// The end of a running delivery of this namespace, which limits the number of its concurrent deliveries.
     Concurrency(Box<str>),
-    /// The timer waits for a moment at which this namespace's limit of deliveries per second permits a delivery.
+    /// The moment at which this namespace's limit of deliveries per second permits a delivery.
     Rate(Box<str>),
-    /// The timer waits for a permit of a namespace at a host, or until the host recovers. The values are the namespace,
-    /// and the host with its port.
+    /// A permit of a namespace at a host, or the recovery of the host. The values are the namespace, and the host with
+    /// its port.
     Host(Box<str>, Box<str>),
-    /// The timer waits until a path of a host recovers. The values are the namespace, the host with its port, and a
-    /// hash of the path.
+    /// The recovery of a path of a host. The values are the namespace, the host with its port, and a hash of the path.
     Path(Box<str>, Box<str>, u64),
-    /// The timer waits for a receiver that fetches from a queue. The values are the namespace and the queue's name.
+    /// A receiver that fetches from a queue. The values are the namespace and the queue's name.
     Queue(Box<str>, Box<str>),
 }
 
-/// The greatest length of a host in a reason, in bytes. The store limits the length of the reason's text.
+/// The greatest length of a host in a reason, in bytes. The store limits the length of the stored reason.
 const LONGEST_HOST: usize = 168;
 
-/// Hashes a text to a number. Equal texts have equal numbers in the same version of the service.
+/// Hashes a text. Two processes of the same version compute equal hashes for equal texts.
 fn number_of(text: &str) -> u64 {
     // The hasher of the standard library uses no random key here.
     let mut hasher = DefaultHasher::new();
@@ -41,7 +38,7 @@ fn number_of(text: &str) -> u64 {
     hasher.finish()
 }
 
-/// Returns the host in the form that reasons contain. If the host is too long, a hash replaces its end.
+/// Returns the host as reasons contain it: a hash replaces the end of a host that is too long.
 fn host_in_reasons(host: &str) -> Cow<'_, str> {
     if host.len() <= LONGEST_HOST {
         return host.into();
@@ -52,22 +49,22 @@ fn host_in_reasons(host: &str) -> Cow<'_, str> {
 }
 
 impl Reason {
-    /// Makes the reason for which timers of a namespace wait for a host. `host` may end with a port.
+    /// Makes the reason under which timers of a namespace wait for a host. `host` may end with a port.
     pub(crate) fn host(namespace: &str, host: &str) -> Self {
         Self::Host(namespace.into(), host_in_reasons(host).into())
     }
 
-    /// Makes the reason for which timers of a namespace wait for a path of a host. `host` may end with a port.
+    /// Makes the reason under which timers of a namespace wait for a path of a host. `host` may end with a port.
     pub(crate) fn path(namespace: &str, host: &str, path: &str) -> Self {
         Self::Path(namespace.into(), host_in_reasons(host).into(), number_of(path))
     }
 
-    /// Returns whether the reason concerns this host and port, or a path of this host and port.
+    /// Returns whether the reason is about this host or one of its paths. `host` may end with a port.
     pub(crate) fn is_of_host(&self, host: &str) -> bool {
         matches!(self, Self::Host(_, own) | Self::Path(_, own, _) if **own == *host_in_reasons(host))
     }
 
-    /// Returns the word for this kind of reason. Metrics count parked timers by this word.
+    /// Returns the label under which metrics count timers that are parked for this kind of reason.
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::Paused(_) => "paused",
@@ -81,8 +78,7 @@ impl Reason {
         }
     }
 
-    /// Parses a reason for parking a timer from its stored text. Returns `None` if the service parks no timer under
-    /// this text.
+    /// Parses a reason from its stored form. Returns `None` if the text is not a reason of this service.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let pair = |text: &str| text.split_once('/').map(|(first, second)| (first.into(), second.into()));
         let (kind, rest) = text.split_once(':')?;
@@ -94,8 +90,7 @@ impl Reason {
             "rate" => Some(Self::Rate(rest.into())),
             "host" => match pair(rest) {
                 Some((namespace, host)) => Some(Self::Host(namespace, host)),
-                // An earlier version wrote hosts without a namespace, because all namespaces shared the limit of a
-                // host.
+                // An earlier version shared the limit of a host among all namespaces, and wrote no namespace.
                 None => Some(Self::Host("".into(), rest.into())),
             },
             "path" => {

@@ -1,9 +1,9 @@
-//! Reads timers from the store again if the service does not know how their deliveries ended.
+//! Reads timers from the store again whose deliveries have ended in a way that the service does not know.
 //!
-//! If the store does not confirm the end of a delivery, the runtime counts the lease as lost. The end may be stored all
-//! the same. The timer may then be dead, or parked without an entry in the index of parked timers. So the reconciler
-//! reads each of these timers from the store. It also reads timers that died at the end of a lease, because the event
-//! about such a death has only the id.
+//! If the store does not confirm the end of a delivery, the runtime counts the lease as lost, although the store may
+//! have the end. The timer may then be dead, or parked without an entry in the index of parked timers. So the
+//! reconciler reads such timers from the store. It also reads timers that died when their lease expired, because the
+//! event about such a death has only the id.
 
 use super::died::Died;
 use super::parked_index::ParkedIndex;
@@ -19,10 +19,10 @@ use tourbillon_durable::state::State;
 use tourbillon_durable::store::TimerStore;
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The greatest number of timers that wait for a single read from the store. If more timers wait, the reasons of all
-/// parked timers are read instead.
+/// The greatest number of timers that wait to be read. If more timers come, the reconciler reads the reasons of all
+/// parked timers instead.
 const MOST: usize = 10_000;
-/// The pause after a failed read from the store, before the next read.
+/// The pause after a failed read from the store.
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ struct Unknown {
     are_too_many: bool,
 }
 
-/// The next read from the store: a single timer, or the reasons of all parked timers (timers held in the store).
+/// The next read from the store: a timer, or the reasons of all parked timers.
 #[derive(Debug, PartialEq, Eq)]
 enum Read {
     One(TimerId),
@@ -49,7 +49,7 @@ impl Reconciler {
         self.unknown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests a new read of a timer from the store. Returns without blocking.
+    /// Makes the reconciler read a timer from the store again. Returns without blocking.
     pub(crate) fn add(&self, id: TimerId) {
         let mut unknown = self.lock();
         if unknown.timers.len() < MOST {
@@ -61,7 +61,7 @@ impl Reconciler {
         self.changed.notify_one();
     }
 
-    /// Wakes [`run`](Self::run). The caller has closed the index of parked timers, so the woken call ends.
+    /// Wakes [`run`](Self::run), which then ends. The caller must have closed the index of parked timers.
     pub(crate) fn close(&self) {
         self.changed.notify_one();
     }

@@ -1,8 +1,8 @@
-//! Ends and prolongs claims if the receiver calls another node than the node that handed the timer over.
+//! Ends and prolongs claims for receivers that call a node other than the node that handed the timer over.
 //!
-//! The name of such a claim contains the timer's id and the token of its lease. So each node can end the delivery in
-//! the store. The node with the lease notices this when it next renews the lease. A renewal of the claim is stored in a
-//! shared document of the deployment. The node with the lease reads that document before it gives up the claim.
+//! The name of such a claim contains the timer's id and the token of its lease, so any node can end the delivery in the
+//! store. The node with the lease notices the end when it next renews the lease. A renewal of the claim is stored in a
+//! document that all nodes share. The node with the lease reads that document before it lets the claim expire.
 
 use super::retry_pause::RetryPause;
 use crate::convert::unavailable;
@@ -18,16 +18,15 @@ use tourbillon_durable::store::{Durability, Op, Outcome, StoreError};
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Delivery, UtcMillis, Verdict};
 
-/// The name of a document that all nodes share. The document maps the names of renewed claims (holds on
-/// fetched timers) to the moments at which these claims expire.
+/// The name of the shared document that maps the names of renewed claims to the moments at which the claims expire.
 const RENEWALS: &str = "renewals";
-/// The greatest number of attempts to change the shared document of renewals. An attempt fails if another node changes
-/// the document at the same time.
+/// The greatest number of attempts to change the document of renewals. An attempt fails if another node changes the
+/// document at the same time.
 const TURNS: usize = 64;
-/// The greatest length of an error that is stored with a timer, in bytes.
+/// The greatest length of an error that the store keeps with a timer, in bytes.
 const LONGEST_ERROR: usize = 500;
 
-/// Ends and prolongs claims (receivers' holds on fetched timers) that are open on any node.
+/// Ends and prolongs claims that are open on any node.
 #[derive(Clone)]
 pub(crate) struct RemoteClaims {
     store: Arc<dyn ClusterStore>,
@@ -40,7 +39,7 @@ impl fmt::Debug for RemoteClaims {
     }
 }
 
-/// The parts of a claim's name by which any node can end the claim, a receiver's hold on a fetched timer.
+/// The parts of a claim's name with which any node can end the claim.
 struct ClaimName {
     id: TimerId,
     token: Token,
@@ -48,8 +47,8 @@ struct ClaimName {
     begun: UtcMillis,
 }
 
-/// The lengths of the parts of a claim's name, in hexadecimal digits. The parts are a random number, the timer's id,
-/// the two numbers of the lease's token, and the moment at which the receiver got the timer.
+/// The lengths of the parts of a claim's name, in hexadecimal digits: a random number, the timer's id, the two numbers
+/// of the lease's token, and the moment at which the receiver got the timer.
 const PARTS: [usize; 5] = [32, 32, 16, 16, 16];
 
 impl ClaimName {
@@ -74,7 +73,7 @@ impl ClaimName {
     }
 }
 
-/// Cuts the error of a delivery to the greatest length that the store may get.
+/// Cuts the error of a delivery to [`LONGEST_ERROR`] bytes.
 fn shortened(error: &str) -> Box<str> {
     let end = (0..=error.len().min(LONGEST_ERROR)).rev().find(|at| error.is_char_boundary(*at)).unwrap_or(0);
     error[..end].into()
@@ -98,17 +97,15 @@ impl RemoteClaims {
         Self { store, retry_pause }
     }
 
-    /// Makes the name of a claim (a hold on a fetched timer) from a random number, the timer's id and the timer's
-    /// lease. Returns `None` if the timer is delivered at most once. Such a delivery has no lease, so other nodes
-    /// cannot end it.
+    /// Makes the name of a claim from a random number, the timer's id and the timer's lease. Returns `None` if the
+    /// timer is delivered at most once: such a delivery has no lease, so other nodes cannot end it.
     pub(super) fn name(&self, random: u128, delivery: &Delivery) -> Option<String> {
         let Token { incarnation, claim } = delivery.token?;
         let (id, begun) = (delivery.id.as_u128(), self.store.now().as_millis());
         Some(format!("{random:032x}{id:032x}{incarnation:016x}{claim:016x}{begun:016x}"))
     }
 
-    /// Reads the timer of a claim (a receiver's hold on a timer) that may be open on any node. Fails if the claim is
-    /// not open.
+    /// Reads the timer of a claim that may be open on any node. Fails if the claim is not open.
     async fn open(&self, namespace: &str, claim: &str) -> Result<(ClaimName, Timer), Problem> {
         let name = ClaimName::read(claim).ok_or_else(ClaimName::ended)?;
         let timer = self.store.get(name.id.into()).await.map_err(|error| unavailable(&error))?;
@@ -121,8 +118,8 @@ impl RemoteClaims {
         Ok((name, timer))
     }
 
-    /// Ends the delivery of a claim (a hold on a fetched timer) in the store, even if another node handed the timer
-    /// over. Returns the timer as it was before the end.
+    /// Ends the delivery of a claim in the store, even if another node handed the timer over. Returns the timer as it
+    /// was before the end.
     pub(crate) async fn end(
         &self,
         namespace: &str,
@@ -139,8 +136,7 @@ impl RemoteClaims {
         }
     }
 
-    /// Prolongs a claim (a receiver's hold on a fetched timer) that may be open on any node. Returns the moment at
-    /// which the claim expires.
+    /// Prolongs a claim that may be open on any node. Returns the moment at which the claim expires.
     pub(crate) async fn renew(&self, namespace: &str, claim: &str) -> Result<Moment, Problem> {
         let (name, timer) = self.open(namespace, claim).await?;
         let pull: StoredPull =
@@ -151,8 +147,7 @@ impl RemoteClaims {
         Ok(until.into())
     }
 
-    /// Adds the renewal of a claim (a hold on a fetched timer) to the document that nodes share. Also removes the
-    /// renewals that have expired.
+    /// Adds the renewal of a claim to the shared document, and removes expired renewals.
     async fn note(&self, claim: &str, until: UtcMillis) -> Result<(), StoreError> {
         for _ in 0..TURNS {
             let (version, mut renewals) = self.renewals().await?;
@@ -177,9 +172,8 @@ impl RemoteClaims {
         }
     }
 
-    /// Returns how much longer a claim (a hold on a fetched timer) of this node lasts, because receivers have renewed
-    /// it at other nodes. Returns `None` if no time is left, or if the store does not answer. Then the claim ends, and
-    /// the timer is delivered again.
+    /// Returns the time by which renewals at other nodes still prolong a claim of this node. Returns `None` if no time
+    /// is left or the store does not answer. The claim then expires, and the timer is delivered again.
     pub(super) async fn rest(&self, claim: &str) -> Option<Duration> {
         let (_, renewals) = self.renewals().await.ok()?;
         let until = UtcMillis::from_millis(renewals.get(claim).copied()?);

@@ -1,4 +1,4 @@
-//! Lengthens the pause before a failed timer is delivered again, if the pause is too short.
+//! Lengthens a pause before the next delivery of a failed timer that is too short.
 
 use core::time::Duration;
 use tourbillon_durable::Verdict;
@@ -6,15 +6,14 @@ use tourbillon_durable::Verdict;
 /// Enforces a least pause before a failed timer is delivered again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetryPause {
-    /// The least pause before a failed timer is delivered again. Neither the timer's policy nor the receiver can
-    /// shorten the pause. Otherwise a single timer could call its receiver without a pause.
+    /// The least pause. Neither the timer's retry policy nor the receiver can shorten it, so no timer calls its
+    /// receiver without a pause.
     pub(crate) least: Duration,
 }
 
 impl RetryPause {
-    /// Lengthens the pause of a verdict that repeats a delivery. The new pause is at least `policy_pause` and at least
-    /// the least pause. Otherwise a receiver that asks for a pause of zero could use up all attempts of a timer at
-    /// once.
+    /// If the verdict repeats a delivery, lengthens its pause to at least `policy_pause` and at least the least pause.
+    /// So a receiver that asks for a pause of zero cannot use up all attempts of a timer at once.
     pub(super) fn with(self, verdict: Verdict, policy_pause: Duration) -> Verdict {
         match verdict {
             Verdict::Retry { error, after } => {

@@ -71,8 +71,8 @@ async fn each_delivery_is_shown_from_its_start_to_its_end() {
     tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
 }
 
-/// Checks that a timer that dies when its lease expires is shown with its namespace and key. The runtime's event about
-/// the lease has only the timer's id.
+/// Checks that events show the namespace and key of a timer that dies when its lease expires, although the runtime's
+/// event about the lease has only the timer's id.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_death_by_the_end_of_a_lease_is_shown_with_the_timers_names() {
     let folder = tempfile::tempdir().unwrap();
@@ -83,7 +83,7 @@ async fn a_death_by_the_end_of_a_lease_is_shown_with_the_timers_names() {
     let claim = queues.fetch("default", "q", 1, Duration::from_secs(10)).await.unwrap().remove(0);
     service.deliveries().end_claim("default", &claim.claim, Verdict::Dead("never".into())).await.unwrap();
     while next(&mut events).await.kind != EventKind::Dead {}
-    // The timer is dead. The runtime now reports its death again, as after a lease that has expired too often.
+    // The timer is dead. The runtime now reports its death again, as for a lease that has expired too often.
     let phase = Phase::Dead;
     let expired = Happened::Expired { id: id.parse().unwrap(), at: UtcMillis::ZERO, phase };
     service.deliveries().observer.observe(&expired);

@@ -1,16 +1,16 @@
-//! The unparker puts parked timers back once their reason no longer holds, which makes the timers due again.
+//! The unparker *unparks* timers once their reason no longer holds: it makes the parked timers due again.
 //!
 //! It sleeps until the index of parked timers marks a reason. Then it asks the admission or the pull queues how many
-//! timers of the reason can go on. It unparks that number in batches, with at most one unpark under way for each
-//! reason. Every ten seconds it checks all reasons, so a lost wake-up only delays a timer.
+//! timers of the reason may go on, and unparks that number in batches. At most one unpark runs for each reason. Every
+//! ten seconds the unparker checks all reasons, so a lost wake-up only delays a timer.
 //!
-//! At its start the unparker makes a *pass*: it asks the store for the reasons of parked timers. A reason may have
-//! ended while no process ran. Beside other nodes it repeats passes, because only the store knows the timers that a
-//! dead node has parked.
+//! At its start the unparker makes a *pass*: it reads the reasons of all parked timers from the store, because a reason
+//! may have ended while no process ran. Beside other nodes it repeats passes, because only the store knows the timers
+//! that a dead node has parked.
 //!
-//! Beside other nodes the unparker puts back only timers of this node's shards. These timers arrive at this node, which
-//! has the room. Otherwise another node might park a timer again for its reason, and this node would put the timer
-//! back, without end.
+//! Beside other nodes the unparker unparks only timers of this node's shards. These timers arrive at this node, which
+//! has the room. Otherwise another node might park a timer again for its own reason, and this node would unpark it
+//! without end.
 
 use super::admission::Admission;
 use super::parked_index::ParkedIndex;
@@ -24,25 +24,22 @@ use std::time::Instant;
 use tourbillon_durable::Timers;
 use tourbillon_durable::store::{StoreError, TimerStore};
 
-/// The time between two checks of all reasons for which timers are parked (held in the store).
+/// The time between two checks of all reasons.
 const ROUND: Duration = Duration::from_secs(10);
-/// The time between two passes if other nodes share the store. A pass reads the reasons of all parked timers from the
-/// store.
+/// The time between two passes if other nodes share the store.
 const PASS: Duration = Duration::from_secs(30);
-/// The time from a change of the set of nodes to the next pass. A pass reads the reasons of all parked timers from the
-/// store.
+/// The time from a change of the set of nodes to the next pass.
 const SETTLED: Duration = Duration::from_secs(2);
-/// The pause after a failed request to the store, before the next request.
+/// The pause after a failed request to the store.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The greatest number of parked timers that become due again by one request to the store.
+/// The greatest number of parked timers that one request to the store makes due again.
 const BATCH: usize = 500;
-/// The greatest number of reasons in one answer of the store, in the first read of all reasons of parked timers.
+/// The greatest number of reasons in one answer of the store, in the first pass.
 const PAGE: u32 = 1_000;
-/// The greatest number of reasons in one answer of the store, in later reads of all reasons of parked timers. A Redis
-/// server runs two commands for each reason. With the pause [`REST`] after each answer, a read sends about a hundred
-/// commands a second.
+/// The greatest number of reasons in one answer of the store, in later passes. A Redis server runs two commands for
+/// each reason. With the pause [`REST`] after each answer, a pass sends about a hundred commands a second.
 const SMALL_PAGE: u32 = 50;
-/// The pause between two answers of the store, in later reads of all reasons of parked timers.
+/// The pause after each answer of the store, in later passes.
 const REST: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -50,7 +47,7 @@ pub(crate) struct Unparker {
     parked: Arc<ParkedIndex>,
     admission: Arc<Admission>,
     queues: Arc<PullQueues>,
-    /// Locked during a pass, a read of all reasons of parked timers. So two passes do not overlap.
+    /// Locked during a pass, so that passes do not overlap.
     pass: tokio::sync::Mutex<()>,
 }
 
@@ -59,8 +56,7 @@ impl Unparker {
         Self { parked, admission, queues, pass: tokio::sync::Mutex::default() }
     }
 
-    /// Makes parked timers (timers held in the store) due again when their reasons end. Runs until the index of parked
-    /// timers is closed.
+    /// Makes parked timers due again when their reasons end, until the index of parked timers is closed.
     pub(crate) async fn run(self: Arc<Self>, timers: Timers, has_others: bool) {
         let store = timers.timer_store();
         drop(tokio::spawn(Arc::clone(&self).find_all_parked(Arc::clone(&store), has_others)));
@@ -73,7 +69,7 @@ impl Unparker {
                 self.admission.sweep();
                 self.parked.look_everywhere();
                 if has_others {
-                    // The message by which another node reports a parked timer may have been lost.
+                    // Another node's report of a parked timer may have been lost.
                     self.queues.awaited().iter().for_each(|reason| self.parked.want(reason));
                 }
             }
@@ -124,8 +120,7 @@ impl Unparker {
         }
     }
 
-    /// Fetches timers of a queue that any node may have parked (kept in the store). If the fetch finds no timer,
-    /// informs the receivers of the queue.
+    /// Fetches timers of a queue that any node may have parked. If the queue is empty, informs its receivers.
     async fn fetch(self: Arc<Self>, timers: Timers, reason: Reason, wanted: usize) {
         let most = self.queues.begin_fetch(&reason, wanted);
         let limit = |timers: usize| u32::try_from(timers).unwrap_or(u32::MAX);
@@ -140,8 +135,8 @@ impl Unparker {
         }
     }
 
-    /// Reads the reasons of all parked timers at the start. If other nodes share the store, reads them again and again
-    /// until the index of parked timers is closed.
+    /// Makes the first pass and, if other nodes share the store, further passes until the index of parked timers is
+    /// closed.
     async fn find_all_parked(self: Arc<Self>, store: Arc<dyn TimerStore>, has_others: bool) {
         self.find_parked(&*store).await;
         while has_others && !self.parked.is_closed() {
@@ -155,15 +150,15 @@ impl Unparker {
         }
     }
 
-    /// Reads the reasons of all parked timers (timers held in the store). Repeats the read until the store answers.
+    /// Makes a pass. Repeats it until it succeeds, or the index of parked timers is closed.
     pub(crate) async fn find_parked(&self, store: &dyn TimerStore) {
         while !self.parked.is_closed() && self.pass(store, PAGE, Duration::ZERO).await.is_err() {
             tokio::time::sleep(PAUSE).await;
         }
     }
 
-    /// Reads the reasons of all parked timers from the store once. Each answer of the store has at most `limit`
-    /// reasons. After each answer follows the pause `rest`.
+    /// Reads the reasons of all parked timers from the store once, at most `limit` reasons at a time, with the pause
+    /// `rest` after each answer.
     async fn pass(&self, store: &dyn TimerStore, limit: u32, rest: Duration) -> Result<(), StoreError> {
         let _one_at_a_time = self.pass.lock().await;
         self.parked.begin_pass();
@@ -186,19 +181,18 @@ impl Unparker {
     }
 }
 
-/// Returns the present moment by tokio's clock. The unparker sleeps by this clock, and a test may pause it.
+/// Returns the present moment by tokio's clock, by which the unparker sleeps and which a test may pause.
 fn present() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// Makes at most `timers` of the timers that are parked for `reason` due again. Returns the number of timers that
-/// became due. A crash during the call loses nothing, because the next start finds all parked timers.
+/// Makes at most `timers` of the timers that are parked for `reason` due again, and returns their number. A crash
+/// during the call loses nothing, because the next start finds all parked timers.
 async fn unpark(store: &dyn TimerStore, reason: &Reason, timers: usize) -> Result<u32, StoreError> {
     store.put_back(reason.to_string().into(), u32::try_from(timers).unwrap_or(u32::MAX)).await
 }
 
-/// The moments at which the unparker (the task that puts timers back) must check reasons for parked timers again. Each
-/// reason has at most one moment.
+/// The moments at which the unparker must check reasons again. Each reason has at most one moment.
 #[derive(Debug, Default)]
 struct Alarms {
     by_moment: BTreeSet<(Instant, Reason)>,
@@ -217,7 +211,7 @@ impl Alarms {
         self.by_moment.first().map(|(moment, _)| *moment)
     }
 
-    /// Takes the reasons whose moment for a check has come.
+    /// Removes and returns the reasons whose moment has come.
     fn take(&mut self, now: Instant) -> Vec<Reason> {
         let mut taken = Vec::new();
         while let Some((moment, _)) = self.by_moment.first()

@@ -1,6 +1,6 @@
-//! Keeps a value for each word that a label of the metrics can have.
+//! Keeps a value for each value of a metric's label.
 
-/// A map with a value for each word that a label of the metrics can have. `N` is the number of words.
+/// A map with a value for each of the `N` words that a metric's label can have.
 #[derive(Debug)]
 pub(crate) struct ByWord<V, const N: usize>([(&'static str, V); N]);
 
@@ -13,7 +13,7 @@ impl<V: Default, const N: usize> ByWord<V, N> {
         Self(words.map(|word| (word, V::default())))
     }
 
-    /// Returns the value for a word. For an unknown word, returns the value for the last word.
+    /// Returns the value for a word. An unknown word counts as the last word.
     pub(crate) fn of(&self, word: &str) -> &V {
         let found = self.0.iter().find(|(known, _)| *known == word);
         &found.unwrap_or(&self.0[N - 1]).1

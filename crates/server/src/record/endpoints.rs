@@ -1,4 +1,4 @@
-//! Records how the hosts of callbacks answer: how fast, and with which errors.
+//! Records how fast and with which errors the hosts of callbacks answer.
 
 use super::percentiles::Percentiles;
 use crate::text::cut;
@@ -7,15 +7,15 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::UtcMillis;
 
-/// The greatest number of remembered hosts. If there are more, the host whose last callback is the oldest is forgotten.
+/// The greatest number of remembered hosts. Beyond this number, the host with the oldest last callback is forgotten.
 pub(crate) const MOST_HOSTS: usize = 1_000;
-/// The length of a generation, in milliseconds. A host's recent numbers cover the present generation and the generation
-/// before.
+/// The length of a *generation*, in milliseconds. The recent statistics of a host cover the present and the previous
+/// generation.
 const GENERATION: u64 = 3_600_000;
 /// The greatest length of a remembered error of a callback, in bytes.
 const LONGEST_ERROR: usize = 200;
 
-/// A callback that has ended: its moment, its time, and its error.
+/// A callback that has ended: its moment, its duration, and its error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent<'a> {
     pub(crate) at: UtcMillis,
@@ -24,7 +24,7 @@ pub(crate) struct Sent<'a> {
     pub(crate) error: Option<&'a str>,
 }
 
-/// The record of a host: all callbacks to the host after the service began to remember it.
+/// The record of all callbacks to a host since the service began to remember it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Met {
     pub(crate) deliveries: u64,
@@ -42,7 +42,7 @@ struct Generation {
     errors: u64,
 }
 
-/// The numbers of a host's callbacks in the last one or two hours.
+/// Statistics of the callbacks to a host in the last one to two hours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Recent {
     pub(crate) count: u64,
@@ -64,8 +64,8 @@ impl Met {
         }
     }
 
-    /// Begins a new generation (an hour) of a host's numbers if the present generation is over. Keeps the ended
-    /// generation as the generation before.
+    /// Begins a new generation of a host's statistics if the present generation is over, and keeps the present
+    /// generation as the previous.
     fn turn(&mut self, now: UtcMillis) {
         let age = (now - self.present.begun).as_millis();
         if age < GENERATION.into() {

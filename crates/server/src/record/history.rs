@@ -1,14 +1,13 @@
-//! Keeps a sample of the service's numbers for each ten seconds of the last 72 hours, in memory and in a file.
+//! Keeps a sample of the service's statistics for every ten seconds of the last 72 hours, in memory and in a file.
 //!
 //! # The file
-//! The file has a head of 64 bytes and then 25,920 records of 48 bytes, which is 1.2 MB at all times. The moment of a
-//! sample decides the position of its record. The record contains this moment and a checksum, so records need no order
-//! and the file needs no end mark. A record that is torn, belongs to another time, or is not written yet counts as a
-//! gap.
+//! The file has a head of 64 bytes and then 25,920 records of 48 bytes, always 1.2 MB. The moment of a sample decides
+//! the position of its record. The record contains this moment and a checksum, so records need no order and the file
+//! needs no end mark. A record that is torn, belongs to another time, or is not yet written counts as a gap.
 //!
-//! The file is written once a minute and at the end of the service. It is not synced to the disk. A killed process
-//! loses at most a minute of history. A loss of power may lose more, because the system may not have written all of the
-//! file. If the file has other contents, it is renamed. If the file cannot be written, the history is kept in memory.
+//! The file is written once a minute and when the service stops. It is not synced to the disk. A killed process loses
+//! at most a minute of history. A power failure may lose more, because the system may not have written the whole file.
+//! A file with foreign contents is renamed. If the file cannot be written, the history is kept only in memory.
 
 use core::time::Duration;
 use std::fs::{File, OpenOptions};
@@ -17,19 +16,19 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tourbillon_api::{self as api, HistoryPoint, Moment};
 
-/// The time between two samples of the service's numbers.
+/// The time between two samples.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(10);
 const STEP: u64 = 10_000;
-/// The greatest number of samples in the history: a sample each ten seconds for 72 hours.
+/// The greatest number of samples: one every ten seconds for 72 hours.
 const SAMPLES: usize = 25_920;
 const HEAD: usize = 64;
 const RECORD: usize = 48;
-/// The first bytes of the history's file. The last character is the version of the file's format.
+/// The first bytes of the history's file. The last character is the version of the format.
 const MARK: &[u8; 16] = b"tourbillon hist1";
-/// The number of new samples after which the history writes its file.
+/// The number of new samples after which the file is written.
 const WRITTEN: usize = 6;
 
-/// The service's numbers for a span of ten seconds.
+/// The service's statistics for a span of ten seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub(crate) created: u32,
@@ -37,14 +36,13 @@ pub(crate) struct Sample {
     pub(crate) failed: u32,
     pub(crate) cancelled: u32,
     pub(crate) dead: u32,
-    /// The time for which the oldest pending timer had been due at the end of the ten seconds, in milliseconds.
+    /// The time for which the oldest pending timer had been due at the end of the span, in milliseconds.
     pub(crate) overdue_ms: u64,
-    /// The number of pending timers at the end of the ten seconds.
+    /// The number of pending timers at the end of the span.
     pub(crate) pending: u64,
 }
 
-/// The service's totals at the moment of the last sample. The next sample is the difference between later totals and
-/// these totals.
+/// The service's totals at the last sample. The next sample is the difference between the new totals and these totals.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) created: u64,
@@ -52,13 +50,12 @@ pub(crate) struct Totals {
     pub(crate) failed: u64,
     pub(crate) cancelled: u64,
     pub(crate) dead: u64,
-    /// The number of pending timers at the last sample. If the store then gave no answer, the number of the sample
+    /// The number of pending timers at the last sample. If the store did not answer then, the number at the sample
     /// before.
     pub(crate) pending: u64,
 }
 
-/// A slot for a sample in the history. `number` counts the ten-second spans since 1970. A slot with the number 0 is
-/// empty.
+/// A slot for a sample. `number` counts the ten-second spans since 1970, and is 0 in an empty slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Slot {
     number: u64,
@@ -85,7 +82,7 @@ impl Slot {
         bytes
     }
 
-    /// Decodes a sample and its number from a record of the history's file. Returns `None` if the record is damaged.
+    /// Decodes a record of the history's file. Returns `None` if the record is damaged.
     fn read(bytes: &[u8]) -> Option<Self> {
         let (data, rest) = bytes.split_at_checked(RECORD - 4)?;
         if rest.first_chunk() != Some(&crc32fast::hash(data).to_le_bytes()) {
@@ -110,12 +107,11 @@ fn place(number: u64) -> usize {
     usize::try_from(number % SAMPLES as u64).unwrap_or(0)
 }
 
-/// The history of the service: the samples of the last 72 hours, and their file.
+/// The samples of the last 72 hours, and their file.
 #[derive(Debug)]
 pub(crate) struct History {
     inner: Mutex<Inner>,
-    /// The history's file, locked during a write. During a write, the lock of `inner` is free. `None` if the file
-    /// cannot be used.
+    /// The file, or `None` if it cannot be used. Locked during a write, while `inner` stays unlocked.
     file: Mutex<Option<File>>,
 }
 
@@ -126,8 +122,8 @@ struct Inner {
 }
 
 impl History {
-    /// Opens the history's file, or makes the file if it is missing. The service starts even if the file cannot be
-    /// used. So an error is returned beside the history.
+    /// Opens the history's file, or creates it. Also returns the error if the file cannot be used, because the service
+    /// starts without it.
     pub(crate) fn open(path: &Path) -> (Self, Option<io::Error>) {
         let mut slots = vec![Slot::default(); SAMPLES];
         let (file, error) = match open(path, &mut slots) {
@@ -142,8 +138,7 @@ impl History {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the sample of the ten seconds that have just ended at `now`. Returns whether the file of the history must
-    /// be written now.
+    /// Adds the sample of the ten seconds that have just ended at `now`. Returns whether the file must be written now.
     pub(crate) fn note(&self, now: Moment, sample: Sample) -> bool {
         let number = (now.as_millis() / STEP).saturating_sub(1);
         let mut inner = self.lock();
@@ -153,8 +148,8 @@ impl History {
         inner.unwritten.len() >= WRITTEN
     }
 
-    /// Writes the samples that are not in the history's file yet. After an error, the failed samples stay in memory,
-    /// but are not written again. Blocks the calling thread.
+    /// Writes the samples that are not yet in the file. After an error, the samples stay in memory, but are not written
+    /// again. Blocks the calling thread.
     pub(crate) fn write(&self) -> io::Result<()> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let unwritten = core::mem::take(&mut self.lock().unwritten);
@@ -166,14 +161,14 @@ impl History {
         Ok(())
     }
 
-    /// Returns the samples from the moment `since` on, summed up in at most `points` intervals. Without `since`,
-    /// returns the samples of the last 72 hours.
+    /// Returns the samples from the moment `since` on, or of the last 72 hours, summed up in at most `points`
+    /// intervals.
     pub(crate) fn show(&self, now: Moment, since: Option<Moment>, points: usize) -> api::History {
         let last = now.as_millis() / STEP;
         let first = last.saturating_sub(SAMPLES as u64);
         let first = since.map_or(first, |since| (since.as_millis() / STEP).clamp(first, last));
         let points = u64::try_from(points).unwrap_or(u64::MAX).max(1);
-        // Intervals begin at fixed moments, so reports at different moments have the same intervals.
+        // Intervals begin at fixed moments, so reports at different times have the same intervals.
         let steps = (last - first).div_ceil(points).max(1);
         let mut steps = steps;
         while (last.div_ceil(steps) - first / steps) > points {
@@ -293,12 +288,12 @@ mod tests {
         assert!(error.is_none());
         let before: Vec<_> = (1..=7).map(|step| (step - 1, step)).collect();
         assert_eq!(numbers(&history, 10, 1_000_000), before);
-        // Written at the end of an hour without the service.
+        // Written after an hour without the service.
         history.note(at(360), sample(9, 0));
         history.write().unwrap();
         let (history, _) = History::open(&path);
         assert_eq!(numbers(&history, 360, 1_000_000), [&before[..], &[(359, 9)]].concat());
-        // After 72 hours other samples have replaced these samples.
+        // After 72 hours, other samples have replaced these.
         assert_eq!(numbers(&history, SAMPLES as u64 + 7, 1_000_000), [(359, 9)]);
         history.note(at(SAMPLES as u64 + 360), sample(1, 0));
         assert_eq!(numbers(&history, SAMPLES as u64 + 360, 1_000_000), [(SAMPLES as u64 + 359, 1)]);

@@ -1,4 +1,4 @@
-//! Records the running deliveries, and the ends of deliveries.
+//! Records running deliveries and the ends of deliveries.
 
 use super::lateness::LatenessBySecond;
 use super::metrics::{Metrics, cause_name};
@@ -15,9 +15,9 @@ use tourbillon_durable::store::TimerStore;
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Attempt, Delivery, Ending, Event, UtcMillis, Verdict};
 
-/// The greatest number of running deliveries with a record. The number is higher than the default limit of deliveries.
+/// The greatest number of running deliveries with a record. It is higher than the default limit of deliveries.
 const MOST: usize = 100_000;
-/// The greatest length of a remembered error or answer of a delivery, in bytes.
+/// The greatest length of a remembered error or answer, in bytes.
 const LONGEST_ERROR: usize = 200;
 /// The first words of the error of a timer whose receiver wants no further callbacks.
 pub(crate) const GONE: &str = "the receiver answered 410";
@@ -42,10 +42,10 @@ struct State {
 struct Running {
     namespace: Box<str>,
     shown: PastAttempt,
-    /// Whether the receiver gave no answer, although the receiver may have got the delivery.
+    /// Whether the receiver gave no answer, although it may have got the delivery.
     has_no_answer: bool,
-    /// The change that withdrew the timer during this delivery, such as a replacement. After a withdrawal, the timer
-    /// ends even if the delivery fails. `None` if the timer was not withdrawn.
+    /// The change that withdrew the timer during this delivery, such as a replacement, or `None`. A withdrawn timer
+    /// ends even if the delivery fails.
     withdrawn: Option<(EndKind, Option<Box<str>>)>,
 }
 
@@ -55,11 +55,11 @@ pub(crate) struct Answered<'a> {
     pub(crate) status: Option<u16>,
     /// The first bytes of the answer. `None` if the namespace does not keep answers.
     pub(crate) head: Option<&'a str>,
-    /// Whether the receiver gave no answer, although the receiver may have got the callback.
+    /// Whether the receiver gave no answer, although it may have got the callback.
     pub(crate) is_missing: bool,
 }
 
-/// Returns the facts about a timer that an event of its delivery has.
+/// Returns the facts about a timer from an event of its delivery.
 fn known(attempt: &Attempt) -> Known {
     Known {
         namespace: attempt.namespace.clone(),
@@ -99,8 +99,8 @@ impl InFlight {
         &self.metrics
     }
 
-    /// Records that a delivery starts now: the callback is about to be sent, or a receiver has got the timer. Returns
-    /// how late the delivery is.
+    /// Records that a delivery starts now, because the callback is about to be sent or a receiver has got the timer.
+    /// Returns how late the delivery is.
     pub(crate) fn started(&self, delivery: &Delivery) -> Duration {
         let now = self.store.now();
         let late = now - delivery.due;
@@ -141,7 +141,7 @@ impl InFlight {
         }
     }
 
-    /// Records that a dead timer was replayed, made pending again, at the moment `at`.
+    /// Records that a dead timer was replayed at the moment `at`, which makes it pending again.
     pub(crate) fn replayed(&self, timer: &Timer, at: UtcMillis) {
         self.lock().history.replayed(timer.id, known_of(timer), at);
     }
@@ -222,7 +222,7 @@ impl InFlight {
             _ => None,
         };
         let status = running.as_ref().and_then(|running| running.shown.status);
-        // A delivery that was parked or given back before its start is not an attempt.
+        // A delivery that was parked or given back before its start does not count as an attempt.
         if !is_put_off || may_repeat.is_some() {
             let mut past = running.map_or_else(|| without_start(attempt, at, took), |running| running.shown);
             past.ended = Some(at.into());
@@ -262,8 +262,8 @@ impl InFlight {
         status
     }
 
-    /// Records that a timer's lease has expired before the delivery ended. If this process could not store the end of
-    /// the delivery, the attempt is recorded already. Otherwise the process that delivered the timer may have died.
+    /// Records that a timer's lease expired before the delivery ended. If this process failed to store the end of the
+    /// delivery, the attempt is already recorded. Otherwise the process that delivered the timer may have died.
     fn expired(&self, id: TimerId, at: UtcMillis, phase: Phase) {
         if phase == Phase::Dead {
             self.metrics.dead.of("deliveries").add(1);
@@ -290,21 +290,20 @@ impl InFlight {
 
     // --- Reports ---
 
-    /// Returns the remembered history of a timer, and the timer's running attempt. Each value is `None` if it does not
-    /// exist.
+    /// Returns the remembered history of a timer, and its running attempt, as far as they exist.
     pub(crate) fn past(&self, namespace: &str, id: TimerId) -> (Option<Entry>, Option<PastAttempt>) {
         let state = self.lock();
         let under_way = state.running.get(&id).filter(|running| *running.namespace == *namespace);
         (state.history.get(id).cloned(), under_way.map(|running| running.shown.clone()))
     }
 
-    /// Returns the namespace of a timer whose history is remembered. Returns `None` for other timers.
+    /// Returns the namespace of a timer whose history is remembered, or `None`.
     pub(crate) fn namespace_of(&self, id: TimerId) -> Option<Box<str>> {
         self.lock().history.get(id).map(|entry| entry.known.namespace.clone())
     }
 
-    /// Returns a page of the remembered timers that have ended, beginning with the latest.
-    /// [`TimerHistory::ended_lately`] describes the arguments.
+    /// Returns a page of the remembered timers that have ended, the latest first, as [`TimerHistory::ended_lately`]
+    /// describes.
     pub(crate) fn ended_lately(
         &self,
         before: Option<u64>,
@@ -314,18 +313,18 @@ impl InFlight {
         self.lock().history.ended_lately(before, limit, is_wanted)
     }
 
-    /// Returns the timer of a namespace that had this key last, if its history is remembered.
+    /// Returns the timer of a namespace that last had this key, if its history is remembered.
     pub(crate) fn last_of(&self, namespace: &str, key: &str) -> Option<TimerId> {
         self.lock().history.last_of(namespace, key)
     }
 
-    /// Returns how late deliveries of the last hour began, with an entry for each second of a minute. A delivery counts
-    /// in the second for which it was due.
+    /// Returns how late the deliveries of the last hour began, for each second of a minute. A delivery counts in the
+    /// second in which it was due.
     pub(crate) fn lateness_by_second(&self) -> Vec<SecondLateness> {
         self.lateness.show(self.now())
     }
 
-    /// Returns the moment at which the last delivery started. Returns `None` before the first delivery.
+    /// Returns the moment at which the last delivery started, or `None` before the first delivery.
     pub(crate) fn last_fire(&self) -> Option<UtcMillis> {
         self.lock().last_fire
     }
@@ -337,8 +336,8 @@ impl core::fmt::Debug for InFlight {
     }
 }
 
-/// Returns the outcome of a delivery for the timer's history. Returns `None` if the timer's policy made the runtime
-/// skip the delivery.
+/// Returns the outcome of a delivery for the timer's history, or `None` if the timer's policy made the runtime skip the
+/// delivery.
 fn outcome(ending: &Ending, phase: Phase) -> Option<AttemptOutcome> {
     Some(match (ending, phase) {
         (Ending::Skipped, _) => return None,
@@ -361,7 +360,7 @@ fn outcome_name(outcome: AttemptOutcome) -> &'static str {
     }
 }
 
-/// Returns the word for the reason why an ended delivery killed its timer. Metrics count dead timers by this word.
+/// Returns the label under which metrics count a timer that died by this end of a delivery.
 fn death(ending: &Ending) -> &'static str {
     match ending {
         Ending::Answered(Verdict::Dead(error)) if error.starts_with(BLOCKED) => BLOCKED,
@@ -372,7 +371,7 @@ fn death(ending: &Ending) -> &'static str {
     }
 }
 
-/// Makes the record of an attempt that ended before the record of its start.
+/// Makes the record of an attempt whose start was not recorded.
 fn without_start(attempt: &Attempt, at: UtcMillis, took: Option<Duration>) -> PastAttempt {
     let begun = UtcMillis::from_millis(at.as_millis().saturating_sub(millis(took.unwrap_or_default())));
     PastAttempt {

@@ -1,15 +1,14 @@
-//! Records how late deliveries begin. Deliveries that were due in the same second of a minute are counted together.
-//! Many timers are due at full minutes, and the first second then shows their lateness. An average over minutes would
-//! hide this lateness.
+//! Records how late deliveries begin, for each second of a minute in which they were due. Many timers are due at full
+//! minutes, so the first second shows their lateness, which an average over minutes would hide.
 
 use super::percentiles::Percentiles;
 use std::sync::{Mutex, PoisonError};
 use tourbillon_api::SecondLateness;
 use tourbillon_durable::UtcMillis;
 
-/// The length of a slice of time, in milliseconds. The lateness of deliveries is kept and forgotten in whole slices.
+/// The length of a slice of time, in milliseconds. Lateness is kept and forgotten in whole slices.
 const SLICE: u64 = 300_000;
-/// The number of slices of time whose lateness is kept: the present slice, and slices for a whole hour.
+/// The number of kept slices: the present slice, and the slices of a whole hour.
 const SLICES: usize = 13;
 
 /// The lateness of deliveries in the last 60 to 65 minutes, for each second of a minute.
@@ -18,16 +17,15 @@ pub(crate) struct LatenessBySecond(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The number of the latest slice of time. Slices of five minutes are counted from 1970.
+    /// The number of the latest slice. Slices are counted from 1970.
     latest: u64,
-    /// The lateness in each slice of time. A slice's number, modulo the length of the array, is its index. `None` if no
+    /// The lateness in each slice, at the index of the slice's number modulo the length of the array. `None` if no
     /// delivery began in the slice.
     slices: [Option<Box<[Percentiles; 60]>>; SLICES],
 }
 
 impl Inner {
-    /// Forgets the slices of time that are older than an hour at the moment `now`. If the clock was set back, forgets
-    /// nothing.
+    /// Forgets the slices that are older than an hour at `now`. Forgets nothing if the clock was set back.
     fn advance(&mut self, now: UtcMillis) {
         let slice = now.as_millis() / SLICE;
         let steps = slice.saturating_sub(self.latest).min(SLICES as u64);
@@ -59,7 +57,7 @@ impl LatenessBySecond {
         });
     }
 
-    /// Returns the lateness of the last hour's deliveries, with an entry for each second of a minute.
+    /// Returns the lateness of the last hour's deliveries, for each second of a minute.
     pub(crate) fn show(&self, now: UtcMillis) -> Vec<SecondLateness> {
         self.at(now, |inner| {
             let cell = |second: usize| {

@@ -1,4 +1,4 @@
-//! Counts and times the deliveries since the start of the service, for the page of metrics.
+//! Counts and times deliveries since the start of the service, for the page of metrics.
 
 use super::by_word::ByWord;
 use super::tenants::Tenants;
@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use tourbillon_api::RepeatCause;
 use tourbillon_durable::Times;
 
-/// A distribution of times to which many threads add.
+/// A distribution to which many threads add times.
 #[derive(Debug, Default)]
 pub(crate) struct SharedTimes(Mutex<Times>);
 
@@ -22,24 +22,24 @@ impl SharedTimes {
     }
 }
 
-/// The numbers and the times of deliveries after the start of the service.
+/// The numbers and times of deliveries since the start of the service.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    /// The times from a timer's due moment to the start of its delivery. A delivery starts when its callback is sent,
-    /// or when a receiver gets the timer.
+    /// The times from a timer's due moment to the start of its delivery, at which its callback is sent or a receiver
+    /// gets the timer.
     pub(crate) to_start: SharedTimes,
     /// The times from a timer's due moment until the store has recorded the end of the delivery. Only successful
     /// deliveries count.
     pub(crate) to_ack: SharedTimes,
-    /// The number of ended deliveries, by the word of their outcome.
+    /// The number of ended deliveries, by their outcome.
     pub(crate) fired: ByWord<Counter, 7>,
-    /// The number of timers that died, by the word of the reason.
+    /// The number of timers that died, by the reason.
     pub(crate) dead: ByWord<Counter, 6>,
-    /// The number of deliveries that a receiver may have got and will get again, by the word for the cause.
+    /// The number of deliveries that a receiver may have got and will get again, by the cause.
     pub(crate) duplicates: ByWord<Counter, 5>,
     /// The durations of callbacks, by the class of the receiver's answer.
     pub(crate) callbacks: ByWord<SharedTimes, 8>,
-    /// The counts of timers and deliveries for each namespace.
+    /// The numbers of timers and deliveries for each namespace.
     pub(crate) tenants: Tenants,
 }
 
@@ -57,7 +57,7 @@ impl Default for Metrics {
     }
 }
 
-/// Returns the word for the cause of a repeated delivery. Metrics count repeated deliveries by this word.
+/// Returns the label under which metrics count repeated deliveries with this cause.
 pub(crate) fn cause_name(cause: RepeatCause) -> &'static str {
     match cause {
         RepeatCause::NoAnswer => "no-answer",

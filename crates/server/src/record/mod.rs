@@ -1,5 +1,5 @@
-//! Records the service's work for the people and programs that watch over the service. All records are bounded. No
-//! report counts stored timers in order to answer.
+//! Records the service's work for the people and programs that monitor it. All records are bounded. No report counts
+//! stored timers to answer.
 //!
 //! ```text
 //!   deliveries ── started, answered ──┐

@@ -2,10 +2,10 @@
 
 use hdrhistogram::Histogram;
 
-/// The longest time that the percentiles show, in milliseconds. A longer time counts as a day.
+/// The longest time in the distribution, in milliseconds. A longer time counts as a day.
 const LONGEST: u64 = 86_400_000;
 
-/// A distribution of times. A percentile of the distribution is at most a sixteenth higher than the exact value.
+/// A distribution of times. Its percentiles are at most a sixteenth higher than the exact values.
 #[derive(Clone, Debug)]
 pub(super) struct Percentiles {
     times: Histogram<u32>,
@@ -35,7 +35,7 @@ impl Percentiles {
         self.times.len()
     }
 
-    /// Returns the longest time that was recorded, in milliseconds. The time may be longer than a day.
+    /// Returns the longest recorded time in milliseconds, which may exceed a day.
     pub(super) fn max(&self) -> u64 {
         self.max
     }

@@ -1,9 +1,10 @@
-//! Counts the changes that the store refuses for its own reasons, such as a full or broken disk. A refusal because of
-//! the caller's limits does not count.
+//! Counts the changes that the store refuses for its own reasons, such as a full or broken disk. Refusals because of
+//! the caller's limits do not count.
 //!
-//! A refusal of a kind of changes lasts until a change of this kind succeeds. For example, a successful claim does not
-//! end a refusal of creations. Without further creations, such a refusal would keep the service unready for ever. So a
-//! refusal also ends if there was no further refusal for some time, and the store itself no longer gives a reason.
+//! After a refused change, the refusal stays in force until a change of the same kind succeeds: for example, a
+//! successful claim does not end a refusal of creations. Without further creations, such a refusal would keep the
+//! service unready for ever. So a refusal also ends once there was no further refusal for ten seconds and the store
+//! itself gives no reason to refuse changes.
 
 use super::by_word::ByWord;
 use crate::state::Counter;
@@ -12,22 +13,22 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// The time without a refused change after which a refusal of changes counts as over. A reason that the store itself
-/// gives keeps the refusal alive.
+/// The time from the last refused change to the end of the refusal, unless the store itself gives a reason to refuse
+/// changes.
 const LASTS: Duration = Duration::from_secs(10);
-/// The words for the reasons why the store refuses changes. Metrics count refused changes by these words.
+/// The label values of the reasons for which the store refuses changes.
 const REASONS: [&str; 4] = ["full", "read-only", "damaged", "io"];
 
-/// Counts the changes that the store has refused after the start of the process. Also keeps the refusal that lasts at
-/// present.
+/// Counts the changes that the store has refused since the start of the process, and keeps the refusal that is in
+/// force.
 #[derive(Debug)]
 pub(crate) struct Refusals {
     counts: ByWord<Counter, { REASONS.len() }>,
     present: Mutex<Option<Refusal>>,
 }
 
-/// The store's refusal of changes. If the store refused only new timers, the refusal lasts until the store takes a new
-/// timer. Otherwise any successful change ends the refusal.
+/// The store's refusal of changes. If the store has refused only new timers, the refusal ends when the store accepts a
+/// new timer. Otherwise any successful change ends it.
 #[derive(Clone, Debug)]
 pub(crate) struct Refusal {
     pub(crate) error: StoreError,
@@ -42,8 +43,7 @@ impl Default for Refusals {
     }
 }
 
-/// Returns the word for the reason of an error. Returns `None` if the store did not cause the error, for example if the
-/// caller has reached a limit.
+/// Returns the label for the reason of an error, or `None` if the store did not cause the error.
 fn reason(error: &StoreError) -> Option<&'static str> {
     match error.kind() {
         // The caller has reached a limit, or the service stops.
@@ -76,8 +76,8 @@ impl Refusals {
         }
     }
 
-    /// Returns the refusal of changes that lasts at present. `reason` is the store's own reason for refusing changes.
-    /// If `reason` is `None`, a refusal ends after ten seconds without a further refusal.
+    /// Returns the refusal that is in force. `reason` is the store's own reason to refuse changes. Without such a
+    /// reason, the refusal ends ten seconds after the last refused change.
     pub(crate) fn lasting(&self, reason: Option<StoreError>) -> Option<Refusal> {
         let mut present = self.present();
         if reason.is_none() && present.as_ref().is_some_and(|refusal| refusal.last.elapsed() > LASTS) {

@@ -1,7 +1,7 @@
 //! Counts the timers and deliveries of each namespace since the start of the service, for the page of metrics.
 //!
-//! Callers choose the names of namespaces, and must not make the page of metrics grow without bound. So only the first
-//! namespaces have their own counts. All other namespaces share a single set of counts.
+//! Callers choose the names of namespaces, and must not make the page grow without bound. So only the first namespaces
+//! have their own counts, and all others share one set of counts.
 
 use super::by_word::ByWord;
 use crate::state::Counter;
@@ -11,14 +11,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// The greatest number of namespaces that have their own counts.
 const MOST: usize = 50;
 
-/// The counts of a namespace. If there are many namespaces, further namespaces share a single value.
+/// The counts of a namespace, or the counts that further namespaces share.
 #[derive(Debug)]
 pub(crate) struct Tenant {
     /// The number of timers that were created in the namespace.
     pub(crate) created: Counter,
     /// The number of timers that were cancelled in the namespace.
     pub(crate) cancelled: Counter,
-    /// The number of the namespace's deliveries that have ended, by the word of their outcome.
+    /// The number of ended deliveries of the namespace's timers, by their outcome.
     pub(crate) fired: ByWord<Counter, 4>,
 }
 
@@ -37,10 +37,10 @@ pub(crate) struct Tenants {
 }
 
 impl Tenants {
-    /// The name that the page of metrics shows for the counts that namespaces share. No namespace can have this name.
+    /// The name that the page of metrics shows for the shared counts. No namespace can have this name.
     pub(crate) const OTHERS: &str = "(other)";
 
-    /// Returns the counts of a namespace. If too many namespaces have own counts already, returns the shared counts.
+    /// Returns the counts of a namespace, or the shared counts if too many namespaces have their own counts.
     pub(crate) fn of(&self, namespace: &str) -> Arc<Tenant> {
         let known = self.own.read().unwrap_or_else(PoisonError::into_inner).get(namespace).cloned();
         known.unwrap_or_else(|| self.enter(namespace))
@@ -54,8 +54,8 @@ impl Tenants {
         Arc::clone(own.entry(namespace.into()).or_default())
     }
 
-    /// Returns the names of the namespaces that have own counts, with their counts, and then the shared counts. A
-    /// namespace that is not in `existing` loses its counts, so that another namespace can have own counts.
+    /// Returns the names and the counts of the namespaces with their own counts, and then the shared counts. A
+    /// namespace that is not in `existing` loses its counts, which makes room for another namespace.
     pub(crate) fn all(&self, existing: &BTreeSet<&str>) -> Vec<(Box<str>, Arc<Tenant>)> {
         let exists = |name: &str| existing.contains(name);
         self.own.write().unwrap_or_else(PoisonError::into_inner).retain(|name, _| exists(name));

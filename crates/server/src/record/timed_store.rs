@@ -1,4 +1,4 @@
-//! Wraps a store in order to time its operations and to note its refusals.
+//! Wraps a store to time its operations and to record its refusals.
 
 use super::metrics::SharedTimes;
 use super::refusals::Refusals;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tourbillon_durable::store::{Answer, Call, Hook, Hooked, Op};
 
-/// The times that the store's operations took, from the call to the answer.
+/// The durations of the store's operations, from the call to the answer.
 #[derive(Debug, Default)]
 pub(crate) struct StoreTimes {
     apply: SharedTimes,
@@ -21,7 +21,7 @@ pub(crate) struct StoreTimes {
 }
 
 impl StoreTimes {
-    /// Returns the name of each operation of the store, with the times that calls of the operation took.
+    /// Returns the name of each operation of the store, with the durations of its calls.
     pub(crate) fn all(&self) -> [(&'static str, &SharedTimes); 9] {
         [
             ("apply", &self.apply),
@@ -37,10 +37,10 @@ impl StoreTimes {
     }
 }
 
-/// A store that records the times of its operations, and the changes that it refuses.
+/// A store that records the durations of its operations and the changes that it refuses.
 pub(crate) type TimedStore = Hooked<Timing>;
 
-/// The hook of a [`TimedStore`]. The hook sees each call of the store and each answer.
+/// The hook of a [`TimedStore`], which sees each call of the store and each answer.
 pub(crate) struct Timing {
     times: Arc<StoreTimes>,
     refusals: Arc<Refusals>,
@@ -52,11 +52,11 @@ impl Timing {
     }
 }
 
-/// The facts that are recorded about a call of the store.
+/// The records to make about a call of the store.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Notes {
     time: Option<fn(&StoreTimes) -> &SharedTimes>,
-    /// Set if the call changes the store. Then a refusal by the store is counted.
+    /// Set if the call changes the store, so that a refusal counts.
     change: Option<Change>,
 }
 
@@ -99,7 +99,7 @@ impl Hook for Timing {
         if notes.time.is_none() && notes.change.is_none() {
             return answer;
         }
-        // If the caller drops the future before the answer comes, nothing is recorded.
+        // Records nothing if the caller drops the future before the answer comes.
         Box::pin(async move {
             let answer = answer.await;
             if let Some(time) = notes.time {

@@ -1,27 +1,24 @@
-//! Remembers the histories of single timers in two groups. One group has the timers that were attempted last. The other
-//! group has the timers that were withdrawn last without an attempt. So withdrawn timers never displace attempted
-//! timers.
+//! Remembers the histories of single timers in two groups: the timers with the latest attempts, and the timers that
+//! were last withdrawn without an attempt. So withdrawn timers never displace attempted timers.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use tourbillon_api::{EndKind, PastAttempt};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::timer::TimerId;
 
-/// The greatest number of timers in each group of histories. One group has timers with an attempt, the other group
-/// timers that were withdrawn without an attempt.
+/// The greatest number of timers in each group of histories.
 const MOST_TIMERS: usize = 16_384;
-/// The greatest number of attempts in each group of histories. One group has timers with an attempt, the other group
-/// timers that were withdrawn without an attempt.
+/// The greatest number of attempts in each group of histories.
 const MOST_ATTEMPTS: usize = 49_152;
-/// The greatest number of attempts that the history of a timer remembers.
+/// The greatest number of attempts in the history of a timer.
 const MOST_OF_A_TIMER: usize = 16;
-/// The greatest number of interruptions that the history of a timer remembers. An interruption is the death of the
-/// process that delivers the timer.
+/// The greatest number of interruptions in the history of a timer. An interruption is the death of the process that
+/// delivers the timer.
 const MOST_INTERRUPTIONS: usize = 4;
-/// The greatest number of replays that the history of a timer remembers. A replay makes a dead timer pending again.
+/// The greatest number of replays in the history of a timer.
 const MOST_REPLAYS: usize = 4;
 
-/// The facts about a timer that an event contains. Some events lack the key or the moments.
+/// The facts about a timer from an event. Some events lack the key or the moments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) namespace: Box<str>,
@@ -32,7 +29,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Adds the facts of a newer event about the same timer. A fact that the newer event lacks keeps its older value.
+    /// Adds the facts of a newer event about the same timer. A fact that the newer event lacks keeps its value.
     fn update(&mut self, newer: Self) {
         self.namespace = newer.namespace;
         self.key = newer.key.or(self.key.take());
@@ -49,28 +46,28 @@ pub(crate) struct Entry {
     pub(crate) attempts: VecDeque<PastAttempt>,
     pub(crate) parks: u32,
     pub(crate) parked_for: Option<Box<str>>,
-    /// The moments at which the service noticed that the process that delivered the timer had died.
+    /// The moments at which the service noticed the death of a process that delivered the timer.
     pub(crate) interrupted: Vec<UtcMillis>,
-    /// The moments at which the timer was replayed (made pending again after its death), in ascending order.
+    /// The moments at which the dead timer was replayed, in ascending order.
     pub(crate) replayed: VecDeque<UtcMillis>,
     pub(crate) end: Option<(UtcMillis, EndKind, Option<Box<str>>)>,
-    /// The number of the timer's last event. The events of all timers are numbered together.
+    /// The number of the timer's last event. The events of all timers are numbered in one sequence.
     touched: u64,
 }
 
-/// A group of timers' histories. A full group forgets the history whose last event is the oldest.
+/// A group of timers' histories. A full group first forgets the history with the oldest last event.
 #[derive(Debug, Default)]
 struct Ring {
     entries: HashMap<TimerId, Entry>,
     order: BTreeMap<u64, TimerId>,
-    /// The timer that last had each key. The map's key has the namespace and the timer's key.
+    /// The timer that last had each key. The map's key is the namespace and the timer's key.
     by_key: HashMap<(Box<str>, Box<str>), TimerId>,
     attempts: usize,
 }
 
 impl Ring {
-    /// Returns the history of a timer, or a new empty history. `number` is the number of the timer's new last event.
-    /// The group forgets this history only after all other histories.
+    /// Returns the history of a timer, or a new empty history, and makes it the last that the group forgets. `number`
+    /// is the number of the timer's new last event.
     fn touch(&mut self, id: TimerId, number: u64) -> &mut Entry {
         let entry = self.entries.entry(id).or_default();
         self.order.remove(&entry.touched);
@@ -92,7 +89,7 @@ impl Ring {
         Some(entry)
     }
 
-    /// Returns the timer that last had this namespace and key. Also returns the number of the timer's last event.
+    /// Returns the timer that last had this namespace and key, and the number of its last event.
     fn last_of(&self, key: &(Box<str>, Box<str>)) -> Option<(u64, TimerId)> {
         let id = *self.by_key.get(key)?;
         Some((self.entries.get(&id)?.touched, id))
@@ -105,8 +102,7 @@ impl Ring {
         ids.into_iter().for_each(|id| drop(self.remove(id)));
     }
 
-    /// Forgets histories until the group has few enough timers and attempts. The history whose last event is the oldest
-    /// goes first.
+    /// Forgets histories until the group is within its limits. The history with the oldest last event goes first.
     fn trim(&mut self) {
         while self.entries.len() > MOST_TIMERS || self.attempts > MOST_ATTEMPTS {
             let Some((_, oldest)) = self.order.first_key_value() else { return };
@@ -116,12 +112,13 @@ impl Ring {
     }
 }
 
-/// The histories of timers in two groups: timers with an attempt, and timers that were withdrawn without an attempt.
+/// The histories of timers in two groups: timers that were attempted, and timers that were withdrawn without an
+/// attempt.
 #[derive(Debug, Default)]
 pub(super) struct TimerHistory {
     attempted: Ring,
     withdrawn: Ring,
-    /// The number of the last event. The first event of the process has the number 1.
+    /// The number of the last event, counted from 1 since the start of the process.
     touches: u64,
 }
 
@@ -155,8 +152,7 @@ impl TimerHistory {
         });
     }
 
-    /// Records that a timer was parked (held back in the store) for this reason. Does nothing if no attempt of the
-    /// timer is remembered.
+    /// Records that a timer was parked for this reason. Does nothing if no attempt of the timer is remembered.
     pub(super) fn parked(&mut self, id: TimerId, reason: &str) {
         if let Some(entry) = self.attempted.entries.get_mut(&id) {
             entry.parks = entry.parks.saturating_add(1);
@@ -173,14 +169,14 @@ impl TimerHistory {
         });
     }
 
-    /// Records that a dead timer was replayed (made pending again) at the moment `at`.
+    /// Records that a dead timer was replayed at the moment `at`.
     pub(super) fn replayed(&mut self, id: TimerId, known: Known, at: UtcMillis) {
         self.change(id, true, Some(known), |entry| {
             if entry.replayed.len() >= MOST_REPLAYS {
                 entry.replayed.pop_front();
             }
             entry.replayed.push_back(at);
-            // The replay may have led to a delivery that has already ended. That end is kept.
+            // The delivery after the replay may already have ended. Its end is kept.
             if entry.end.as_ref().is_some_and(|(end, ..)| *end <= at) {
                 entry.end = None;
             }
@@ -209,9 +205,9 @@ impl TimerHistory {
         self.attempted.entries.get(&id).or_else(|| self.withdrawn.entries.get(&id))
     }
 
-    /// Returns at most `limit` timers that have ended and that `is_wanted` selects, beginning with the latest. With
-    /// `before`, returns only timers whose last event has a lower number. If more timers may follow, also returns the
-    /// number for the next call's `before`.
+    /// Returns at most `limit` timers that have ended and that `is_wanted` selects, the latest first. With `before`,
+    /// returns only timers whose last event has a lower number. If more timers may follow, also returns the value of
+    /// `before` for the next page.
     pub(super) fn ended_lately(
         &self,
         before: Option<u64>,
@@ -236,8 +232,7 @@ impl TimerHistory {
         (places.into_iter().filter_map(entry).collect(), next)
     }
 
-    /// Returns the timer of a namespace that last had this key. Returns `None` if the timer's history is not
-    /// remembered.
+    /// Returns the timer of a namespace that last had this key, or `None` if its history is not remembered.
     pub(super) fn last_of(&self, namespace: &str, key: &str) -> Option<TimerId> {
         let key = (namespace.into(), key.into());
         let last = self.attempted.last_of(&key).into_iter().chain(self.withdrawn.last_of(&key)).max();
@@ -342,7 +337,7 @@ mod tests {
                 history.ended(id(number), known(), at, EndKind::Cancelled, None);
             }
         }
-        // A timer whose next attempt comes later has not ended.
+        // A timer that waits for its next attempt has not ended.
         history.attempted(id(20), known(), attempt(1));
         let (mut found, mut before) = (Vec::new(), None);
         loop {

@@ -11,11 +11,11 @@ use tourbillon_api::Moment;
 use tourbillon_durable::backup::{self, BackupError};
 use tourbillon_durable::store::TimerStore;
 
-/// The greatest number of backups that run at the same time. While a backup runs, the store keeps its pages as they
-/// were at the start of the backup.
+/// The greatest number of backups that run at the same time. The store keeps old versions of its pages while a backup
+/// runs.
 const MOST_BACKUPS: usize = 2;
 
-/// The data of a backup besides the timers: the namespaces.
+/// The part of a backup besides the timers.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Attached {
     pub(super) namespaces: Map,
@@ -28,7 +28,7 @@ pub(crate) struct Backups {
 }
 
 impl Backups {
-    /// Reads the moment of the last backup from the file `path`. The file keeps the moment over restarts.
+    /// Reads the moment of the last backup from the file `path`, which keeps the moment over restarts.
     pub(super) fn open(path: PathBuf) -> Self {
         // If the file is missing or damaged, no backup is known. An alarm then asks for a backup.
         let known = files::read::<Remembered>(&path).ok().flatten().map(|remembered| remembered.last);
@@ -36,7 +36,7 @@ impl Backups {
         Self { room: Arc::new(Semaphore::new(MOST_BACKUPS)), last }
     }
 
-    /// Returns the moment of the last backup that a client has received in full. Returns `None` if no backup is known.
+    /// Returns the start of the last backup that a client has received in full, or `None` if no backup is known.
     pub(super) fn last(&self) -> Option<Moment> {
         *self.last.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -82,8 +82,8 @@ pub(crate) struct Backup {
 }
 
 impl Backup {
-    /// Writes the backup to `to`. The backup shows all timers as they are at a single moment after the call. Blocks the
-    /// calling thread.
+    /// Writes a backup to `to`, with all timers as they are at a single moment after the call. Blocks the calling
+    /// thread.
     pub(crate) fn write(&self, to: impl io::Write + Send) -> Result<u64, BackupError> {
         backup::write_with(&*self.store, &self.attached, to)
     }

@@ -1,4 +1,4 @@
-//! Checks, repairs and opens the deployment of a service: in Redis, or in PostgreSQL.
+//! Checks, repairs and opens the deployment of a service in Redis or PostgreSQL.
 
 use super::open_error::OpenError;
 use crate::settings::{PostgresSettings, RedisSettings};
@@ -8,8 +8,7 @@ use tourbillon_postgres::PostgresStore;
 use tourbillon_redis::{Mended, RedisBuilder, RedisStore, Report};
 use tracing::error;
 
-/// The name of the document in Redis that marks a restore. The document exists from the start of the restore to its
-/// end.
+/// The name of the document in Redis that exists while a restore runs.
 pub(super) const RESTORING: &str = "restoring";
 
 fn builder(redis: &RedisSettings) -> RedisBuilder {
@@ -20,7 +19,7 @@ fn builder(redis: &RedisSettings) -> RedisBuilder {
     }
 }
 
-/// Checks the Redis servers and the service's timers on these servers. Fails if the servers cannot be used.
+/// Checks the Redis servers and the timers on them. Fails if the servers cannot be used.
 pub(crate) fn checked(redis: &RedisSettings) -> Result<Report, OpenError> {
     let report = block_on(builder(redis).check(&redis.connect));
     let report =
@@ -32,8 +31,7 @@ pub(crate) fn checked(redis: &RedisSettings) -> Result<Report, OpenError> {
     }
 }
 
-/// Restores lost shards (parts of the timers) of the deployment on Redis. With `is_anew`, makes a new deployment if the
-/// old deployment is gone.
+/// Restores lost shards of the deployment on Redis. With `is_anew`, recreates a deployment that is gone.
 pub(crate) fn mend(redis: &RedisSettings, is_anew: bool) -> Result<Mended, StoreError> {
     match is_anew {
         true => block_on(builder(redis).make_anew(&redis.connect)),
@@ -41,7 +39,7 @@ pub(crate) fn mend(redis: &RedisSettings, is_anew: bool) -> Result<Mended, Store
     }
 }
 
-/// Opens the deployment on Redis, or makes the deployment if it does not exist.
+/// Opens the deployment on Redis. Creates it if it does not exist.
 pub(crate) fn open_store(redis: &RedisSettings) -> Result<RedisStore, StoreError> {
     let tell = |time| {
         error!(target: "set-back", "the data in Redis have gone back by {time:?}: what was stored then is lost");
@@ -49,7 +47,7 @@ pub(crate) fn open_store(redis: &RedisSettings) -> Result<RedisStore, StoreError
     block_on(builder(redis).may_lose(redis.may_lose).on_set_back(tell).open(&redis.connect))
 }
 
-/// Opens the schema in PostgreSQL. With `migrates`, makes the schema or brings it to the version of this program.
+/// Opens the schema in PostgreSQL. With `migrates`, creates the schema or migrates it to this version.
 pub(crate) fn open_postgres(
     postgres: &PostgresSettings,
     migrates: bool,

@@ -6,8 +6,8 @@ use tracing::{error, warn};
 
 /// Logs an incident of the runtime that delivers timers.
 ///
-/// Does not log the death of a timer, because another place knows more facts about the timer. Does not log a failure of
-/// the store, because the check of the store's condition logs it.
+/// Does not log the death of a timer, which the delivery logs with more facts, nor a failure of the store, which the
+/// check of the service's condition logs.
 pub(super) fn log(incident: &Incident) {
     match incident {
         Incident::ClockStepped { from, to } => {

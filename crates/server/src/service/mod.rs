@@ -1,7 +1,6 @@
 //! Defines the service: the stored timers with their namespaces, and the parts that answer requests.
 //!
-//! [`Service`] is a handle that gives access to the parts. A part has as fields only the values that it needs. These
-//! are the parts:
+//! [`Service`] is a handle that gives access to the parts. Each part has only the values that it needs:
 //!
 //! | part | it answers |
 //! |---|---|
@@ -13,7 +12,7 @@
 //! | `reports` | the condition of the service, its numbers, the past and the future of its timers |
 //! | `backup`, `restore` | copies of all timers |
 //!
-//! `open` makes the parts. `recorder` records changes of timers for several parts.
+//! `open` builds the parts. `recorder` records changes of timers for several parts.
 
 mod backup;
 mod changes;
@@ -67,7 +66,7 @@ use std::time::Instant;
 use stored_timers::StoredTimers;
 use tourbillon_durable::{Durable, Stats, Timers};
 
-/// A running service that stores timers and delivers them. Clones are handles of the same service.
+/// A running service that stores and delivers timers. Clones are handles of the same service.
 #[derive(Clone)]
 pub struct Service(Arc<Inner>);
 
@@ -95,28 +94,29 @@ struct Inner {
     reports: Reports,
     metrics: MetricsPage,
     sampler: Arc<Sampler>,
-    /// Reads the changes that other nodes make. The task that reads ends when this value is dropped.
+    /// Reads the changes that other nodes make. Its task ends when this value is dropped.
     renewal: Arc<Renewal>,
     backups: Arc<Backups>,
     stop: Stop,
     notices: Vec<Box<str>>,
-    /// The lock file of the data folder. It keeps other processes out of the folder until the service is dropped.
+    /// The lock file of the data folder, which keeps other processes out of the folder until the service is dropped.
     /// `None` if the store locks the folder itself.
     _folder: Option<File>,
 }
 
 impl Service {
-    /// Begins the end of the service. Streams of events end. Operations on many timers stop, and continue at the next
+    /// Begins to stop the service. Streams of events end. Operations on many timers stop, and continue at the next
     /// start. Other requests are still answered. A server calls this method before it waits for its last answers.
     pub fn begin_stop(&self) {
         self.0.stop.begin();
     }
 
-    /// Stops the service and blocks the calling thread. The service then claims no further timers. Running operations
-    /// and deliveries have the time `patience` to end. The timers of other deliveries are then given back to the store.
+    /// Stops the service, and blocks the calling thread. The service claims no further timers. Running operations and
+    /// deliveries have the time `patience` to end. The timers of the deliveries that do not end in time are given back
+    /// to the store.
     ///
-    /// If the settings name a collector, the last spans are sent to the collector. Sending takes at most the rest of
-    /// `patience`, but at least half a second and at most five seconds may be used.
+    /// If the settings name a collector, sends it the last spans. This takes at most the rest of `patience`, but may
+    /// always take half a second, and never takes more than five seconds.
     ///
     /// Returns the statistics of the service. A second call returns `None` at once.
     pub fn close(&self, patience: Duration) -> Option<Stats> {
@@ -131,8 +131,8 @@ impl Service {
         stats
     }
 
-    /// Reads the token file again if the file has changed. With `always`, reads the file in any case. Returns whether
-    /// the file was read. If the read fails, the tokens do not change.
+    /// Reads the token file again if the file has changed or `always` is true. Returns whether the file was read. If
+    /// the read fails, the tokens do not change.
     ///
     /// # Errors
     ///
@@ -141,8 +141,8 @@ impl Service {
         self.0.tokens.reload(always)
     }
 
-    /// Returns the notices of the start for an administrator. For example, a notice warns of a check or of a file that
-    /// is not used. Each notice is one line.
+    /// Returns the notices of the start for an administrator, such as warnings of a check or of a file that is not
+    /// used. Each notice is one line.
     #[must_use]
     pub fn notices(&self) -> &[Box<str>] {
         &self.0.notices
@@ -155,22 +155,22 @@ impl Service {
         self.0.tokens.is_open()
     }
 
-    /// Checks that the loop that delivers timers polls the store. If the check fails, only a restart of the process
-    /// helps. A store that fails is not an error of this check: see the path `/readyz`.
+    /// Checks that the loop that delivers timers polls the store. If this check fails, only a restart of the process
+    /// helps. A failure of the store does not fail this check: see the path `/readyz`.
     ///
     /// # Errors
     ///
-    /// Fails with the reason, in words for a person.
+    /// Fails with the reason, as text for people.
     pub fn alive(&self) -> Result<(), Box<str>> {
         self.0.condition.alive()
     }
 
-    /// Checks that the service is [`alive`](Self::alive). If nodes share the store, also checks that this node reaches
-    /// the store. Once the store answers again, the service continues without a restart.
+    /// Checks that the service is [`alive`](Self::alive) and, if nodes share the store, that this node reaches the
+    /// store. Once the store answers again, the service continues without a restart.
     ///
     /// # Errors
     ///
-    /// Fails with the reason, in words for a person.
+    /// Fails with the reason, as text for people.
     pub fn healthy(&self) -> Result<(), Box<str>> {
         self.0.condition.healthy()
     }
@@ -212,13 +212,13 @@ impl Service {
         &self.0.events
     }
 
-    /// Returns the limiter of the memory for request bodies. The limiter counts the memory for each token, and for all
-    /// requests without a token together.
+    /// Returns the limiter of the memory for request bodies. It counts the memory of each token, and of all requests
+    /// without a token together.
     pub(crate) fn bodies(&self) -> &Arc<Bodies<Option<TokenHash>>> {
         &self.0.bodies
     }
 
-    /// Returns the limiter of the memory for sign-in forms. The limiter counts the memory for each visitor's address.
+    /// Returns the limiter of the memory for sign-in forms. It counts the memory of each visitor's address.
     pub(crate) fn forms(&self) -> &Arc<Bodies<Option<IpAddr>>> {
         &self.0.forms
     }

@@ -9,7 +9,7 @@ use tourbillon_durable::timer::{Address, KeyOf, TimerId};
 /// The greatest length of a timer's key, in bytes.
 const LONGEST_KEY: usize = 255;
 
-/// The name by which a request finds a timer: a key or an id.
+/// The name by which a request addresses a timer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Named<'a> {
     /// The key of the timer in its namespace.
@@ -19,8 +19,7 @@ pub(crate) enum Named<'a> {
 }
 
 impl Named<'_> {
-    /// Returns the address by which the store finds the timer. An address with an id also finds timers of other
-    /// namespaces.
+    /// Returns the address by which the store finds the timer. An id also finds timers of other namespaces.
     pub(crate) fn address(self, namespace: &str) -> Address {
         match self {
             Self::Key(key) => by_key(namespace, key),

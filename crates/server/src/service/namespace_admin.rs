@@ -19,8 +19,8 @@ use tourbillon_durable::schedule::Schedules;
 
 /// The time for which the earlier secrets of a namespace still sign callbacks after a new secret was made.
 const ROTATION: Duration = Duration::from_secs(86_400);
-/// The greatest number of secrets that sign the callbacks of a namespace at the same time. If there are more, the
-/// oldest secret stops signing.
+/// The greatest number of secrets with which a namespace signs its callbacks. Beyond this number, the oldest secret
+/// stops signing.
 const MOST_SECRETS: usize = 10;
 /// The length of a secret that signs callbacks, in bytes.
 const SECRET: usize = 32;
@@ -33,7 +33,7 @@ fn failed(error: &io::Error) -> Problem {
         .with_retry_after_ms(1_000)
 }
 
-/// Makes, changes, shows and removes namespaces for requests.
+/// Serves the requests that create, change, show and remove namespaces.
 pub(crate) struct NamespaceAdmin {
     pub(super) timers: Timers,
     pub(super) namespaces: Arc<Namespaces>,
@@ -43,8 +43,8 @@ pub(crate) struct NamespaceAdmin {
 }
 
 impl NamespaceAdmin {
-    /// Runs `change` on the map of namespaces, on a thread that may block. Then makes the unparker (the task that puts
-    /// timers back) check which parked timers may become due.
+    /// Changes the map of namespaces with `change`, on a thread that may block. Then makes the unparker check which
+    /// parked timers may become due again.
     async fn change<T: Send + 'static>(
         &self,
         change: impl FnMut(&mut Map) -> Result<T, Problem> + Send + 'static,
@@ -58,7 +58,7 @@ impl NamespaceAdmin {
         answer
     }
 
-    /// Sets the limits of a namespace. Makes the namespace if it is missing. Returns whether the namespace was made.
+    /// Sets the limits of a namespace, and creates the namespace if it is missing. Returns whether it was created.
     pub(crate) async fn set(
         &self,
         name: &str,
@@ -90,7 +90,7 @@ impl NamespaceAdmin {
             })
             .await?;
         if is_new {
-            // A former namespace may have had the same name. The new namespace must not see its histories.
+            // An earlier namespace may have had the same name. The new namespace must not see its histories.
             self.in_flight.forget(name);
         }
         Ok((is_new, self.view(name).await?))
@@ -115,10 +115,11 @@ impl NamespaceAdmin {
         let there_is_none = || Problem::new(ProblemKind::NotFound, "there is no such namespace");
         let removed = self.change(move |map| map.remove(&key).ok_or_else(there_is_none)).await?;
         if self.namespaces.is_shared() {
-            // Until now, other nodes may create timers by their copies of the namespaces.
+            // Until then, other nodes may create timers in the namespace, because they use copies of the map of
+            // namespaces.
             tokio::time::sleep(VIEW).await;
         }
-        // From here on, only creations that were admitted before can store timers in the namespace.
+        // From here on, only creations that were already admitted can store timers in the namespace.
         let begin = Instant::now();
         // A creation holds the namespace until its timer is stored.
         while Arc::strong_count(&removed) > 1 && begin.elapsed() < SETTLING {
@@ -185,8 +186,8 @@ impl NamespaceAdmin {
             .collect())
     }
 
-    /// Makes a new secret that signs the callbacks of a namespace. The last nine earlier secrets still sign callbacks
-    /// for a day.
+    /// Makes a new secret to sign the callbacks of a namespace. At most nine earlier secrets still sign callbacks, for
+    /// a day.
     pub(crate) async fn make_secret(&self, name: &str) -> Result<NewSecret, Problem> {
         let deed = Deed::new(AuditAction::MakeSecret).namespace(name);
         self.audit.note(deed, self.rotate_secret(name)).await
@@ -209,8 +210,7 @@ impl NamespaceAdmin {
                     former.map(|old| SigningSecret { until: Some(old.until.unwrap_or(until)), ..old });
                 let mut secrets = vec![SigningSecret { secret: new.clone(), made: now(), until: None }];
                 secrets.extend(former);
-                // The oldest secrets are displaced. So a namespace can always get a new secret, even if a secret is
-                // lost or known to others.
+                // The oldest secrets are dropped, so a namespace can always get a new secret after a loss or a leak.
                 secrets.truncate(MOST_SECRETS);
                 let former_until = secrets.get(1).and_then(|secret| secret.until);
                 let limits = namespace.limits.clone();

@@ -1,4 +1,4 @@
-//! Starts a service. Opens its files and its store, and makes its parts in the order of their dependencies.
+//! Starts a service: opens its files and its store, and builds its parts in the order of their dependencies.
 
 use super::backup::Backups;
 use super::changes::Changes;
@@ -37,26 +37,26 @@ use tourbillon_durable::{Builder, Durable, Limits, Timers};
 use tourbillon_redis::Grade;
 use tourbillon_sqlite::SqliteStore;
 
-/// The results of the checks before the service starts: notices for the administrator, and the lock of the data folder.
+/// The results of the checks before the start: notices for the administrator, and the lock of the data folder.
 #[derive(Default)]
 struct Checked {
     notices: Vec<Box<str>>,
     folder: Option<File>,
 }
 
-/// Returns the greatest number of timers that the runtime handles at the same time. The number includes callbacks,
-/// timers that receivers have fetched, and deliveries that wait for a permit. Each of these three has its own limit.
+/// Returns the greatest number of timers that the runtime handles at the same time: callbacks, fetched timers, and
+/// deliveries that wait for a permit. Each of these three has its own limit.
 fn capacity(settings: &Settings) -> usize {
     let limits = settings.concurrency.saturating_add(settings.open_claims).saturating_add(MOST_WAITING);
-    // A single namespace may use three quarters of the capacity. This part must suffice for all three limits.
+    // A single namespace may use three quarters of the capacity, and this part must suffice for all three limits.
     limits.saturating_add(limits.div_ceil(3))
 }
 
-/// The greatest number of bytes that all sign-in forms may use in memory.
+/// The greatest number of bytes in memory for all sign-in forms together.
 const MOST_FORMS: usize = 256 << 10;
 
-/// Returns the greatest number of bytes that all request bodies may use in memory. Even one client's part suffices for
-/// the largest body.
+/// Returns the greatest number of bytes in memory for all request bodies together. The part of a single client still
+/// suffices for the largest body.
 fn most_bodies(rules: &Rules) -> usize {
     (64 << 20).max(4 * (rules.body + rules.url + rules.headers))
 }
@@ -73,8 +73,8 @@ fn lock(data: &Path) -> Result<File, OpenError> {
     }
 }
 
-/// Returns a notice for each file in a data folder that is left from the time before nodes shared the timers. `place`
-/// says where the timers and namespaces are.
+/// Returns a notice for each file in a data folder that was used before nodes shared the timers, and is not used now.
+/// `place` says where the timers and namespaces are now.
 fn unused_files(data: &Path, place: &str) -> Vec<Box<str>> {
     let files = [("namespaces.json", "the namespaces are"), ("timers.redb", "the timers are")];
     let unused = files.map(|(file, content)| (data.join(file), content)).into_iter();
@@ -84,7 +84,8 @@ fn unused_files(data: &Path, place: &str) -> Vec<Box<str>> {
         .collect()
 }
 
-/// Adds the namespaces that have timers and are not stored, each with a notice. `stored` says where they are not.
+/// Adds the namespaces that have stored timers but are not stored themselves, each with a notice. `stored` completes
+/// the words "is not" in the notice.
 fn add_missing(
     namespaces: &Namespaces,
     missing: &[Box<str>],
@@ -109,13 +110,13 @@ fn add_missing(
 impl Service {
     /// Opens the files of a service, and begins to deliver due timers on the calling runtime.
     ///
-    /// If the settings name Redis servers or a PostgreSQL server, the timers and namespaces are there. The call then
-    /// waits for the servers' answers.
+    /// If the settings name Redis servers or a PostgreSQL server, these store the timers and namespaces, and the call
+    /// waits for their answers.
     ///
     /// # Errors
     ///
-    /// Fails if a file or the store cannot be opened, or if another process has opened the store. Fails if a thread
-    /// does not start, or if the collector of spans cannot be used.
+    /// Fails if a file or the store cannot be opened, if another process has opened the store, if a thread does not
+    /// start, or if the collector of spans cannot be used.
     ///
     /// # Panics
     ///
@@ -140,18 +141,18 @@ impl Service {
         let builder = builder.keep_free(settings.keep_free).without_locks(settings.without_locks);
         let store = builder.open(settings.data.join("timers.redb"));
         let store = store.map_err(OpenError::Store)?;
-        // A restore keeps the store open until the restore ends. So no restore can begin from here on.
+        // A restore keeps the store open until it ends. This process now has the store open, so no restore can begin.
         check()?;
         Self::open_on(settings, Arc::new(store))
     }
 
-    /// Opens a service as [`open`](Self::open) does, but with the timers in the given store. The other files are in the
-    /// data folder.
+    /// Opens a service as [`open`](Self::open) does, but with the timers in `store`. The other files are in the data
+    /// folder.
     ///
     /// # Errors
     ///
-    /// Fails if a file cannot be opened, or if the namespaces of stored timers are missing. Fails if a thread does not
-    /// start, or if the collector of spans cannot be used.
+    /// Fails if a file cannot be opened, if the namespaces of stored timers are missing, if a thread does not start, or
+    /// if the collector of spans cannot be used.
     ///
     /// # Panics
     ///
@@ -160,7 +161,7 @@ impl Service {
         Self::open_beside(settings, store, Checked::default())
     }
 
-    /// Opens a service whose timers are in an SQLite database. The other files are in the data folder.
+    /// Opens a service with its timers in an SQLite database and its other files in the data folder.
     fn open_on_sqlite(settings: Settings, path: &Path) -> Result<Self, OpenError> {
         let mut checked = Checked { folder: Some(lock(&settings.data)?), ..Checked::default() };
         if is_half_restored(&settings.data) {
@@ -185,14 +186,14 @@ impl Service {
         let store: Arc<dyn ClusterStore> = Arc::new(store);
         let failed = |error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error));
         let namespaces = Namespaces::open(NamespaceStorage::Shared(Arc::clone(&store))).map_err(failed)?;
-        // Callers create timers in SQL, where a namespace need not exist.
+        // Clients can also create timers in SQL, where the namespace need not exist.
         let counts = block_on(store.counts()).map_err(OpenError::Store)?;
         let missing = namespaces.missing(&counts);
         add_missing(&namespaces, &missing, "made", &mut notices).map_err(failed)?;
         Self::begin_on(settings, store, namespaces, Checked { notices, folder })
     }
 
-    /// Opens a service on a store, with the namespaces in the data folder.
+    /// Opens a service with its timers in `store` and its namespaces in the data folder.
     fn open_beside(
         settings: Settings,
         store: Arc<dyn TimerStore>,
@@ -230,8 +231,8 @@ impl Service {
         Self::begin_on(settings, store, namespaces, Checked { notices, folder })
     }
 
-    /// Returns the service's files besides the store that exist, but cannot be read. Each text has the path and the
-    /// reason.
+    /// Returns a text with the path and the reason for each file of the service, besides the store, that exists but
+    /// cannot be read.
     pub(crate) fn unreadable_files(data: &Path, tokens: &Path) -> Vec<String> {
         let namespaces = data.join("namespaces.json");
         let operations = data.join("operations.json");
@@ -245,14 +246,14 @@ impl Service {
         read.into_iter().filter_map(fault).collect()
     }
 
-    /// Returns the documents of a shared store that exist, but cannot be read. Each text has the reason.
+    /// Returns the reason for each document of a shared store that exists but cannot be read.
     pub(crate) fn unreadable_documents(store: &Arc<dyn ClusterStore>) -> Vec<String> {
         let namespaces = Namespaces::open(NamespaceStorage::Shared(Arc::clone(store))).err();
         let namespaces = namespaces.map(|error| format!("the shared document of the namespaces: {error}"));
         namespaces.into_iter().chain(OperationRecords::fault_of_document(&**store)).collect()
     }
 
-    /// Makes the parts of the service on an open store, and begins to deliver timers.
+    /// Builds the parts of the service on an open store, and begins to deliver timers.
     fn begin_on(
         settings: Settings,
         store: Arc<dyn TimerStore>,
@@ -306,7 +307,7 @@ impl Service {
     }
 }
 
-/// The values that several parts of the service share. Each part takes the values that it needs.
+/// The values that several parts of the service share. Each part takes clones of the values that it needs.
 #[derive(Clone)]
 struct Base {
     settings: Arc<Settings>,

@@ -8,7 +8,7 @@ use tourbillon_durable::StartError;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_redis::{Grade, Report};
 
-/// The greatest number of namespaces that the message of an error names.
+/// The greatest number of namespaces that an error message names.
 const NAMES: usize = 10;
 
 /// The reason why a service was not opened.
@@ -22,21 +22,22 @@ pub enum OpenError {
         /// The reason why the file could not be read or written.
         error: io::Error,
     },
-    /// The file of the namespaces is missing, although the store has timers in other namespaces than `default`.
+    /// The file of the namespaces is missing, although the store has timers in namespaces other than `default`.
     NoNamespaces {
         /// The path of the missing file of namespaces.
         path: PathBuf,
         /// The names of the namespaces that have stored timers.
         names: Vec<Box<str>>,
     },
-    /// A restore into this data folder has begun and not ended. The folder may have only some of the backup's timers.
+    /// A restore into this data folder has begun and not ended, so the folder may have only a part of the backup's
+    /// timers.
     HalfRestored(PathBuf),
-    /// A restore into this deployment on Redis has begun and not ended. The deployment may have only some of the
+    /// A restore into this deployment on Redis has begun and not ended, so the deployment may have only a part of the
     /// backup's timers.
     HalfRestoredDeployment(Box<str>),
     /// Another process uses this data folder.
     InUse(PathBuf),
-    /// The Redis servers were reached, but a check refuses them. The report says why.
+    /// A check refuses the Redis servers. The report says why.
     Servers(Report),
     /// The Redis servers could not be reached. The report says why.
     NoServers(Report),
@@ -46,7 +47,7 @@ pub enum OpenError {
     Certificate(CertificateError),
     /// The runtime that delivers timers could not be started.
     Start(StartError),
-    /// Spans cannot be sent to the collector that the settings name. The text says why.
+    /// Spans cannot be sent to the collector in the settings. The text says why.
     Telemetry(Box<str>),
 }
 
@@ -100,8 +101,8 @@ impl fmt::Display for OpenError {
 impl core::error::Error for OpenError {}
 
 impl OpenError {
-    /// Returns whether the settings or the servers cause this error. Until somebody changes them, each further start
-    /// fails too.
+    /// Returns whether the settings or the servers cause this error. Each further start then fails, too, until somebody
+    /// changes them.
     #[must_use]
     pub fn is_of_configuration(&self) -> bool {
         match self {

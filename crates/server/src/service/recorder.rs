@@ -1,4 +1,4 @@
-//! Records changes of timers for the readers of events, in the counters, and in the histories of timers.
+//! Records changes of timers in events, counters and histories.
 
 use super::names::Named;
 use crate::record::InFlight;
@@ -8,7 +8,7 @@ use tourbillon_api::{Event, EventKind, PlaceOutcome, Placed};
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Cancelled, UtcMillis};
 
-/// Records changes of timers in counters, events and histories. Clones share the state.
+/// Records changes of timers in events, counters and histories. Clones share the state.
 #[derive(Clone)]
 pub(super) struct ChangeRecorder {
     events: Events,
@@ -37,8 +37,8 @@ impl ChangeRecorder {
         self.in_flight.metrics().tenants.of(namespace).cancelled.add(1);
     }
 
-    /// Records the store's answer to a creation. If the new timer has replaced a timer, also records the end of the
-    /// replaced timer. Without a new timer, records nothing.
+    /// Records a creation that the store has confirmed, and the end of a timer that the new timer replaces. Records
+    /// nothing if no timer was created.
     pub(super) fn placed(&self, namespace: &str, placed: &Placed) {
         if !matches!(placed.outcome, PlaceOutcome::Created | PlaceOutcome::Replaced) {
             return;
@@ -63,8 +63,8 @@ impl ChangeRecorder {
         });
     }
 
-    /// Records the store's answer to a request that cancels a timer. `named` is the timer's name in the request. If no
-    /// timer was cancelled, records nothing.
+    /// Records a cancellation that the store has confirmed. `named` is the timer's name in the request. Records nothing
+    /// if no timer was cancelled.
     pub(super) fn cancelled(&self, namespace: &str, named: Named<'_>, cancelled: &Cancelled) {
         let (Cancelled::Cancelled(_) | Cancelled::InFlight) = cancelled else { return };
         self.count_cancelled(namespace);
@@ -99,13 +99,13 @@ impl ChangeRecorder {
         });
     }
 
-    /// Adds a cancellation to the timer's history. An operation on many timers made the cancellation.
+    /// Adds the cancellation by an operation on many timers to the timer's history.
     pub(super) fn remember_cancelled(&self, timer: &Timer) {
         self.in_flight.cancelled(timer);
     }
 
-    /// Records that a dead timer was replayed, so that it is pending again. `begun` must be a moment before the replay.
-    /// A later moment could lie after the start of the timer's next delivery.
+    /// Records that a dead timer was replayed, which makes it pending again. `begun` must be a moment before the
+    /// replay, because a later moment could lie after the start of the timer's next delivery.
     pub(super) fn replayed(&self, timer: &Timer, begun: UtcMillis) {
         self.in_flight.replayed(timer, begun);
     }

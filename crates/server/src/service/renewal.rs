@@ -1,4 +1,4 @@
-//! Reads the changes that other nodes make to the shared state, about once a second.
+//! Reads the changes that other nodes make to shared state, in *rounds* of about a second.
 
 use super::operations::Operations;
 use super::reports::Takeovers;
@@ -9,14 +9,14 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_durable::Timers;
 
-/// The time between two rounds in which this node reads the changes of other nodes from the store.
+/// The time between two rounds.
 const RENEWED: Duration = Duration::from_secs(1);
-/// The number of rounds (reads of other nodes' changes) from one search for abandoned operations to the next search.
+/// The number of rounds between two searches for abandoned operations.
 const TURNS_OF_OPERATIONS: u32 = 3;
-/// The number of rounds (reads of other nodes' changes) from one check for taken shards to the next check.
+/// The number of rounds between two checks for shards that this node has taken over.
 const TURNS_OF_TAKEOVERS: u32 = 5;
 
-/// Reads the changes that other nodes make to namespaces, operations and shards (parts of the timers).
+/// Reads the changes that other nodes make to namespaces, operations and shards.
 pub(super) struct Renewal {
     pub(super) timers: Timers,
     pub(super) namespaces: Arc<Namespaces>,
@@ -33,7 +33,7 @@ impl Renewal {
         if !self.namespaces.is_shared() {
             return;
         }
-        // The task holds only a weak reference. So a service that is dropped without being closed still drops its
+        // The task holds only a weak reference, so a service that is dropped without being closed still drops its
         // parts.
         let (this, stop) = (Arc::downgrade(self), self.stop.clone());
         drop(tokio::spawn(async move {

@@ -8,7 +8,7 @@ use tourbillon_api::Problem;
 use tourbillon_durable::Timers;
 use tourbillon_durable::timer::{Address, Timer};
 
-/// Reads stored timers for requests. A request sees only the timers of its own namespace. Clones share the state.
+/// Reads stored timers for requests, which see only the timers of their own namespace. Clones share the state.
 #[derive(Clone)]
 pub(crate) struct StoredTimers {
     timers: Timers,
@@ -20,14 +20,14 @@ impl StoredTimers {
         Self { timers, namespaces }
     }
 
-    /// Returns the timer at an address of the store. Fails if the namespace has no such timer.
+    /// Returns the timer at an address. Fails if the namespace has no such timer.
     pub(crate) async fn get(&self, namespace: &str, at: Address) -> Result<Timer, Problem> {
         self.namespaces.require(namespace)?;
         let timer = self.read(namespace, at).await?;
         timer.ok_or_else(not_found)
     }
 
-    /// Returns the timer with this name. Returns `None` if the namespace has no such timer.
+    /// Returns the timer with this name, or `None` if the namespace has no such timer.
     pub(super) async fn find(&self, namespace: &str, named: Named<'_>) -> Result<Option<Timer>, Problem> {
         self.read(namespace, named.address(namespace)).await
     }

@@ -1,28 +1,28 @@
-//! The store of a deployment that several nodes share, in Redis or in PostgreSQL. Everything that the nodes share
-//! beside the timers stands behind [`ClusterStore`]: namespaces, operations, renewals of claims.
+//! Defines [`ClusterStore`], the store of a deployment that several nodes share, in Redis or PostgreSQL. Its documents
+//! hold all shared data besides the timers: namespaces, operations, renewals of claims.
 
 use tourbillon_durable::store::{Answer, TimerStore};
 use tourbillon_postgres::PostgresStore;
 use tourbillon_redis::RedisStore;
 
-/// A small value that the nodes of a deployment share.
+/// A small value that the nodes of a deployment share under a name.
 pub(crate) struct Document {
-    /// The version of the value. No other value of the document has the same version.
+    /// The version of the value. Each value of the document has its own version.
     pub(crate) version: u64,
     pub(crate) value: Vec<u8>,
 }
 
-/// A function that is called with the reason for which a timer was parked (held in the store). It is called without a
-/// reason if timers may have been parked for any reason.
+/// A function that is called with the reason for which a timer was parked, or with `None` if timers may have been
+/// parked for any reason.
 pub(crate) type ParkedListener = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
-/// A store of timers with documents, for the nodes of a deployment.
+/// A store of timers and documents that the nodes of a deployment share.
 pub(crate) trait ClusterStore: TimerStore {
-    /// Returns the document of this name. Returns `None` if there is no such document.
+    /// Returns the document with this name, or `None` if it does not exist.
     fn document<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Document>>;
 
-    /// Replaces or creates a document, or removes it if `value` is `None`. The change is made only if the document has
-    /// the version `version`; 0 stands for an absent document. Returns whether the change was made.
+    /// Replaces or creates a document, or removes it if `value` is `None`, provided that the document still has the
+    /// version `version`. Version 0 stands for an absent document. Returns whether the change was made.
     fn replace_document<'a>(
         &'a self,
         name: &'a str,
@@ -30,23 +30,23 @@ pub(crate) trait ClusterStore: TimerStore {
         value: Option<&'a [u8]>,
     ) -> Answer<'a, bool>;
 
-    /// Returns the number of this start of the process, by which the other nodes know this node.
+    /// Returns the number of this run of the process, by which other nodes identify this node.
     fn incarnation(&self) -> u64;
 
-    /// Calls `tell` whenever a node has parked a timer (held it in the store). Returns false if the store
-    /// reports nothing. Then the caller asks again and again by [`parked_among`](Self::parked_among).
+    /// Calls `tell` whenever a node has parked a timer. Returns false if the store reports nothing, so that the caller
+    /// must poll [`parked_among`](Self::parked_among).
     fn on_parked(&self, tell: ParkedListener) -> bool {
         drop(tell);
         false
     }
 
-    /// Returns those of some reasons for which any node has parked timers (held them in the store).
+    /// Returns the elements of `reasons` for which any node has parked timers.
     fn parked_among(&self, reasons: Vec<Box<str>>) -> Answer<'_, Vec<Box<str>>> {
         Box::pin(async { Ok(reasons) })
     }
 
-    /// Returns a text that changes when this node gets or loses shards (parts of the timers). A store that
-    /// reports parked timers reports this change, too, and returns an empty text.
+    /// Returns a text that changes when this node gets or loses shards. A store that reports parked timers also reports
+    /// this change, and returns an empty text.
     fn owned_shards(&self) -> String {
         String::new()
     }

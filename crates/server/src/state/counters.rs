@@ -3,7 +3,7 @@
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that only grows, and to which several threads add.
+/// A number that several threads increase, and that never decreases.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -33,12 +33,12 @@ pub(crate) struct Counters {
     pub(crate) replaced: Counter,
     /// The number of cancelled timers.
     pub(crate) cancelled: Counter,
-    /// The number of deliveries of inner timers, by which schedules create their timers. The runtime also counts these
-    /// deliveries.
+    /// The number of deliveries of the internal timers by which schedules create their timers. The runtime counts them
+    /// among all deliveries.
     pub(crate) decisions: Counter,
     /// The number of answered requests, by the first digit of the answer's status.
     pub(crate) answers: [Counter; 5],
-    /// The number of failed reads and writes of the file that keeps the history of the service's numbers.
+    /// The number of failed reads and writes of the history's file.
     pub(crate) history_errors: Counter,
     /// The number of requests whose handler panicked.
     pub(crate) panics: Counter,

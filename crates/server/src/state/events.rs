@@ -1,4 +1,4 @@
-//! Passes events of the service on to readers as they happen.
+//! Passes events of the service to their readers as they happen.
 
 use super::token_file::TokenHash;
 use crate::clock::now;
@@ -12,19 +12,19 @@ use tourbillon_durable::schedule::{ScheduleEvent, Schedules};
 use tourbillon_durable::store::TimerStore;
 use tracing::warn;
 
-/// The number of events that a reader may lag behind. A reader that lags further misses events.
+/// The number of events by which a reader may lag behind. A reader that lags further misses events.
 pub(crate) const BEHIND: usize = 1_024;
 /// The greatest number of readers of events. A single token may have only a part of them.
 const MOST_READERS: usize = 256;
 
-/// Sends the events of the service to its readers. Clones have the same readers.
+/// Sends the events of the service to its readers. Clones share the readers.
 #[derive(Clone, Debug)]
 pub(crate) struct Events(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     events: broadcast::Sender<Event>,
-    /// The number of readers of events for each token. All readers without a token count under the key `None`.
+    /// The number of readers for each token. Readers without a token count under the key `None`.
     readers: Mutex<HashMap<Option<TokenHash>, usize>>,
 }
 
@@ -39,15 +39,14 @@ impl Events {
         Self(Arc::new(Inner { events: broadcast::Sender::new(BEHIND), readers: Mutex::default() }))
     }
 
-    /// Sends an event to all readers of events. Calls `event` only if there is a reader.
+    /// Sends an event to all readers. Calls `event` only if there is a reader.
     pub(crate) fn show(&self, event: impl FnOnce() -> Event) {
         if self.0.events.receiver_count() > 0 {
             let _nobody_reads = self.0.events.send(event());
         }
     }
 
-    /// Begins to read the events from now on. Returns `None` if the token, or all tokens together, have too many
-    /// readers.
+    /// Begins to read events. Returns `None` if the token, or all tokens together, have too many readers.
     pub(crate) fn subscribe(&self, token: Option<TokenHash>) -> Option<Subscription> {
         let mut readers = self.0.lock();
         let free = MOST_READERS.saturating_sub(readers.values().sum());
@@ -92,7 +91,7 @@ impl Drop for Subscription {
     }
 }
 
-/// Makes an event with the present moment. The caller sets the event's other details.
+/// Makes an event that happens now. The caller sets its other details.
 pub(crate) fn event(kind: EventKind, namespace: &str) -> Event {
     Event {
         at: now(),
@@ -108,7 +107,7 @@ pub(crate) fn event(kind: EventKind, namespace: &str) -> Event {
     }
 }
 
-/// Opens the schedules of a store. Changes of the schedules are shown to readers of `events`.
+/// Opens the schedules of a store, and shows their changes to readers of `events`.
 pub(crate) fn schedules_of(store: Arc<dyn TimerStore>, events: &Events) -> Schedules {
     let events = events.clone();
     Schedules::observed(store, move |at, schedule_event| {

@@ -1,8 +1,8 @@
-//! Replaces small files as a whole. After a crash a file has either its old contents or its new contents.
+//! Replaces small files as a whole. After a crash, a file has either its old contents or its new contents.
 //!
-//! A file contains JSON. Its last line is the CRC-32 of all bytes before that line, written as 32 blanks. A space is 0
-//! and a tab is 1, and the highest bit comes first. JSON permits blanks at its end, so any program can read the file.
-//! If the last line is missing, another program wrote the file. Its contents are then accepted unchecked.
+//! A file contains JSON. Its last line is the CRC-32 of all earlier bytes, written as 32 blanks: a space for 0 and a
+//! tab for 1, the highest bit first. JSON permits blanks at its end, so any program can read the file. If the last line
+//! is missing, another program has written the file, and its contents are accepted unchecked.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -30,7 +30,7 @@ fn has_checksum(bytes: &[u8]) -> bool {
     blanks >= CHECKSUM - 1
 }
 
-/// Reads a JSON file and its checksum. Returns `None` if the file does not exist.
+/// Reads a JSON file and verifies its checksum. Returns `None` if the file does not exist.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
@@ -48,7 +48,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     serde_json::from_slice(&bytes).map(Some).map_err(io::Error::from)
 }
 
-/// Adds an explanation to an error about missing permissions: the owner of the file, and the user of this process.
+/// Explains an error about missing permissions: adds the owner of the file, and the user of this process.
 #[cfg(unix)]
 fn explained(path: &Path, error: io::Error) -> io::Error {
     let owner = std::fs::metadata(path).map(|data| std::os::unix::fs::MetadataExt::uid(&data));
@@ -67,8 +67,8 @@ fn explained(_: &Path, error: io::Error) -> io::Error {
     error
 }
 
-/// Makes a folder and its missing parents. Only the owner may look into a new folder. An existing folder is not
-/// changed. The names of new folders survive a loss of power.
+/// Creates a folder and its missing parents. Only the owner may access a new folder. An existing folder does not
+/// change. The new folders survive a power failure.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|folder| is_missing(folder)).collect();
     let mut builder = DirBuilder::new();
@@ -83,7 +83,7 @@ fn is_missing(folder: &Path) -> bool {
     !folder.as_os_str().is_empty() && !folder.exists()
 }
 
-/// Syncs the folder that contains the file or folder `path`. The name `path` then survives a loss of power.
+/// Syncs the folder that contains `path`, so that the name `path` survives a power failure.
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(_) if cfg!(unix) => File::open(folder_of(path))?.sync_all(),
@@ -96,21 +96,21 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Replaces a JSON file by a new file with a checksum. [`replace_bytes`] describes the steps.
+/// Replaces a JSON file by a new file with a checksum, as [`replace_bytes`] describes.
 pub(crate) fn replace<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     let mut bytes = serde_json::to_vec_pretty(value)?;
     bytes.extend_from_slice(&checksum(&bytes));
     replace_bytes(path, &bytes)
 }
 
-/// Replaces the contents of a file. Returns once the new contents survive a loss of power.
+/// Replaces the contents of a file. Returns once the new contents survive a power failure.
 ///
-/// An existing file keeps its owner and its mode. So the service can still read a file that another user has changed. A
-/// new file gets the owner of its folder. Only the owner may read a new file, because the file may contain secrets.
+/// An existing file keeps its owner and its mode, so the service can still read a file that another user has changed. A
+/// new file gets the owner of its folder. Only its owner may read it, because it may contain secrets.
 ///
 /// # Errors
 ///
-/// Fails if the new file cannot be given to its owner. The old file is not changed in this case.
+/// Fails if the new file cannot be given to its owner. The old file then does not change.
 pub(crate) fn replace_bytes(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     match std::fs::remove_file(&new) {
@@ -130,8 +130,8 @@ pub(crate) fn replace_bytes(path: &Path, bytes: &[u8]) -> io::Result<()> {
     sync_folder(path)
 }
 
-/// Makes a new file that only its owner may read. Fails if a file or a link with this path exists. Another user may own
-/// the folder, and may have put a link there.
+/// Creates a file that only its owner may read. Fails if the path exists, even as a link, because another user who owns
+/// the folder may have put a link there.
 fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -140,8 +140,8 @@ fn create(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Gives the new file `new` the owner and the mode of the file at `path`. If no file is at `path`, the new file gets
-/// the owner of the folder.
+/// Gives the new file `new` the owner and the mode of the file at `path` or, if that file does not exist, the owner of
+/// the folder.
 #[cfg(unix)]
 fn keep_owner(path: &Path, new: &File) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt, fchown};
@@ -173,7 +173,7 @@ fn keep_owner(_: &Path, _: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a file to the owner of its folder. Another user, such as an administrator, may have made the file.
+/// Gives a file to the owner of its folder, because another user, such as an administrator, may have created the file.
 #[cfg(unix)]
 pub(crate) fn give_to_owner_of_folder(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt as _, lchown};
@@ -194,8 +194,7 @@ pub(crate) fn give_to_owner_of_folder(_: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens an empty file that is used only for locks. If the file is missing, makes the file and gives it to the owner of
-/// its folder.
+/// Opens an empty file that is used only for locks. Creates a missing file, and gives it to the owner of its folder.
 pub(crate) fn open_lock(path: &Path) -> io::Result<File> {
     match create(path) {
         Ok(file) => keep_owner(path, &file).map(|()| file).inspect_err(|_| {
@@ -263,7 +262,7 @@ mod tests {
         replace(&path, &Map::new()).unwrap();
         assert_eq!(mode(), 0o600);
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
-        // The rest of a write that was interrupted.
+        // The remains of an interrupted write.
         std::fs::write(path.with_extension("new"), "{").unwrap();
         replace(&path, &Map::from([("a".to_owned(), 1)])).unwrap();
         assert_eq!(mode(), 0o640);

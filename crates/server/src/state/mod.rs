@@ -1,5 +1,5 @@
 //! Keeps the state that all parts of the service share: namespaces, tokens, events and counters. Modules of this folder
-//! must not use the service or the deliveries, which are built on this state.
+//! must not use the service or the deliveries, which build on this state.
 
 mod cluster;
 mod counters;

@@ -1,4 +1,4 @@
-//! Stores the namespaces. They are either in a file of this service or in a document that all nodes share.
+//! Stores the namespaces, either in a file of this service or in a document that all nodes share.
 
 use super::cluster::ClusterStore;
 use super::files;
@@ -8,7 +8,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The name of the shared document that has the namespaces.
+/// The name of the shared document with the namespaces.
 pub(crate) const NAMESPACES: &str = "namespaces";
 
 /// The place where the namespaces are stored.
@@ -25,7 +25,7 @@ impl NamespaceStorage {
         matches!(self, Self::Shared(_))
     }
 
-    /// Reads the namespaces and the version of the stored document. A file always has the version 0.
+    /// Reads the namespaces and the version of their document. A file always has the version 0.
     pub(crate) async fn read<T: DeserializeOwned + Default>(&self) -> io::Result<(u64, T)> {
         match self {
             Self::File(path) => Ok((0, files::read(path)?.unwrap_or_default())),
@@ -36,8 +36,8 @@ impl NamespaceStorage {
         }
     }
 
-    /// Replaces the namespaces if the stored version is still `version`. Returns false if another node has changed the
-    /// namespaces.
+    /// Replaces the namespaces if their document still has the version `version`. Returns false if another node has
+    /// changed the namespaces.
     pub(crate) async fn replace<T: Serialize>(&self, version: u64, map: &T) -> io::Result<bool> {
         match self {
             Self::File(path) => files::replace(path, map).map(|()| true),

@@ -24,17 +24,17 @@ pub(crate) const DEFAULT: &str = "default";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Namespace {
     pub(crate) limits: NamespaceLimits,
-    /// The secrets that sign the namespace's callbacks. The newest secret comes first.
+    /// The secrets that sign the namespace's callbacks, the newest first.
     #[serde(default)]
     pub(crate) secrets: Vec<SigningSecret>,
 }
 
-/// A secret that signs callbacks. Receivers check the signatures with the same secret.
+/// A secret that signs callbacks. Receivers verify the signatures with the same secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SigningSecret {
     pub(crate) secret: Box<str>,
     pub(crate) made: Moment,
-    /// The moment from which on the secret signs no callbacks. `None` if no such moment is set.
+    /// The moment from which the secret no longer signs callbacks. `None` if it has no end.
     pub(crate) until: Option<Moment>,
 }
 
@@ -44,15 +44,14 @@ pub(crate) type Map = BTreeMap<Box<str>, Arc<Namespace>>;
 const MOST_HOSTS: usize = 100;
 
 impl Namespace {
-    /// Returns the secrets with which the namespace signs callbacks at the present moment. The newest secret comes
-    /// first.
+    /// Returns the secrets with which the namespace signs callbacks now, the newest first.
     pub(crate) fn active_secrets(&self) -> impl Iterator<Item = &SigningSecret> {
         let now = now();
         self.secrets.iter().filter(move |secret| secret.until.is_none_or(|until| now < until))
     }
 }
 
-/// Returns whether the callbacks of a namespace may go to this host. A port after the host is ignored.
+/// Returns whether the callbacks of a namespace may go to this host. Ignores a port after the host.
 pub(crate) fn allows_host(limits: &NamespaceLimits, host: &str) -> bool {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     let matches = |allowed: &String| match allowed.strip_prefix("*.") {
@@ -65,8 +64,8 @@ pub(crate) fn allows_host(limits: &NamespaceLimits, host: &str) -> bool {
     limits.allowed_hosts.is_empty() || limits.allowed_hosts.iter().any(matches)
 }
 
-/// Checks the limits of a namespace, and converts their hosts into the form in which hosts are compared. Fails with the
-/// name of a field that is not valid.
+/// Checks the limits of a namespace, and converts their hosts into the form that is compared. Fails with the name of an
+/// invalid field.
 pub(crate) fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, Problem> {
     for (field, limit, detail) in [
         ("rate_per_second", limits.rate_per_second, "at least 1; `paused` holds deliveries back"),
@@ -95,25 +94,24 @@ pub(crate) fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, 
 }
 
 /// The longest time for which a node may use its copy of the namespaces to create timers. The removal of a namespace
-/// waits for this time. So all nodes have noticed the removal when the time is over.
+/// waits for this time, after which all nodes have noticed it.
 pub(crate) const VIEW: Duration = Duration::from_secs(5);
 /// The longest time for which the creation of a timer waits for a new copy of the namespaces. [`AGAIN`] is the pause
-/// after a failed attempt.
+/// after a failed read.
 const PATIENCE: Duration = Duration::from_millis(300);
 const AGAIN: Duration = Duration::from_secs(1);
 /// The greatest number of attempts to change the namespaces. An attempt fails if another node changes the namespaces at
 /// the same time.
 const TURNS: usize = 64;
 
-/// The namespaces, as a copy in memory. The copy shows another node's change after the next read of the stored
-/// namespaces.
+/// This node's copy of the namespaces. The copy gets the changes of other nodes when the stored namespaces are next
+/// read.
 pub(crate) struct Namespaces {
     storage: NamespaceStorage,
-    /// Locked while this process writes a change of the namespaces. So two changes of the process never overlap.
+    /// Locked while this process changes the stored namespaces, so that its changes do not overlap.
     writing: Mutex<()>,
     known: RwLock<Known>,
-    /// The moment at which a creation of a timer last failed to read the namespaces again. `None` if no read has
-    /// failed.
+    /// The moment at which the creation of a timer last failed to read the namespaces again, or `None`.
     failed: Mutex<Option<Instant>>,
 }
 
@@ -122,7 +120,7 @@ pub(crate) struct Namespaces {
 struct Known {
     map: Arc<Map>,
     version: u64,
-    /// A moment just before the namespaces were read. The copy includes all changes before this moment.
+    /// A moment just before the read. The copy includes all earlier changes.
     at: Instant,
 }
 
@@ -155,19 +153,19 @@ impl Namespaces {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner).map)
     }
 
-    /// Returns the namespace with this name. Returns `None` if this node's copy has no such namespace.
+    /// Returns the namespace with this name, or `None` if this node's copy does not have it.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Namespace>> {
         self.all().get(name).cloned()
     }
 
-    /// Returns the namespace with this name. Fails with a problem if this node's copy has no such namespace.
+    /// Returns the namespace with this name. Fails if this node's copy does not have it.
     pub(crate) fn require(&self, name: &str) -> Result<Arc<Namespace>, Problem> {
         let detail = || format!("there is no namespace {name:?}");
         self.get(name).ok_or_else(|| Problem::new(ProblemKind::NotFound, detail()))
     }
 
-    /// Returns the namespace with this name. If this node's copy is old, reads the namespaces again first. Fails if
-    /// there is no such namespace.
+    /// Returns the namespace with this name. First reads the namespaces again if this node's copy is old. Fails if the
+    /// namespace does not exist.
     ///
     /// Called before something is stored in the namespace, because another node may have removed the namespace.
     pub(crate) async fn require_fresh(&self, name: &str) -> Result<Arc<Namespace>, Problem> {
@@ -175,7 +173,7 @@ impl Namespaces {
         self.require(name)
     }
 
-    /// Returns the names of namespaces that have stored timers or schedules, but are not in this node's copy.
+    /// Returns the names of namespaces that have stored timers or schedules, but are missing in this node's copy.
     pub(crate) fn missing(&self, counts: &Counts) -> Vec<Box<str>> {
         let known = self.all();
         let stored = counts.by_namespace.iter().filter(|(_, count)| **count > 0);
@@ -190,8 +188,7 @@ impl Namespaces {
         self.storage.is_shared()
     }
 
-    /// Returns the store that the nodes of the deployment share. Returns `None` if the namespaces are in a
-    /// file.
+    /// Returns the store that the nodes of the deployment share, or `None` if the namespaces are in a file.
     pub(crate) fn shared(&self) -> Option<Arc<dyn ClusterStore>> {
         match &self.storage {
             NamespaceStorage::File(_) => None,
@@ -206,9 +203,9 @@ impl Namespaces {
         Ok(self.take(version, map, at))
     }
 
-    /// Reads the stored namespaces again if this node's copy is old. If the server of the namespaces gives no answer,
-    /// the old copy stays in use, because the servers of the timers may still answer. A timer may then be created in a
-    /// removed namespace. Such a timer is parked (held in the store).
+    /// Reads the stored namespaces again if this node's copy is old. If the server of the namespaces does not answer,
+    /// the old copy stays in use, because the servers of the timers may still answer. A timer that is then created in a
+    /// removed namespace is parked.
     pub(crate) async fn freshen(&self) {
         if !self.is_shared() || self.known().at.elapsed() <= VIEW {
             return;
@@ -222,15 +219,15 @@ impl Namespaces {
         }
     }
 
-    /// Replaces this node's copy by the result of a read. Ignores the result if a later read has replaced the copy
-    /// already.
+    /// Replaces this node's copy by the result of a read, unless a later read has already replaced it. Returns whether
+    /// the namespaces have changed. `at` is a moment just before the read.
     fn take(&self, version: u64, map: Map, at: Instant) -> bool {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if at < known.at {
             return false;
         }
         known.at = at;
-        // An unchanged namespace keeps its `Arc`, because a removal counts the remaining holders of the `Arc`.
+        // An unchanged namespace keeps its `Arc`, because a removal counts the holders of the `Arc`.
         if version == known.version {
             return false;
         }
@@ -244,8 +241,8 @@ impl Namespaces {
         true
     }
 
-    /// Changes the namespaces. Returns once the change is stored. If another node has changed the namespaces first,
-    /// `change` is called again on the newer namespaces. Blocks the calling thread.
+    /// Changes the namespaces with `change`, and returns once the change is stored. If another node has changed the
+    /// namespaces in between, calls `change` again with the newer namespaces. Blocks the calling thread.
     pub(crate) fn change<T>(&self, mut change: impl FnMut(&mut Map) -> T) -> io::Result<T> {
         let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..TURNS {
@@ -255,7 +252,8 @@ impl Namespaces {
             map.entry(DEFAULT.into()).or_default();
             if block_on(self.storage.replace(version, &map))? {
                 if self.is_shared() {
-                    // If the store does not answer now, the copy is renewed within a second after it answers again.
+                    // If the store does not answer now, the copy is renewed within a second after the store answers
+                    // again.
                     let _is_known = block_on(self.renew());
                 } else {
                     self.known.write().unwrap_or_else(PoisonError::into_inner).map = Arc::new(map);

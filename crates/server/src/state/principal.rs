@@ -2,7 +2,7 @@
 
 use tourbillon_api::Role;
 
-/// The permissions that a token gives to a request: a role, and a namespace.
+/// The permissions of a request: a role, and a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
     pub(crate) role: Role,

@@ -1,8 +1,8 @@
-//! Tells all parts of the service that it stops.
+//! Lets all parts of the service know that it stops.
 
 use tokio::sync::watch;
 
-/// A flag that says whether the service stops. Clones share the flag.
+/// A flag that is set once the service begins to stop. Clones share the flag.
 #[derive(Clone, Debug)]
 pub(crate) struct Stop(watch::Sender<bool>);
 

@@ -1,8 +1,7 @@
 //! Reads and changes the file that lists the tokens.
 //!
-//! A token consists of `tb_`, its role, and 32 random bytes. The file contains the SHA-256 of each token instead of the
-//! token. So nobody who reads the file can use the tokens. A slow hash is not needed, because nobody can guess 32
-//! random bytes.
+//! A token consists of `tb_`, its role, and 32 random bytes. The file contains only the SHA-256 of each token, so a
+//! reader of the file cannot use the tokens. A slow hash is not necessary, because nobody can guess 32 random bytes.
 
 use super::files;
 use super::principal::Principal;
@@ -15,7 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use tourbillon_api::{Moment, Role};
 
-/// Returns the name of a role in tokens and on the command line.
+/// Returns the name of a role as it appears in tokens and on the command line.
 pub(crate) fn role_name(role: Role) -> &'static str {
     match role {
         Role::Reader => "reader",
@@ -24,7 +23,7 @@ pub(crate) fn role_name(role: Role) -> &'static str {
     }
 }
 
-/// The SHA-256 of a token. The service knows a token only by this hash.
+/// The SHA-256 of a token, by which the service identifies the token.
 pub(crate) type TokenHash = [u8; 32];
 
 /// Returns the SHA-256 of a token.
@@ -32,11 +31,11 @@ pub(crate) fn hash(token: &str) -> TokenHash {
     Sha256::digest(token.as_bytes()).into()
 }
 
-/// A token in the token file. The entry has the hash of the token, and not the token itself.
+/// The entry of a token in the token file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Stored {
-    /// The name that a person gave the token. Empty if the token has no name.
+    /// The name that a person gave the token, or an empty text.
     #[serde(default)]
     pub(crate) name: Box<str>,
     pub(crate) role: Role,
@@ -44,10 +43,10 @@ pub(crate) struct Stored {
     #[serde(default)]
     pub(crate) namespace: Option<Box<str>>,
     pub(crate) made: Moment,
-    /// The moment from which on the token is refused. `None` if the token does not expire.
+    /// The moment from which the token is refused. `None` if the token does not expire.
     #[serde(default)]
     pub(crate) until: Option<Moment>,
-    /// The SHA-256 of the token. The file has it in hexadecimal digits.
+    /// The SHA-256 of the token, which the file has in hexadecimal digits.
     #[serde(with = "hexadecimal")]
     pub(super) hash: TokenHash,
 }
@@ -78,7 +77,7 @@ impl Stored {
         id_of_token(&self.hash)
     }
 
-    /// Describes a token by its name, role, namespace and expiry. The text has no part of the token.
+    /// Describes a token by its name, role, namespace and expiry. Reveals no part of the token.
     pub(crate) fn words(&self) -> String {
         let namespace = self.namespace.as_deref().map_or_else(String::new, |name| format!(" of {name:?}"));
         let until = self.until.map_or_else(String::new, |until| format!(" until {until}"));
@@ -95,17 +94,17 @@ impl Stored {
     }
 }
 
-/// The properties of a token before the token is made.
+/// The properties of a new token.
 #[derive(Clone, Debug)]
 pub(crate) struct NewToken {
     pub(crate) name: Box<str>,
     pub(crate) role: Role,
     pub(crate) namespace: Option<Box<str>>,
-    /// The time for which the new token is valid. `None` if the token does not expire.
+    /// The time for which the token is valid. `None` if the token does not expire.
     pub(crate) expires: Option<Duration>,
 }
 
-/// The file that lists the tokens. The command line and the pages change this file.
+/// The file that lists the tokens. The command line and the pages for browsers change it.
 #[derive(Debug)]
 pub(crate) struct TokenFile(PathBuf);
 
@@ -123,7 +122,7 @@ impl TokenFile {
         files::read(&self.0)
     }
 
-    /// Changes the entries of the token file under a lock. Other programs that change the file wait for the lock.
+    /// Changes the entries of the token file under a lock, for which other programs wait.
     fn change<T>(&self, change: impl FnOnce(&mut Vec<Stored>) -> io::Result<T>) -> io::Result<T> {
         if let Some(folder) = self.0.parent() {
             files::make_folder(folder)?;
@@ -136,8 +135,7 @@ impl TokenFile {
         Ok(answer)
     }
 
-    /// Makes a token and adds its entry to the token file. Returns the token and the entry. The file contains only the
-    /// hash of the token.
+    /// Makes a token and adds its entry to the token file. Returns the token and the entry.
     pub(crate) fn add(&self, new: NewToken) -> io::Result<(String, Stored)> {
         let mut random = [0; 32];
         getrandom::fill(&mut random).map_err(io::Error::other)?;

@@ -1,8 +1,8 @@
-//! Looks up the tokens of requests. A token decides on the permissions of its request.
+//! Looks up the tokens of requests, which determine the requests' permissions.
 //!
-//! If the file of tokens is missing at the start, every request is permitted. The service must then be reachable only
-//! from this machine. If the file appears later, requests need tokens from that moment on. This holds even if the file
-//! disappears or becomes empty afterwards.
+//! If the token file is missing at the start, every request is permitted, so the service must be reachable only from
+//! this machine. If the file appears later, requests need tokens from then on, even if the file disappears or becomes
+//! empty again.
 
 use super::principal::Principal;
 use super::token_file::{Stored, TokenFile, TokenHash, hash};
@@ -20,14 +20,14 @@ use tourbillon_api::Moment;
 /// The reason why a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenFault {
-    /// No accepted token has this hash. The token was never made, or it was revoked.
+    /// No accepted token has this hash, because the token was never made or was revoked.
     Unknown,
     /// The token is in the token file, but has expired.
     Expired,
 }
 
 impl TokenFault {
-    /// Returns the reason why a token is refused, in words for a log line.
+    /// Returns the reason as text for a log line.
     pub(crate) const fn words(self) -> &'static str {
         match self {
             Self::Unknown => "the token is not known",
@@ -48,14 +48,14 @@ fn version_of(path: &Path) -> Option<Version> {
     Some((data.len(), data.modified().ok(), number))
 }
 
-/// The tokens that the service accepts, as read from the token file. Clones share the tokens.
+/// The tokens that the service accepts, as last read from the token file. Clones share the tokens.
 #[derive(Clone, Debug)]
 pub(crate) struct Tokens(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     file: TokenFile,
-    /// The entries of the token file. `None` if there is no file, so every request is permitted.
+    /// The entries of the token file. `None` if there was no file, so that every request is permitted.
     known: RwLock<Option<Arc<[Stored]>>>,
     last: Mutex<LastRead>,
     /// Wakes the calls of `ended` each time the tokens change.
@@ -66,12 +66,11 @@ struct Inner {
 #[derive(Debug)]
 struct LastRead {
     version: Option<Version>,
-    /// The reason why the last read of the token file failed. `None` if the read succeeded.
+    /// The reason why the last read failed, or `None` if it succeeded.
     fault: Option<Box<str>>,
 }
 
-/// The longest time between two checks whether a token has expired. The checks repeat because somebody may set the
-/// clock.
+/// The longest time between two checks for the expiry of a token. The checks repeat because the clock may be set.
 const LOOK: Duration = Duration::from_secs(60);
 
 impl Tokens {
@@ -86,22 +85,22 @@ impl Tokens {
         self.0.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether each request is permitted, because there is no token file.
+    /// Returns whether every request is permitted, because there is no token file.
     pub(crate) fn is_open(&self) -> bool {
         self.0.known.read().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
     /// Reads the token file again if it has changed, if the last read failed, or if `always` is true. Returns whether
-    /// the file was read. If the read fails, the tokens do not change.
+    /// the file was read. A failed read does not change the tokens.
     ///
-    /// Unless `always` is true, an error that repeats the last error is not returned again.
+    /// Unless `always` is true, does not return an error that equals the last error.
     pub(crate) fn reload(&self, always: bool) -> io::Result<bool> {
         let mut last = self.last();
         let present = version_of(self.0.file.path());
         if last.version == present && last.fault.is_none() && !always {
             return Ok(false);
         }
-        // The version is noted before the file is read. So a change during the read is noticed the next time.
+        // The version is noted before the read, so a change during the read is noticed the next time.
         last.version = present;
         let read = match self.0.file.read() {
             Ok(read) => read,
@@ -123,14 +122,14 @@ impl Tokens {
         Ok(true)
     }
 
-    /// Returns the reason why the last read of the token file failed. Until a read succeeds, the tokens do not change.
-    /// Returns `None` if the read succeeded.
+    /// Returns the reason why the last read of the token file failed, or `None` if it succeeded. The tokens do not
+    /// change until a read succeeds.
     pub(crate) fn fault(&self) -> Option<Box<str>> {
         self.last().fault.clone()
     }
 
-    /// Waits until the token no longer gives the permissions `right`: the token is revoked, expires, or gets another
-    /// role. If `token` is `None`, waits until requests need tokens.
+    /// Waits until the token no longer gives the permissions `right`: it is revoked, expires, or gets another role. If
+    /// `token` is `None`, waits until requests need tokens.
     pub(crate) fn ended(
         &self,
         token: Option<TokenHash>,
@@ -159,17 +158,17 @@ impl Tokens {
         }
     }
 
-    /// Returns the token file. The caller can change the file.
+    /// Returns the token file, for changes.
     pub(crate) fn file(&self) -> &TokenFile {
         &self.0.file
     }
 
-    /// Returns the entries of all accepted tokens. Returns `None` if each request is permitted.
+    /// Returns the entries of all tokens, or `None` if every request is permitted.
     pub(crate) fn known(&self) -> Option<Arc<[Stored]>> {
         self.0.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the name of the token with this hash. Returns `None` if the token is unknown or has no name.
+    /// Returns the name of the token with this hash, or `None` if the token is unknown or has no name.
     pub(crate) fn name(&self, hash: &TokenHash) -> Option<String> {
         let known = self.known()?;
         let stored = known.iter().find(|stored| stored.hash == *hash)?;
@@ -188,8 +187,7 @@ impl Tokens {
 
     fn look_up<T>(&self, presented: &TokenHash, show: impl FnOnce(&Stored) -> T) -> Result<T, TokenFault> {
         let known = self.known();
-        // All entries are compared, and each comparison takes the same time. So the time of an answer reveals nothing
-        // about tokens.
+        // All entries are compared, each in the same time, so the time of an answer reveals nothing about tokens.
         let mut found = None;
         for stored in known.as_deref().unwrap_or_default() {
             if bool::from(stored.hash.ct_eq(presented)) {

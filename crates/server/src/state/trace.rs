@@ -1,28 +1,28 @@
-//! Reads and writes trace contexts, which the W3C's recommendation "Trace Context" defines. A context names a trace and
-//! a span, which is the record of one piece of work in the trace. The context of a creation is stored with the timer.
-//! Each delivery belongs to the same trace, and has its own span.
+//! Reads and writes trace contexts in the format of the W3C recommendation "Trace Context". A context names a trace and
+//! one of its spans. The context of a timer's creation is stored with the timer. Each delivery has its own span in the
+//! same trace.
 
 use core::fmt;
 
-/// The trace context of a piece of work: the id of a trace, and the id of a span within the trace.
+/// A trace context: the id of a trace, and the id of a span in the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trace {
     /// The id of the trace.
     id: u128,
-    /// The id of the span that caused the present creation or delivery. A new span becomes a child of this span.
+    /// The id of the span in this context. New spans become children of this span.
     parent: u64,
     /// Whether the spans of the trace are recorded.
     is_sampled: bool,
 }
 
-/// Parses lowercase hexadecimal digits. Returns `None` for other digits and for zero.
+/// Parses lowercase hexadecimal digits. Returns `None` for zero and for other characters.
 fn hex(text: &str) -> Option<u128> {
     let is_hex = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     u128::from_str_radix(text, 16).ok().filter(|number| is_hex && *number != 0)
 }
 
-/// Maps an id to a number from 0 up to 1, without 1. Uses only the last 53 bits, which are random in the ids of traces
-/// and of timers.
+/// Maps an id to a number from 0 up to but not including 1. Uses only the last 53 bits, which are random in the ids of
+/// traces and of timers.
 fn place_of(id: u128) -> f64 {
     const BITS: u32 = 53;
     let last = u64::try_from(id & ((1 << BITS) - 1)).unwrap_or(0);
@@ -32,8 +32,8 @@ fn place_of(id: u128) -> f64 {
 }
 
 impl Trace {
-    /// Parses the value of the header `traceparent`. Returns `None` if the value is not valid, so the header is
-    /// ignored. For an unknown version, reads only the part that version 00 defines.
+    /// Parses the value of the header `traceparent`. Returns `None` for an invalid value, which callers ignore. For an
+    /// unknown version, reads only the part that version 00 defines.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (head, rest) = text.split_at_checked(55)?;
         let mut parts = head.split('-');
@@ -52,16 +52,16 @@ impl Trace {
         Some(Self { id, parent, is_sampled: flags & 1 == 1 })
     }
 
-    /// Makes the trace context of the first span in a new trace. `share` is the fraction of new traces that is
-    /// recorded, from 0 to 1. Returns `None` if the system gives no random number.
+    /// Makes the context of the first span in a new trace. `share` is the fraction of new traces that is recorded, from
+    /// 0 to 1. Returns `None` if the system gives no random number.
     pub(crate) fn root(share: f64) -> Option<Self> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).ok()?;
         Self::of(u128::from_ne_bytes(bytes), share)
     }
 
-    /// Makes the trace context of a span without a parent in the trace `id`. The trace is recorded for a part `share`
-    /// of all ids. Returns `None` if the system gives no random number.
+    /// Makes the context of a span without a parent in the trace `id`. `share` is the fraction of trace ids that is
+    /// recorded, from 0 to 1. Returns `None` if the system gives no random number.
     pub(crate) fn of(id: u128, share: f64) -> Option<Self> {
         Self { id: id.max(1), parent: 0, is_sampled: place_of(id) < share }.child()
     }
@@ -72,7 +72,7 @@ impl Trace {
         self.id
     }
 
-    /// Returns the id of the span in this context. Spans of work within the context have this span as their parent.
+    /// Returns the id of the span in this context, which is the parent of new spans.
     pub(crate) const fn span(self) -> u64 {
         self.parent
     }
@@ -82,7 +82,7 @@ impl Trace {
         self.is_sampled
     }
 
-    /// Makes the trace context of a new span in the same trace. Returns `None` if the system gives no random number.
+    /// Makes the context of a new span in the same trace. Returns `None` if the system gives no random number.
     pub(crate) fn child(self) -> Option<Self> {
         let mut bytes = [0; 8];
         getrandom::fill(&mut bytes).ok()?;

@@ -1,4 +1,4 @@
-//! Counts the running and the waiting deliveries to a host, or of a namespace. Each of these has its own limiter.
+//! Counts the running and the waiting deliveries under one limit, such as the limit of a host or of a namespace.
 
 use super::pool::QUICK;
 use crate::delivery::reason::Reason;
@@ -6,13 +6,13 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// The length of a span in which a limiter counts ended deliveries. A limiter gives the permits of one limit.
+/// The length of the spans in which a limiter counts ended deliveries.
 const SPAN: Duration = Duration::from_millis(50);
-/// The least and the greatest number of deliveries that may wait in one limiter. A limiter gives the permits of one
-/// limit.
+/// The least and the greatest number of deliveries that may wait for one limiter.
 pub(super) const ROOM: (usize, usize) = (16, 512);
 
-/// How fast a callback's host answers. If the pace is not `Quick`, deliveries to the host need a further permit.
+/// How fast a callback's host answers. A delivery to a host whose pace is not `Quick` also needs a permit for slow
+/// hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
     Unknown,
@@ -24,26 +24,25 @@ pub(super) enum Pace {
 pub(super) struct Limiter {
     pub(super) limit: usize,
     pub(super) running: usize,
-    /// The numbers of the waiting deliveries, in the order of their arrival. A delivery that has given up may still be
-    /// in the list.
+    /// The numbers of the waiting deliveries, in the order of their arrival. The list may still have deliveries that
+    /// have given up.
     pub(super) waiting: VecDeque<u64>,
-    /// The number of timers that were made due again for this limit's permits, but have not arrived at their handler.
-    /// From the moment `coming_until` on, the number counts as zero.
+    /// The number of timers that were made due again for this limiter's permits, but have not arrived at their handler.
+    /// From `coming_until` on, the number counts as zero.
     pub(super) coming: usize,
     pub(super) coming_until: Instant,
     pub(super) shut_until: Option<Instant>,
     pub(super) is_careful: bool,
-    /// How fast the host answers. `None` if the limiter (one limit's permits) belongs to no host.
+    /// How fast the host answers. `None` if the limiter does not belong to a host.
     pub(super) pace: Option<Pace>,
-    /// The moment at which a delivery with a permit of this limit last ended. A delivery that begins alone also sets
-    /// the moment.
+    /// The moment at which a delivery with a permit of this limiter last ended, or at which a delivery began while no
+    /// other delivery ran.
     pub(super) moved: Instant,
-    /// Whether the limiter (one limit's permits) is in its pool's list of limiters without a free permit. A pool is a
-    /// set of permits that namespaces share.
+    /// Whether the limiter is in its pool's list of limiters without a free permit.
     pub(super) is_starved: bool,
-    /// The moment at which the present span of 50 ms began. A span counts ended deliveries.
+    /// The moment at which the present span began.
     pub(super) span: Instant,
-    /// The number of deliveries that ended in the present span of 50 ms, and the number for the span before.
+    /// The numbers of deliveries that ended in the present span and in the span before.
     pub(super) ends: (usize, usize),
 }
 
@@ -65,7 +64,8 @@ impl Limiter {
         }
     }
 
-    /// Sets the host's pace to quick if `is_quick` is true: the host has answered other namespaces quickly.
+    /// Sets the pace of the host to quick if `is_quick`, which is true if the host has answered other namespaces
+    /// quickly. Does nothing if the limiter does not belong to a host.
     pub(super) fn known_as(mut self, is_quick: bool) -> Self {
         if is_quick && self.pace.is_some() {
             self.pace = Some(Pace::Quick);
@@ -77,15 +77,15 @@ impl Limiter {
         self.shut_until.is_some_and(|until| now < until)
     }
 
-    /// Returns how fast the host answers at this moment. A quick host counts as slow if deliveries run and none of them
-    /// ends for two seconds.
+    /// Returns how fast the host answers now. A quick host counts as slow while deliveries to it run and none of them
+    /// has ended for two seconds.
     pub(super) fn pace(&self, now: Instant) -> Option<Pace> {
         let hangs = self.running > 0 && now.saturating_duration_since(self.moved) > QUICK;
         self.pace.map(|pace| if hangs && pace == Pace::Quick { Pace::Slow } else { pace })
     }
 
-    /// Returns the greatest number of deliveries that this limit permits at the same time. `grown` is the number of
-    /// permits that the host has gained by prompt answers.
+    /// Returns the greatest number of deliveries that may run under this limiter at the same time. `grown` is the
+    /// number of permits that the host has gained by prompt answers.
     pub(super) fn most(&self, grown: usize, now: Instant) -> usize {
         match (self.is_shut(now), self.is_careful, self.pace(now)) {
             (true, _, _) => 0,
@@ -95,8 +95,7 @@ impl Limiter {
         }
     }
 
-    /// Returns whether a path of a host has failed without a later success. Only then do deliveries to the path need a
-    /// permit of the path.
+    /// Returns whether a path has failed and not succeeded since, so that deliveries to the path need its permit.
     pub(super) fn holds_back(&self, now: Instant) -> bool {
         self.is_careful || self.is_shut(now)
     }
@@ -105,7 +104,7 @@ impl Limiter {
         if now < self.coming_until { self.coming } else { 0 }
     }
 
-    /// Begins a new span of 50 ms for counting ended deliveries, if the present span is over.
+    /// Begins a new span for counting ended deliveries, if the present span is over.
     pub(super) fn turn(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.span);
         if passed >= SPAN {
@@ -114,7 +113,7 @@ impl Limiter {
         }
     }
 
-    /// Returns the greatest number of deliveries that may wait in memory for a permit of this limit.
+    /// Returns the greatest number of deliveries that may wait in memory for a permit of this limiter.
     pub(super) fn room(&self, now: Instant) -> usize {
         let is_slow = matches!(self.pace(now), Some(Pace::Unknown | Pace::Slow));
         if is_slow || self.is_shut(now) || self.is_careful {

@@ -1,9 +1,9 @@
 //! Limits how many deliveries run at a time in the service, in a namespace, and at a host. Each of these limits has a
-//! *limiter*, which gives permits.
+//! *limiter*, which gives out permits. Namespaces that share permits draw them from a *pool*.
 //!
-//! A delivery needs a permit of each limiter that concerns it, and takes all these permits at once. So a delivery that
-//! waits for one limiter holds no permit of another limiter. If a limiter is full, the delivery waits in memory. If too
-//! many deliveries wait in that limiter already, the delivery is parked:
+//! A delivery needs a permit of each limiter that applies to it, and takes all these permits at once. So a delivery
+//! that waits for one limiter holds no permit of another limiter. If a limiter is full, the delivery waits in memory.
+//! If too many deliveries already wait for that limiter, the delivery is parked:
 //!
 //! ```text
 //!              all limiters have a permit
@@ -15,29 +15,29 @@
 //! ```
 //!
 //! The waiting deliveries bridge the time from an unpark to the arrival of the unparked timers. Their number follows
-//! the speed of the limiter: as many deliveries may wait as have ended within a twentieth of a second lately. So a fast
-//! host never runs out of work, and a host that hangs keeps no deliveries in memory. The number of waiting deliveries
-//! of all limiters together is bounded.
+//! the speed of the limiter: as many deliveries may wait as have lately ended within 50 ms. So a fast host never runs
+//! out of work, and a host that hangs keeps no deliveries in memory. A further limit bounds the waiting deliveries of
+//! all limiters together.
 //!
-//! If the breaker of a host is open, the limiter of the host is *shut*: no delivery runs. When the limiter opens again,
-//! it is *careful*: one delivery runs at a time, until the host answers. If the breaker of a path has opened, the path
-//! has its own limiter. That limiter is careful until the path works.
+//! While the breaker of a host is open, the limiter of the host is *shut*: no delivery runs. When the limiter opens
+//! again, it is *careful*: one delivery runs at a time, until the host answers. A path whose breaker has opened has its
+//! own limiter, which is careful until the path works.
 //!
 //! # Shares
 //! A delivery holds its permits until its host answers, so hosts that hang must not get all permits:
 //!
-//! - A limiter of a host belongs to one namespace, so the host's answers to other namespaces do not matter. The
-//!   namespaces share the permits of the host. A single namespace may have the host's limit, and several namespaces
-//!   together may have a third more.
-//! - A host that answers within a tenth of a second *grows*: each such answer adds a permit if all permits are taken,
-//!   up to a limit. A later answer removes half of the added permits, and no answer removes all of them.
-//! - A host is *quick* if it answered its last delivery within two seconds, and no delivery has waited longer for it
-//!   since. If a namespace has not called the host yet, the last answer to another namespace decides. The hosts that
-//!   are slow or not known share three quarters of the permits. Each of these hosts may have a quarter of a host's
-//!   permits. So a quarter of the permits always remains for quick hosts, even if all other hosts hang.
-//! - A namespace may have only a part ([`free_for`]) of all permits, and a part of the permits for hosts that are not
-//!   quick. If namespaces always want more permits, they come to have equally many. A namespace's backlog is parked
-//!   under that namespace's reason, so no other namespace waits behind the backlog.
+//! - A limiter of a host belongs to one namespace, so it ignores the host's answers to other namespaces. The namespaces
+//!   share the permits of the host: a single namespace may have the host's limit, and several namespaces together may
+//!   have a third more.
+//! - A host that answers within 100 ms *grows*: each such answer adds a permit if all permits are taken, up to a limit.
+//!   A slower answer removes half of the added permits, and a missing answer removes all of them.
+//! - A host is *quick* if it answered its last delivery within two seconds, and no later delivery has waited longer. If
+//!   a namespace has not called the host yet, the last answer to another namespace decides. Slow and unknown hosts
+//!   share three quarters of the permits, and each of them may have a quarter of a host's permits. So a quarter of the
+//!   permits always remains for quick hosts, even if all other hosts hang.
+//! - A namespace may have only a part ([`free_for`]) of all permits, and only a part of the permits for hosts that are
+//!   not quick. Namespaces that always want more permits come to have equally many. The backlog of a namespace is
+//!   parked under the namespace's own reason, so no other namespace waits behind it.
 
 mod limiter;
 mod pool;
@@ -56,39 +56,39 @@ use tokio::sync::oneshot;
 
 /// The longest time for which a delivery waits in memory for its permits.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// The time within which a timer should arrive at its handler after the unparker (the task that puts timers back) has
-/// made the timer due again.
+/// The time that a timer has to arrive at its handler after the unparker has made it due again. Afterwards the timer no
+/// longer counts as on its way.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
-/// The greatest number of deliveries that may wait in memory for permits, summed over all limits.
+/// The greatest number of deliveries that may wait in memory for permits, summed over all limiters.
 pub(crate) const MOST_WAITING: usize = 1_024;
-/// The first value is the time for which a quick host without deliveries is remembered. The second value is the number
-/// of limits above which such hosts are forgotten. The second value bounds the memory.
+/// The time for which a quick host without deliveries is remembered, and the number of limiters above which such hosts
+/// are forgotten, which bounds the memory.
 const REMEMBERED: (Duration, usize) = (Duration::from_secs(3_600), 10_000);
-/// The greatest number of other namespaces that are offered the permit of an ended delivery.
+/// The greatest number of limiters without a free permit to which each permit of an ended delivery is offered.
 const LOOKS: usize = 4;
 
-/// A delivery's request for a permit. `reason` names the limit that gives the permit.
+/// A delivery's request for a permit of the limiter `reason`.
 #[derive(Clone, Debug)]
 pub(crate) struct PermitRequest {
     pub(crate) reason: Reason,
-    /// The number of permits that the limit has. For the reasons `Share` and `Slow`, all namespaces share this number.
+    /// The number of permits that the limiter has. For the reasons `Share` and `Slow`, all namespaces share this
+    /// number.
     pub(crate) limit: usize,
 }
 
-/// Returns the greatest number of permits for slow and unknown hosts together. `all` is the number of the service's
-/// permits.
+/// Returns the number of permits that slow and unknown hosts share. `all` is the number of the service's permits.
 pub(crate) fn slow_permits(all: usize) -> usize {
     all - all / 4
 }
 
-/// The number of timers parked (held in the store) for a reason that may become due again, or when to ask again.
+/// The number of parked timers of a reason that may become due again, or the time at which to ask again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// The number of timers that may become due again now.
+    /// This number of timers may become due again now.
     Now(usize),
-    /// No timer may become due again now. The unparker (the task that puts timers back) must ask again at this moment.
+    /// No timer may become due again before this moment. The unparker must then ask again.
     At(Instant),
-    /// No timer may become due again now. A later event makes the unparker (the task that puts timers back) ask again.
+    /// No timer may become due again. A later event makes the unparker ask again.
     Nothing,
 }
 
@@ -104,21 +104,20 @@ struct State {
     waiters: HashMap<u64, Waiter>,
     next_waiter: u64,
     pools: HashMap<PoolName, Pool>,
-    /// The greatest number of permits that a namespace may have at a host that answers promptly.
+    /// The greatest number of permits of one namespace at a host that answers promptly.
     most_at_host: usize,
 }
 
 #[derive(Debug)]
 struct Waiter {
     limiters: Vec<Reason>,
-    /// Sends a message to the waiting delivery once it has its permits. Dropped if the timer must be parked (held in
-    /// the store).
+    /// Receives a message once the waiting delivery has its permits. Dropped if the timer must be parked.
     sender: oneshot::Sender<()>,
 }
 
 impl State {
-    /// Returns the number of deliveries that may run under a limiter (one limit's permits) now. Both the limit of the
-    /// limiter and the permits that namespaces share bound this number.
+    /// Returns the number of deliveries that may run under a limiter now. The limiter's own limit and its pool bound
+    /// this number.
     fn most(&self, reason: &Reason, limiter: &Limiter, now: Instant) -> usize {
         let pool = PoolName::of(reason).and_then(|name| self.pools.get_key_value(&name));
         let Some((name, pool)) = pool else { return limiter.most(0, now) };
@@ -141,14 +140,13 @@ impl State {
         self.limiters.get(reason).is_none_or(|limiter| limiter.running < self.most(reason, limiter, now))
     }
 
-    /// Returns the first limiter (one limit's permits) in `reasons` without a free permit. Returns `None` if each
-    /// limiter has a free permit.
+    /// Returns the first limiter in `reasons` without a free permit, or `None` if each limiter has one.
     fn full<'r>(&self, reasons: &'r [Reason], now: Instant) -> Option<&'r Reason> {
         reasons.iter().find(|reason| !self.has_permit(reason, now))
     }
 
-    /// Returns the number of deliveries that may wait for a limiter (one limit's permits). Both the limiter and the
-    /// total number of waiting deliveries bound this number.
+    /// Returns the number of deliveries that may wait for a limiter. The limiter's own bound and the bound over all
+    /// limiters apply.
     fn room(&self, limiter: &Limiter, now: Instant) -> usize {
         limiter.room(now).min(limiter.waiting.len() + MOST_WAITING.saturating_sub(self.waiters.len()))
     }
@@ -167,9 +165,8 @@ impl State {
         }
     }
 
-    /// Adds a limiter (one limit's permits) without a free permit to the list of its pool. A pool is a set of permits
-    /// that namespaces share. When other namespaces give permits back to the pool, the listed limiters may take them.
-    /// Does nothing for a limiter without a pool.
+    /// Adds a limiter without a free permit to the list of its pool. The listed limiters may take the permits that
+    /// other namespaces give back. Does nothing for a limiter without a pool.
     fn starve(&mut self, reason: &Reason) {
         let State { limiters, pools, .. } = self;
         if let Some(pool) = PoolName::of(reason).and_then(|name| pools.get_mut(&name))
@@ -181,16 +178,16 @@ impl State {
         }
     }
 
-    /// Gives the free permits of a limiter (one limit's permits) to the deliveries that wait for them.
+    /// Gives the free permits of a limiter to the deliveries that wait for them.
     fn pump(&mut self, reason: &Reason, now: Instant) {
         while self.has_permit(reason, now)
             && let Some(limiter) = self.limiters.get_mut(reason)
             && let Some(number) = limiter.waiting.pop_front()
         {
-            // A delivery that has given up leaves its number in the list.
+            // A delivery that has given up has left its number in the list.
             let Some(waiter) = self.waiters.remove(&number) else { continue };
-            // A delivery takes all its permits at once. Another limiter of this delivery is full, so the delivery now
-            // waits in that limiter.
+            // A delivery takes all its permits at once. If another limiter of this delivery is full, the delivery now
+            // waits for that limiter.
             if let Some(other) = self.full(&waiter.limiters, now).cloned() {
                 if let Some(limiter) = self.limiters.get_mut(&other) {
                     limiter.waiting.push_back(number);
@@ -221,9 +218,8 @@ impl State {
         }
     }
 
-    /// Gives the permits of an ended delivery back. Waiting deliveries of the same limiters (one limit's permits each)
-    /// get them first, and then limiters of other namespaces. Returns the limiters of other namespaces to which permits
-    /// were offered.
+    /// Gives back the permits of an ended delivery: first to the waiting deliveries of the same limiters, then to
+    /// limiters of other namespaces. Returns the limiters of other namespaces to which permits were offered.
     fn end(&mut self, reasons: &[Reason], outcome: Noted, now: Instant) -> Vec<Reason> {
         self.note(reasons, outcome, now);
         self.give_back(reasons);
@@ -233,8 +229,8 @@ impl State {
         let mut others = Vec::new();
         for reason in reasons {
             let starved = self.pool_mut(reason).map_or(0, |pool| pool.starved.len());
-            // If a limiter still gets no permit, it goes to the end of the list. So each limiter is tried after a
-            // while.
+            // A limiter that still gets no permit goes to the end of the list, so the ends of deliveries offer permits
+            // to all limiters in turn.
             for _ in 0..starved.min(LOOKS) {
                 let other = self.pool_mut(reason).and_then(|pool| pool.starved.pop_front());
                 let Some(other) = other else { break };
@@ -278,8 +274,8 @@ impl State {
 }
 
 impl Permits {
-    /// Makes the permits of a service, before any delivery. `most_at_host` is the greatest number of permits that a
-    /// namespace may have at a host that answers promptly.
+    /// Makes the permits of a service. `most_at_host` is the greatest number of permits of one namespace at a host that
+    /// answers promptly.
     pub(crate) fn new(parked: Arc<ParkedIndex>, most_at_host: usize) -> Self {
         Self { state: Mutex::new(State { most_at_host, ..State::default() }), parked }
     }
@@ -288,11 +284,11 @@ impl Permits {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the permits that a delivery requests. Waits a few seconds for permits that are not free, unless too many
-    /// deliveries wait already. Fails with the reason for which the timer must be parked (held in the store).
+    /// Takes the permits that a delivery requests. Waits up to [`LONGEST_WAIT`] for permits that are not free, unless
+    /// too many deliveries already wait. Fails with the reason for which the timer must be parked.
     ///
-    /// Some requests are left out. A delivery to a quick host needs no permit for slow hosts. A delivery to a path that
-    /// has not failed lately needs no permit of the path.
+    /// A delivery to a quick host needs no permit for slow hosts, and a delivery to a path that has not failed lately
+    /// needs no permit of the path. This call ignores such requests.
     pub(crate) async fn enter(self: &Arc<Self>, mut requests: Vec<PermitRequest>) -> Result<Permit, Reason> {
         let (number, news, limiter, reasons) = {
             let now = Instant::now();
@@ -340,8 +336,8 @@ impl Permits {
             state.next_waiter += 1;
             let (sender, news) = oneshot::channel();
             state.waiters.insert(number, Waiter { limiters: reasons.clone(), sender });
-            // The delivery now waits behind other deliveries in this limiter. All of these may wait for other limiters,
-            // so this limiter may have free permits.
+            // The deliveries that already wait for this limiter may wait for other limiters, too, so this limiter may
+            // have free permits.
             state.pump(queue, now);
             (number, news, queue.clone(), reasons)
         };
@@ -352,8 +348,8 @@ impl Permits {
         }
     }
 
-    /// Stops the deliveries under a limit for the time `rest`. Parks the timers whose deliveries wait for the limit's
-    /// permits. After the time `rest`, one delivery at a time may run, until the host answers or the path works.
+    /// Stops the deliveries under a limiter for the time `rest`, and parks the timers whose deliveries wait for it.
+    /// Afterwards one delivery runs at a time, until the host answers or the path works.
     pub(crate) fn shut(&self, reason: &Reason, rest: Duration) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -370,7 +366,7 @@ impl Permits {
         self.parked.look_at(reason);
     }
 
-    /// Ends the pause of deliveries to a host and to its paths. At first one delivery at a time may run, until the host
+    /// Ends the pause of deliveries to a host and to its paths. At first one delivery runs at a time, until the host
     /// answers or the path works.
     pub(crate) fn reopen(&self, host: &str) {
         let reasons: Vec<Reason> = {
@@ -380,8 +376,7 @@ impl Permits {
         reasons.iter().for_each(|reason| self.shut(reason, Duration::ZERO));
     }
 
-    /// Returns how many of the timers that are parked for a limit's permits may become due again now. `reason` names
-    /// the limit.
+    /// Returns how many of the timers that are parked for a permit of the limiter `reason` may become due again now.
     pub(crate) fn wanted(&self, reason: &Reason, now: Instant) -> Wanted {
         let mut state = self.lock();
         let Some(limiter) = state.limiters.get(reason) else { return Wanted::Now(ROOM.0) };
@@ -400,8 +395,8 @@ impl Permits {
         }
     }
 
-    /// Counts timers that are parked for a limit's permits and are about to become due again. Until these timers arrive
-    /// at their handler, [`wanted`](Self::wanted) subtracts the count.
+    /// Counts `timers` parked timers that are about to become due again. [`wanted`](Self::wanted) subtracts them until
+    /// they arrive at their handler.
     pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -411,22 +406,21 @@ impl Permits {
         limiter.coming_until = now + ON_THE_WAY;
     }
 
-    /// Lowers the count of [`expect`](Self::expect) by `timers`, the number of counted timers that the store did not
-    /// make due again.
+    /// Subtracts `timers` timers, which the store did not make due again, from the count of [`expect`](Self::expect).
     pub(crate) fn expect_no_more(&self, reason: &Reason, timers: usize) {
         if let Some(limiter) = self.lock().limiters.get_mut(reason) {
             limiter.coming = limiter.coming.saturating_sub(timers);
         }
     }
 
-    /// Removes the limiters (one limit's permits each) without deliveries and without parked timers. Limiters of quick
-    /// hosts stay for an hour, unless there are too many limiters.
+    /// Removes the limiters without deliveries and without parked timers. Keeps the limiters of quick hosts for an
+    /// hour, unless there are too many limiters.
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
         let mut state = self.lock();
         let State { limiters, waiters, pools, .. } = &mut *state;
         let remembers = limiters.len() <= REMEMBERED.1;
-        // A waiting delivery is not counted in its other limiters before it runs, so these limiters are kept here.
+        // A waiting delivery counts only in the limiter for which it waits. Its other limiters must stay, too.
         let needed: HashSet<&Reason> = waiters.values().flat_map(|waiter| &waiter.limiters).collect();
         limiters.retain(|reason, limiter| {
             let is_known = limiter.pace == Some(Pace::Quick)
@@ -448,8 +442,8 @@ impl Permits {
     }
 }
 
-/// A delivery that waits for its permits. Dropping the value ends the wait. If the delivery has just got its permits,
-/// the drop returns them.
+/// A delivery that waits for its permits. Dropping the value ends the wait, and gives back permits that the delivery
+/// has just got.
 struct Wait<'p> {
     permits: &'p Permits,
     number: u64,
@@ -458,7 +452,7 @@ struct Wait<'p> {
 }
 
 impl Wait<'_> {
-    /// Waits for the permits of the delivery. Returns whether the delivery got its permits in time.
+    /// Waits for the permits of the delivery. Returns whether they came in time.
     async fn await_news(&mut self) -> bool {
         let Some(news) = &mut self.news else { return false };
         match tokio::time::timeout(LONGEST_WAIT, &mut *news).await {
@@ -475,7 +469,7 @@ impl Wait<'_> {
     }
 }
 
-/// Ends the wait for permits. If the permits came at the same moment, the drop returns them.
+/// Ends the wait, and gives back permits that came at the same moment.
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
         let Some(mut news) = self.news.take() else { return };
@@ -516,8 +510,8 @@ impl Permit {
         Self { permits: Arc::clone(permits), reasons, since: Instant::now(), noted: Noted::default() }
     }
 
-    /// Notes how a called host answered the delivery. `works` says whether the host works, and is `None` if the host
-    /// gave no answer.
+    /// Notes how a called host answered the delivery. `works` is `None` if the host gave no answer, and otherwise says
+    /// whether the host works.
     pub(crate) fn note(&mut self, works: Option<bool>) {
         let time = self.since.elapsed();
         let took = match works {

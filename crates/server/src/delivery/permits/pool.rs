@@ -1,16 +1,16 @@
-//! Keeps pools of permits that namespaces share, and limits the part of a pool that a namespace may take.
+//! Keeps pools of permits that namespaces share, and limits the part of a pool that each namespace may take.
 
 use crate::delivery::reason::Reason;
 use crate::share::free_for;
 use core::time::Duration;
 use std::collections::VecDeque;
 
-/// The longest time for an answer of a host that counts as quick.
+/// The longest time for a quick answer.
 pub(super) const QUICK: Duration = Duration::from_secs(2);
-/// The longest time for an answer that counts as prompt. After a prompt answer, the host may get a further permit.
+/// The longest time for a prompt answer. After a prompt answer, the host may get a further permit.
 pub(super) const PROMPT: Duration = Duration::from_millis(100);
 
-/// The class of the time that a host took for an answer: at most [`PROMPT`], at most [`QUICK`], or longer.
+/// How fast a host answered: within [`PROMPT`], within [`QUICK`], or more slowly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Took {
     Prompt,
@@ -18,35 +18,32 @@ pub(super) enum Took {
     Slow,
 }
 
-/// The name of a pool, a set of permits that namespaces share.
+/// The name of a pool: a set of permits that all namespaces share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum PoolName {
-    /// The permits of the whole service. All namespaces share this set.
+    /// The permits of the whole service.
     All,
-    /// The permits for hosts that are slow or unknown. All namespaces share this set.
+    /// The permits for hosts that are slow or unknown.
     Slow,
-    /// The permits for this host. All namespaces share this set.
+    /// The permits for this host.
     Host(Box<str>),
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    /// The number of permits that namespaces share. For the permits of a host, the greatest number for a single
-    /// namespace.
+    /// The number of permits in the pool. In a host's pool, the greatest number of one namespace.
     pub(super) limit: usize,
     pub(super) running: usize,
-    /// Whether the host answered its last delivery quickly. The delivery may belong to any namespace.
+    /// Whether the host answered its last delivery quickly. Deliveries of all namespaces count.
     pub(super) is_quick: bool,
     /// The number of permits that the host has gained by prompt answers.
     pub(super) grown: usize,
-    /// The limiters (one limit's permits each) of namespaces that found no free permit in this pool. Each limiter is
-    /// listed once.
+    /// The limiters that found no free permit in this pool. Each limiter is listed once.
     pub(super) starved: VecDeque<Reason>,
 }
 
 impl PoolName {
-    /// Returns the pool that gives the permits of the limiter `reason`. Returns `None` if the limiter shares no permits
-    /// with other namespaces.
+    /// Returns the pool from which the limiter `reason` draws its permits, or `None` if the limiter shares no permits.
     pub(super) fn of(reason: &Reason) -> Option<Self> {
         match reason {
             Reason::Share(_) => Some(Self::All),
@@ -58,21 +55,20 @@ impl PoolName {
 }
 
 impl Pool {
-    /// Returns how many further permits of this shared set a namespace may take. `has` is the number of permits that
-    /// the namespace has already.
+    /// Returns how many further permits of this pool a namespace may take if it already has `has`.
     pub(super) fn free_for(&self, name: &PoolName, has: usize) -> usize {
         let all = match name {
             PoolName::All | PoolName::Slow => self.limit,
-            // The pool is a third larger than the limit of one namespace, because a single namespace gets three
-            // quarters of the pool.
+            // A single namespace gets three quarters of the pool, so the pool is a third larger than the limit of one
+            // namespace.
             PoolName::Host(_) => (self.limit + self.grown).saturating_mul(4).div_ceil(3),
         };
         free_for(has, all.saturating_sub(self.running))
     }
 
-    /// Adds a permit for a host after a prompt answer, or removes permits after a slower answer. `took` is the time of
-    /// the answer. `was_full` says whether the namespace used all its permits at the host. `most` is the greatest
-    /// number of permits of one namespace.
+    /// Adds a permit for a host after a prompt answer, or removes added permits after a slower answer. `was_full` says
+    /// whether the namespace used all its permits at the host. `most` is the greatest number of permits of one
+    /// namespace.
     pub(super) fn grow(&mut self, took: Took, was_full: bool, most: usize) {
         self.is_quick = took != Took::Slow;
         self.grown = match took {

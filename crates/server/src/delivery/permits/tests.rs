@@ -8,7 +8,7 @@ fn host(name: &str) -> Reason {
     Reason::host("n", name)
 }
 
-/// Makes the host answer a delivery quickly. The host then counts as quick.
+/// Makes the host answer a delivery quickly, so that it counts as quick.
 async fn answer(permits: &Arc<Permits>, host: &Reason) {
     enter(permits, &[(host, 1)]).await.unwrap().note(Some(true));
 }
@@ -32,7 +32,7 @@ async fn a_delivery_that_waits_holds_nothing_of_other_limiters() {
     tokio::task::yield_now().await;
     let other = enter(&permits, &[(&b, 1), (&ns, 2)]).await.unwrap();
     drop(first);
-    // The host has a permit now, and the namespace has none.
+    // The host now has a free permit, and the namespace has none.
     tokio::task::yield_now().await;
     assert_eq!(
         permits.lock().limiters[&ns].running,
@@ -139,8 +139,8 @@ async fn call(permits: &Arc<Permits>, namespace: &str, to: &Reason, all: usize) 
     enter(permits, &[(to, 16), (&slow, slow_permits(all)), (&share, all)]).await
 }
 
-/// Calls a host until a call is refused at once. Returns the permits of the permitted calls, and the reason of the
-/// refusal.
+/// Calls a host until a call does not get its permits at once. Returns the permits of the earlier calls, and the reason
+/// for which the last call did not get its permits.
 async fn press(permits: &Arc<Permits>, namespace: &str, to: &Reason, all: usize) -> (Vec<Permit>, Reason) {
     let mut taken = Vec::new();
     loop {
@@ -166,13 +166,13 @@ async fn hosts_that_hang_leave_a_quarter_to_those_that_answer() {
         assert!(taken.len() == 4 || reason != host(&number.to_string()), "{reason:?}");
         held.extend(taken);
     }
-    // A namespace gets three quarters of the three quarters for slow hosts: other namespaces may have slow hosts, too.
+    // A namespace gets three quarters of the permits for slow hosts, which are three quarters of all permits.
     assert_eq!((held.len(), permits.lock().pools[&PoolName::Slow].running), (36, 36));
     let (taken, _) = press(&permits, "other", &host("new"), 64).await;
     assert!(!taken.is_empty(), "another namespace calls a host that is not known");
     let (taken, reason) = press(&permits, "n", &quick, 64).await;
     assert!(taken.len() >= 9, "{reason:?}");
-    // Each permit comes back.
+    // Each permit is given back.
     drop((held, taken));
     assert!(permits.lock().pools[&PoolName::Slow].running <= 4);
 }
@@ -192,8 +192,8 @@ async fn namespaces_leave_places_to_others_and_share_when_they_press() {
         others.extend(press(&permits, "b", &host(&number.to_string()), 64).await.0);
     }
     assert_eq!(others.len(), 12, "three quarters of the rest");
-    // A delivery of the second namespace waits until a delivery of the first namespace ends, which has more than its
-    // share.
+    // The first namespace has more than its share. A delivery of the second namespace waits until a delivery of the
+    // first namespace ends.
     let waits = tokio::spawn({
         let permits = Arc::clone(&permits);
         async move { call(&permits, "b", &host("19"), 64).await.map(drop) }
@@ -202,7 +202,7 @@ async fn namespaces_leave_places_to_others_and_share_when_they_press() {
     assert_eq!(permits.lock().waiters.len(), 1);
     held.truncate(47);
     assert_eq!(waits.await.unwrap(), Ok(()), "the permit of another namespace wakes it");
-    // Both namespaces always want more, and deliveries of both end. They come to have about equally many permits.
+    // Both namespaces always want more, and deliveries of both end. The numbers of their permits become about equal.
     for _ in 0..40 {
         held.pop();
         others.pop();

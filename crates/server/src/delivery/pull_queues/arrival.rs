@@ -11,41 +11,40 @@ use tokio::sync::oneshot;
 use tourbillon_api::Claim;
 use tourbillon_durable::UtcMillis;
 
-/// The longest time for which a fetched timer waits for a receiver in the memory of this node.
+/// The longest time for which a fetched timer waits in memory for a receiver.
 pub(super) const BUFFERED: Duration = Duration::from_secs(1);
 
-/// A due timer that looks for a receiver. Receivers fetch such timers from a queue.
+/// A due pull timer that looks for a receiver at its queue.
 #[derive(Debug)]
 pub(crate) struct Arrival<'d> {
     pub(super) queues: &'d Arc<PullQueues>,
     pub(super) reason: &'d Reason,
     pub(super) namespace: &'d str,
     pub(super) key: BufferKey,
-    /// The moment until which the timer may wait in memory for a receiver. `None` if no fetch for receivers brought the
-    /// timer, so the timer does not wait.
+    /// The moment until which the timer may wait in the buffer. `None` if the timer may not wait, because it was not
+    /// fetched for receivers.
     pub(super) buffered_until: Option<tokio::time::Instant>,
     pub(super) counted: Counted,
 }
 
-/// The count of the queue in which a timer is included. The unparker (the task that puts timers back) reads these
-/// counts, so that it does not make too many timers due.
+/// Says which count of its queue includes a timer. By these counts, the unparker makes only as many timers due as
+/// receivers want.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counted {
-    /// The timer was made due again or fetched. It counts as on its way to the queue.
+    /// The timer was made due again or fetched, and counts as on its way to the queue.
     Coming,
-    /// The timer was woken in the buffer, where timers wait for a receiver. The timer counts as on its way to the queue
-    /// again.
+    /// The timer was woken in the buffer, and counts as on its way to the queue again.
     Woken,
-    /// The timer has found a receiver. The timer counts as about to be handed over.
+    /// The timer has found a receiver, and counts as about to be handed over.
     Arriving,
     Nowhere,
 }
 
 /// The result of a due timer's search for a receiver.
 pub(super) enum Found {
-    /// A receiver waits, and the receiver's namespace may open a claim (a hold on a timer).
+    /// A receiver waits, and the receiver's namespace may open a claim.
     Receiver,
-    /// The timer waits in memory for a receiver, until this moment. The channel gets a message when a receiver comes.
+    /// The timer waits in the buffer until this moment. The channel gets a message when a receiver comes.
     Buffered(oneshot::Receiver<()>, tokio::time::Instant),
     Nobody,
 }
@@ -64,9 +63,8 @@ impl PullQueues {
 }
 
 impl Arrival<'_> {
-    /// Waits for a receiver of the timer. If the timer was fetched for receivers, waits for at most a second after its
-    /// arrival. Otherwise does not wait. Returns whether a receiver waits and its namespace may open a claim (a hold on
-    /// a timer).
+    /// Returns whether a receiver waits for the timer and its namespace may open a claim. A timer that was fetched for
+    /// receivers first waits for up to a second after its arrival.
     pub(crate) async fn is_awaited(&mut self) -> bool {
         loop {
             match self.find() {
@@ -75,8 +73,8 @@ impl Arrival<'_> {
                 Found::Buffered(woken, until) => {
                     let mut buffered = BufferedArrival { arrival: self, has_left: false };
                     let woken = tokio::time::timeout_at(until, woken).await;
-                    // A receiver may have woken the timer at the moment of the timeout. In this case the timer is no
-                    // longer in the buffer.
+                    // A receiver may have woken the timer at the moment of the timeout. The timer is then no longer in
+                    // the buffer.
                     let was_there = buffered.leave();
                     drop(buffered);
                     if matches!(woken, Ok(Err(_))) || was_there {
@@ -95,8 +93,7 @@ impl Arrival<'_> {
         let is_fetched = self.buffered_until.is_some();
         let queue = state.receivers.queue_mut(self.reason).filter(|queue| queue.len() > 0);
         match (queue, has_room) {
-            // The timers that are about to be handed over suffice for the receivers. A fetched timer may wait for the
-            // next receiver.
+            // Enough other timers are about to be handed over, so this fetched timer may wait for the next receiver.
             (Some(queue), true) if is_fetched && queue.arriving >= queue.wants() => {}
             (Some(queue), true) => {
                 queue.arriving += 1;
@@ -115,7 +112,7 @@ impl Arrival<'_> {
     }
 
     /// Hands the timer to the receiver that has waited longest. Returns `None` if no receiver waits, or if the
-    /// namespace may not open a further claim (a hold on a timer).
+    /// namespace may not open a further claim.
     pub(crate) fn hand_over(&mut self, claim: &Claim) -> Option<OpenClaim> {
         let mut state = self.queues.lock();
         self.leave(&mut state);
@@ -130,8 +127,8 @@ impl Arrival<'_> {
         Some(OpenClaim { queues: Arc::clone(self.queues), name: claim.claim.as_str().into(), requests })
     }
 
-    /// Removes the timer from the count of the queue in which it is included. If the timer was fetched and has just
-    /// arrived, sets the moment until which it may wait for a receiver.
+    /// Removes the timer from the count that includes it. If the timer was fetched and has just arrived, sets the
+    /// moment until which it may wait in the buffer.
     fn leave(&mut self, state: &mut State) {
         let counted = core::mem::replace(&mut self.counted, Counted::Nowhere);
         if counted == Counted::Coming && state.buffers.has_come(self.reason) {
@@ -147,8 +144,8 @@ impl Arrival<'_> {
     }
 }
 
-/// Wakes the first timer in the queue's buffer if the dropped timer had found a receiver. The woken timer can go to the
-/// same receiver.
+/// If the dropped timer had found a receiver, wakes the first timer in the queue's buffer, which can go to that
+/// receiver.
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
         let was_arriving = self.counted == Counted::Arriving;
@@ -162,23 +159,23 @@ impl Drop for Arrival<'_> {
     }
 }
 
-/// A timer that waits for a receiver in its queue's buffer. Dropping this value removes the timer from the buffer.
+/// A timer that waits in its queue's buffer. Dropping this value removes the timer from the buffer.
 struct BufferedArrival<'a, 'd> {
     arrival: &'a Arrival<'d>,
     has_left: bool,
 }
 
 impl BufferedArrival<'_, '_> {
-    /// Removes the timer from its queue's buffer. Returns false if the timer had already left the buffer. Either a
-    /// receiver has woken the timer, or the queues are closed.
+    /// Removes the timer from its queue's buffer. Returns false if the timer has already left the buffer, because a
+    /// receiver has woken it or the queues are closed.
     fn leave(&mut self) -> bool {
         self.has_left = true;
         self.arrival.queues.lock().buffers.leave(self.arrival.reason, self.arrival.key)
     }
 }
 
-/// Ends the timer's wait in the buffer. If the timer was just woken for a receiver, wakes the next timer in the buffer
-/// for that receiver.
+/// Removes the timer from the buffer. If a receiver has just woken the timer, wakes the next timer in the buffer
+/// instead.
 impl Drop for BufferedArrival<'_, '_> {
     fn drop(&mut self) {
         if !self.has_left && !self.leave() {

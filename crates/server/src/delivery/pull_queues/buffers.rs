@@ -1,4 +1,4 @@
-//! Keeps fetched timers that wait for a receiver, in a buffer for each queue.
+//! Keeps the buffer of each queue, in which fetched timers wait for a receiver.
 
 use super::coming::{Coming, ON_THE_WAY};
 use crate::delivery::reason::Reason;
@@ -8,57 +8,54 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 use tourbillon_durable::UtcMillis;
 
-/// The longest time for which the store may leave a fetch unanswered. During this time, the fetched timers count as on
-/// their way to a queue.
+/// The longest time for which a fetch may wait for the store's answer. The timers of the fetch count as on their way
+/// for this time.
 const LONGEST_FETCH: Duration = Duration::from_secs(30);
 
 /// The key of a timer in a buffer: the timer's due moment, and a number that makes the key unique.
 pub(super) type BufferKey = (UtcMillis, u64);
 
-/// The buffers of all queues. In a buffer, fetched timers wait for a receiver. The map finds a buffer by the reason for
-/// which the queue's timers are parked.
+/// The buffers of all queues, each under the reason that names its queue.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
     by_reason: HashMap<Reason, Buffer>,
     next: u64,
 }
 
-/// The buffer of a queue, in which fetched timers wait for a receiver.
+/// The fetched timers that wait for a receiver of one queue.
 #[derive(Debug, Default)]
 struct Buffer {
-    /// The number of fetched timers of the queue that have not arrived at this node's handler.
+    /// The number of fetched timers that have not arrived at this node's handler.
     coming: Coming,
-    /// The channels that wake the timers in the buffer, ordered by the due moments of the timers.
+    /// The channels that wake the waiting timers, ordered by the timers' due moments.
     waiting: BTreeMap<BufferKey, oneshot::Sender<()>>,
 }
 
 impl Buffers {
-    /// Makes the key of a timer in a buffer. `due` is the timer's due moment.
+    /// Makes a unique key for a timer that is due at `due`.
     pub(super) fn key(&mut self, due: UtcMillis) -> BufferKey {
         let number = self.next;
         self.next += 1;
         (due, number)
     }
 
-    /// Notes that a fetch from a queue begins. From then on, `most` timers count as on their way to the queue.
+    /// Notes that a fetch from a queue begins. `most` timers then count as on their way to the queue.
     pub(super) fn begin_fetch(&mut self, reason: &Reason, most: usize) {
         self.by_reason.entry(reason.clone()).or_default().coming.more(most, LONGEST_FETCH);
     }
 
-    /// Takes all buffers away. The timers in the buffers then stop waiting. A key that is made later still differs from
-    /// all earlier keys.
+    /// Removes all buffers, so the timers in them stop waiting. Later keys still differ from all earlier keys.
     pub(super) fn close(&mut self) -> impl Sized + use<> {
         core::mem::take(&mut self.by_reason)
     }
 
-    /// Removes the buffers that are not needed: no timer waits in the buffer, and no fetched timer is on its way.
+    /// Removes the buffers in which no timer waits and to which no fetched timer is on its way.
     pub(super) fn forget_unused(&mut self) {
         let now = Instant::now();
         self.by_reason.retain(|_, buffer| buffer.coming.at(now) > 0 || !buffer.waiting.is_empty());
     }
 
-    /// Notes that a fetch from a queue has ended. `fewer` is the number of expected timers that the fetch did not
-    /// bring.
+    /// Notes the end of a fetch from a queue. `fewer` is the number of expected timers that the fetch did not bring.
     pub(super) fn end_fetch(&mut self, reason: &Reason, fewer: usize) {
         if let Some(buffer) = self.by_reason.get_mut(reason) {
             buffer.coming.fewer(fewer);
@@ -66,14 +63,13 @@ impl Buffers {
         }
     }
 
-    /// Returns the number of fetched timers that are on their way to a queue, and the moment until which they are
-    /// expected.
+    /// Returns the number of fetched timers on their way to a queue, and the moment until which they are expected.
     pub(super) fn coming(&self, reason: &Reason) -> Coming {
         self.by_reason.get(reason).map_or_else(Coming::default, |buffer| buffer.coming)
     }
 
-    /// Counts an arriving timer as a fetched timer, if the queue still expects fetched timers. Returns whether the
-    /// timer was counted.
+    /// If the queue expects fetched timers, counts an arriving timer as one of them. Returns whether the timer was
+    /// counted.
     pub(super) fn has_come(&mut self, reason: &Reason) -> bool {
         let buffer = self.by_reason.get_mut(reason);
         let Some(buffer) = buffer.filter(|buffer| buffer.coming.at(Instant::now()) > 0) else { return false };
@@ -81,8 +77,8 @@ impl Buffers {
         true
     }
 
-    /// Puts a timer into the buffer of its queue, where it waits for a receiver. The returned channel gets a message
-    /// when a receiver comes to the queue.
+    /// Puts a timer into the buffer of its queue. The returned channel gets a message when a receiver comes to the
+    /// queue.
     pub(super) fn enter(&mut self, reason: &Reason, key: BufferKey) -> oneshot::Receiver<()> {
         let (sender, woken) = oneshot::channel();
         self.by_reason.entry(reason.clone()).or_default().waiting.insert(key, sender);
@@ -95,7 +91,7 @@ impl Buffers {
     }
 
     /// Wakes at most `most` timers in the buffer of a queue, in the order of their due moments. Returns the number of
-    /// woken timers.
+    /// timers that it woke.
     pub(super) fn wake(&mut self, reason: &Reason, most: usize) -> usize {
         let mut woken = 0;
         while woken < most
@@ -107,7 +103,7 @@ impl Buffers {
         woken
     }
 
-    /// Returns whether no timer waits in any buffer.
+    /// Returns whether all buffers are empty.
     #[cfg(test)]
     pub(super) fn are_empty(&self) -> bool {
         self.by_reason.values().all(|buffer| buffer.waiting.is_empty())

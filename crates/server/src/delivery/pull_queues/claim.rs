@@ -1,4 +1,4 @@
-//! Ends and prolongs open claims. A claim is open while a receiver holds a timer that it has fetched.
+//! Ends and prolongs open claims.
 
 use super::endings::{EndAnswer, EndTicket, ended, unknown};
 use super::open_claims::{ClaimRequest, OpenEntry};
@@ -9,23 +9,22 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tourbillon_api::{Moment, Problem};
 use tourbillon_durable::Verdict;
 
-/// The time for which a request to end a claim (a receiver's hold on a fetched timer) waits for the store's answer.
-/// Clients wait longer, so they get an answer that explains the delay.
+/// The longest time for which a request to end a claim waits for the store. Clients wait longer, so they get an answer
+/// that explains the delay.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// The result of [`PullQueues::begin_end`]: whether a request is the first that wants to end the claim (a hold on a
-/// fetched timer).
+/// The result of [`PullQueues::begin_end`].
 enum EndBegun {
-    /// The present request is the first that wants to end the claim (a hold on a fetched timer).
+    /// No earlier request wants to end the claim.
     Now(OpenEntry, EndTicket, watch::Receiver<EndAnswer>),
-    /// An earlier request has asked to end the claim (a hold on a fetched timer). If the earlier request asked for
-    /// another outcome of the delivery, the present request gets a problem.
+    /// An earlier request wants to end the claim. If it asked for another outcome of the delivery, the new request gets
+    /// a problem.
     Before(Result<watch::Receiver<EndAnswer>, Problem>),
 }
 
 impl PullQueues {
-    /// Ends the delivery of an open claim (a receiver's hold on a fetched timer). Returns once the store has recorded
-    /// the end. Returns `None` if the claim is not open at this node.
+    /// Ends the delivery of an open claim with `verdict`. Returns once the store has recorded the end. Returns `None`
+    /// if the claim is not open at this node.
     ///
     /// # Cancellation
     ///
@@ -70,7 +69,7 @@ impl PullQueues {
         Some(EndBegun::Now(open, ticket, answer))
     }
 
-    /// Prolongs an open claim (a receiver's hold on a fetched timer). Returns the moment at which the claim expires.
+    /// Prolongs an open claim. Returns the moment at which the claim expires.
     pub(crate) async fn renew(&self, namespace: &str, claim: &str) -> Result<Moment, Problem> {
         let (sender, until) = oneshot::channel();
         {
@@ -82,8 +81,7 @@ impl PullQueues {
     }
 }
 
-/// An open claim (a receiver's hold on a fetched timer). The timer's handler keeps this value. Dropping the value
-/// closes the claim.
+/// An open claim. The timer's handler keeps this value, and closes the claim by dropping it.
 #[derive(Debug)]
 pub(crate) struct OpenClaim {
     pub(super) queues: Arc<PullQueues>,
@@ -92,8 +90,8 @@ pub(crate) struct OpenClaim {
 }
 
 impl OpenClaim {
-    /// Waits for the receiver's next request about its claim (its hold on a fetched timer). Returns `None` if the timer
-    /// must be parked again (kept in the store), because its delivery has not ended.
+    /// Waits for the receiver's next request about its claim. Returns `None` if the claim was removed without an end,
+    /// so that the timer must be parked again.
     pub(crate) async fn request(&mut self) -> Option<ClaimRequest> {
         self.requests.recv().await
     }

@@ -1,13 +1,12 @@
-//! Counts timers that were unparked or fetched, and have not arrived at their queue.
+//! Counts the timers that were unparked or fetched, but have not arrived at their queue.
 
 use core::time::Duration;
 use std::time::Instant;
 
-/// The time within which a timer should arrive at its handler after it was made due again.
+/// The time that a timer has to arrive at its handler after it was made due again.
 pub(super) const ON_THE_WAY: Duration = Duration::from_secs(1);
 
-/// The number of timers that are on their way from the store to a queue's receivers. From the moment `until` on, the
-/// number counts as zero.
+/// The number of timers on their way to a queue's receivers. From the moment `until` on, the number counts as zero.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Coming {
     timers: usize,

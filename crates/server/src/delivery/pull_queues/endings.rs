@@ -1,4 +1,4 @@
-//! Keeps claims that receivers have asked to end, until the store has confirmed the ends.
+//! Keeps the claims that receivers have asked to end, until the store has confirmed the ends.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,18 +6,17 @@ use tokio::sync::watch;
 use tourbillon_api::{Problem, ProblemKind};
 use tourbillon_durable::Verdict;
 
-/// The pause after which a receiver should repeat a request that a limit refused. In milliseconds.
+/// The time, in milliseconds, after which a receiver should repeat a refused request.
 pub(super) const AGAIN_MS: u64 = 1_000;
 
-/// The answer to a receiver's request to end its claim (its hold on a fetched timer). `None` until the outcome is
-/// known.
+/// The answer to a receiver's request to end its claim. `None` until the outcome is known.
 pub(super) type EndAnswer = Option<Result<(), Problem>>;
 
-/// The claims (receivers' holds on fetched timers) whose ends the store has not confirmed, by their names.
+/// The claims whose ends the store has not confirmed, by their names.
 #[derive(Debug, Default)]
 pub(super) struct Endings(Mutex<HashMap<Box<str>, Ending>>);
 
-/// A claim (a receiver's hold on a fetched timer) whose end the store has not confirmed.
+/// A claim whose end the store has not confirmed.
 #[derive(Debug)]
 struct Ending {
     namespace: Box<str>,
@@ -30,9 +29,8 @@ impl Endings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the channel that gets the answer to an earlier request to end this claim (a hold on a fetched timer).
-    /// Fails if the earlier request asked for another outcome, or came from another namespace. Returns `None` if no
-    /// request has asked to end the claim.
+    /// Returns the channel that gets the answer to an earlier request to end this claim. Fails if that request asked
+    /// for another outcome or came from another namespace. Returns `None` if there was no earlier request.
     pub(super) fn again(
         &self,
         namespace: &str,
@@ -45,8 +43,8 @@ impl Endings {
         Some(if is_the_same { Ok(ending.answer.clone()) } else { Err(ended()) })
     }
 
-    /// Notes that a request has asked to end a claim (a hold on a fetched timer). Returns the ticket by which the
-    /// timer's handler sends the answer. Also returns the channel that gets the answer.
+    /// Notes that a request has asked to end a claim. Returns the ticket with which the timer's handler answers, and
+    /// the channel that gets the answer.
     pub(super) fn begin(
         self: &Arc<Self>,
         namespace: &str,
@@ -65,8 +63,8 @@ impl Endings {
     }
 }
 
-/// Answers a receiver that wants to end a claim (a hold on a fetched timer). If the ticket is dropped without an
-/// answer, the receiver learns that the claim is not open at this node.
+/// Answers a receiver that wants to end a claim. If the ticket is dropped without an answer, the claim counts as not
+/// open at this node.
 #[derive(Debug)]
 pub(crate) struct EndTicket {
     endings: Arc<Endings>,
@@ -75,26 +73,25 @@ pub(crate) struct EndTicket {
 }
 
 impl EndTicket {
-    /// Answers the receiver that the store has recorded the end of the claim (a hold on a fetched timer).
+    /// Answers that the store has recorded the end of the claim.
     pub(crate) fn stored(self) {
         self.answer(Ok(()));
     }
 
-    /// Answers the receiver that the delivery had ended before the receiver's request.
+    /// Answers that the delivery had ended before the receiver's request.
     pub(crate) fn came_late(self) {
         self.answer(Err(ended()));
     }
 
-    /// Answers the receiver that the outcome is unknown, because the store did not answer. The store is not asked
-    /// again.
+    /// Answers that the outcome is unknown, because the store did not answer. The store is not asked again.
     pub(crate) fn lost(self) {
         let detail =
             "the store did not say whether it has the end; if it has not, the timer is delivered again";
         self.answer(Err(unknown(detail)));
     }
 
-    /// Answers the receiver, and forgets the end. A request that follows the answer must not find the end, so both
-    /// happen under one lock.
+    /// Answers the receiver, and forgets the end. Both happen under one lock, because a request that follows the answer
+    /// must not find the end.
     fn answer(self, answer: Result<(), Problem>) {
         let mut endings = self.endings.lock();
         endings.remove(&self.claim);
@@ -108,7 +105,7 @@ impl Drop for EndTicket {
     }
 }
 
-/// Makes the problem for a request about a claim (a hold on a fetched timer) that is not open.
+/// Makes the problem for a request about a claim that is not open.
 pub(crate) fn ended() -> Problem {
     Problem::new(ProblemKind::ClaimEnded, "it was acknowledged or refused, or its time is over")
 }

@@ -1,9 +1,9 @@
 //! Keeps the queues from which receivers fetch timers by long polls.
 //!
 //! A due timer goes to the receiver of its queue that has waited longest. If no receiver waits, the timer is *parked*:
-//! it stays in the store without a delivery. A new receiver has parked timers unparked, up to the number that it asks
-//! for. The receiver's hold on a timer is a *claim*. While a claim is open, the handler keeps the timer's lease. The
-//! claim ends when the receiver acknowledges or refuses the timer, or when its time is over.
+//! it stays in the store without a delivery. A new receiver *unparks* timers, up to the number that it asks for: it
+//! makes them due again. The receiver's hold on a timer is a *claim*. While a claim is open, the timer's handler keeps
+//! the timer's lease. The claim ends when the receiver acknowledges or refuses the timer, or when it expires.
 //!
 //! ```text
 //!   timer is due ── a receiver waits ──► open claim ── ack ──► done
@@ -13,14 +13,14 @@
 //! ```
 //!
 //! # Beside other nodes
-//! The timers of a queue are parked in the shards of all nodes. So a new receiver has timers *fetched*: the queue
-//! claims them at any node ([`Timers::fetch`](tourbillon_durable::Timers::fetch)). A park at any node makes the nodes
-//! with receivers fetch again.
+//! The timers of a queue are parked in the shards of all nodes. So a new receiver makes its node *fetch* timers: the
+//! node claims them at any node ([`Timers::fetch`](tourbillon_durable::Timers::fetch)). A park at any node makes the
+//! nodes with receivers fetch again.
 //!
-//! If many timers are parked, a fetch takes more than the receivers ask for, because a larger fetch costs the server
-//! less for each timer. A fetched timer without a receiver waits in the queue's *buffer* for the next receiver. The
-//! timer with the earliest due moment is woken first. After a second, a timer in the buffer is parked again. A receiver
-//! that does not want to wait is sent away as soon as a fetch has found nothing.
+//! If many timers are parked, a fetch takes more timers than the receivers ask for, because a larger fetch costs the
+//! server less for each timer. A fetched timer without a receiver waits in the queue's *buffer* for the next receiver.
+//! The timer with the earliest due moment is woken first. After a second, a timer in the buffer is parked again. A
+//! receiver that does not want to wait gets an empty answer as soon as a fetch has found nothing.
 //!
 //! ```text
 //!   fetched ── a receiver waits ──► open claim
@@ -29,12 +29,13 @@
 //!      └─────── none waits ────────► buffer ── a second is over, the service stops ──► parked: all nodes learn
 //! ```
 //!
-//! A timer looks for a receiver and enters the buffer under one lock. So if a receiver waits, a timer stays in the
-//! buffer only while enough other timers are about to be handed over. If a timer that is about to be handed over goes
-//! away instead, it wakes the first timer in the buffer.
+//! A timer looks for a receiver and enters the buffer under one lock. So while a receiver waits, timers stay in the
+//! buffer only if enough other timers are about to be handed over. If one of those timers cannot be handed over, it
+//! wakes the first timer in the buffer.
 //!
 //! # The end of a claim
-//! The requests `ack` and `nack` are answered once the end of the delivery is stored. Until then the claim is *ending*:
+//! The requests `ack` and `nack` are answered once the store has the end of the delivery. Until then the claim is
+//! *ending*:
 //!
 //! ```text
 //!   open ── ack, nack ──► ending ── the store has this end ──► answered: done
@@ -44,13 +45,13 @@
 //!                           └── the same end again ──► waits for the same answer; another end: the claim has ended
 //! ```
 //!
-//! A request that has waited for 8 s gets the answer that the outcome is not known. The claim goes on ending.
+//! A request that has waited for 8 s is answered that the outcome is not known. The claim stays in the state *ending*.
 //!
 //! # Shares
 //! Each namespace may have only a part ([`free_for`](crate::share::free_for)) of the open claims and of the waiting
 //! receivers.
 //!
-//! A new receiver may come while a timer is about to be parked. No wake-up is lost in this case: see
+//! If a new receiver comes while a timer is about to be parked, no wake-up is lost: see
 //! [`ParkedIndex`](super::parked_index).
 //!
 //! # Parts
@@ -61,7 +62,7 @@
 //! | `OpenClaims` | the open claims, their number by namespace, the queues that could not get more |
 //! | `Endings` | the claims whose ends are on their way to the store |
 //!
-//! [`PullQueues`] keeps the first three parts under one lock. At any time a timer is in a single part: it counts as
+//! [`PullQueues`] keeps the first three parts under one lock. At any time a timer is in only one part: it counts as
 //! coming or arriving, waits in the buffer, or has an open claim. `Endings` has its own lock, which is taken last.
 
 mod arrival;

@@ -1,4 +1,4 @@
-//! Keeps the open claims, and limits the part of them that a namespace may have.
+//! Keeps the open claims, and limits the number of each namespace's claims.
 
 use super::endings::EndTicket;
 use super::tally::Tally;
@@ -9,24 +9,23 @@ use tokio::sync::{mpsc, oneshot};
 use tourbillon_api::Moment;
 use tourbillon_durable::Verdict;
 
-/// A receiver's request about its open claim, its hold on a fetched timer. The handler of the timer gets the request.
+/// A receiver's request about its open claim, for the timer's handler.
 #[derive(Debug)]
 pub(crate) enum ClaimRequest {
-    /// Asks to end the delivery with this outcome. The ticket answers the receiver once the store has recorded the end.
+    /// Ends the delivery with this verdict. The ticket answers the receiver once the store has recorded the end.
     End(Verdict, EndTicket),
-    /// Asks to prolong the claim (a hold on a fetched timer). The handler sends the new moment of expiry on this
-    /// channel.
+    /// Prolongs the claim. The handler sends the new moment of expiry on this channel.
     Renew(oneshot::Sender<Moment>),
 }
 
-/// The open claims (receivers' holds on fetched timers), by their names.
+/// The open claims, by their names.
 #[derive(Debug)]
 pub(super) struct OpenClaims {
     by_name: HashMap<Box<str>, OpenEntry>,
     by_namespace: Tally,
     most: usize,
-    /// The queues whose receivers want more timers than the namespace may have claims. Once a claim (a hold on a
-    /// fetched timer) ends, the unparker (the task that puts timers back) checks these queues again.
+    /// The queues whose receivers want more timers than their namespace may have claims. Once a claim ends, the
+    /// unparker checks these queues again.
     starved: HashSet<Reason>,
 }
 
@@ -45,12 +44,12 @@ impl OpenClaims {
         self.by_name.len()
     }
 
-    /// Returns how many further claims (holds on fetched timers) a namespace may open.
+    /// Returns how many further claims a namespace may open.
     pub(super) fn free(&self, namespace: &str) -> usize {
         free_for(self.by_namespace.get(namespace), self.most.saturating_sub(self.by_name.len()))
     }
 
-    /// Returns how many further claims (holds on fetched timers) the namespace of a queue may open.
+    /// Returns how many further claims the namespace of the queue `reason` may open.
     pub(super) fn free_at(&self, reason: &Reason) -> usize {
         match reason {
             Reason::Queue(namespace, _) => self.free(namespace),
@@ -58,8 +57,7 @@ impl OpenClaims {
         }
     }
 
-    /// Opens a claim, a receiver's hold on a fetched timer. Returns the channel from which the timer's handler takes
-    /// the receiver's requests.
+    /// Opens a claim. Returns the channel that brings the receiver's requests to the timer's handler.
     pub(super) fn open(&mut self, name: &str, namespace: &str) -> mpsc::UnboundedReceiver<ClaimRequest> {
         let (sender, requests) = mpsc::unbounded_channel();
         let entry = OpenEntry { namespace: namespace.into(), requests: sender };
@@ -69,38 +67,36 @@ impl OpenClaims {
         requests
     }
 
-    /// Returns the open claim (a hold on a fetched timer) with this name. Returns `None` if no such claim is open in
-    /// the namespace.
+    /// Returns the claim with this name, or `None` if no such claim is open in the namespace.
     pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&OpenEntry> {
         self.by_name.get(name).filter(|open| *open.namespace == *namespace)
     }
 
-    /// Removes an open claim, a receiver's hold on a fetched timer. Returns `None` if the claim is not open.
+    /// Removes an open claim. Returns `None` if the claim is not open.
     pub(super) fn remove(&mut self, name: &str) -> Option<OpenEntry> {
         let open = self.by_name.remove(name)?;
         self.by_namespace.remove(&open.namespace);
         Some(open)
     }
 
-    /// Removes all open claims, the receivers' holds on fetched timers. Returns the removed claims by their names.
+    /// Removes all open claims, and returns them by their names.
     pub(super) fn close(&mut self) -> HashMap<Box<str>, OpenEntry> {
         self.by_namespace = Tally::default();
         core::mem::take(&mut self.by_name)
     }
 
-    /// Notes a queue whose receivers cannot get more timers until a claim (a hold on a fetched timer) of the namespace
-    /// ends.
+    /// Notes a queue whose receivers cannot get more timers until a claim of the namespace ends.
     pub(super) fn starve(&mut self, reason: &Reason) {
         self.starved.insert(reason.clone());
     }
 
-    /// Takes the queues that [`starve`](Self::starve) has noted. Called when a claim (a hold on a fetched timer) has
-    /// ended, because receivers of these queues may now get timers.
+    /// Takes the queues that [`starve`](Self::starve) has noted. Called when a claim has ended, because receivers of
+    /// these queues may now get timers.
     pub(super) fn take_starved(&mut self) -> HashSet<Reason> {
         core::mem::take(&mut self.starved)
     }
 
-    /// Returns whether no claim is open and no namespace has a count of claims (holds on fetched timers).
+    /// Returns whether all claims and all counts of namespaces are gone.
     #[cfg(test)]
     pub(super) fn are_gone(&self) -> bool {
         self.by_name.is_empty() && self.by_namespace.is_empty()

@@ -1,4 +1,4 @@
-//! Serves long polls, by which receivers wait for timers of a queue.
+//! Serves the long polls with which receivers wait for timers of a queue.
 
 use super::coming::ON_THE_WAY;
 use super::endings::AGAIN_MS;
@@ -13,7 +13,7 @@ use tourbillon_durable::UtcMillis;
 
 /// The time for which a receiver waits for further timers after its first timer.
 const GATHERING: Duration = Duration::from_millis(20);
-/// The time for which a receiver waits if timers of the queue are parked, even if the receiver asks not to wait. Parked
+/// The least wait of a receiver while timers of the queue are parked, even if the receiver asks not to wait: parked
 /// timers need some time to become due again.
 const PARKED_WAIT: Duration = Duration::from_millis(500);
 
@@ -22,8 +22,8 @@ impl PullQueues {
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped, the timers that the receiver has got are parked again (kept in the store). The drop
-    /// does not count as an attempt.
+    /// If the future is dropped, the timers that the receiver has got are parked again. This does not count as an
+    /// attempt.
     pub(crate) async fn fetch(
         &self,
         namespace: &str,
@@ -78,20 +78,20 @@ impl PullQueues {
     }
 }
 
-/// A waiting receiver, with the claims (holds on timers) that it has got. Dropping this value gives the claims back.
+/// A waiting receiver, with the claims that it has got. Dropping this value gives the claims back.
 pub(super) struct Poll<'d> {
     pub(super) queues: &'d PullQueues,
     pub(super) namespace: &'d str,
     pub(super) reason: &'d Reason,
     pub(super) number: u64,
     pub(super) claims: mpsc::UnboundedReceiver<Got>,
-    /// The claims (holds on fetched timers) that the receiver has got, each with the due moment of its timer.
+    /// The claims that the receiver has got, each with the due moment of its timer.
     pub(super) got: Vec<(UtcMillis, Claim)>,
 }
 
 impl Poll<'_> {
-    /// Waits for the receiver's first timer for the time `first`, and then briefly for more timers. After a message
-    /// that no timer is parked, waits only for the time `wait`.
+    /// Waits for the receiver's first timer for the time `first`, and then briefly for more timers. Once the receiver
+    /// learns that no timer is parked, it waits only for the time `wait`.
     pub(super) async fn gather(&mut self, max: usize, wait: Duration, first: Duration) {
         let begun = tokio::time::Instant::now();
         let mut until = begun + first;
@@ -104,8 +104,8 @@ impl Poll<'_> {
                     self.got.push((due, claim));
                 }
                 Ok(Some(Got::Nothing)) => until = until.min(begun + wait.max(GATHERING)),
-                // Timers that were unparked for this receiver have not arrived. Otherwise the next receiver would get
-                // them, after timers with later due moments.
+                // Timers that were unparked for this receiver have not arrived. Without this wait, the next receiver
+                // would get them after timers with later due moments.
                 Err(_)
                     if !self.got.is_empty()
                         && begun.elapsed() < ON_THE_WAY
@@ -118,8 +118,8 @@ impl Poll<'_> {
         }
     }
 
-    /// Returns the claims (holds on fetched timers) that the receiver has got, sorted by the due moments of their
-    /// timers. From then on the claims belong to the receiver.
+    /// Returns the claims that the receiver has got, sorted by their timers' due moments. From then on the receiver
+    /// owns the claims.
     pub(super) fn leave(mut self) -> Vec<Claim> {
         self.close();
         let mut got = core::mem::take(&mut self.got);
@@ -127,8 +127,7 @@ impl Poll<'_> {
         got.into_iter().map(|(_, claim)| claim).collect()
     }
 
-    /// Closes the receiver's channel of claims (holds on fetched timers), and takes the claims that are still in the
-    /// channel.
+    /// Closes the receiver's channel of claims, and takes the claims that are still in the channel.
     fn close(&mut self) {
         self.claims.close();
         while let Ok(got) = self.claims.try_recv() {
@@ -139,8 +138,7 @@ impl Poll<'_> {
     }
 }
 
-/// Removes the receiver from its queue. Gives back the claims (holds on fetched timers) that the receiver has not
-/// taken.
+/// Removes the receiver from its queue. Gives back the claims that the receiver has not taken.
 impl Drop for Poll<'_> {
     fn drop(&mut self) {
         self.close();

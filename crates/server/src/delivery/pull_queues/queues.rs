@@ -11,8 +11,8 @@ use crate::delivery::reason::Reason;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Two upper bounds for the spare timers of a fetch, the timers that no waiting receiver wants yet. The first value is
-/// a multiple of the largest request. The second value is a number of timers. The smaller bound counts.
+/// Bounds the spare timers of a fetch, which no waiting receiver wants yet, in two ways: as a multiple of the largest
+/// request, and as a number of timers. The smaller bound applies.
 const SPARE: (usize, usize) = (7, 350);
 
 /// The queues of all namespaces. Each queue has waiting receivers, a buffer of fetched timers, and open claims.
@@ -21,7 +21,7 @@ pub(crate) struct PullQueues {
     state: Mutex<State>,
     pub(super) endings: Arc<Endings>,
     pub(super) parked: Arc<ParkedIndex>,
-    /// Whether other nodes share the store, so that they may have parked timers of the queues.
+    /// True if other nodes share the store. They may then have parked timers of the queues.
     pub(super) has_others: bool,
 }
 
@@ -34,8 +34,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Wakes the first timer in a queue's buffer, where fetched timers wait. Does nothing if no receiver waits at the
-    /// queue.
+    /// Wakes the first timer in a queue's buffer, if a receiver waits at the queue.
     pub(super) fn wake_one(&mut self, reason: &Reason) {
         if let Some(queue) = self.receivers.queue_mut(reason).filter(|queue| queue.len() > 0) {
             queue.note_woken(self.buffers.wake(reason, 1));
@@ -58,7 +57,7 @@ impl PullQueues {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns how many parked timers of a queue may become due again, because receivers wait for them.
+    /// Returns how many parked timers of a queue may become due again for its waiting receivers.
     pub(crate) fn wanted(&self, reason: &Reason, now: Instant) -> Wanted {
         let mut state = self.lock();
         let State { is_closed, receivers, buffers, claims } = &mut *state;
@@ -81,12 +80,12 @@ impl PullQueues {
     // --- Beside other nodes ---
 
     /// Begins a fetch of at least `wanted` timers of a queue. Returns the greatest number of timers that the fetch may
-    /// take. All these timers count as on their way from now on, because timers may arrive before the store's answer.
+    /// take. They count as on their way at once, because they may arrive before the store's answer.
     pub(crate) fn begin_fetch(&self, reason: &Reason, wanted: usize) -> usize {
         let mut state = self.lock();
         state.buffers.forget_unused();
         let largest = state.receivers.queue(reason).map_or(0, Queue::largest);
-        // The namespace could not open claims for more timers. They would be parked again.
+        // The namespace could not open claims for more timers, so more timers would be parked again.
         let free = state.claims.free_at(reason);
         let spare = largest.saturating_mul(SPARE.0).min(SPARE.1).min(free.saturating_sub(wanted));
         let most = wanted + spare;
@@ -96,14 +95,12 @@ impl PullQueues {
         most
     }
 
-    /// Ends a fetch of timers of a queue. `most` is the number of timers that the fetch was permitted to take. `taken`
-    /// is the number of timers that the fetch took.
+    /// Ends a fetch that was permitted to take `most` timers of a queue and took `taken`.
     pub(crate) fn end_fetch(&self, reason: &Reason, most: usize, taken: usize) {
         self.lock().buffers.end_fetch(reason, most.saturating_sub(taken));
     }
 
-    /// Returns whether timers are on their way to the receivers of a queue, or are about to be handed over to a
-    /// receiver.
+    /// Returns whether timers are on their way to the receivers of a queue, or are about to be handed over.
     pub(super) fn awaits(&self, reason: &Reason) -> bool {
         self.lock().receivers.queue(reason).is_some_and(|queue| queue.awaited(Instant::now()) > 0)
     }
@@ -119,9 +116,8 @@ impl PullQueues {
         self.lock().receivers.awaited().map(|(reason, _)| reason.clone()).collect()
     }
 
-    /// Notes that some node has parked a timer (kept it in the store) for this queue. If a receiver waits, makes the
-    /// unparker (the task that puts timers back) fetch the timer. `None` means that a node's report may be lost. The
-    /// unparker then fetches timers for all queues with receivers.
+    /// Notes that a node has parked a timer for this queue. If a receiver waits, makes the unparker fetch the timer.
+    /// `None` means that a report may be lost, so the unparker fetches timers for all queues with receivers.
     pub(crate) fn heard(&self, reason: Option<&Reason>) {
         match reason {
             Some(reason) => {
@@ -138,8 +134,8 @@ impl PullQueues {
         }
     }
 
-    /// Informs the receivers of a queue that no timer is parked for the queue. Receivers that do not want to wait then
-    /// go away. Does nothing if timers are on their way to the queue.
+    /// Informs the receivers of a queue that no timer is parked for it, so that receivers that do not want to wait
+    /// leave. Does nothing if timers are on their way to the queue.
     pub(crate) fn nothing_is_parked(&self, reason: &Reason) {
         let (state, now) = (self.lock(), Instant::now());
         let coming = state.buffers.coming(reason).at(now);
@@ -148,35 +144,34 @@ impl PullQueues {
         }
     }
 
-    /// Counts timers of a queue that are about to become due again. Until these timers arrive, no further timers become
-    /// due for the same receivers.
+    /// Counts `timers` timers of a queue that are about to become due again. Until they arrive, no further timers
+    /// become due for the same receivers.
     pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
         if let Some(queue) = self.lock().receivers.queue_mut(reason) {
             queue.coming.more(timers, ON_THE_WAY);
         }
     }
 
-    /// Lowers the count of [`expect`](Self::expect) by `timers`, the number of counted timers that the store did not
-    /// make due again.
+    /// Subtracts `timers` timers, which the store did not make due again, from the count of [`expect`](Self::expect).
     pub(crate) fn expect_no_more(&self, reason: &Reason, timers: usize) {
         if let Some(queue) = self.lock().receivers.queue_mut(reason) {
             queue.coming.fewer(timers);
         }
     }
 
-    /// Returns the number of open claims, the receivers' holds on fetched timers.
+    /// Returns the number of open claims.
     pub(crate) fn open(&self) -> usize {
         self.lock().claims.len()
     }
 
-    /// Sends all receivers away. Parks the fetched timers with open claims (keeps the timers in the store).
+    /// Sends all receivers away, and parks the timers with open claims.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
         let left = (state.receivers.close(), state.claims.close(), state.buffers.close());
         drop(state);
-        // The values are dropped outside of the lock. The handlers then notice that nobody can end their claims, and
-        // take the lock.
+        // The values are dropped outside of the lock, because the drop makes handlers notice that nobody can end their
+        // claims, and they then take the lock.
         drop(left);
     }
 }

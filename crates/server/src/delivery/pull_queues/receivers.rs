@@ -20,24 +20,24 @@ const MOST_WAITING: usize = 10_000;
     reason = "it is on its way from a timer to a receiver, and nowhere stored"
 )]
 pub(super) enum Got {
-    /// A claim (a hold on a timer) for the receiver, and the due moment of the claim's timer.
+    /// A claim, and the due moment of its timer.
     Claim(Claim, UtcMillis),
-    /// Says that no node has parked timers (timers in the store) of the queue.
+    /// No node has parked timers of the queue.
     Nothing,
 }
 
-/// The receivers that wait at all queues, and the numbers of receivers.
+/// The receivers that wait at all queues, and their numbers.
 #[derive(Debug, Default)]
 pub(super) struct Receivers {
     by_reason: HashMap<Reason, Queue>,
-    /// The number of receivers of each namespace. A receiver counts until it leaves. `all` is the sum over the
+    /// The number of receivers of each namespace. A receiver counts until it leaves. `all` is the sum over all
     /// namespaces.
     by_namespace: Tally,
     all: usize,
     next: u64,
 }
 
-/// The receivers that wait at a queue. `coming` counts the timers that were made due again for these receivers, but
+/// The receivers that wait at one queue. `coming` counts the timers that were made due again for these receivers, but
 /// have not arrived.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
@@ -51,7 +51,7 @@ pub(super) struct Queue {
 struct Receiver {
     number: u64,
     max: usize,
-    /// The number of timers that the receiver still wants: `max`, minus the number of timers that it has got.
+    /// The number of further timers that the receiver wants: `max`, minus the number of timers that it has got.
     wants: usize,
     sender: mpsc::UnboundedSender<Got>,
 }
@@ -62,8 +62,7 @@ impl Receivers {
         free_for(self.by_namespace.get(namespace), MOST_WAITING.saturating_sub(self.all)) > 0
     }
 
-    /// Adds a receiver that wants at most `max` timers. Returns the receiver's number. [`leave`](Self::leave) finds the
-    /// receiver by this number.
+    /// Adds a receiver that wants at most `max` timers. Returns the receiver's number, for [`leave`](Self::leave).
     pub(super) fn enter(
         &mut self,
         reason: &Reason,
@@ -79,8 +78,8 @@ impl Receivers {
         number
     }
 
-    /// Removes a receiver that leaves its queue. A receiver that has got all wanted timers is not in the queue any
-    /// more, but is counted until this call.
+    /// Removes a receiver that leaves its queue. A receiver that has got all its timers is no longer in the queue, but
+    /// counts until this call.
     pub(super) fn leave(&mut self, reason: &Reason, namespace: &str, number: u64) {
         self.all -= 1;
         self.by_namespace.remove(namespace);
@@ -92,7 +91,7 @@ impl Receivers {
         }
     }
 
-    /// Takes all queues away. The receivers of the queues still count until each receiver calls [`leave`](Self::leave).
+    /// Removes all queues. Their receivers still count until they call [`leave`](Self::leave).
     pub(super) fn close(&mut self) -> HashMap<Reason, Queue> {
         core::mem::take(&mut self.by_reason)
     }
@@ -105,7 +104,7 @@ impl Receivers {
         self.by_reason.get_mut(reason)
     }
 
-    /// Returns the queues at which receivers wait, each with the reason that names the queue.
+    /// Returns the queues at which receivers wait, each under the reason that names it.
     pub(super) fn awaited(&self) -> impl Iterator<Item = (&Reason, &Queue)> {
         self.by_reason.iter().filter(|(_, queue)| !queue.receivers.is_empty())
     }
@@ -116,7 +115,7 @@ impl Receivers {
         self.all == 0 && self.by_namespace.is_empty()
     }
 
-    /// Replaces all receivers of a queue by a single receiver, for a test.
+    /// Replaces all receivers of a queue by a single receiver.
     #[cfg(test)]
     pub(super) fn replace(&mut self, reason: &Reason, wants: usize, sender: mpsc::UnboundedSender<Got>) {
         let queue = self.by_reason.entry(reason.clone()).or_default();
@@ -130,31 +129,29 @@ impl Queue {
         self.receivers.len()
     }
 
-    /// Returns the sum of the timers that the receivers of this queue still want.
+    /// Returns the number of timers that the receivers of this queue still want, all together.
     pub(super) fn wants(&self) -> usize {
         self.receivers.iter().map(|receiver| receiver.wants).sum()
     }
 
-    /// Returns the largest request at this queue: the greatest number of timers for which one receiver has asked.
+    /// Returns the greatest number of timers for which one waiting receiver has asked.
     pub(super) fn largest(&self) -> usize {
         self.receivers.iter().map(|receiver| receiver.max).max().unwrap_or(0)
     }
 
-    /// Returns the number of timers that are on their way to the receivers of this queue, or are about to be handed
-    /// over.
+    /// Returns the number of timers that are on their way to this queue's receivers, or are about to be handed over.
     pub(super) fn awaited(&self, now: Instant) -> usize {
         self.coming.at(now) + self.arriving
     }
 
-    /// Counts `timers` woken timers of the queue's buffer as on their way to this queue.
+    /// Counts `timers` timers that were woken in the buffer as on their way to this queue.
     pub(super) fn note_woken(&mut self, timers: usize) {
         if timers > 0 {
             self.coming.more(timers, ON_THE_WAY);
         }
     }
 
-    /// Hands a claim (a hold on a fetched timer) to the receiver that has waited longest. Returns whether a receiver
-    /// got the claim.
+    /// Hands a claim to the receiver that has waited longest. Returns whether a receiver got the claim.
     pub(super) fn hand_over(&mut self, claim: &Claim, due: UtcMillis) -> bool {
         while let Some(receiver) = self.receivers.front_mut() {
             let is_there = receiver.sender.send(Got::Claim(claim.clone(), due)).is_ok();

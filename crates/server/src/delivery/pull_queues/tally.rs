@@ -1,8 +1,8 @@
-//! Counts something for each namespace, such as receivers or claims.
+//! Counts things, such as receivers or claims, for each namespace.
 
 use std::collections::HashMap;
 
-/// A count for each namespace, for example of receivers. A namespace with the count zero is removed.
+/// A count for each namespace, for example of its receivers. Removes a namespace whose count becomes zero.
 #[derive(Debug, Default)]
 pub(super) struct Tally(HashMap<Box<str>, usize>);
 

@@ -20,7 +20,7 @@ fn claim(number: usize) -> Claim {
     .unwrap()
 }
 
-/// Opens claims (holds on fetched timers) of a namespace until the namespace may not open more.
+/// Opens claims of a namespace until its limit is reached.
 fn fill(queues: &Arc<PullQueues>, namespace: &str, number: &mut usize) -> Vec<OpenClaim> {
     let reason = Reason::Queue(namespace.into(), "q".into());
     let (sender, _claims) = mpsc::unbounded_channel();
@@ -101,7 +101,7 @@ async fn a_fetched_timer_whose_receiver_was_taken_waits_for_the_next_one_and_ano
     assert_eq!((waited, claims.len()), (Duration::from_millis(600), 1));
     assert!(!two.is_awaited().await, "nobody comes");
     assert_eq!(began.elapsed(), BUFFERED, "it waits for a second from its arrival on");
-    // A timer that has found a receiver, and goes without it, wakes the next timer.
+    // A timer that has found a receiver, but leaves without it, wakes the next timer.
     let most = queues.begin_fetch(&reason, 1);
     queues.end_fetch(&reason, most, 2);
     let last = receiver(1);
@@ -146,8 +146,8 @@ fn no_timer_waits_in_the_buffer_beside_a_receiver() {
     }
 }
 
-/// Asks to end an open claim (a hold on a fetched timer) with this verdict, as a receiver does. Returns the task in
-/// which the receiver waits for the answer. Also returns the ticket by which the claim's handler sends the answer.
+/// Asks to end an open claim with this verdict, as a receiver does. Returns the task in which the receiver waits, and
+/// the ticket with which the claim's handler answers.
 async fn ordered(queues: &Arc<PullQueues>, open: &mut OpenClaim, verdict: &Verdict) -> (Waiting, EndTicket) {
     let (at, name, wanted) = (Arc::clone(queues), open.name.clone(), verdict.clone());
     let waiting = tokio::spawn(async move { at.end("a", &name, wanted).await });
@@ -195,7 +195,7 @@ async fn an_end_is_answered_once_the_store_has_it_and_the_same_end_again_with_it
     assert!(queues.endings.are_over());
 }
 
-/// A receiver that asks again after its answer gets the problem of an ended claim.
+/// Checks that a receiver that asks again after its answer does not find the ended claim.
 #[test]
 fn an_end_that_was_answered_is_not_found_again() {
     for round in 0..20_000 {

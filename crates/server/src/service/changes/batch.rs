@@ -1,4 +1,4 @@
-//! Makes many changes of timers in one transaction. Each change gets its own answer.
+//! Makes many changes of timers in one transaction, with an answer for each change.
 
 use super::{Changes, moment};
 use crate::audit::{Deed, End};
@@ -74,7 +74,7 @@ impl Changes {
         Ok(results)
     }
 
-    /// Prepares a change of a batch for the store. Returns no change for the store if there is nothing to change.
+    /// Prepares a change of a batch. Returns no change for the store if there is nothing to change.
     async fn ask<'c>(
         &self,
         namespace: &str,
@@ -116,8 +116,8 @@ impl Changes {
         }
     }
 
-    /// Converts the store's answer to a change of a batch into the client's answer. `holders` has the timers that
-    /// earlier changes of the same batch found or created, by their keys.
+    /// Converts the store's answer to a change of a batch into the answer for the client. `holders` has the timers that
+    /// earlier changes of the batch found or created, by their keys.
     async fn answer<'c>(
         &self,
         namespace: &str,
@@ -142,8 +142,7 @@ impl Changes {
                 };
                 let id = match id {
                     Some(id) => id,
-                    // No timer had the key when the batch was prepared. Another caller has created the timer since
-                    // then.
+                    // No timer had the key when the batch was prepared. Another caller has since created the timer.
                     None => self.stored.find(namespace, named).await?.ok_or_else(not_found)?.id,
                 };
                 self.moved(namespace, id, key, changed).map(BatchResult::Changed)
@@ -163,7 +162,7 @@ impl Changes {
     }
 }
 
-/// Returns whether the result of a change says that a timer was cancelled.
+/// Returns whether a change has cancelled a timer.
 fn is_cancelled(result: &BatchResult) -> bool {
     matches!(result, BatchResult::Cancelled(Cancelled { result }) if *result != CancelResult::NotFound)
 }
@@ -177,11 +176,11 @@ enum Question<'c> {
         span: Span,
     },
     Cancel(Named<'c>),
-    /// A cancellation of a timer that is not there.
+    /// A cancellation of a timer that does not exist.
     Absent,
     Move {
         named: Named<'c>,
-        /// The timer that had the name `named` before the batch. `None` if no timer had this name.
+        /// The timer that had the name `named` before the batch, or `None`.
         before: Option<TimerId>,
     },
 }

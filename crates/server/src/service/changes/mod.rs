@@ -17,7 +17,7 @@ use tourbillon_api::{CancelResult, Cancelled, Changed, Delay, Problem, ProblemKi
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{self as durable, Due, Timers, UtcMillis};
 
-/// A change of a single timer that needs no argument besides the timer.
+/// A change of a single timer that has no further argument.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Verb {
     Fire,
@@ -27,7 +27,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// Returns the kind of change that a word names. Returns `None` for an unknown word.
+    /// Returns the change that a word names, or `None` if the word is unknown.
     pub(crate) fn of(word: &str) -> Option<Self> {
         [Self::Fire, Self::Pause, Self::Resume, Self::Replay].into_iter().find(|verb| verb.word() == word)
     }
@@ -42,7 +42,7 @@ impl Verb {
     }
 }
 
-/// Fulfils requests to change stored timers.
+/// Serves the requests that change stored timers.
 pub(crate) struct Changes {
     pub(super) settings: Arc<Settings>,
     pub(super) timers: Timers,
@@ -72,14 +72,14 @@ impl Changes {
         Ok(self.cancelled(namespace, named, &cancelled))
     }
 
-    /// Returns false if the namespace has no timer with this id. A key is not looked up, because the store finds it
-    /// only in its namespace. Fails if the key is longer than any timer's key.
+    /// Returns false if the namespace has no timer with this id, and true for any key, because the store looks keys up
+    /// in the namespace only. Fails if the key is too long for any timer.
     async fn may_be_there(&self, namespace: &str, named: Named<'_>) -> Result<bool, Problem> {
         named.admit()?;
         Ok(matches!(named, Named::Key(_)) || self.stored.find(namespace, named).await?.is_some())
     }
 
-    /// Records a cancellation after the store's answer. Returns the answer for the client.
+    /// Records a cancellation that the store has confirmed. Returns the answer for the client.
     fn cancelled(&self, namespace: &str, named: Named<'_>, cancelled: &durable::Cancelled) -> Cancelled {
         self.recorder.cancelled(namespace, named, cancelled);
         let result = match cancelled {
@@ -116,7 +116,7 @@ impl Changes {
         Ok(answer)
     }
 
-    /// Changes a timer as `verb` says: fires, pauses, resumes or replays the timer.
+    /// Fires, pauses, resumes or replays a timer, as `verb` says.
     pub(crate) async fn change(
         &self,
         namespace: &str,
@@ -149,8 +149,8 @@ impl Changes {
     }
 }
 
-/// Returns the due moment that a request to move a timer gives. Fails if the moment is later than `longest` after the
-/// present moment.
+/// Returns the due moment that a request to move a timer gives. Fails if the moment is more than `longest` in the
+/// future.
 fn moment(timers: &Timers, longest: Duration, to: &Delay, pointer: &str) -> Result<UtcMillis, Problem> {
     let now = timers.timer_store().now();
     let to = match due(to.due, to.delay_ms, pointer)? {

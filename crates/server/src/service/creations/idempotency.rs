@@ -1,12 +1,12 @@
-//! Remembers requests by their idempotency keys. Refuses a key if another request has used it.
+//! Remembers the idempotency keys of requests. Refuses a key that an earlier, different request has used.
 //!
-//! The id of a timer is derived from its idempotency key. The store creates no second timer with an id while the timer
-//! is stored, and for an hour after its end. So a repeated request never creates a second timer, even after a restart.
+//! The id of a timer is derived from its idempotency key. While a timer is stored, and for an hour after its end, the
+//! store creates no second timer with its id. So a repeated request never creates a second timer, even after a restart.
 //!
-//! This module refuses a key that comes with another request. It compares the *fingerprints* of the two requests, which
-//! are hashes. The fingerprint of a stored timer is stored with the timer. The fingerprints of timers that ended within
-//! the last hour are in memory. After a restart the latter are unknown. A request with the key of an ended timer is
-//! then answered with `repeated`, even if it is another request.
+//! This module refuses a key that comes with a different request. It compares the *fingerprints* of the two requests,
+//! which are hashes. The fingerprint of a stored timer is stored with the timer. The fingerprints of timers that ended
+//! within the last hour are in memory, and a restart loses them. After the restart, a request with the key of an ended
+//! timer is answered with `repeated`, even if it differs from the first request.
 
 use core::time::Duration;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -15,25 +15,24 @@ use std::time::Instant;
 use tourbillon_api::{NewTimer, Problem, ProblemKind};
 use uuid::Uuid;
 
-/// The time for which the fingerprint of a request with an idempotency key is remembered. The store remembers the ids
-/// of ended timers for the same time.
+/// The time for which a fingerprint is remembered. The store remembers the ids of ended timers for the same time.
 const WINDOW: Duration = Duration::from_secs(3_600);
-/// The greatest number of remembered fingerprints (hashes of requests), about 10 MB. If there are more, the oldest
-/// fingerprint is forgotten.
+/// The greatest number of remembered fingerprints, about 10 MB. Beyond this number, the oldest fingerprints are
+/// forgotten.
 const MOST: usize = 100_000;
 
-/// The UUID namespace in which the fingerprints of requests are made.
+/// The UUID namespace of the fingerprints.
 const FINGERPRINTS: Uuid = Uuid::from_u128(0x58a1_6c43_8f0e_4b7d_8a2b_1e64_90d3_77c5);
 
-/// Returns the fingerprint (hash) of a request to create a timer. Equal requests have the same fingerprint, even after
-/// a restart and in later versions.
+/// Returns the fingerprint of a request to create a timer. Equal requests have the same fingerprint, even after a
+/// restart and in later versions.
 pub(crate) fn fingerprint(key: Option<&str>, timer: &NewTimer) -> u128 {
     let request = serde_json::to_vec(&(key, timer)).unwrap_or_default();
     Uuid::new_v5(&FINGERPRINTS, &request).as_u128()
 }
 
-/// The idempotency keys of running requests, and the remembered keys of earlier requests. A timer's id stands for its
-/// idempotency key, because the id follows from the key. Clones share the state.
+/// The idempotency keys of running requests, and of earlier requests with their fingerprints. The timer's id, which
+/// follows from the key, stands for the key. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Idempotency(Arc<Mutex<Inner>>);
 
@@ -41,12 +40,11 @@ pub(crate) struct Idempotency(Arc<Mutex<Inner>>);
 struct Inner {
     under_way: HashSet<u128>,
     known: HashMap<u128, u128>,
-    /// The timer ids in `known`, each with the moment of its addition. The oldest id comes first.
+    /// The ids in `known`, each with the moment at which it was added, the oldest first.
     order: VecDeque<(Instant, u128)>,
 }
 
-/// A running request with an idempotency key. Until this value is dropped, other requests with the same key are
-/// refused.
+/// A running request with an idempotency key. Other requests with the key are refused until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Entered {
     all: Idempotency,
@@ -60,8 +58,8 @@ impl Idempotency {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a request with an idempotency key. Fails if an earlier request with the key had other contents, or if a
-    /// request with the key is running.
+    /// Begins a request with an idempotency key. Fails if an earlier request with the key had another fingerprint, or
+    /// if a request with the key is running.
     pub(crate) fn enter(&self, id: u128, fingerprint: u128) -> Result<Entered, Problem> {
         let mut inner = self.lock();
         let known = inner.known.get(&id);
@@ -76,7 +74,7 @@ impl Idempotency {
         Ok(Entered { all: self.clone(), id, fingerprint, is_known })
     }
 
-    /// Returns the number of remembered fingerprints (hashes of requests).
+    /// Returns the number of remembered fingerprints.
     pub(crate) fn len(&self) -> usize {
         self.lock().known.len()
     }
@@ -87,13 +85,13 @@ impl Entered {
         self.fingerprint
     }
 
-    /// Returns whether an equal request was fulfilled before. Then the store repeats the first answer and creates no
+    /// Returns whether an equal request was fulfilled before. The store then repeats the first answer and creates no
     /// timer, so limits do not apply.
     pub(crate) fn is_known(&self) -> bool {
         self.is_known
     }
 
-    /// Remembers the fingerprint (hash) of this request. Called after the request was fulfilled.
+    /// Remembers the fingerprint of this request. Called once the request is fulfilled.
     pub(crate) fn remember(&self) {
         let now = Instant::now();
         let mut inner = self.all.lock();
@@ -115,7 +113,7 @@ impl Drop for Entered {
     }
 }
 
-/// Makes the problem for an idempotency key that was used for another request.
+/// Makes the problem for an idempotency key that a different request has used.
 pub(crate) fn mismatch() -> Problem {
     Problem::new(ProblemKind::IdempotencyMismatch, "another request had this idempotency key")
 }

@@ -17,18 +17,18 @@ use tourbillon_callback::Callback;
 use tourbillon_durable::timer::Address;
 use tourbillon_durable::{Due, Timers, UtcMillis};
 
-/// The time for which the last count of stored timers may be used again. The count must also be far from all limits.
+/// The time for which the last count of stored timers is used again, if the count is far from all limits.
 const FRESH: Duration = Duration::from_millis(100);
-/// The least distance from each limit at which the last count of timers may be used again. During the time [`FRESH`],
-/// fewer timers than this are created.
+/// The least distance to each limit at which the last count is used again. Fewer timers than this are created during
+/// the time [`FRESH`].
 const FAR: u64 = 20_000;
-/// The pause after which a client should repeat a refused creation. In milliseconds.
+/// The time, in milliseconds, after which a client should repeat a refused creation.
 const AGAIN_MS: u64 = 1_000;
 
 /// The number of stored timers in each namespace.
 type Numbers = BTreeMap<Box<str>, u64>;
 
-/// A timer that a request wants to create, for the check of the limits.
+/// A timer that a request wants to create.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidate<'a> {
     pub(crate) namespace: &'a str,
@@ -36,9 +36,9 @@ pub(crate) struct Candidate<'a> {
     pub(crate) limits: &'a NamespaceLimits,
     pub(crate) naming: Naming<'a>,
     pub(crate) timer: &'a NewTimer,
-    /// The callback of the timer. `None` if receivers fetch the timer from a queue.
+    /// The callback of the timer. `None` for a pull timer.
     pub(crate) callback: Option<&'a Callback>,
-    /// The JSON pointer to the timer within the request, for errors.
+    /// The JSON pointer to the timer within the request, for error messages.
     pub(crate) pointer: &'a str,
     /// The number of timers that the same transaction creates before this timer.
     pub(crate) ahead: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Candidate<'a> {
 pub(crate) struct CreationLimits {
     settings: Arc<Settings>,
     timers: Timers,
-    /// The last count of the stored timers, with its moment. `None` if the timers were never counted.
+    /// The last count of stored timers, with its moment. `None` before the first count.
     counts: Mutex<Option<(Instant, Arc<Numbers>)>>,
     rate: CreationRate,
 }
@@ -66,7 +66,7 @@ impl CreationLimits {
         self.check_host(candidate)?;
         self.check_room(candidate).await?;
         // The rate is checked last, because this check uses up a part of the rate. A creation that another limit
-        // refuses must not do so.
+        // refuses must use up nothing.
         let per_second = limits.creations_per_second.unwrap_or(self.settings.creations);
         self.rate.take(candidate.namespace, per_second, Instant::now()).map_err(|rest| {
             let detail = format!("the namespace makes {per_second} timers in a second at most");
@@ -80,8 +80,8 @@ impl CreationLimits {
         check_delay(limits, Some(Due::At(due)), self.timers.timer_store().now())
     }
 
-    /// Fails if the timer's callback may not go to its host. Checks only the text of the URL, and resolves no host
-    /// name.
+    /// Fails if the timer's callback is not permitted to go to its host. Checks only the text of the URL, and resolves
+    /// no host name.
     fn check_host(&self, candidate: Candidate<'_>) -> Result<(), Problem> {
         let Candidate { limits, pointer, .. } = candidate;
         let (Some(callback), Some(sent)) = (candidate.callback, &candidate.timer.callback) else {
@@ -103,8 +103,8 @@ impl CreationLimits {
         }
     }
 
-    /// Fails if the namespace or the service already has its greatest number of timers. A timer that is already stored,
-    /// or that replaces a timer, is permitted.
+    /// Fails if the namespace or the service already has its greatest number of timers. Permits a timer that is already
+    /// stored, or that replaces a stored timer.
     async fn check_room(&self, candidate: Candidate<'_>) -> Result<(), Problem> {
         let Candidate { namespace, limits, naming, ahead, .. } = candidate;
         let full = |most: u64| {
@@ -129,8 +129,8 @@ impl CreationLimits {
         full(reached)
     }
 
-    /// Returns the number of stored timers in each namespace. A new count reads all shards (parts of the store). So the
-    /// last count is used again if it is recent and far from all limits. One request counts anew; meanwhile the others
+    /// Returns the number of stored timers in each namespace. Because a count reads all shards, the last count is used
+    /// again while it is recent and far from all limits. One request counts again; during that time the other requests
     /// use the last count.
     async fn numbers(&self, namespace: &str, most_here: u64) -> Result<Arc<Numbers>, Problem> {
         let most = self.settings.max_timers;

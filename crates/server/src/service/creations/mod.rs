@@ -33,11 +33,11 @@ pub(super) struct Ready {
     /// Refuses other requests with the same idempotency key until this value is dropped. `None` if the request has no
     /// idempotency key.
     pub(super) entered: Option<Entered>,
-    /// The namespace of the timer. Nobody can remove the namespace until this value is dropped.
+    /// The namespace of the timer, which is not removed before this value is dropped.
     pub(super) namespace: Arc<Namespace>,
 }
 
-/// Fulfils requests to create timers.
+/// Serves the requests that create timers.
 pub(crate) struct Creations {
     pub(super) settings: Arc<Settings>,
     pub(super) timers: Timers,
@@ -118,7 +118,7 @@ impl Creations {
         self.placed(namespace, naming.key, placed, entered.as_ref()).await
     }
 
-    /// Records the creation of a timer after the store's answer. Returns the answer for the client.
+    /// Records the creation that the store has confirmed. Returns the answer for the client.
     pub(super) async fn placed(
         &self,
         namespace: &str,
@@ -130,8 +130,8 @@ impl Creations {
             if let durable::Placed::Repeated(id) = placed {
                 let stored = self.timers.get(id).await.map_err(|error| unavailable(&error))?;
                 let mark = stored.and_then(|timer| work::head(&timer.payload.0).fingerprint);
-                // A timer that has ended is no longer stored, nor is its fingerprint. Its request is remembered in
-                // memory, unless the service was restarted.
+                // An ended timer and its fingerprint are no longer stored. Memory still has the fingerprint, unless the
+                // service was restarted.
                 if mark.is_some_and(|mark| mark != entered.fingerprint()) {
                     return Err(mismatch());
                 }

@@ -6,15 +6,15 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// The greatest number of namespaces whose rates of creations are remembered. If there are more, the namespaces without
-/// a creation in the last second are forgotten.
+/// The greatest number of namespaces whose rates are remembered. Beyond this number, namespaces without a creation in
+/// the last second are forgotten.
 const MOST: usize = 10_000;
 
 /// Limits the rate at which each namespace creates timers.
 #[derive(Debug, Default)]
 pub(super) struct CreationRate(Mutex<HashMap<Box<str>, Bucket>>);
 
-/// The creations that a namespace may make at present. A full bucket has the creations of one second.
+/// A token bucket: the creations that a namespace may make now. A full bucket has the creations of one second.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     /// The number of creations that were left at the moment `at`.

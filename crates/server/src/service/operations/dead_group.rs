@@ -1,4 +1,4 @@
-//! Groups dead timers by their destination and their last error. Changes the timers of a group together.
+//! Groups dead timers by destination and last error, to change the timers of a group together.
 
 use crate::convert::shown;
 use crate::text::cut;
@@ -8,8 +8,7 @@ use tourbillon_durable::state::State;
 use tourbillon_durable::timer::Timer;
 use url::Url;
 
-/// The greatest length of the error of a group of dead timers, in bytes. Timers whose errors begin with the same bytes
-/// belong to one group.
+/// The greatest length of a group's error, in bytes. Errors with the same first bytes belong to one group.
 const LONGEST_ERROR: usize = 120;
 
 /// A group of dead timers with the same destination and the same last error.
@@ -23,7 +22,7 @@ pub(crate) struct DeadGroup {
 }
 
 impl DeadGroup {
-    /// Makes the group of dead timers with this destination and this last error. Cuts the error to its greatest length.
+    /// Makes the group of dead timers with this destination and this last error, cut to its greatest length.
     pub(crate) fn new(place: &str, error: &str) -> Self {
         Self { place: place.into(), error: cut(error, LONGEST_ERROR).into() }
     }
@@ -44,8 +43,8 @@ impl DeadGroup {
         Self::new(&place, error.unwrap_or("without an error"))
     }
 
-    /// Returns whether a timer is dead and belongs to this group. An empty destination of the group matches each
-    /// destination, and an empty error matches each error.
+    /// Returns whether a timer is dead and belongs to this group. An empty destination or error of the group matches
+    /// any value.
     pub(crate) fn has(&self, timer: &Timer) -> bool {
         if !matches!(timer.state, State::Dead(_)) {
             return false;
@@ -56,8 +55,8 @@ impl DeadGroup {
     }
 }
 
-/// The work of an operation that replays or drops dead timers of a namespace. If `label` or `group` is set, the
-/// operation changes only the timers that match it.
+/// The work of an operation that replays dead timers of a namespace, or removes them if `is_drop` is set. If `label` or
+/// `group` is set, the operation changes only the timers that match.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DeadWork {
     pub(crate) label: Option<Box<str>>,
@@ -66,8 +65,7 @@ pub(crate) struct DeadWork {
 }
 
 impl DeadWork {
-    /// Returns the change that the operation makes to a dead timer. Returns `None` if the timer does not belong to
-    /// `group`.
+    /// Returns the change that the operation makes to a dead timer, or `None` if the timer does not belong to `group`.
     pub(super) fn change(&self, timer: &Timer) -> Option<Change> {
         let is_meant = self.group.as_ref().is_none_or(|group| group.has(timer));
         is_meant

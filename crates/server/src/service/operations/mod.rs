@@ -1,8 +1,8 @@
-//! Runs operations on many timers. An operation goes on after the answer to its request, and after a restart.
+//! Runs operations on many timers. An operation continues after the answer to its request, and after a restart.
 //!
-//! An operation reads a list of timers page by page, and changes the timers of each page. It leaves out timers that
-//! were created or have died after the operation's start. So a timer that is created after the answer to the request is
-//! kept, even if it has the label.
+//! An operation reads a list of timers page by page, and changes the timers of each page. It ignores timers that were
+//! created, or that have died, after its start. So a timer that is created after the answer to the request stays, even
+//! if it has the label.
 
 mod dead_group;
 mod records;
@@ -25,8 +25,8 @@ use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::timer::TimerId;
 use work::Unfinished;
 
-/// The greatest difference between two nodes' estimates of the server's time. The server's answer takes time, so
-/// an estimate can lag behind.
+/// The greatest difference between two nodes' estimates of the server's time. An estimate lags behind because the
+/// server's answer takes time.
 const SKEW: Duration = Duration::from_millis(200);
 
 /// Runs operations that change many timers, and reports their progress.
@@ -41,15 +41,15 @@ pub(crate) struct Operations {
 }
 
 impl Operations {
-    /// Begins an operation that changes many timers of a namespace. The operation begins even if the future is dropped.
+    /// Begins an operation that changes many timers of a namespace, even if the future is dropped.
     pub(crate) async fn begin(self: &Arc<Self>, namespace: &str, work: Work) -> Result<Operation, Problem> {
         self.namespaces.require(namespace)?;
         let (this, namespace, author) = (Arc::clone(self), namespace.to_owned(), self.audit.author());
         let begun = tokio::spawn(async move {
             let deed = work.deed(&namespace);
             let begun = this.begin_whole(&namespace, work, author.clone()).await;
-            // A refusal by a limit changes nothing, so it gets no entry. A client could cause refusals without end,
-            // which would fill the trail.
+            // A refusal by a limit changes nothing, so the trail gets no entry. Otherwise a client could fill the trail
+            // with refused requests.
             if begun.as_ref().is_err_and(|problem| problem.kind != ProblemKind::LimitReached) {
                 this.audit.write(deed.entry(author, End::from(&begun))).await;
             }
@@ -59,8 +59,7 @@ impl Operations {
         begun.unwrap_or_else(|error| Err(Problem::new(ProblemKind::Internal, error.to_string())))
     }
 
-    /// Returns the operations of a namespace that are running, or that ended within the last hour. The latest comes
-    /// first.
+    /// Returns the operations of a namespace that are running or ended within the last hour, the latest first.
     pub(crate) async fn list(&self, namespace: &str) -> Result<Vec<Operation>, Problem> {
         self.namespaces.require(namespace)?;
         Ok(self.records.list(namespace).await)
@@ -87,11 +86,12 @@ impl Operations {
             return Err(Problem::new(ProblemKind::StoreUnavailable, detail).with_retry_after_ms(1_000));
         }
         if self.namespaces.is_shared() {
-            // The clock of another node may be a little behind. Without this wait, that node's next timers would count
-            // as created before the start.
+            // The clock of another node may lag behind a little. Without this wait, the next timers of that node would
+            // count as created before the start.
             tokio::time::sleep(SKEW).await;
         }
-        // The moment of the start must be over. Timers that are created after the answer then have a later moment.
+        // Wait until the moment of the start is over, so that timers that are created after the answer have a later
+        // moment.
         for _ in 0..100 {
             if store.now() > begun {
                 break;
@@ -103,7 +103,7 @@ impl Operations {
         Ok(operation)
     }
 
-    /// Writes an entry about an operation into the audit trail. Does nothing if the operation's author is unknown.
+    /// Writes an entry about an operation into the audit trail, unless the operation's author is unknown.
     async fn record_audit(&self, id: &str, unfinished: &Unfinished, end: End) {
         if let Some(author) = unfinished.by.clone() {
             let deed = unfinished.work.deed(&unfinished.namespace).target(id);
@@ -118,15 +118,16 @@ impl Operations {
         }
     }
 
-    /// Continues the operations of nodes that have stopped or died. After an error, the next call tries again.
+    /// Continues the operations of nodes that have stopped or died. Ignores an error, because the next call tries
+    /// again.
     pub(crate) async fn take_over(self: &Arc<Self>) {
         for (id, unfinished) in self.records.take_over().await.unwrap_or_default() {
             self.run(id, unfinished);
         }
     }
 
-    /// Writes all operations into their file, or into the document that nodes share. After a failed write, the next
-    /// write contains all operations again.
+    /// Writes all operations into their file, or into the document that nodes share. A write contains all operations,
+    /// so it makes up for an earlier failure.
     async fn write_records(self: &Arc<Self>) -> io::Result<()> {
         let (this, stops) = (Arc::clone(self), self.stop.has_begun());
         let written = tokio::task::spawn_blocking(move || this.records.write(stops)).await;

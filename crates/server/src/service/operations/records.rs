@@ -1,12 +1,12 @@
-//! Keeps the progress of operations, and writes the unfinished operations into a file.
+//! Keeps the progress of operations, and stores the unfinished operations.
 //!
 //! The file has the unfinished operations, with the positions that they have reached in their lists. It is written when
-//! an operation starts or ends, and once a second in between. After a kill, an operation goes on from the position in
-//! the file. Timers that it cancelled after that position are gone, and are not counted.
+//! an operation starts or ends, and once a second in between. After a crash, an operation continues from its position
+//! in the file. It does not count the timers that it had already cancelled behind that position.
 //!
-//! Beside other nodes, a shared document of the deployment replaces the file, and is written whenever the file would be
-//! written. So each node shows the operations of all nodes, and the last hundred operations that have ended. If a node
-//! has stopped or died, another node takes its operations over. The first node that replaces the document gets them:
+//! Beside other nodes, a shared document of the deployment replaces the file, and is written at the same times. So each
+//! node shows the operations of all nodes, and the last hundred ended operations. If a node stops or dies, the first
+//! other node that replaces the document takes its operations over:
 //!
 //! | event | ends as |
 //! |---|---|
@@ -31,8 +31,7 @@ use tokio::sync::watch;
 use tourbillon_api::{Operation, OperationState, Problem, ProblemKind};
 use tourbillon_durable::UtcMillis;
 
-/// The greatest number of operations on many timers that run at the same time. A single namespace may run only a part
-/// of them.
+/// The greatest number of operations that run at the same time. A single namespace may run only a part of them.
 const MOST_RUNNING: usize = 16;
 /// The greatest number of ended operations that this process remembers.
 const MOST_ENDED: usize = 1_000;
@@ -42,20 +41,20 @@ const SHOWN: Duration = Duration::from_secs(3_600);
 const MOST_SHARED: usize = 100;
 /// The name of the shared document that has the operations of all nodes.
 const DOCUMENT: &str = "operations";
-/// The greatest number of attempts to change the shared document of operations. An attempt fails if another node
-/// changes the document at the same time.
+/// The greatest number of attempts to change the document of operations. An attempt fails if another node changes the
+/// document at the same time.
 const TURNS: usize = 64;
 /// The least time between two writes of the operations' progress.
 const WRITTEN: Duration = Duration::from_secs(1);
 
-/// An operation as it stands in the document that nodes share.
+/// An operation as it is stored in the document that nodes share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct SharedRecord {
     namespace: Box<str>,
     operation: Operation,
     unfinished: Option<Unfinished>,
-    /// The incarnation (number of the run) of the node that runs or ran the operation. `None` if the node stopped
-    /// before the operation's end.
+    /// The incarnation of the node that runs or ran the operation. `None` if the node stopped before the operation
+    /// ended.
     node: Option<u64>,
     /// The moment at which the operation ended. `None` if the operation has not ended.
     ended: Option<UtcMillis>,
@@ -80,14 +79,13 @@ impl Record {
     }
 }
 
-/// The operations of a service on many timers, with the file or the shared document that keeps them.
+/// The operations on many timers, with the file or the shared document that stores them.
 pub(crate) struct OperationRecords {
     path: PathBuf,
-    /// The store with the document that nodes share. `None` if the timers are in a file or in the memory of this
-    /// process.
+    /// The store with the document that nodes share. `None` if this process uses its store alone.
     shared: Option<Arc<dyn ClusterStore>>,
     records: Mutex<BTreeMap<Box<str>, Record>>,
-    /// The moment at which the operations were last written. Locked during a write, so that two writes never overlap.
+    /// The moment of the last write. Locked during a write, so that writes do not overlap.
     written: Mutex<Instant>,
     /// The number of tasks that run operations.
     tasks: watch::Sender<usize>,
@@ -124,15 +122,14 @@ impl OperationRecords {
         self.lock().values().filter(|record| record.ended.is_none()).count()
     }
 
-    /// Writes the operations into the file or the shared document. With `stops`, releases this node's operations, so
-    /// that other nodes can continue them. Blocks the calling thread.
+    /// Writes the operations into the file or the shared document. With `stops`, releases this node's operations for
+    /// other nodes. Blocks the calling thread.
     pub(super) fn write(&self, stops: bool) -> io::Result<()> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         match &self.shared {
             Some(store) => {
                 block_on(self.write_shared(&**store, stops))?;
-                // A file may be left from the time before the nodes shared a store. Its operations are now in the
-                // document.
+                // A file may be left from before the nodes shared a store. The document now has its operations.
                 if self.path.exists() {
                     std::fs::remove_file(&self.path)?;
                 }
@@ -143,8 +140,8 @@ impl OperationRecords {
         Ok(())
     }
 
-    /// Returns the reason why the document that nodes share cannot be read. Returns `None` if it can be read, or if
-    /// there is no such document.
+    /// Returns the reason why the document that nodes share cannot be read. Returns `None` if it can be read or does
+    /// not exist.
     pub(crate) fn fault_of_document(store: &dyn ClusterStore) -> Option<String> {
         let error = block_on(Self::read_shared(store)).err()?;
         Some(format!("the shared document {DOCUMENT}: {error}"))
@@ -162,8 +159,8 @@ impl OperationRecords {
         store.replace_document(DOCUMENT, version, Some(&value)).await.map_err(io::Error::other)
     }
 
-    /// Writes the operations of this node into the document that nodes share. With `stops`, releases them, so that
-    /// other nodes can continue them.
+    /// Writes the operations of this node into the document that nodes share. With `stops`, releases them for other
+    /// nodes.
     async fn write_shared(&self, store: &dyn ClusterStore, stops: bool) -> io::Result<()> {
         let this = store.incarnation();
         for _ in 0..TURNS {
@@ -171,7 +168,7 @@ impl OperationRecords {
             let now = store.now();
             {
                 let mut records = self.lock();
-                // If another node has taken an operation over, this node gives it up.
+                // This node gives up an operation that another node has taken over.
                 let is_others =
                     |id: &str| all.get(id).and_then(|noted| noted.node).is_some_and(|node| node != this);
                 records.retain(|id, record| record.unfinished.is_none() || !is_others(id));
@@ -199,7 +196,7 @@ impl OperationRecords {
         Err(io::Error::other(format!("other nodes noted operations during {TURNS} attempts")))
     }
 
-    /// Takes over the operations of nodes that have stopped or died. Returns the taken operations by their ids.
+    /// Takes over the operations of nodes that have stopped or died, and returns these operations by their ids.
     pub(super) async fn take_over(&self) -> io::Result<File> {
         let Some(store) = &self.shared else { return Ok(File::new()) };
         let (version, mut all) = Self::read_shared(&**store).await?;
@@ -228,7 +225,7 @@ impl OperationRecords {
         Ok(taken)
     }
 
-    /// Returns whether this node still runs the operation. Returns false once another node has taken the operation.
+    /// Returns whether this node still runs the operation. Returns false once another node has taken it over.
     pub(super) fn has(&self, id: &str) -> bool {
         self.lock().get(id).is_some_and(|record| record.unfinished.is_some())
     }
@@ -242,7 +239,7 @@ impl OperationRecords {
         all.remove(id).filter(|noted| *noted.namespace == *namespace).map(|noted| noted.operation)
     }
 
-    /// Returns the remembered operations of a namespace, from all nodes. The latest operation comes first.
+    /// Returns the remembered operations of a namespace, from all nodes, the latest first.
     pub(super) async fn list(&self, namespace: &str) -> Vec<Operation> {
         let mut all = BTreeMap::new();
         if let Some(store) = &self.shared
@@ -253,7 +250,7 @@ impl OperationRecords {
         }
         let mut records = self.lock();
         Self::forget(&mut records);
-        // The records of this node are newer than the document, so they replace its entries.
+        // The records of this node are newer than its entries in the document.
         let here = records.iter().filter(|(_, record)| *record.namespace == *namespace);
         all.extend(here.map(|(id, record)| (id.clone(), record.operation.clone())));
         let mut all: Vec<_> = all.into_values().collect();
@@ -261,8 +258,7 @@ impl OperationRecords {
         all
     }
 
-    /// Returns whether the last write of the operations was more than a second ago. Then the progress of the operations
-    /// must be written again.
+    /// Returns whether the operations must be written again, because the last write was more than a second ago.
     pub(super) fn is_old(&self) -> bool {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).elapsed() > WRITTEN
     }
@@ -273,7 +269,7 @@ impl OperationRecords {
         Task(self.tasks.clone())
     }
 
-    /// Adds an operation that begins. Fails if too many operations run in the process, or in the namespace.
+    /// Adds an operation that begins. Fails if too many operations run in this process or in the namespace.
     pub(super) fn add(&self, id: &str, unfinished: &Unfinished) -> Result<(), Problem> {
         let mut records = self.lock();
         Self::forget(&mut records);
@@ -293,7 +289,7 @@ impl OperationRecords {
         self.lock().remove(id);
     }
 
-    /// Replaces the progress of an operation by the progress in `unfinished`.
+    /// Replaces the progress of an operation by `unfinished`.
     pub(super) fn update(&self, id: &str, unfinished: &Unfinished) {
         if let Some(record) = self.lock().get_mut(id) {
             record.operation = unfinished.shown(id);
@@ -301,7 +297,7 @@ impl OperationRecords {
         }
     }
 
-    /// Marks an operation as ended. Marks it as failed if `error` is given.
+    /// Marks an operation as ended, or as failed if `error` is given.
     pub(super) fn end(&self, id: &str, error: Option<String>) {
         if let Some(record) = self.lock().get_mut(id) {
             record.operation.state =
@@ -312,8 +308,7 @@ impl OperationRecords {
         }
     }
 
-    /// Returns an operation that this process remembers. Returns `None` if the namespace has no operation with this id
-    /// here.
+    /// Returns an operation that this process remembers, or `None` if the namespace has no such operation here.
     fn get(&self, namespace: &str, id: &str) -> Option<Operation> {
         let mut records = self.lock();
         Self::forget(&mut records);
@@ -334,8 +329,7 @@ impl OperationRecords {
         true
     }
 
-    /// Forgets the operations that ended more than an hour ago. If more ended operations are left than may be
-    /// remembered, also forgets the oldest of them.
+    /// Forgets the operations that ended more than an hour ago, and the oldest ended operations beyond [`MOST_ENDED`].
     fn forget(records: &mut BTreeMap<Box<str>, Record>) {
         records.retain(|_, record| record.ended.is_none_or(|ended| ended.elapsed() < SHOWN));
         let mut ended: Vec<_> =
@@ -349,7 +343,7 @@ impl OperationRecords {
     }
 }
 
-/// Counts one task that runs an operation. Dropping the value ends the count.
+/// Counts one task that runs an operation, until this value is dropped.
 pub(super) struct Task(watch::Sender<usize>);
 
 impl Drop for Task {

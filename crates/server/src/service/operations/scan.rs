@@ -1,4 +1,4 @@
-//! Runs one operation. Reads its lists of timers page by page, and changes the timers of each page.
+//! Runs one operation: reads its lists of timers page by page, and changes the timers of each page.
 
 use super::Operations;
 use super::work::{BackfillWork, Unfinished, Work};
@@ -11,11 +11,10 @@ use tourbillon_durable::store::{Durability, Filter, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Cancelled, Changed, Effect, UtcMillis};
 
-/// The number of timers that an operation reads and changes in one step if the step is one transaction.
+/// The number of timers in one step of an operation, if the step is one transaction.
 const AT_ONCE: u32 = 200;
-/// The number of timers that an operation reads and changes in one step on Redis. The number is larger than
-/// [`AT_ONCE`], because the step is more than one transaction. Larger steps also save requests, because a list by key
-/// prefix asks all sets of keys in each step.
+/// The number of timers in one step of an operation on Redis, where a step takes several transactions. A larger step
+/// saves requests, because a list by key prefix asks all sets of keys in each step.
 const AT_ONCE_APART: u32 = 1_000;
 /// The number of timers that a backfill of a schedule creates in one step.
 const OCCURRENCES_AT_ONCE: usize = 100;
@@ -30,8 +29,8 @@ impl Operations {
         let (scan, task) = (BulkScan::new(Arc::clone(self), id, unfinished), self.records.begin_task());
         tokio::spawn(async move {
             scan.run().await;
-            // The scan is already dropped here. So once no task is counted, no task holds the store, and the store may
-            // be opened again.
+            // The scan is already dropped. So once no task is counted, no task holds the store, and the store may be
+            // opened again.
             drop(task);
         });
     }
@@ -62,7 +61,7 @@ impl BulkScan {
             let Some(list) = lists.get(self.unfinished.list) else { break None };
             let step = self.step(list).await;
             if !operations.records.has(&self.id) {
-                // Another node has taken over the operation.
+                // Another node has taken the operation over.
                 return;
             }
             operations.records.update(&self.id, &self.unfinished);
@@ -74,7 +73,7 @@ impl BulkScan {
                         () = operations.stop.begun() => {}
                     }
                 }
-                // While the service stops, the store is closed, and every call fails. The next start continues the
+                // While the service stops, the store is closed, so every call fails. The next start continues the
                 // operation.
                 Err(_) if operations.stop.has_begun() => {}
                 Err(error) => break Some(unavailable(&error).detail),
@@ -87,12 +86,11 @@ impl BulkScan {
         let end = error.clone().map_or_else(End::done, End::failed).count(self.unfinished.changed);
         operations.records.end(&self.id, error);
         operations.record_audit(&self.id, &self.unfinished, end).await;
-        // If this write fails, the next start runs the operation again and finds nothing left to do.
+        // If this write fails, the next start runs the operation again, and finds nothing to do.
         drop(operations.write_records().await);
     }
 
-    /// Makes one step of the operation. Changes a page of timers, or creates some timers of a schedule for past
-    /// instants.
+    /// Runs one step of the operation: changes a page of timers, or creates timers of a schedule for past instants.
     async fn step(&mut self, list: &Filter) -> Result<(), StoreError> {
         if let Work::Backfill(backfill) = &self.unfinished.work {
             let backfill = backfill.clone();
@@ -119,8 +117,8 @@ impl BulkScan {
         Ok(())
     }
 
-    /// Counts the effect that the operation had on a timer, and records it. `before` is the timer before the change.
-    /// `at` is a moment before the change.
+    /// Counts and records the effect of the operation on a timer. `before` is the timer before the change, and `at` is
+    /// a moment before the change.
     fn count(&mut self, before: &Timer, at: UtcMillis, effect: Option<Effect>) {
         let (unfinished, recorder) = (&mut self.unfinished, &self.operations.recorder);
         match effect {
@@ -134,13 +132,13 @@ impl BulkScan {
                 unfinished.in_flight += 1;
                 recorder.cancelled_in_bulk(&unfinished.namespace, before.id, None);
             }
-            // A replay is the only change of an operation with this effect.
+            // Among the changes of operations, only a replay has this effect.
             Some(Effect::Changed(Changed::Changed)) => {
                 unfinished.changed += 1;
                 recorder.replayed(before, at);
             }
             Some(Effect::Changed(Changed::KeyExists(_))) => unfinished.refused += 1,
-            // The timer has ended or was changed since the page was read.
+            // The timer has ended or changed after the page was read.
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Describes the work of operations on many timers, and the progress of this work.
+//! Describes the work of operations on many timers, and its progress.
 
 use super::dead_group::DeadWork;
 use crate::audit::Deed;
@@ -9,7 +9,7 @@ use tourbillon_durable::store::{Cursor, Filter};
 use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Change, UtcMillis};
 
-/// The work of an operation on many timers. The work selects the timers, and says how they change.
+/// The work of an operation: the timers that it selects, and their change.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Work {
     Cancel(CancelMany),
@@ -22,14 +22,14 @@ pub(crate) enum Work {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BackfillWork {
     pub(crate) key: Box<str>,
-    /// The start of the range of instants. An instant exactly at this moment does not belong to the range.
+    /// The start of the range, which does not include this moment.
     pub(crate) after: UtcMillis,
     pub(crate) until: UtcMillis,
 }
 
 impl Work {
-    /// Returns filters that select the timers that the operation may change. The operation reads a list for each
-    /// filter, one list after the other.
+    /// Returns the filters that select the timers that the operation may change. The operation reads one list for each
+    /// filter, in this order.
     pub(super) fn lists(&self, namespace: &str) -> Vec<Filter> {
         let namespace = Some(namespace.into());
         let text = |text: &Option<String>| text.as_deref().map(Into::into);
@@ -43,7 +43,7 @@ impl Work {
                 let dead = Filter { phase: Some(Phase::Dead), ..living.clone() };
                 vec![living, dead]
             }
-            // This list is never read, because a backfill creates occurrences instead of changing timers.
+            // A backfill creates timers and changes none, so it never reads this list.
             Self::Backfill(_) => vec![Filter { namespace, ..Filter::default() }],
             Self::Replay(ReplayMany { label }) => {
                 vec![Filter { namespace, label: text(label), phase: Some(Phase::Dead), ..Filter::default() }]
@@ -86,8 +86,8 @@ impl Work {
         Deed::new(action).namespace(namespace).detail(detail)
     }
 
-    /// Returns the change that the operation makes to a timer. Returns `None` if the operation leaves the timer
-    /// unchanged.
+    /// Returns the change that the operation makes to a timer, or `None` if the operation ignores the timer. `begun` is
+    /// the moment at which the operation began.
     pub(super) fn change(&self, timer: &Timer, begun: UtcMillis) -> Option<Change> {
         match (self, &timer.state) {
             (Self::Cancel(_), _) if timer.created <= begun => Some(Change::Cancel(timer.id.into())),
@@ -98,7 +98,7 @@ impl Work {
     }
 }
 
-/// The stored form of an operation on many timers that has not ended.
+/// The stored form of an unfinished operation on many timers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Unfinished {
     pub(super) namespace: Box<str>,
@@ -107,9 +107,9 @@ pub(super) struct Unfinished {
     pub(super) changed: u64,
     pub(super) in_flight: u64,
     pub(super) refused: u64,
-    /// The index of the list that the operation reads at present. [`Work::lists`] returns the lists.
+    /// The index of the present list in [`Work::lists`].
     pub(super) list: usize,
-    /// The position in the present list up to which the operation has read. `None` at the beginning of the list.
+    /// The position that the operation has reached in the present list. `None` at the start of the list.
     pub(super) cursor: Option<Cursor>,
     /// The person or program that requested the operation. `None` if an earlier version of the service stored the
     /// operation.

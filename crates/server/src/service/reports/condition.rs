@@ -1,4 +1,4 @@
-//! Judges the service's condition: whether it is alive, healthy and ready. Also counts its timers.
+//! Judges whether the service is alive, healthy and ready, and reports its statistics.
 
 use super::hosts::hosts_now;
 use super::liveness::Liveness;
@@ -17,14 +17,14 @@ use tourbillon_durable::store::{Counts, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Health, Timers, UtcMillis};
 
-/// The longest time for a small read of the store in the check whether the service is ready.
+/// The longest time for the small read of the store in the check of readiness.
 const SLOW: Duration = Duration::from_secs(2);
-/// The time for which a shared store must have failed before this node counts as cut off.
+/// The time for which a shared store must fail before this node counts as cut off.
 const OUT: Duration = Duration::from_secs(2);
 /// The greatest number of callback hosts that the statistics show.
 const MOST_HOSTS: usize = 100;
 
-/// Judges whether the service works, and reports its numbers.
+/// Judges the condition of the service, and reports its statistics.
 pub(crate) struct Condition {
     pub(crate) timers: Timers,
     pub(crate) namespaces: Arc<Namespaces>,
@@ -34,8 +34,8 @@ pub(crate) struct Condition {
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) refusals: Arc<Refusals>,
     pub(crate) stop: Stop,
-    /// The greatest number of timers that are handled at the same time. While this number of timers is handled, the
-    /// loop that delivers timers claims no further timers.
+    /// The greatest number of timers that are handled at the same time. While this number is reached, the loop that
+    /// delivers timers claims no further timers.
     pub(crate) capacity: usize,
     pub(crate) liveness: Mutex<Liveness>,
     pub(crate) begun: Instant,
@@ -47,15 +47,15 @@ impl Condition {
         self.begun.elapsed()
     }
 
-    /// Checks that the loop that delivers timers polls the store. [`Service::alive`](crate::Service::alive) describes
-    /// the check.
+    /// Checks that the loop that delivers timers polls the store, as [`Service::alive`](crate::Service::alive)
+    /// describes.
     pub(crate) fn alive(&self) -> Result<(), Box<str>> {
         let (health, stats) = (self.timers.health(), self.timers.stats());
         self.liveness().judge(&health, stats.claims, stats.running, self.capacity, Instant::now())
     }
 
-    /// Checks that the service delivers timers and reaches a shared store.
-    /// [`Service::healthy`](crate::Service::healthy) describes the check.
+    /// Checks that the service delivers timers and reaches a shared store, as
+    /// [`Service::healthy`](crate::Service::healthy) describes.
     pub(crate) fn healthy(&self) -> Result<(), Box<str>> {
         self.alive()?;
         match self.timers.health() {
@@ -66,9 +66,9 @@ impl Condition {
         }
     }
 
-    /// Returns the time for which the loop that delivers timers has not polled the store although timers were due. If
-    /// the store fails, returns the time for which it has failed. `overdue` is the time since the due moment of the
-    /// oldest pending timer.
+    /// Returns the time for which the store has failed or, if it works, the time for which the loop that delivers
+    /// timers has not polled it although timers were due. `overdue` is the time since the due moment of the oldest
+    /// pending timer.
     pub(crate) fn poll_age(&self, overdue: Duration) -> Duration {
         let silent = self.liveness().silence(self.timers.stats().claims, Instant::now());
         match self.timers.health() {
@@ -83,7 +83,7 @@ impl Condition {
         self.liveness.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether the service is ready, with all reasons against this. The check looks at the last errors of the
+    /// Returns whether the service is ready and, if it is not, all reasons. The check examines the last errors of the
     /// store, and makes a small read.
     pub(crate) async fn readiness(&self) -> Readiness {
         let mut reasons = Vec::new();
@@ -115,7 +115,7 @@ impl Condition {
             Err(_) => reasons.push(format!("a read takes longer than {} s", SLOW.as_secs())),
         }
         if let Some(error) = self.refusal() {
-            // The refusal may come from a part of the store that cannot be reached. The other parts may still take
+            // The refusal may come from a part of the store that cannot be reached. The other parts may still accept
             // changes.
             let may_be_of_part = matches!(error.kind(), StoreErrorKind::Io | StoreErrorKind::Unknown);
             if !(is_part_away && may_be_of_part) {
@@ -125,15 +125,14 @@ impl Condition {
         Readiness { ok: reasons.is_empty(), reasons }
     }
 
-    /// Returns the reason why the store refuses changes at present. After a refused change, the reason lasts until a
+    /// Returns the reason why the store refuses changes now. After a refused change, the reason stays in force until a
     /// similar change succeeds.
     pub(crate) fn refusal(&self) -> Option<StoreError> {
         self.refusals.lasting(self.timers.timer_store().refuses_new()).map(|refusal| refusal.error)
     }
 
-    /// Makes a small read of the store. Returns the number of the store's parts that cannot be used, and the number of
-    /// all parts. The node counts as ready if more than half of the parts can be used, because other nodes could not do
-    /// more.
+    /// Makes a small read of the store. Returns the number of the store's shards that cannot be used, and the number of
+    /// all shards. A node is ready if more than half of the shards can be used, because other nodes could not do more.
     async fn parts_away(&self) -> Result<(usize, usize), StoreError> {
         let Some(nodes) = self.timers.timer_store().nodes().await? else {
             return self.timers.get(TimerId::from_u128(0)).await.map(|_| (0, 1));
@@ -149,7 +148,7 @@ impl Condition {
         Ok(counts)
     }
 
-    /// Returns the time since the due moment of the oldest pending timer. Returns zero if no pending timer is due.
+    /// Returns the time since the due moment of the oldest pending timer, or zero if no pending timer is due.
     pub(crate) async fn overdue(&self, now: UtcMillis) -> Result<Duration, StoreError> {
         let store = self.timers.timer_store();
         let first = store.upcoming(UtcMillis::ZERO, now, 1).await?;
@@ -167,13 +166,13 @@ impl Condition {
         view.collect()
     }
 
-    /// Returns the number of users' timers among `done` successful deliveries. The other deliveries are internal timers
-    /// of schedules.
+    /// Returns the number of users' timers among `done` successful deliveries, which include the internal timers of
+    /// schedules.
     pub(crate) fn delivered(&self, done: u64) -> u64 {
         done.saturating_sub(self.counters.decisions.get())
     }
 
-    /// Returns the numbers of the service for a person.
+    /// Returns the statistics of the service for people.
     pub(crate) async fn stats(&self) -> Result<ServiceStats, StoreError> {
         let counts = self.counts().await?;
         let stats = self.timers.stats();

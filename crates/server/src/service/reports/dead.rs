@@ -1,4 +1,4 @@
-//! Counts dead timers in groups. The timers of a group have the same destination and the same last error.
+//! Counts dead timers in groups with the same destination and the same last error.
 
 use super::Reports;
 use crate::convert::unavailable;
@@ -22,21 +22,20 @@ pub(crate) struct Deaths {
     pub(crate) last: UtcMillis,
 }
 
-/// The groups of dead timers with the same destination and the same error. If there are too many dead timers, the
-/// groups have only the latest deaths.
+/// The groups of dead timers. If there are more than [`MOST`] dead timers, the groups count only the latest deaths.
 #[derive(Debug, Default)]
 pub(crate) struct DeadGroups {
-    /// The groups, each with a namespace and the deaths of its timers there. The largest group comes first.
+    /// Each group with its namespace and the deaths of its timers there, the largest group first.
     pub(crate) groups: Vec<(Box<str>, DeadGroup, Deaths)>,
-    /// The number of dead timers that were counted for the groups.
+    /// The number of dead timers that were counted.
     pub(crate) looked: u64,
-    /// Whether all dead timers were counted. False if there were more than a report counts.
+    /// Whether all dead timers were counted.
     pub(crate) is_whole: bool,
 }
 
 impl Reports {
-    /// Groups the dead timers of a namespace, or of all namespaces if `namespace` is `None`. If there are too many dead
-    /// timers, groups only the timers that died last.
+    /// Groups the dead timers of a namespace, or of all namespaces if `namespace` is `None`. If there are more than
+    /// [`MOST`] dead timers, groups only the latest deaths.
     pub(crate) async fn dead_groups(&self, namespace: Option<&str>) -> Result<DeadGroups, Problem> {
         let filter = Filter {
             namespace: namespace.map(Into::into),

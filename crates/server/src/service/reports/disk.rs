@@ -4,35 +4,35 @@ use super::Reports;
 #[cfg(unix)]
 use tourbillon_durable::store::RedbBuilder;
 
-/// The number of bytes in the data folder, and the room on its file system.
+/// The size of the data folder, and the free space on its file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Disk {
     /// The size of all files in the data folder, in bytes.
     pub(crate) used: u64,
-    /// The number of free bytes on the file system that the service can use.
+    /// The number of free bytes that the service can use on the file system.
     pub(crate) free: u64,
     /// The size of the file system in bytes.
     pub(crate) size: u64,
-    /// The number of bytes that must stay free. If fewer bytes are free, the service stores nothing new.
+    /// The number of bytes that must stay free. With less free space, the service stores nothing new.
     pub(crate) keep_free: u64,
 }
 
 impl Disk {
-    /// Returns whether too few bytes are free for storing anything new.
+    /// Returns whether the free space is too small to store anything new.
     pub(crate) fn is_full(&self) -> bool {
         self.free < self.keep_free
     }
 
-    /// Returns whether the disk is nearly full. The free bytes are below a tenth of the file system, or below twice the
-    /// bytes that must stay free.
+    /// Returns whether the free space is below a tenth of the file system, or below twice the number of bytes that must
+    /// stay free.
     pub(crate) fn is_nearly_full(&self) -> bool {
         self.free < self.size / 10 || self.free < 2 * self.keep_free
     }
 }
 
 impl Reports {
-    /// Measures the file system of the data folder. Returns `None` if nodes share the timers, or if the system
-    /// does not tell the numbers. Blocks until the disk answers.
+    /// Measures the file system of the data folder. Returns `None` if nodes share the timers, or if the system does not
+    /// report the values. Blocks until the disk answers.
     #[cfg(unix)]
     pub(crate) fn disk(&self) -> Option<Disk> {
         if self.namespaces.is_shared() {

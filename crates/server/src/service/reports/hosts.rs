@@ -1,4 +1,4 @@
-//! Adds up the present state of each callback host over all namespaces.
+//! Sums up the present state of each callback host over all namespaces.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -7,25 +7,24 @@ use tourbillon_callback::{Caller, HostReport};
 /// The present state of a host that gets callbacks, over all namespaces.
 #[derive(Debug, Default)]
 pub(super) struct HostNow {
-    /// The number of callbacks to the host that are running.
+    /// The number of running callbacks to the host.
     pub(super) running: u64,
-    /// The greatest number of failed callbacks in a row at the host. The number covers all namespaces, and paths whose
-    /// failures are counted separately.
+    /// The greatest number of failed callbacks in a row, among the separate counts of all namespaces and paths.
     pub(super) failures: u32,
-    /// The breakers of the host that hold callbacks back, because they are not closed. The breaker with the longest
+    /// The breakers of the host that are not closed, so that they hold callbacks back. The breaker with the longest
     /// remaining time comes first.
     pub(super) open: Vec<HostReport>,
 }
 
 impl HostNow {
-    /// Returns the longest time for which a breaker of the host will hold callbacks back. Returns `None` if all
+    /// Returns the longest remaining time for which a breaker of the host holds callbacks back. Returns `None` if all
     /// breakers are closed.
     pub(super) fn open_for(&self) -> Option<Duration> {
         self.open.first().and_then(|report| report.open_for)
     }
 }
 
-/// Returns the present state of each host that has got callbacks, by the host's name.
+/// Returns the present state of each host to which callbacks were sent, by the host's name.
 pub(super) fn hosts_now(caller: &Caller) -> BTreeMap<Box<str>, HostNow> {
     let mut hosts: BTreeMap<Box<str>, HostNow> = BTreeMap::new();
     for report in caller.hosts() {

@@ -4,11 +4,10 @@ use core::time::Duration;
 use std::time::Instant;
 use tourbillon_durable::Health;
 
-/// The time without a poll of the store after which the loop that delivers timers counts as dead. The loop must poll
-/// only if timers are due.
+/// The time without a poll of the store after which the loop that delivers timers counts as dead, if timers are due.
 const DEAD: Duration = Duration::from_secs(30);
 
-/// Remembers how often the loop that delivers timers has claimed timers, and when this number last grew.
+/// Remembers the number of claims of the loop that delivers timers, and the moment at which this number last grew.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Liveness {
     claims: u64,
@@ -20,8 +19,8 @@ impl Liveness {
         Self { claims: 0, grew: Instant::now() }
     }
 
-    /// Returns the time from the last claim of timers to `now`. `claims` is the present number of the delivery loop's
-    /// claims. The number has grown if the loop has claimed timers after the last call.
+    /// Returns the time for which the number of claims of the loop that delivers timers has not grown. `claims` is the
+    /// present number.
     pub(super) fn silence(&mut self, claims: u64, now: Instant) -> Duration {
         if self.claims != claims {
             *self = Self { claims, grew: now };
@@ -59,8 +58,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Returns the judgement on the loop that delivers timers. The loop has not claimed timers for the time `silent`. A
-    /// timer has been due for the time `overdue`.
+    /// Judges the loop that delivers timers. For the time `silent`, the loop has claimed nothing. For the time
+    /// `overdue`, a timer has been due.
     fn verdict(silent: Duration, overdue: Duration, running: usize) -> Result<(), Box<str>> {
         let begin = Instant::now();
         let mut liveness = Liveness { claims: 0, grew: begin };

@@ -40,10 +40,10 @@ use tourbillon_durable::store::Span;
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Timers, UtcMillis};
 
-/// The greatest number of breakers that a report shows for a host. A breaker stops callbacks to a host that fails.
+/// The greatest number of breakers that a report shows for a host. A breaker stops callbacks to a failing host.
 const MOST_BREAKERS: usize = 20;
 
-/// Makes the reports about a service for people and programs.
+/// Makes reports about a service, for people and programs.
 pub(crate) struct Reports {
     pub(super) settings: Arc<Settings>,
     pub(super) timers: Timers,
@@ -57,8 +57,8 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Returns the nodes that share the timers, and the shards of the timers. Returns empty lists if this process uses
-    /// the timers alone.
+    /// Returns the nodes that share the timers, and the shards. Returns empty lists if this process uses the timers
+    /// alone.
     pub(crate) async fn nodes(&self) -> Result<Nodes, Problem> {
         let now = moment(self.timers.timer_store().now());
         let nodes = self.timers.timer_store().nodes().await.map_err(|error| unavailable(&error))?;
@@ -67,13 +67,13 @@ impl Reports {
         Ok(nodes.map_or_else(alone, |nodes| nodes::shown(&nodes)))
     }
 
-    /// Returns the history of the service's numbers from the moment `since` on, in at most `points` intervals.
+    /// Returns the history of the service's statistics from the moment `since` on, in at most `points` intervals.
     pub(crate) fn history(&self, since: Option<Moment>, points: usize) -> History {
         self.history.show(moment(self.timers.timer_store().now()), since, points)
     }
 
-    /// Returns how late the deliveries of the last hour began, with an entry for each second of a minute. A delivery
-    /// counts in the second for which it was due.
+    /// Returns how late the deliveries of the last hour began, for each second of a minute. A delivery counts in the
+    /// second in which it was due.
     pub(crate) fn lateness_by_second(&self) -> LatenessBySecond {
         LatenessBySecond { seconds: self.in_flight.lateness_by_second() }
     }
@@ -87,14 +87,14 @@ impl Reports {
             Err(problem) if problem.kind == ProblemKind::NotFound => problem,
             Err(problem) => return Err(problem),
         };
-        // A removed namespace has no past. The past of another namespace's timer is not shown.
+        // A removed namespace has no past, and the timers of other namespaces are not shown.
         self.namespaces.require(namespace)?;
         let entry = entry.filter(|entry| *entry.known.namespace == *namespace).ok_or(not_found)?;
         Ok(ended(id, entry, under_way))
     }
 
-    /// Returns the past of the stored timer that has this key. If no stored timer has the key, returns the past of the
-    /// remembered timer that had the key last.
+    /// Returns the past of the stored timer with this key or, if there is none, of the remembered timer that last had
+    /// the key.
     pub(crate) async fn past_of_key(&self, namespace: &str, key: &str) -> Result<Past, Problem> {
         let found = self.stored.get(namespace, by_key(namespace, key)).await;
         let id = match found {
@@ -107,14 +107,14 @@ impl Reports {
         self.past(namespace, id).await
     }
 
-    /// Returns the namespace of the timer with this id. Returns `None` if the timer is neither stored nor remembered.
+    /// Returns the namespace of the timer with this id, or `None` if the timer is neither stored nor remembered.
     pub(crate) async fn namespace_of(&self, id: TimerId) -> Result<Option<Box<str>>, Problem> {
         let stored = self.timers.get(id).await.map_err(|error| unavailable(&error))?;
         Ok(stored.map(|timer| timer.namespace).or_else(|| self.in_flight.namespace_of(id)))
     }
 
-    /// Returns a page of remembered timers that have ended, beginning with the latest. If more timers may follow, also
-    /// returns the number for the next call's `before`.
+    /// Returns a page of remembered timers that have ended, the latest first. If more timers may follow, also returns
+    /// the value of `before` for the next page.
     pub(crate) fn ended_lately(
         &self,
         before: Option<u64>,
@@ -125,7 +125,7 @@ impl Reports {
         (entries.into_iter().map(|(id, entry)| ended(id, entry, None)).collect(), next)
     }
 
-    /// Returns the hosts with the latest callbacks, ordered by name.
+    /// Returns the hosts that have lately received callbacks, ordered by name.
     pub(crate) fn endpoints(&self) -> Vec<Endpoint> {
         let now = self.timers.timer_store().now();
         let mut met = self.endpoints.all();
@@ -147,13 +147,13 @@ impl Reports {
         endpoints
     }
 
-    /// Returns the breakers of all callback hosts. A breaker stops the callbacks of a namespace to a host that fails.
+    /// Returns the breakers of all callback hosts.
     pub(crate) fn breakers(&self) -> Vec<HostReport> {
         self.caller.hosts()
     }
 
-    /// Ends the pause of callbacks to a host. Closes the host's breakers, which stop callbacks after failures. The
-    /// timers that wait for the host in the store become due again.
+    /// Ends the pause of callbacks to a host: closes the host's breakers, and makes the timers that are parked for the
+    /// host due again.
     pub(crate) fn reopen_host(&self, host: &str) {
         self.caller.close_breakers(host);
         self.deliveries.reopen(host);
@@ -215,7 +215,7 @@ fn open_breaker(report: HostReport, now: UtcMillis) -> OpenBreaker {
     }
 }
 
-/// Makes the report on the past of a timer that is still stored.
+/// Makes the report on the past of a stored timer.
 fn stored(timer: &Timer, entry: Option<Entry>, under_way: Option<PastAttempt>) -> Past {
     let remembered = ended(timer.id, entry.unwrap_or_default(), under_way);
     let end = match &timer.state {
@@ -244,7 +244,7 @@ fn stored(timer: &Timer, entry: Option<Entry>, under_way: Option<PastAttempt>) -
     }
 }
 
-/// Makes the report on the past of a timer that has ended and is not stored any more.
+/// Makes the report on the past of a timer that is no longer stored.
 fn ended(id: TimerId, entry: Entry, under_way: Option<PastAttempt>) -> Past {
     let Entry { known, end, .. } = entry;
     let is_withdrawn = matches!(end, Some((_, EndKind::Cancelled | EndKind::Replaced, _)));

@@ -1,4 +1,4 @@
-//! Converts the nodes that share the timers into the types of the HTTP interface.
+//! Converts the nodes that share the timers into types of the HTTP interface.
 
 use crate::clock::millis;
 use crate::convert::moment;
@@ -6,12 +6,12 @@ use core::time::Duration;
 use tourbillon_api::{Node, Nodes, Shard};
 use tourbillon_durable::store;
 
-/// Formats the incarnation of a node, the number of its run, as 16 hexadecimal digits.
+/// Formats the incarnation of a node as 16 hexadecimal digits.
 fn digits(incarnation: u64) -> String {
     format!("{incarnation:016x}")
 }
 
-/// Returns the longest time for which this node has not polled one of its shards (parts of the timers) for due timers.
+/// Returns the longest time for which this node has not polled one of its shards for due timers.
 pub(super) fn poll_age(nodes: &store::Nodes) -> Duration {
     let this = nodes.nodes.iter().find(|node| node.is_this).map(|node| node.incarnation);
     let own = nodes.shards.iter().filter(|shard| shard.owner.is_some() && shard.owner == this);

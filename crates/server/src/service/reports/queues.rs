@@ -1,4 +1,4 @@
-//! Reports on the queues: how many timers wait in a queue, for how long, and how many receivers wait.
+//! Reports on each queue: the number of its waiting timers, their age, and the number of waiting receivers.
 
 use super::Reports;
 use crate::clock::millis;
@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use tourbillon_api::{Problem, QueueView};
 use tourbillon_durable::store::Filter;
 
-/// The greatest number of queues that a report shows.
+/// The greatest number of queues in a report.
 const MOST: usize = 1_000;
-/// The greatest number of queues whose oldest timers are read from the store at the same time.
+/// The greatest number of queues whose oldest timers are read at the same time.
 const READ_AT_ONCE: usize = 16;
 
-/// The number of timers that wait in a queue, and the number of receivers that wait for timers of the queue.
+/// The numbers of timers and of receivers that wait at a queue.
 #[derive(Clone, Copy, Default)]
 struct Waiting {
     timers: u64,
@@ -23,7 +23,7 @@ struct Waiting {
 
 impl Reports {
     /// Returns the queues of the namespaces that `is_wanted` selects, ordered by namespace and name. A queue is
-    /// included if timers wait in it, or if receivers wait for its timers at this process.
+    /// included if timers wait in it, or if receivers wait for them at this process.
     pub(crate) async fn queues(&self, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<QueueView>, Problem> {
         let mut queues: BTreeMap<(Box<str>, Box<str>), Waiting> = BTreeMap::new();
         let mut note = |reason: Reason, timers: u64, receivers: u64| {

@@ -1,4 +1,4 @@
-//! Takes a sample for the history every ten seconds: the service's numbers since the last sample.
+//! Takes a sample of the service's statistics every ten seconds, for the history.
 
 use super::Condition;
 use crate::clock::millis;
@@ -14,7 +14,7 @@ fn short(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Takes a sample of the service's numbers each ten seconds, for the history.
+/// Takes a sample of the service's statistics every ten seconds, for the history.
 pub(crate) struct Sampler {
     pub(crate) timers: Timers,
     pub(crate) condition: Arc<Condition>,
@@ -26,7 +26,7 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// Starts a task that takes samples of the service's numbers until the service stops or is dropped.
+    /// Starts a task that takes samples until the service stops or is dropped.
     pub(crate) fn begin(self: &Arc<Self>) {
         let (this, stop) = (Arc::downgrade(self), self.stop.clone());
         let store_time = self.timers.timer_store().now();
@@ -49,7 +49,7 @@ impl Sampler {
         }));
     }
 
-    /// Takes the sample of the service's numbers for the ten seconds that have just ended.
+    /// Takes the sample for the ten seconds that have just ended.
     pub(crate) async fn sample(&self) {
         let now = self.timers.timer_store().now();
         let pending = self.condition.counts().await.ok().map(|counts| counts.of(Phase::Pending));
@@ -63,7 +63,7 @@ impl Sampler {
         }
     }
 
-    /// Adds a sample of the service's numbers to the history. Returns whether the history's file must be written now.
+    /// Adds a sample to the history. Returns whether the history's file must be written now.
     fn note(&self, pending: Option<u64>, overdue: Duration) -> bool {
         let stats = self.timers.stats();
         let mut before = self.sampled.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,7 +77,7 @@ impl Sampler {
         };
         let sample = Sample {
             created: short(now.created - before.created),
-            // A decision may be counted before the delivery that it is subtracted from.
+            // A decision of a schedule may be counted before the delivery from which it is subtracted.
             delivered: short(now.delivered.saturating_sub(before.delivered)),
             failed: short(now.failed - before.failed),
             cancelled: short(now.cancelled - before.cancelled),
@@ -89,7 +89,7 @@ impl Sampler {
         self.history.note(moment(self.timers.timer_store().now()), sample)
     }
 
-    /// Writes the last samples into the history's file, at the end of the service.
+    /// Writes the last samples into the history's file when the service stops.
     pub(crate) fn end(&self) {
         if self.history.write().is_err() {
             self.counters.history_errors.add(1);

@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 use tourbillon_durable::store::Nodes;
 use tracing::warn;
 
-/// The number of times that this node has taken over each shard (part of the timers), at the last check. `None` before
-/// the first check.
+/// For each shard, the number of takeovers by any node at the last check. `None` before the first check.
 #[derive(Debug, Default)]
 pub(crate) struct Takeovers(Option<BTreeMap<u32, u64>>);
 
 impl Takeovers {
-    /// Logs how many shards (parts of the timers) this node has taken over after the last check. Logs nothing at the
-    /// first check.
+    /// Logs how many shards this node has taken over since the last check. Logs nothing at the first check.
     pub(crate) fn look(&mut self, nodes: &Nodes) {
         let shards = self.taken(nodes);
         if shards > 0 {

@@ -1,13 +1,13 @@
-//! Restores a backup into the data folder of a service that does not run, into its SQLite database, or into a
-//! deployment without nodes.
+//! Restores a backup into the data folder of a stopped service, into its SQLite database, or into a deployment without
+//! running nodes.
 //!
 //! # A restore that is killed
-//! A restore makes the file `restoring` before it stores the first timer, while it has the store open. It removes the
-//! file once everything is on the disk. No service opens a folder with that file. So if the file exists, a restore that
-//! did not end has stored the timers, and the next restore may drop them.
+//! A restore opens the store and creates the file `restoring` before it stores the first timer. It removes the file
+//! once everything is on the disk. No service opens a folder with that file. So if the file exists, the stored timers
+//! come from a restore that did not end, and the next restore may remove them.
 //!
-//! In Redis a shared document, the *note*, replaces the file. A restore writes the note again every few seconds. So an
-//! old note belongs to a restore that was killed.
+//! In Redis a shared document, the *note*, replaces the file. A running restore renews the note every few seconds, so
+//! an old note belongs to a restore that was killed.
 //!
 //! In PostgreSQL a restore is one transaction (`postgres.rs`), so a restore that was killed leaves nothing.
 
@@ -50,15 +50,16 @@ pub(crate) enum RestoreError {
     Backup(PathBuf, BackupError),
     /// The data folder already has timers, or its store cannot be opened or written.
     Store(PathBuf, BackupError),
-    /// A file besides the store cannot be read or written.
+    /// A file other than the store cannot be read or written.
     File(PathBuf, io::Error),
     /// Another process is restoring a backup into this data folder.
     UnderWay(PathBuf),
-    /// This deployment already has timers, or cannot be read or written. The text says which: "the schema shop".
+    /// This deployment already has timers, or cannot be read or written. The text names it, for example "the schema
+    /// shop".
     Deployment(Box<str>, BackupError),
-    /// Another process is restoring a backup into this deployment, or has done so within the last 15 seconds.
+    /// Another process is restoring a backup into this deployment, or was doing so within the last 15 seconds.
     DeploymentUnderWay(Box<str>),
-    /// Nodes of this deployment are running. The second value has the names of the nodes.
+    /// These nodes of this deployment are running. The values are the deployment and the names of the nodes.
     Nodes(Box<str>, Names),
 }
 
@@ -97,9 +98,9 @@ pub(crate) struct Restored {
     /// The moment at which the backup was made.
     pub(crate) at: UtcMillis,
     pub(crate) timers: u64,
-    /// The namespaces that existed before the restore. These namespaces have kept their limits and secrets.
+    /// The namespaces of the backup that already existed. They keep their limits and secrets.
     pub(crate) kept: Names,
-    /// The namespaces of restored timers that the backup does not describe. These namespaces have no limits and no
+    /// The namespaces that restored timers belong to, but the backup does not describe. They have no limits and no
     /// secrets.
     pub(crate) bare: Names,
 }
@@ -118,7 +119,7 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
-/// Removes a file, if the file exists.
+/// Removes a file if it exists.
 fn remove(path: &Path) -> Result<(), RestoreError> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error(path)(error)),
@@ -138,7 +139,7 @@ fn remove_store(data: &Path) -> Result<(), RestoreError> {
     remove(&data.join(format!("{STORE}.ops")))
 }
 
-/// The file `restoring` in a data folder, which marks a restore that has begun. The file is locked until this value is
+/// The file `restoring` in a data folder, which marks an unfinished restore. The file is locked until this value is
 /// dropped.
 struct Mark {
     path: PathBuf,
@@ -159,14 +160,14 @@ impl Mark {
         }
     }
 
-    /// Opens and locks the file `restoring` of a killed restore. Returns `None` if the file does not exist.
+    /// Opens and locks the file `restoring` of a restore that was killed. Returns `None` if the file does not exist.
     fn left_behind(data: &Path) -> Result<Option<Self>, RestoreError> {
         let path = data.join(MARK);
         let mark = match Self::open(&path, false) {
             Err(RestoreError::File(_, error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             mark => mark?,
         };
-        // The other restore may have ended and removed the file before it was locked here.
+        // The other restore may have ended, and removed the file, just before this lock.
         Ok(path.exists().then_some(mark))
     }
 
@@ -185,8 +186,8 @@ impl Mark {
     }
 }
 
-/// Restores a backup into a data folder without timers. The closure `how` gets the present moment by the store's clock,
-/// and returns how the timers are restored. If the restore fails, the folder has no timers.
+/// Restores a backup into a data folder without timers. `how` gets the present time of the store's clock, and returns
+/// how to restore the timers. After a failure, the folder has no timers.
 pub(crate) fn restore(
     data: &Path,
     cache: usize,
@@ -238,9 +239,9 @@ pub(crate) fn restore(
     restored
 }
 
-/// Restores a backup into an SQLite database without timers, and its namespaces into the data folder. The closure `how`
-/// gets the present moment by the store's clock, and returns how the timers are restored. If the restore fails, the
-/// database has no timers. Tables of other programs stay as they are.
+/// Restores a backup into an SQLite database without timers, and its namespaces into the data folder. `how` gets the
+/// present time of the store's clock, and returns how to restore the timers. After a failure, the database has no
+/// timers. Tables of other programs do not change.
 pub(crate) fn restore_on_sqlite(
     data: &Path,
     path: &Path,
@@ -289,7 +290,7 @@ pub(crate) fn restore_on_sqlite(
     restored
 }
 
-/// Reads a whole backup in order to check it. Returns the moment of the backup and the namespaces in it.
+/// Reads a whole backup to check it. Returns the moment of the backup, and the namespaces in it.
 fn verified(from: &Path) -> Result<(UtcMillis, Attached), RestoreError> {
     let of_backup = |error| RestoreError::Backup(from.to_owned(), error);
     let file = File::open(from).map(BufReader::new).map_err(file_error(from))?;
@@ -301,19 +302,19 @@ fn verified(from: &Path) -> Result<(UtcMillis, Attached), RestoreError> {
     Ok((contents.at, attached))
 }
 
-/// The time after which a restore counts as killed if its note in Redis is not written again.
+/// The time after which a restore counts as killed if it has not renewed its note in Redis.
 const DEAD: Duration = Duration::from_secs(15);
-/// The time between two writes of the note in Redis that marks a running restore.
+/// The time between two renewals of the note in Redis.
 const WRITTEN: Duration = Duration::from_secs(3);
 
-/// Keeps other restores out of a deployment on Redis. A thread renews a note in Redis until [`stop`](Self::stop).
+/// Keeps other restores out of a deployment on Redis. A thread renews the restore's note until [`stop`](Self::stop).
 struct Hold {
     end: Sender<()>,
     thread: JoinHandle<Result<u64, StoreError>>,
 }
 
-/// Renews the note in Redis that marks a running restore, if its version is still `version`. Returns the new version.
-/// Returns `None` if another process has changed the note.
+/// Renews the restore's note in Redis if its version is still `version`. Returns the new version, or `None` if another
+/// process has changed the note.
 async fn write_note(store: &RedisStore, version: u64) -> Result<Option<u64>, StoreError> {
     let until = (store.now() + DEAD).as_millis().to_string();
     if !store.replace_document(RESTORING, version, Some(until.as_bytes())).await? {
@@ -324,8 +325,8 @@ async fn write_note(store: &RedisStore, version: u64) -> Result<Option<u64>, Sto
 }
 
 impl Hold {
-    /// Takes the note in Redis that marks a running restore, so that no other restore begins. Also returns whether a
-    /// killed restore had left a note. Returns `None` if another restore is running.
+    /// Takes the note in Redis, so that no other restore begins. Also returns whether a killed restore had left a note.
+    /// Returns `None` if another restore is running.
     fn take(store: &Arc<RedisStore>) -> Result<Option<(Self, bool)>, StoreError> {
         let note = block_on(store.document(RESTORING))?;
         let until = note.as_ref().and_then(|note| core::str::from_utf8(&note.value).ok()?.parse().ok());
@@ -347,8 +348,7 @@ impl Hold {
         Ok(Some((Self { end, thread }, note.is_some())))
     }
 
-    /// Stops the thread that renews the note of this restore. Returns the note's version, by which the caller removes
-    /// the note.
+    /// Stops the thread that renews the note. Returns the note's version, with which the caller removes the note.
     fn stop(self) -> Result<u64, StoreError> {
         drop(self.end);
         let panicked =
@@ -371,7 +371,7 @@ fn drop_timers(store: &dyn TimerStore) -> Result<(), StoreError> {
     }
 }
 
-/// The number of timers that are removed in one transaction.
+/// The number of timers that one transaction removes.
 const AT_ONCE: u32 = 200;
 
 fn is_empty(store: &dyn TimerStore) -> Result<bool, StoreError> {
@@ -379,11 +379,11 @@ fn is_empty(store: &dyn TimerStore) -> Result<bool, StoreError> {
     Ok(counts.by_namespace.is_empty() && counts.quarantined == 0)
 }
 
-/// Restores a backup into a deployment on Redis without timers and without running nodes. The closure `how` gets the
-/// present moment by the store's clock, and returns how the timers are restored.
+/// Restores a backup into a deployment on Redis without timers and without running nodes. `how` gets the present time
+/// of the store's clock, and returns how to restore the timers.
 ///
-/// After a failed restore, the deployment has no timers. If the timers could not be removed, no node starts before
-/// another restore has ended.
+/// After a failure, the deployment has no timers. If they could not be removed, no node starts before another restore
+/// has ended.
 pub(crate) fn restore_shared(
     redis: &RedisSettings,
     from: &Path,
@@ -413,7 +413,7 @@ pub(crate) fn restore_shared(
         Ok(Restored { at, timers, kept, bare })
     });
     // If another process has taken the note, the timers belong to that process. `stop` then fails, and this restore
-    // touches neither the note nor the timers.
+    // changes neither the note nor the timers.
     let version = hold.stop().map_err(of_store)?;
     if restored.is_err() && may_have_stored {
         drop_timers(&*store).map_err(of_store)?;
@@ -425,7 +425,7 @@ pub(crate) fn restore_shared(
     restored
 }
 
-/// Fails if nodes of a deployment run.
+/// Fails if nodes of a deployment are running.
 fn refuse_beside_nodes(store: &dyn TimerStore, name: &str) -> Result<(), RestoreError> {
     let of_store = |error: StoreError| RestoreError::Deployment(name.into(), error.into());
     let nodes = block_on(store.nodes()).map_err(of_store)?.unwrap_or_default().nodes;
@@ -434,8 +434,8 @@ fn refuse_beside_nodes(store: &dyn TimerStore, name: &str) -> Result<(), Restore
     if live.is_empty() { Ok(()) } else { Err(RestoreError::Nodes(name.into(), live)) }
 }
 
-/// Prepares a deployment on Redis for a restore. If a killed restore has left its note, removes the timers of that
-/// restore. Fails if nodes run, or if other timers are stored.
+/// Prepares a deployment on Redis for a restore. Removes the timers of a killed restore that has left its note. Fails
+/// if nodes are running, or if other timers are stored.
 fn begin(store: &RedisStore, name: &str, is_left_behind: bool) -> Result<(), RestoreError> {
     let of_store = |error: StoreError| RestoreError::Deployment(name.into(), error.into());
     refuse_beside_nodes(store, name)?;
@@ -448,8 +448,8 @@ fn begin(store: &RedisStore, name: &str, is_left_behind: bool) -> Result<(), Res
     Ok(())
 }
 
-/// Adds the namespaces of a backup and the namespaces of restored timers to the namespaces of the service. Returns the
-/// namespaces that existed before, and the namespaces that were not in the backup.
+/// Adds the namespaces of a backup and of the restored timers to the namespaces of the service. Returns the namespaces
+/// of the backup that already existed, and the added namespaces that are not in the backup.
 fn add_namespaces(
     storage: NamespaceStorage,
     attached: &Attached,
@@ -466,15 +466,16 @@ fn add_namespaces(
 
 /// The namespaces of a service after a restore.
 struct Merged {
-    /// The names of the namespaces that existed before.
+    /// The names of the backup's namespaces that already existed.
     kept: Names,
-    /// The names of the namespaces that are not in the backup.
+    /// The names of the added namespaces that are not in the backup.
     bare: Names,
     /// The namespaces that the restore adds.
     added: Map,
 }
 
-/// Compares the namespaces that are there with those of a backup, and with those in which the restored timers are.
+/// Compares the existing namespaces with the namespaces of a backup, and with the namespaces `used` of the restored
+/// timers.
 fn merged(there: &Map, attached: &Attached, used: BTreeSet<&str>) -> Merged {
     let (mut kept, mut bare, mut added) = (Vec::new(), Vec::new(), Map::new());
     for (name, namespace) in &attached.namespaces {
@@ -484,8 +485,8 @@ fn merged(there: &Map, attached: &Attached, used: BTreeSet<&str>) -> Merged {
             added.insert(name.clone(), Arc::clone(namespace));
         }
     }
-    // A schedule is a timer in an internal namespace. The name of that namespace ends with the name of the namespace in
-    // which the schedule creates timers.
+    // A schedule is a timer in an internal namespace, whose name ends with the namespace in which the schedule creates
+    // timers.
     let used: BTreeSet<_> =
         used.into_iter().map(|name| name.strip_prefix(Schedules::NAMESPACES).unwrap_or(name)).collect();
     for name in used.into_iter().filter(|name| is_name(name)) {

@@ -1,5 +1,5 @@
-//! Restores a backup into PostgreSQL. The restore is one transaction, so the timers and namespaces of the backup exist
-//! together or not at all.
+//! Restores a backup into PostgreSQL in one transaction, so the timers and namespaces of the backup exist together or
+//! not at all.
 
 use super::{Merged, RestoreError, Restored, file_error, is_empty, merged, refuse_beside_nodes, verified};
 use crate::service::deployment::open_postgres;
@@ -16,15 +16,14 @@ use tourbillon_durable::store::{StoreError, StoreErrorKind, TimerStore as _};
 use tourbillon_durable::timer::Timer;
 use tourbillon_postgres::{PostgresStore, Restoration};
 
-/// Begins the transaction of a restore. Fails if a caller has created a timer by now.
+/// Begins the transaction of a restore. Fails if a timer was created in the database by now.
 fn begin(store: &PostgresStore) -> Result<Restoration, StoreError> {
     let message = "a timer was created while the backup was read; a restore needs an empty store";
     block_on(store.begin_restore())?.ok_or_else(|| StoreError::new(StoreErrorKind::Limit, message))
 }
 
-/// Restores a backup into a schema of PostgreSQL without timers and without running nodes. The closure `how` gets the
-/// present moment by the store's clock, and returns how the timers are restored. If the restore fails, the schema is as
-/// it was.
+/// Restores a backup into a schema of PostgreSQL without timers and without running nodes. `how` gets the present time
+/// of the store's clock, and returns how to restore the timers. A failure does not change the schema.
 pub(crate) fn restore_in_postgres(
     postgres: &PostgresSettings,
     from: &Path,
@@ -42,7 +41,7 @@ pub(crate) fn restore_in_postgres(
     if !is_empty(&store).map_err(of_store)? {
         return Err(RestoreError::Deployment(name.clone(), BackupError::NotEmpty));
     }
-    // The transaction begins with the first timers. Until then the file is read, which may take minutes.
+    // The transaction begins with the first timers, because the file is checked before, which may take minutes.
     let (mut begun, mut used) = (None, BTreeSet::new());
     let import = |timers: Vec<Timer>| {
         used.extend(timers.iter().map(|timer| timer.namespace.clone()));

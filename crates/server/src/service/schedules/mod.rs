@@ -1,4 +1,4 @@
-//! Fulfils requests to make, change, show and remove schedules.
+//! Serves the requests that create, change, show and remove schedules.
 
 mod words;
 
@@ -19,19 +19,18 @@ use tourbillon_durable::timer::Payload;
 use tourbillon_durable::{Timers, UtcMillis};
 use words::{SHOWN, plan_problem, refused, request, rule, shown_occurrence, shown_view, with_upcoming};
 
-/// The greatest number of instants of a backfill, if the request sets no limit. A backfill creates a schedule's timers
+/// The greatest number of instants of a backfill whose request sets no limit. A backfill creates a schedule's timers
 /// for past instants.
 const BACKFILLED: u32 = 1_000;
-/// The greatest limit of instants that a request for a backfill may set. A backfill creates a schedule's timers for
-/// past instants.
+/// The greatest limit of instants that a request for a backfill may set.
 const MOST_BACKFILLED: u32 = 10_000;
 const MOST_LABELS: usize = 8;
 const LONGEST_LABEL: usize = 64;
 
-/// A call that returns a schedule, such as [`Schedules::pause`].
+/// A call on the store's schedules that returns a schedule, such as [`Schedules::pause`].
 pub(crate) type ScheduleCall = fn(&Schedules, &ScheduleKey) -> Result<ScheduleView, ScheduleFault>;
 
-/// Fulfils requests about the schedules of all namespaces.
+/// Serves the requests about the schedules of all namespaces.
 pub(crate) struct ScheduleAdmin {
     pub(super) settings: Arc<Settings>,
     pub(super) timers: Timers,
@@ -43,7 +42,7 @@ pub(crate) struct ScheduleAdmin {
 }
 
 impl ScheduleAdmin {
-    /// Calls `call` with the schedules of the store, on a thread that may block.
+    /// Runs `call` on the schedules of the store, on a thread that may block.
     async fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(&Schedules) -> Result<T, ScheduleFault> + Send + 'static,
@@ -58,7 +57,7 @@ impl ScheduleAdmin {
         self.timers.timer_store().now()
     }
 
-    /// Makes a schedule, or replaces all fields of an existing schedule. Returns whether the schedule is new.
+    /// Creates a schedule, or replaces all fields of an existing schedule. Returns whether the schedule is new.
     pub(crate) async fn put(
         &self,
         at: ScheduleKey,
@@ -70,7 +69,7 @@ impl ScheduleAdmin {
         let template = self.template(&at.namespace, new).await?;
         let most = owner.limits.max_schedules.unwrap_or(self.settings.max_schedules);
         let put = self.call(move |schedules| schedules.put_within(&at, schedule, template, most)).await;
-        // A removal of the namespace waits until this value is dropped. By now the schedule is stored.
+        // The removal of a namespace waits until this value is dropped. By now the schedule is stored.
         drop(owner);
         let (is_new, view) = put?;
         Ok((is_new, with_upcoming(&view, self.now(), sees_payloads)))
@@ -95,8 +94,8 @@ impl ScheduleAdmin {
         Ok(Template { kind: kind.into(), payload: Payload(payload.into()), labels, policy })
     }
 
-    /// Makes the timer that a schedule creates for each instant, and the timer's callback or queue entry for the store.
-    /// Checks only rules that need no look into the store.
+    /// Returns the timer that a schedule creates for each instant, and its callback or queue entry in stored form.
+    /// Checks only the rules that need no access to the store.
     fn work_of(&self, new: &NewSchedule) -> Result<(NewTimer, convert::Work), Problem> {
         if new.policy.misfire_within_ms.is_some() || new.policy.jitter_ms.is_some() {
             return Err(Problem::field("/policy", "`missed`, `grace_ms` and `jitter_ms` are the schedule's"));
@@ -116,7 +115,7 @@ impl ScheduleAdmin {
         Ok((timer, work))
     }
 
-    /// Changes those fields of a schedule that the patch sets.
+    /// Changes the fields of a schedule that the patch sets.
     pub(crate) async fn patch(
         &self,
         at: ScheduleKey,
@@ -133,8 +132,7 @@ impl ScheduleAdmin {
     pub(crate) fn preview(&self, namespace: &str, new: &NewSchedule) -> Result<api::Preview, Problem> {
         self.namespaces.require(namespace)?;
         let mut whole = new.clone();
-        // A preview needs neither a callback nor a queue. This queue replaces them, because the instants do not depend
-        // on the queue.
+        // A preview needs neither a callback nor a queue. This queue replaces them, and does not affect the instants.
         if whole.callback.is_none() && whole.pull.is_none() {
             whole.pull = Some(api::Pull { queue: "preview".to_owned(), ..api::Pull::default() });
         }
@@ -144,7 +142,7 @@ impl ScheduleAdmin {
         Ok(api::Preview { upcoming: upcoming.iter().map(shown_occurrence).collect() })
     }
 
-    /// Calls `call`, which returns a schedule. Returns the schedule in the form for the client.
+    /// Runs `call` on a schedule. Returns the schedule in the form for clients.
     pub(crate) async fn see(
         &self,
         at: ScheduleKey,

@@ -10,9 +10,9 @@ use tourbillon_durable::schedule::{ClockChange, Occurrence, Schedule, ScheduleFa
 use tourbillon_durable::state::State;
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The number of a schedule's next instants in an answer.
+/// The number of next instants that an answer shows for a schedule.
 pub(super) const SHOWN: usize = 10;
-/// The shortest fixed period that a schedule may have, in milliseconds.
+/// The shortest period of a schedule, in milliseconds.
 const SHORTEST_PERIOD_MS: u64 = 100;
 
 /// Converts the error of a call on schedules into the problem that the client gets.
@@ -43,7 +43,7 @@ pub(super) fn plan_problem(error: &PlanError) -> Problem {
     Problem::field(pointer, detail)
 }
 
-/// Parses a time of day, such as `09:00` or `09:00:30`. Returns the number of seconds from midnight.
+/// Parses a time of day, such as `09:00` or `09:00:30`, into seconds after midnight.
 fn second_of_day(text: &str) -> Option<u32> {
     let mut parts = text.split(':').map(|part| {
         let is_two_digits = part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -79,8 +79,7 @@ fn plan(new: &NewSchedule) -> Result<Plan, Problem> {
     }
 }
 
-/// Makes the plan of the schedule that a request describes, without the callback or queue entry of the schedule's
-/// timers.
+/// Makes the schedule that a request describes: its plan and its rules, without the template of its timers.
 pub(super) fn rule(new: &NewSchedule) -> Result<Schedule, Problem> {
     let mut schedule = Schedule::new(plan(new)?);
     (schedule.missed, schedule.overlap) = (new.missed.unwrap_or_default(), new.overlap.unwrap_or_default());
@@ -143,8 +142,8 @@ pub(super) fn request(view: &ScheduleView, with_payload: bool) -> NewSchedule {
     request
 }
 
-/// Converts a stored schedule into the form for the client, without its coming instants. `with_payload` adds the
-/// headers and bodies of callbacks.
+/// Converts a stored schedule into the form for clients, without its next instants. `with_payload` adds the headers and
+/// bodies of callbacks.
 pub(super) fn shown_view(view: &ScheduleView, with_payload: bool) -> api::ScheduleView {
     let progress = &view.progress;
     let state = match (&progress.fault, progress.paused, progress.next.or(progress.queued)) {
@@ -172,8 +171,8 @@ pub(super) fn shown_view(view: &ScheduleView, with_payload: bool) -> api::Schedu
     }
 }
 
-/// Converts a stored schedule into the form for the client, with its coming instants. `with_payload` adds the headers
-/// and bodies of callbacks.
+/// Converts a stored schedule into the form for clients, with its next instants. `with_payload` adds the headers and
+/// bodies of callbacks.
 pub(super) fn with_upcoming(view: &ScheduleView, now: UtcMillis, with_payload: bool) -> api::ScheduleView {
     let after = view.progress.last_scheduled.map_or(now, |last| last.max(now));
     let upcoming = view.schedule.preview(view.progress.created, after, SHOWN).unwrap_or_default();

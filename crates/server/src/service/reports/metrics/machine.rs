@@ -1,5 +1,5 @@
-//! Reads the system's numbers about the process and about the disk with the data folder. The calls may block if the
-//! disk hangs.
+//! Reads system metrics about the process, and about the disk with the data folder. The calls may block if the disk
+//! hangs.
 
 use super::page::Page;
 #[cfg(target_os = "linux")]
@@ -8,10 +8,10 @@ use std::path::Path;
 #[cfg(target_os = "linux")]
 use std::time::SystemTime;
 
-/// The names that the metrics use for the store's files. Each name has the suffix of the file.
+/// The names and suffixes of the store's files. Metrics use the names.
 const PARTS: [(&str, &str); 3] = [("timers", ""), ("journal", ".ops"), ("reserve", ".reserve")];
 
-/// Writes the metrics of the process and of the disk. Leaves out the numbers that the system does not tell.
+/// Writes the metrics of the process and of the disk, as far as the system reports them.
 pub(super) fn page(data: &Path) -> Page {
     let mut page = Page::new("tourbillon_");
     page.family("store_bytes", "gauge", "Bytes of the store's files; all 0 with Redis.");
@@ -28,8 +28,8 @@ pub(super) fn page(data: &Path) -> Page {
     page
 }
 
-/// Returns the number of bytes on a folder's file system that are free for this user. Also returns the size of the file
-/// system in bytes.
+/// Returns the number of bytes that are free for this user on a folder's file system, and the size of the file system
+/// in bytes.
 #[cfg(target_os = "linux")]
 fn disk(folder: &Path) -> Option<(u64, u64)> {
     let found = rustix::fs::statvfs(folder).ok()?;
@@ -41,10 +41,10 @@ fn disk(_folder: &Path) -> Option<(u64, u64)> {
     None
 }
 
-/// The numbers of `/proc/self/stat` that the metrics show.
+/// The fields of `/proc/self/stat` that the metrics show.
 #[cfg(target_os = "linux")]
 struct Stat {
-    /// The time of the processor, in ticks.
+    /// The processor time that the process has used, in ticks.
     used: u64,
     threads: u64,
     /// The time from the start of the system to the start of the process, in ticks.
@@ -55,7 +55,7 @@ struct Stat {
 
 #[cfg(target_os = "linux")]
 impl Stat {
-    /// Reads the numbers from the text of `/proc/self/stat`. `None` if the text lacks one of them.
+    /// Reads the fields from the text of `/proc/self/stat`. Returns `None` if the text lacks one of them.
     fn read(text: &str) -> Option<Self> {
         // The second field is the program's name in parentheses, which may contain spaces and parentheses.
         let (_, fields) = text.rsplit_once(')')?;
@@ -72,7 +72,7 @@ impl Stat {
     }
 }
 
-/// Writes the metrics of the process, with the names that Prometheus' client libraries use.
+/// Writes the metrics of the process under the names that Prometheus' client libraries use.
 #[cfg(target_os = "linux")]
 fn process() -> Page {
     let mut page = Page::new("process_");
@@ -100,7 +100,7 @@ fn process() -> Page {
     page
 }
 
-/// Returns the number of open file descriptors. Linux has it in the folder's size since version 6.2.
+/// Returns the number of open file descriptors. Since Linux 6.2 the size of the folder `/proc/self/fd` is this number.
 #[cfg(target_os = "linux")]
 fn open_files() -> Option<u64> {
     let folder = Path::new("/proc/self/fd");
@@ -108,7 +108,7 @@ fn open_files() -> Option<u64> {
     if size > 0 { Some(size) } else { u64::try_from(std::fs::read_dir(folder).ok()?.count()).ok() }
 }
 
-/// Returns the time since the system started, in seconds. Asks the system's clock, because a sandbox may hide the files
+/// Returns the time since the system started, in seconds. Uses the system's clock, because a sandbox may hide the files
 /// in `/proc` about the whole system.
 #[cfg(target_os = "linux")]
 fn since_boot() -> f64 {

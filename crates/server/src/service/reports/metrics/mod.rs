@@ -1,8 +1,8 @@
 //! Writes the page of metrics in Prometheus' text format. The files `operations/alerts.yml` and
 //! `operations/dashboard.json` refer to the metrics by name.
 //!
-//! Each metric has all its label values from the start. So an alarm sees each number grow from zero. The number of
-//! label values that callers choose is bounded: see [`Tenants`]. The page does not name hosts, which the HTTP interface
+//! Each metric has all its label values from the start, so an alarm sees each value grow from zero. The number of label
+//! values that callers choose is bounded: see [`Tenants`]. The page does not name hosts, which the HTTP interface
 //! shows.
 
 mod machine;
@@ -29,16 +29,16 @@ use tourbillon_durable::Timers;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Counts, Nodes, Scrub, StoreError, StoreErrorKind};
 
-/// The longest time for a small read of the store for the page of metrics.
+/// The longest time for a read of the store for the page of metrics.
 const SLOW: Duration = Duration::from_secs(3);
-/// The words that the metrics use for the states of stored timers.
+/// The label values of the states of stored timers.
 const STATES: [(&str, Phase); 4] = [
     ("pending", Phase::Pending),
     ("leased", Phase::Leased),
     ("parked", Phase::Parked),
     ("dead", Phase::Dead),
 ];
-/// The words that the metrics use for the reasons of parked timers (timers held in the store).
+/// The label values of the reasons of parked timers.
 const PARKED_FOR: [&str; 8] = ["paused", "share", "slow", "concurrency", "rate", "host", "path", "queue"];
 
 /// Writes the page of metrics for Prometheus.
@@ -61,8 +61,8 @@ pub(crate) struct MetricsPage {
 }
 
 impl MetricsPage {
-    /// Returns the metrics of the service, its deliveries and its timer engine in Prometheus' text format. While the
-    /// store fails, leaves out the metrics that need the store.
+    /// Returns the metrics of the service, its deliveries and its timer engine. While the store fails, leaves out the
+    /// metrics that need the store.
     pub(crate) async fn text(&self) -> String {
         let mut page = Page::new("tourbillon_");
         page.family("build_info", "gauge", "The version of the service.");
@@ -71,7 +71,7 @@ impl MetricsPage {
         page.single("alive", "gauge", "1 if the loop polls.", &u8::from(self.condition.alive().is_ok()));
         let store = self.timers.timer_store();
         let now = store.now();
-        // These reads have a time limit. So the page has the other metrics even if the store does not answer.
+        // These reads have a time limit, so the page has the other metrics even if the store does not answer.
         let (overdue, counts, nodes) = tokio::join!(
             in_time(self.condition.overdue(now)),
             in_time(self.condition.counts()),
@@ -112,13 +112,13 @@ impl MetricsPage {
         page.add(&self.machine().await);
         self.write_ends(&mut page);
         page.add_text(self.timers.stats().prometheus());
-        // The engine times the connections and requests. Its metrics get their own prefix.
+        // Connections and requests have their timeouts in this engine. Its metrics get their own prefix.
         let engine = tourbillon::future::global().stats();
         page.add_text(engine.prometheus().to_string().replace("tourbillon_", "tourbillon_engine_"));
         page.into_text()
     }
 
-    /// Returns the metrics of the process and of the disk. Returns an empty page if the disk gives no answer.
+    /// Returns the metrics of the process and of the disk. Returns an empty page if the disk does not answer.
     async fn machine(&self) -> Page {
         let data = self.settings.data.clone();
         let read = tokio::task::spawn_blocking(move || machine::page(&data));
@@ -128,7 +128,7 @@ impl MetricsPage {
         }
     }
 
-    /// Writes the metrics for alarms about moments: the last backup, and the expiry of the certificate.
+    /// Writes the metrics for alarms about points in time: the last backup, and the expiry of the certificate.
     fn write_ends(&self, page: &mut Page) {
         let help =
             "Moment of the last backup that was sent as a whole, in seconds since 1970; 0 if there was none.";
@@ -243,8 +243,8 @@ async fn in_time<T>(read: impl Future<Output = Result<T, StoreError>>) -> Result
 }
 
 impl Page {
-    /// Writes the metrics of the nodes that share the store. Writes nothing if `nodes` is `None`, because this process
-    /// then uses the store alone.
+    /// Writes the metrics of the nodes that share the store. If `nodes` is `None`, this process uses the store alone,
+    /// and counts as one node.
     fn nodes(&mut self, nodes: Option<&Nodes>) {
         let live = nodes.map_or(1, |nodes| nodes.nodes.iter().filter(|node| node.is_live).count());
         self.single("nodes", "gauge", "Nodes that share the timers and have given a sign of life.", &live);
@@ -264,8 +264,8 @@ impl Page {
         self.single("takeovers_total", "counter", help, &takeovers);
     }
 
-    /// Writes the metrics of the search for damaged entries in the store. `rate(tourbillon_scrubbed_total)` and the
-    /// number of timers show how long a search of the whole store takes.
+    /// Writes the metrics of the search for damaged entries in the store. The rate of `tourbillon_scrubbed_total` and
+    /// the number of timers show how long a search of the whole store takes.
     fn scrub(&mut self, scrub: Scrub) {
         let Scrub { entries, walks, damaged, .. } = scrub;
         let help = "Records and entries of indexes that the search for damage has looked at.";

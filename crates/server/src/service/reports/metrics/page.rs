@@ -36,7 +36,7 @@ impl Page {
         let _infallible = write!(self.text, "# HELP {prefix}{name} {help}\n# TYPE {prefix}{name} {kind}\n");
     }
 
-    /// Writes a value of a metric, with labels. The labels' values must not contain quotes, backslashes or line feeds.
+    /// Writes a value of a metric, with labels. The label values must not contain quotes, backslashes or line feeds.
     pub(super) fn value(&mut self, name: &str, labels: &[(&str, &str)], value: &dyn fmt::Display) {
         let labels: Vec<_> = labels.iter().map(|(label, value)| format!("{label}=\"{value}\"")).collect();
         let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
@@ -48,8 +48,8 @@ impl Page {
         self.value(name, &[], value);
     }
 
-    /// Writes a metric with a number for each value of one label. The values of the label must not contain quotes,
-    /// backslashes or line feeds.
+    /// Writes a metric with a value for each value of one label. The label values must not contain quotes, backslashes
+    /// or line feeds.
     pub(super) fn by_label<W: AsRef<str>, V: fmt::Display>(
         &mut self,
         name: &str,
@@ -62,7 +62,7 @@ impl Page {
         values.into_iter().for_each(|(word, value)| self.value(name, &[(label, word.as_ref())], &value));
     }
 
-    /// Writes a distribution of times for each value of one label.
+    /// Writes a histogram of times for each value of one label.
     pub(super) fn histograms<T: Deref<Target = SharedTimes>>(
         &mut self,
         name: &str,

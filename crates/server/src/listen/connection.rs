@@ -5,6 +5,7 @@ use super::body::{Answering, BodyFault, Fault, Received};
 use super::limits::Limits;
 use super::observed::Observed;
 use super::places::{Place, Places};
+use super::stream::Stream;
 use crate::client::Client;
 use crate::request_id::RequestId;
 use axum::body::Body as Answer;
@@ -21,7 +22,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use std::sync::Arc;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tourbillon::Handle;
 use tourbillon::future::{Sleep, Wakeup};
@@ -62,16 +62,14 @@ impl<S> Answers for S where
 }
 
 /// Serves the requests of a connection. Once `stop` is true, takes no further requests.
-pub(super) async fn serve<S>(
-    stream: S,
+pub(super) async fn serve(
+    stream: Stream,
     service: impl Answers,
     engine: Handle<Wakeup>,
     limits: Limits,
     mut stop: watch::Receiver<bool>,
     place: &mut Place,
-) where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+) {
     let (activity, peer) = (Arc::clone(&place.activity), place.peer);
     let places = place.places();
     let service = service_fn(|request: Request<Incoming>| {

@@ -9,9 +9,11 @@ mod connection;
 mod limits;
 mod observed;
 mod places;
+mod stream;
 
 pub use limits::Limits;
 
+use crate::task;
 use crate::tls::Tls;
 use activity::Activity;
 use axum::body::Body;
@@ -23,6 +25,7 @@ use http::{Request, Response};
 use places::{Place, Places};
 use std::io;
 use std::sync::Arc;
+use stream::Stream;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
@@ -113,9 +116,9 @@ impl Server {
                 stop: stop.subscribe(),
                 abort: abort.subscribe(),
             };
-            drop(tokio::spawn(acceptor.run(listener)));
+            task::start(acceptor.run(listener));
         }
-        drop(tokio::spawn(give_memory_back(Arc::clone(&places), engine.clone(), stop.subscribe())));
+        task::start(give_memory_back(Arc::clone(&places), engine.clone(), stop.subscribe()));
         Ok(Self { engine, stop, abort, places })
     }
 
@@ -146,7 +149,7 @@ async fn give_memory_back(places: Arc<Places>, engine: Handle<Wakeup>, mut stop:
         }
         if places.have_emptied() {
             // This call may block for some time.
-            let _was_any = tokio::task::spawn_blocking(tourbillon_heap::give_back).await;
+            let _was_any = task::blocking(tourbillon_heap::give_back).await;
         }
     }
 }
@@ -191,20 +194,22 @@ impl<S: Answers> Acceptor<S> {
         let tls = self.tls.as_ref().map(Tls::config);
         // The future is boxed, so the task holds a single copy of it.
         let connection = Box::pin(async move {
-            let Some(config) = tls else {
-                return connection::serve(stream, service, engine, limits, stop, &mut place).await;
+            let stream = match tls {
+                None => Stream::Plain(stream),
+                Some(config) => {
+                    let handshake = TlsAcceptor::from(config).accept(stream);
+                    let mut stopping = stop.clone();
+                    let stream = tokio::select! {
+                        biased;
+                        stream = engine.timeout(limits.header_timeout, handshake) => stream,
+                        () = place.left() => return,
+                        _stop = stopping.wait_for(|stop| *stop) => return,
+                    };
+                    let Ok(Ok(stream)) = stream else { return };
+                    Stream::Tls(Box::new(stream))
+                }
             };
-            let handshake = TlsAcceptor::from(config).accept(stream);
-            let mut stopping = stop.clone();
-            let stream = tokio::select! {
-                biased;
-                stream = engine.timeout(limits.header_timeout, handshake) => stream,
-                () = place.left() => return,
-                _stop = stopping.wait_for(|stop| *stop) => return,
-            };
-            if let Ok(Ok(stream)) = stream {
-                connection::serve(stream, service, engine, limits, stop, &mut place).await;
-            }
+            connection::serve(stream, service, engine, limits, stop, &mut place).await;
         });
         drop(tokio::spawn(async move {
             tokio::select! {

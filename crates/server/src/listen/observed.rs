@@ -1,6 +1,7 @@
 //! Wraps the stream of a connection in order to record its reads and writes.
 
 use super::activity::Activity;
+use super::stream::Stream;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 use std::io;
@@ -10,19 +11,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// A connection's stream that records reads and writes in the connection's [`Activity`]. When the client has closed its
 /// half, the activity decides when the reader sees the end.
 #[derive(Debug)]
-pub(super) struct Observed<S> {
-    stream: S,
+pub(super) struct Observed {
+    stream: Stream,
     activity: Arc<Activity>,
     has_ended: bool,
 }
 
-impl<S> Observed<S> {
-    pub(super) fn new(stream: S, activity: Arc<Activity>) -> Self {
+impl Observed {
+    pub(super) fn new(stream: Stream, activity: Arc<Activity>) -> Self {
         Self { stream, activity, has_ended: false }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Observed<S> {
+impl AsyncRead for Observed {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -41,7 +42,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Observed<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Observed<S> {
+impl AsyncWrite for Observed {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.activity.note_write(written.is_pending());

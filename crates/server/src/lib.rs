@@ -14,6 +14,7 @@ mod request_id;
 mod share;
 mod similar;
 mod stream;
+mod task;
 mod text;
 mod tls;
 mod walk;

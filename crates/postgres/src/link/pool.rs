@@ -5,6 +5,7 @@ use super::error::{Failure, io};
 use super::session::Session;
 use super::shelf::Shelf;
 use core::future::Future;
+use core::pin::Pin;
 use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
@@ -62,6 +63,9 @@ impl Pool {
         &self,
         future: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> impl Future<Output = Result<T, StoreError>> + Send + 'static {
+        // A boxed future has one type for all calls with this result. So the runtime's code for tasks is not compiled for
+        // each call, and the future is moved once.
+        let future: Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>> = Box::pin(future);
         let task = self.runtime.as_ref().map(|runtime| runtime.spawn(future));
         async move {
             let Some(task) = task else { return Err(closed()) };

@@ -110,6 +110,11 @@ impl Session {
         }))
     }
 
+    /// Sends a call of a script, and returns its answer with the witness of the answer.
+    fn send(&self, call: Call) -> Answer<'static, (Value, Option<Arc<Witness>>)> {
+        self.spawn(|caller| async move { caller.run(&call).await })
+    }
+
     /// Sends commands to any primary, and returns the replies. Errors of the server are values in the list.
     #[cfg(test)]
     pub(crate) fn ask(&self, commands: Pipeline) -> Answer<'static, Vec<Value>> {
@@ -162,8 +167,7 @@ impl Link for Session {
         keys: Vec<Vec<u8>>,
         arguments: Words,
     ) -> Answer<'a, (Value, Option<Arc<Witness>>)> {
-        let call = Call { script, keys, arguments, attempt: None };
-        self.spawn(|caller| async move { caller.run(&call).await })
+        self.send(Call { script, keys, arguments, attempt: None })
     }
 
     fn run_on<'a>(
@@ -174,8 +178,7 @@ impl Link for Session {
         arguments: Words,
     ) -> Answer<'a, (Value, Option<Arc<Witness>>)> {
         let attempt = Some(attempt).filter(|_| !self.caller.is_cluster);
-        let call = Call { script, keys, arguments, attempt };
-        self.spawn(|caller| async move { caller.run(&call).await })
+        self.send(Call { script, keys, arguments, attempt })
     }
 
     fn attempt(&self) -> u64 {

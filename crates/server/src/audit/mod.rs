@@ -12,6 +12,7 @@ pub(crate) use trail::{Trail, Wanted};
 
 use crate::asker;
 use crate::state::{Tokens, id_of_token};
+use crate::task;
 use std::io;
 use std::path::Path;
 use tokio::runtime::Handle;
@@ -67,7 +68,7 @@ impl Drop for Note {
 /// Writes an entry into the log and the audit trail, on a thread that may block.
 async fn write(trail: Trail, entry: AuditEntry) {
     // `append` logs a failure itself.
-    let _written = tokio::task::spawn_blocking(move || append(&trail, entry)).await;
+    let _written = task::blocking(move || append(&trail, entry)).await;
 }
 
 /// Writes an entry into the log and the audit trail. Blocks the calling thread.
@@ -180,11 +181,11 @@ impl Audit {
         let no_cursor = || Problem::new(ProblemKind::BadRequest, "the cursor is none of this list");
         let before = cursor.map(|cursor| TrailPosition::parse(cursor).ok_or_else(no_cursor)).transpose()?;
         let trail = self.trail.clone();
-        let read = tokio::task::spawn_blocking(move || trail.newest(&wanted, before, limit as usize)).await;
+        let read = task::blocking(move || trail.newest(&wanted, before, limit as usize)).await;
         let failed = |error: io::Error| {
             Problem::new(ProblemKind::Internal, format!("the audit trail cannot be read: {error}"))
         };
-        let (items, next) = read.map_err(|error| failed(io::Error::other(error)))?.map_err(failed)?;
+        let (items, next) = read.map_err(failed)?.map_err(failed)?;
         Ok(Page { items, next: next.map(TrailPosition::cursor) })
     }
 }

@@ -8,13 +8,17 @@ use super::terminal::{Failure, Outcome, print};
 use crate::config::Config;
 use crate::listen::{Limits, Listeners, Server};
 use crate::service::Service;
+use crate::task;
 use axum::body::Bytes;
-use axum::extract::{Request, State};
-use axum::http::StatusCode;
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use core::convert::Infallible;
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
-use http_body_util::{BodyExt as _, Full};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Empty, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -58,7 +62,7 @@ struct Received {
     status: StatusCode,
 }
 
-async fn receive(State(receiver): State<Receiver>, request: Request) -> StatusCode {
+async fn receive(receiver: Receiver, request: Request<Incoming>) -> StatusCode {
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let path = parts.uri.path().to_owned();
@@ -78,6 +82,23 @@ async fn receive(State(receiver): State<Receiver>, request: Request) -> StatusCo
     status
 }
 
+/// Answers the callbacks that arrive at `listener`. This is plain HTTP/1.1: the server for strangers would be compiled
+/// once more for another service.
+async fn receive_all(listener: TcpListener, receiver: Receiver) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let receiver = receiver.clone();
+        let service = service_fn(move |request| {
+            let receiver = receiver.clone();
+            async move {
+                let mut answer = Response::new(Empty::<Bytes>::new());
+                *answer.status_mut() = receive(receiver, request).await;
+                Ok::<_, Infallible>(answer)
+            }
+        });
+        drop(tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service)));
+    }
+}
+
 /// Sends a request with a JSON body to the service. Returns the JSON of the answer. Fails if the status is not a
 /// success.
 async fn send(service: SocketAddr, method: &str, path: &str, body: Value) -> Result<Value, Failure> {
@@ -85,7 +106,7 @@ async fn send(service: SocketAddr, method: &str, path: &str, body: Value) -> Res
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     drop(tokio::spawn(connection));
     let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
-    let request = http::Request::builder()
+    let request = Request::builder()
         .method(method)
         .uri(path)
         .header("host", service.to_string())
@@ -143,8 +164,7 @@ async fn show(ends: bool) -> Result<(), Failure> {
     let receiver = Receiver { received: sender, has_failed: Arc::default() };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let hooks = format!("http://{}", listener.local_addr()?);
-    let app = axum::Router::<Receiver>::new().fallback(receive).with_state(receiver);
-    drop(tokio::spawn(async move { axum::serve(listener, app).await }));
+    task::start(receive_all(listener, receiver));
 
     print(format_args!("The service listens on http://{address}, a receiver of callbacks on {hooks}.\n\n"))?;
     let clock = Clock(Instant::now());
@@ -195,7 +215,7 @@ async fn show(ends: bool) -> Result<(), Failure> {
         }
     }
     server.stop();
-    tokio::task::spawn_blocking(move || service.close(Duration::from_secs(1))).await?;
+    task::blocking(move || service.close(Duration::from_secs(1))).await?;
     server.abort();
     Ok(())
 }

@@ -18,6 +18,7 @@ use crate::listen::{Listeners, Server};
 use crate::log;
 use crate::service::Service;
 use crate::state::TokenFile;
+use crate::task;
 use crate::tls::Tls;
 use core::fmt::Write as _;
 use core::time::Duration;
@@ -286,7 +287,7 @@ async fn stop(service: &Service, server: &Server, drain: Duration) {
     server.ended(LAST_ANSWERS.min(drain)).await;
     let left = drain.saturating_sub(begun.elapsed());
     let closing = service.clone();
-    let closed = tokio::task::spawn_blocking(move || closing.close(left)).await;
+    let closed = task::blocking(move || closing.close(left)).await;
     server.ended(LAST_ANSWERS.min(drain.saturating_sub(begun.elapsed()))).await;
     server.abort();
     if let Ok(Some(stats)) = closed {

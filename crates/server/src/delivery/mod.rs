@@ -41,6 +41,7 @@ pub(crate) use reason::Reason;
 use crate::record::{Endpoints, InFlight};
 use crate::settings::Settings;
 use crate::state::{ClusterStore, Counters, Events, Namespaces, event};
+use crate::task;
 use crate::telemetry::Telemetry;
 use crate::work::{CALLBACK, PULL};
 use admission::{Admission, DeliveryLimits};
@@ -182,13 +183,13 @@ impl Deliveries {
             }));
             if !tells {
                 let (queues, parked) = (Arc::downgrade(&self.queues), Arc::downgrade(&self.parked));
-                drop(tokio::spawn(watch_parked(Arc::downgrade(shared), queues, parked)));
+                task::start(watch_parked(Arc::downgrade(shared), queues, parked));
             }
         }
         let (parked, unparker) = (Arc::clone(&self.parked), Arc::clone(&self.unparker));
         let reconciler = Arc::clone(&self.reconciler);
-        drop(tokio::spawn(reconciler.run(store, parked, unparker, self.events.clone())));
-        drop(tokio::spawn(Arc::clone(&self.unparker).run(timers.clone(), self.remote_claims.is_some())));
+        task::start(reconciler.run(store, parked, unparker, self.events.clone()));
+        task::start(Arc::clone(&self.unparker).run(timers.clone(), self.remote_claims.is_some()));
     }
 
     /// Makes the unparker check all reasons of parked timers again. Called after a change of a namespace, because the

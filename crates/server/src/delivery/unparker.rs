@@ -17,6 +17,7 @@ use super::parked_index::ParkedIndex;
 use super::permits::Wanted;
 use super::pull_queues::PullQueues;
 use super::reason::Reason;
+use crate::task;
 use core::time::Duration;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -59,7 +60,7 @@ impl Unparker {
     /// Makes parked timers due again when their reasons end, until the index of parked timers is closed.
     pub(crate) async fn run(self: Arc<Self>, timers: Timers, has_others: bool) {
         let store = timers.timer_store();
-        drop(tokio::spawn(Arc::clone(&self).find_all_parked(Arc::clone(&store), has_others)));
+        task::start(Arc::clone(&self).find_all_parked(Arc::clone(&store), has_others));
         let mut alarms = Alarms::default();
         let mut round = present() + ROUND;
         while !self.parked.is_closed() {
@@ -81,9 +82,9 @@ impl Unparker {
                         self.parked.begin(&reason);
                         let this = Arc::clone(&self);
                         if has_others && matches!(reason, Reason::Queue(..)) {
-                            drop(tokio::spawn(this.fetch(timers.clone(), reason, wanted)));
+                            task::start(this.fetch(timers.clone(), reason, wanted));
                         } else {
-                            drop(tokio::spawn(this.unpark(Arc::clone(&store), reason, wanted)));
+                            task::start(this.unpark(Arc::clone(&store), reason, wanted));
                         }
                     }
                     Wanted::At(moment) => alarms.set(reason, moment),

@@ -9,6 +9,7 @@ use crate::audit::Deed;
 use crate::service::Service;
 use crate::settings::Settings;
 use crate::state::{NewToken, Stored, role_name};
+use crate::task;
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
@@ -159,7 +160,7 @@ async fn change_file<T: Send + 'static>(
     change: impl FnOnce(&Service) -> io::Result<T> + Send + 'static,
 ) -> Result<T, Problem> {
     let service = service.clone();
-    let changed = tokio::task::spawn_blocking(move || {
+    let changed = task::blocking(move || {
         let answer = change(&service)?;
         service.reload_tokens(true)?;
         Ok::<T, io::Error>(answer)

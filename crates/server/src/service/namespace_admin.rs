@@ -6,6 +6,7 @@ use crate::convert::{is_name, unavailable};
 use crate::delivery::Deliveries;
 use crate::record::InFlight;
 use crate::state::{DEFAULT, Map, Namespace, Namespaces, SigningSecret, VIEW, canonical};
+use crate::task;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use core::time::Duration;
 use std::io;
@@ -50,7 +51,7 @@ impl NamespaceAdmin {
         change: impl FnMut(&mut Map) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
         let namespaces = Arc::clone(&self.namespaces);
-        let changed = tokio::task::spawn_blocking(move || namespaces.change(change)).await;
+        let changed = task::blocking(move || namespaces.change(change)).await;
         let changed = changed.map_err(|error| Problem::new(ProblemKind::Internal, error.to_string()))?;
         let answer = changed.map_err(|error| failed(&error))?;
         // Timers may be parked because of a limit that was raised, or because of a pause that has ended.

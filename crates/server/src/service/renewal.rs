@@ -5,6 +5,7 @@ use super::reports::Takeovers;
 use crate::delivery::Deliveries;
 use crate::record::InFlight;
 use crate::state::{Namespaces, Stop};
+use crate::task;
 use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_durable::Timers;
@@ -36,7 +37,7 @@ impl Renewal {
         // The task holds only a weak reference, so a service that is dropped without being closed still drops its
         // parts.
         let (this, stop) = (Arc::downgrade(self), self.stop.clone());
-        drop(tokio::spawn(async move {
+        task::start(async move {
             let mut takeovers = Takeovers::default();
             for turn in 0_u32.. {
                 tokio::select! {
@@ -46,7 +47,7 @@ impl Renewal {
                 let Some(this) = this.upgrade() else { return };
                 this.take(turn, &mut takeovers).await;
             }
-        }));
+        });
     }
 
     async fn take(&self, turn: u32, takeovers: &mut Takeovers) {

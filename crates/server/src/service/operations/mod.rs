@@ -16,6 +16,7 @@ pub(crate) use work::{BackfillWork, Work};
 use super::recorder::ChangeRecorder;
 use crate::audit::{Audit, End};
 use crate::state::{Namespaces, Stop};
+use crate::task;
 use core::time::Duration;
 use std::io;
 use std::sync::Arc;
@@ -130,8 +131,8 @@ impl Operations {
     /// so it makes up for an earlier failure.
     async fn write_records(self: &Arc<Self>) -> io::Result<()> {
         let (this, stops) = (Arc::clone(self), self.stop.has_begun());
-        let written = tokio::task::spawn_blocking(move || this.records.write(stops)).await;
-        written.map_err(io::Error::other).and_then(|written| written)
+        let written = task::blocking(move || this.records.write(stops)).await;
+        written.and_then(|written| written)
     }
 
     /// Returns the operation with this id, even if another node runs it. Returns `None` if the namespace has no such

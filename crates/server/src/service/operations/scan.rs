@@ -4,6 +4,7 @@ use super::Operations;
 use super::work::{BackfillWork, Unfinished, Work};
 use crate::audit::End;
 use crate::convert::unavailable;
+use crate::task;
 use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_durable::schedule::{ScheduleFault, ScheduleKey};
@@ -27,7 +28,7 @@ impl Operations {
     /// Starts a task that runs an operation on many timers.
     pub(super) fn run(self: &Arc<Self>, id: Box<str>, unfinished: Unfinished) {
         let (scan, task) = (BulkScan::new(Arc::clone(self), id, unfinished), self.records.begin_task());
-        tokio::spawn(async move {
+        task::start(async move {
             scan.run().await;
             // The scan is already dropped. So once no task is counted, no task holds the store, and the store may be
             // opened again.
@@ -147,9 +148,8 @@ impl BulkScan {
     async fn backfill(&mut self, work: BackfillWork) -> Result<(), StoreError> {
         let at = ScheduleKey::new(self.unfinished.namespace.clone(), work.key.clone());
         let schedules = self.operations.schedules.clone();
-        let step = tokio::task::spawn_blocking(move || {
-            schedules.backfill(&at, work.after, work.until, OCCURRENCES_AT_ONCE)
-        });
+        let step =
+            task::blocking(move || schedules.backfill(&at, work.after, work.until, OCCURRENCES_AT_ONCE));
         let step = match step.await {
             Ok(Ok(step)) => step,
             Ok(Err(ScheduleFault::Store(error))) => return Err(error),

@@ -5,6 +5,7 @@ use crate::clock::millis;
 use crate::convert::moment;
 use crate::record::{History, INTERVAL, Sample, Totals};
 use crate::state::{Counters, Stop};
+use crate::task;
 use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 use tourbillon_durable::Timers;
@@ -33,7 +34,7 @@ impl Sampler {
         let interval = INTERVAL.as_millis();
         let first = interval - u128::from(store_time.as_millis()) % interval;
         let mut rest = Duration::from_millis(u64::try_from(first).unwrap_or(0));
-        drop(tokio::spawn(async move {
+        task::start(async move {
             loop {
                 tokio::select! {
                     () = tokio::time::sleep(rest) => {}
@@ -46,7 +47,7 @@ impl Sampler {
                 let now = this.timers.timer_store().now().as_millis();
                 rest = INTERVAL - Duration::from_millis(now % 10_000);
             }
-        }));
+        });
     }
 
     /// Takes the sample for the ten seconds that have just ended.
@@ -56,7 +57,7 @@ impl Sampler {
         let overdue = self.condition.overdue(now).await.unwrap_or_default();
         if self.note(pending, overdue) {
             let history = Arc::clone(&self.history);
-            let written = tokio::task::spawn_blocking(move || history.write()).await;
+            let written = task::blocking(move || history.write()).await;
             if !matches!(written, Ok(Ok(()))) {
                 self.counters.history_errors.add(1);
             }

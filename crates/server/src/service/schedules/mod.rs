@@ -8,6 +8,7 @@ use super::recorder::ChangeRecorder;
 use crate::convert::{self, work};
 use crate::settings::Settings;
 use crate::state::Namespaces;
+use crate::task;
 use crate::work::Head;
 use std::sync::Arc;
 use tourbillon_api::{self as api, NewSchedule, NewTimer, Operation, Problem, ProblemKind};
@@ -48,7 +49,7 @@ impl ScheduleAdmin {
         call: impl FnOnce(&Schedules) -> Result<T, ScheduleFault> + Send + 'static,
     ) -> Result<T, Problem> {
         let schedules = self.schedules.clone();
-        let called = tokio::task::spawn_blocking(move || call(&schedules)).await;
+        let called = task::blocking(move || call(&schedules)).await;
         let called = called.map_err(|error| Problem::new(ProblemKind::Internal, error.to_string()))?;
         called.map_err(|fault| refused(&fault))
     }

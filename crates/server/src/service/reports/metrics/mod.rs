@@ -18,6 +18,7 @@ use crate::service::creations::Idempotency;
 use crate::service::operations::Operations;
 use crate::settings::Settings;
 use crate::state::{Counters, Events, Namespaces};
+use crate::task;
 use crate::telemetry::Telemetry;
 use core::time::Duration;
 use page::Page;
@@ -121,7 +122,7 @@ impl MetricsPage {
     /// Returns the metrics of the process and of the disk. Returns an empty page if the disk does not answer.
     async fn machine(&self) -> Page {
         let data = self.settings.data.clone();
-        let read = tokio::task::spawn_blocking(move || machine::page(&data));
+        let read = task::blocking(move || machine::page(&data));
         match tokio::time::timeout(SLOW, read).await {
             Ok(Ok(page)) => page,
             _ => Page::new(""),

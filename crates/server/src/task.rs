@@ -1,0 +1,32 @@
+//! Starts tasks that are few or rare: those of the service itself, and calls that may block.
+//!
+//! The runtime's code for tasks is compiled for each type of future. Here all are boxed, so it is compiled once.
+
+use core::pin::Pin;
+use std::io;
+use tokio::sync::oneshot;
+
+type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Starts a task of the calling runtime.
+pub(crate) fn start(task: impl Future<Output = ()> + Send + 'static) {
+    let task: Boxed = Box::pin(task);
+    drop(tokio::spawn(task));
+}
+
+/// Calls `work` on a thread that may block. The call ends even if the returned future is dropped. The future fails if
+/// the call panics, or if the runtime ends before the call has begun.
+pub(crate) fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> impl Future<Output = io::Result<T>> + Send {
+    let (sender, receiver) = oneshot::channel();
+    let work: Box<dyn FnOnce() + Send> = Box::new(move || {
+        // Nobody waits if the future was dropped.
+        let _dropped = sender.send(work());
+    });
+    let task = tokio::task::spawn_blocking(work);
+    async move {
+        task.await.map_err(io::Error::other)?;
+        receiver.await.map_err(io::Error::other)
+    }
+}

@@ -1,13 +1,13 @@
 //! Policies of a repeating task for long runs and for panics.
 
-/// Decides whether an instant (a planned run) that comes during another run of the task gets its own run.
+/// Decides which planned runs are made if their moments come during another run of the task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overlap {
-    /// Instants (planned runs) that come during a run of the task get no run.
+    /// None of the runs that were planned during another run is made.
     #[default]
     Skip,
-    /// The last instant (planned run) that comes during a run of the task gets its own run afterwards.
+    /// The last of the runs that were planned during another run is made after that run. The others are not made.
     QueueOne,
 }
 

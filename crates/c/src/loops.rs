@@ -248,8 +248,8 @@ pub unsafe extern "C" fn tb_loop_timeout(
 /// nothing is due takes no lock.
 ///
 /// A one-shot is due by `now_ns` alone. A timer is due only if the engine's clock has also reached its deadline. If
-/// `now_ns` is before that of the last turn, nothing new fires until `now_ns` has caught up. A callback may use the
-/// engine, but must not use this loop (`TB_BUSY`).
+/// `now_ns` is before the `now_ns` of the last turn, nothing fires early: nothing new is due until the moments have
+/// caught up. A callback may use the engine, but must not use this loop (`TB_BUSY`).
 ///
 /// # Safety
 ///

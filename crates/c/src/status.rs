@@ -23,8 +23,8 @@ pub enum tb_status {
     TB_NOT_UTF8 = -3,
     /// The engine's capacity for timers is used up.
     TB_FULL = -4,
-    /// The call would have to wait, perhaps for its own caller. The lane to the shard is full, and the call comes from
-    /// a callback that runs inline, or from a program that drives the engine; or the engine is being advanced, and the
+    /// The call cannot proceed now. The lane to the shard is full, and the call must not wait, because it comes from a
+    /// callback that runs inline, or from a program that drives the engine; or the engine is being advanced, and the
     /// call would advance or free it; or the loop is being turned, and the call comes from a callback of that turn; or
     /// another `tb_loop` has the loop's index.
     TB_BUSY = -5,

@@ -13,7 +13,7 @@ use tourbillon::future::Wakeup;
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// The error of a rate that allows no call, or whose period has no length.
+/// The reason why a rate is invalid: it allows no call, or its period is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum InvalidRate {

@@ -4,10 +4,10 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overlap {
-    /// None of the runs that were planned during another run is made.
+    /// Runs whose moments come during another run are not made.
     #[default]
     Skip,
-    /// The last of the runs that were planned during another run is made after that run. The others are not made.
+    /// Of the runs whose moments come during another run, only the last is made, after that run.
     QueueOne,
 }
 

@@ -143,7 +143,7 @@ impl Keys {
     }
 }
 
-/// Cancels a timer that belongs to no key any more. If the timer is due already, its callback does nothing.
+/// Cancels a timer that no longer belongs to a key. If the timer is due already, its callback does nothing.
 fn abandon(tasks: &Tasks, timer: TimerId) {
     drop(tasks.cancel(timer));
 }

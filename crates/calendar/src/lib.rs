@@ -19,9 +19,9 @@
 //! # When clocks are changed
 //!
 //! A calendar is *fixed* if it names times of the day. [`monthly`](Calendar::monthly) and [`yearly`](Calendar::yearly)
-//! calendars are fixed. A cron expression such as `30 2,14 * * *` is fixed, because none of its fields of the second,
-//! the minute and the hour begins with `*`. Every other cron expression is *repeating*. Vixie's cron, which has no
-//! seconds, makes the same distinction.
+//! calendars are fixed. A cron expression is fixed if none of its fields of the second, the minute and the hour begins
+//! with `*`, as in `30 2,14 * * *`. Every other cron expression is *repeating*. Vixie's cron, which has no seconds,
+//! makes the same distinction.
 //!
 //! | a local time that | fixed | repeating |
 //! |---|---|---|

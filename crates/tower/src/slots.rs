@@ -13,8 +13,8 @@ pub(crate) struct Rate {
     pub(crate) period: Duration,
 }
 
-/// The slots of a rate. A call uses up a slot of the period in which the call is made. A period begins with the first
-/// call after the end of the period before it.
+/// The slots of a rate. Each call uses up a slot of the period in which it is made. A period begins with the first call
+/// after the end of the period before it.
 ///
 /// A service *reserves* a slot before its call. If all slots are taken, the service waits in a queue. The first waiting
 /// services have the *promise* of a slot in the next period, so each of them sets a timer for the end of the present

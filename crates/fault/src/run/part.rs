@@ -36,8 +36,8 @@ pub(super) struct Part {
     is_leader: bool,
 }
 
-/// Runs a node or the receiver if this process was started as a part of a run, and never returns. Returns at once in
-/// any other process.
+/// If this process was started as a part of a run, runs a node or the receiver, and never returns. In any other
+/// process, returns at once.
 pub fn be_part() {
     let Ok(words) = env::var(PART) else { return };
     let words: Vec<String> = words.split(' ').map(str::to_owned).collect();

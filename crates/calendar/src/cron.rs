@@ -112,7 +112,7 @@ struct Days {
     patterns: Box<[CronPattern]>,
     /// The years that the expression lists, in order. `None` means all years.
     years: Option<Box<[i16]>>,
-    /// The kinds of years that have a matching day. Bit `n` is 1 if years of kind `n` have one.
+    /// The kinds of years that have a matching day. Bit `n` is 1 if years of kind `n` have a matching day.
     kinds: u16,
 }
 

@@ -18,7 +18,7 @@ pub(super) fn beyond(civil: DateTime) -> Option<DateTime> {
 ///
 /// A later civil time never has an earlier instant. So the next run belongs to the first civil time whose instant is
 /// after `instant`. The search begins after the civil time that the clock shows at `instant`, because no instant after
-/// `instant` belongs to this civil time or to an earlier one.
+/// `instant` belongs to this civil time or to an earlier civil time.
 pub(super) fn next_fixed(
     at_or_after: impl Fn(DateTime) -> Option<DateTime>,
     zone: &TimeZone,

@@ -12,8 +12,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Once;
 use tempfile::TempDir;
 
-/// The settings of the pool. Its clients share four sessions, and each transaction may get a different one. A session
-/// ends after some seconds, so clients also get new sessions.
+/// The settings of the pool. Its clients share four sessions, and each transaction may get a different session. A
+/// session ends after some seconds, so clients also get new sessions.
 const SETTINGS: &str = "
 [pgbouncer]
 listen_addr = 127.0.0.1

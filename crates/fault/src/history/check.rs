@@ -43,7 +43,7 @@ pub enum Broken {
     Kept(Id),
     /// I4: the timer was delivered again, and no fault explains the repetition.
     Doubled(Id),
-    /// The timer was delivered twice, although it is delivered at most once.
+    /// The timer was delivered twice, although its policy is at most once.
     Twice(Id),
     /// I10: two calls with the same id have both created the timer.
     CreatedTwice(Id),
@@ -191,8 +191,8 @@ struct Judge<'a> {
     findings: Findings,
     /// How late each delivery began, in microseconds.
     late: Vec<u64>,
-    /// The at-most-once timers that were never delivered, each after the earliest and the latest moment at which it can
-    /// have become due.
+    /// The at-most-once timers that were never delivered, each with the earliest and the latest moment at which the
+    /// timer can have become due.
     lost_once: Vec<((Moment, Moment), Id)>,
 }
 

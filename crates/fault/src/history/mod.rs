@@ -1,8 +1,8 @@
 //! The history of a run: the calls of clients, the deliveries at a receiver, and the faults.
 //!
 //! Each client and the receiver write their records to files of their own, one record a line. [`check`] finds
-//! violations afterwards. Moments are microseconds of the machine's monotonic clock, which all processes share and no
-//! one sets. Due moments are milliseconds of UTC by the store's clock.
+//! violations afterwards. Moments are microseconds of the machine's monotonic clock, which all processes share and
+//! which is never set. Due moments are milliseconds of UTC by the store's clock.
 
 mod check;
 mod excuses;

@@ -120,7 +120,8 @@ fn answer_of(outcome: &Outcome) -> Answer {
 /// Returns the answer that the history records for each operation of a failed call. The call had `count` operations,
 /// and failed with `error`.
 fn answer_to(error: &StoreError, count: usize) -> Answer {
-    // If the call had several operations, the first may have taken effect, whatever the error of a later one says.
+    // If the call had several operations, the first may have taken effect, whatever the error of a later operation
+    // says.
     if count > 1 || error.kind() == StoreErrorKind::Unknown { Answer::Unknown } else { Answer::Failed }
 }
 

@@ -7,7 +7,7 @@ pub trait Key: Clone + Eq + Hash + Send + Sync + 'static {}
 
 impl<K: Clone + Eq + Hash + Send + Sync + 'static> Key for K {}
 
-/// Decides which entry stays if a call adds an entry for a key that already has one.
+/// Decides which entry stays if a call adds an entry for a key that already has an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IfPresent {

@@ -81,8 +81,8 @@ pub(crate) fn waited_for_callbacks() {
     acquire(&raw const RETURNED);
 }
 
-/// Gives the library the functions by which it annotates hand-overs. This header calls it under ThreadSanitizer, with
-/// `TB_TSAN`. The first call of a process counts.
+/// Sets the functions of ThreadSanitizer with which the library annotates hand-overs. This header calls it under
+/// ThreadSanitizer, with `TB_TSAN`. Only the first call of a process has an effect.
 ///
 /// # Safety
 ///
@@ -94,7 +94,8 @@ pub unsafe extern "C" fn tb_annotate_with(acquire: tb_annotation, release: tb_an
     }
 }
 
-/// Annotates that the call that follows hands `user` over. This header calls it under ThreadSanitizer, with `TB_TSAN`.
+/// Annotates that the next call of the library hands `user` over to another thread. This header calls it under
+/// ThreadSanitizer, with `TB_TSAN`.
 #[unsafe(no_mangle)]
 pub extern "C" fn tb_hand_over(user: *mut c_void) {
     handed_over(user);

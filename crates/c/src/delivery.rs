@@ -45,7 +45,7 @@ impl Delivery {
     }
 }
 
-/// Says how an engine delivers due timers, as [`Delivery`] does, without the queue.
+/// The kind of a [`Delivery`], without the queue of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Means {
     Call,
@@ -70,8 +70,8 @@ impl Means {
 }
 
 thread_local! {
-    /// The target of a returned one-shot. The one-shot's closure puts its target here when the closure is called
-    /// without the moment of a firing.
+    /// The target of a one-shot that a shutdown has returned. The one-shot's closure puts its target here when the
+    /// closure is called with `None`.
     static RETURNED: Cell<Option<Target>> = const { Cell::new(None) };
 }
 

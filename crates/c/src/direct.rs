@@ -1,5 +1,5 @@
-//! The engine for one-shots by id and for timers. An engine has it if callbacks run on the program's own threads, or if
-//! events are polled. The payload of its timers is just the callback and its `user`.
+//! The engine for one-shots by id and for timers. A `tb_engine` has it if callbacks run on the program's own threads,
+//! or if events are polled. The payload of its timers is just the callback and its `user`.
 //!
 //! Keys and periodic tasks are closures, on an engine of `tourbillon_tasks`. A one-shot of that engine allocates its
 //! closure. For a loop that schedules and cancels a one-shot for each request, the allocation would cost as much as the
@@ -7,7 +7,8 @@
 //! `tb_schedule` and `tb_timer_create`, and an engine of tasks for the rest.
 //!
 //! An engine whose own threads call the callbacks has only the engine of tasks. A callback there may wait for another
-//! callback. A single engine recognises that case. Callbacks of two engines could wait for each other.
+//! callback, and a single engine detects a callback that would wait for itself. Callbacks of two engines could wait for
+//! each other undetected.
 
 use crate::delivery::{Delivery, id_of};
 use crate::event::{Target, tb_event};

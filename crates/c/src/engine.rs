@@ -60,8 +60,8 @@ enum Turner {
 }
 
 impl Turner {
-    /// Starts the shards of an engine. If the shards have threads, the threads end with the last engine on the shards,
-    /// once the caller has dropped the shards.
+    /// Starts the shards of an engine. Their threads, if they have any, end when the caller has dropped the shards and
+    /// the last engine on them has ended.
     fn start(options: &tb_options, is_driven: bool) -> Result<(Self, Shards), Failure> {
         let (builder, loops) = (options.builder()?, options.loops()?);
         if loops != 0 && is_driven {
@@ -189,9 +189,9 @@ impl tb_engine {
         Returned { by_id, by_key: self.keys.close() }
     }
 
-    /// Locks the driver of a driven engine. Returns `None` for any other engine. Another call may be advancing the
-    /// engine. If events are polled, this call then waits. Otherwise it fails, because it may come from a callback of
-    /// that other call.
+    /// Locks the driver of a driven engine. Returns `None` for any other engine. While another call advances the
+    /// engine, this call waits if events are polled. Otherwise it fails, because it may come from a callback of that
+    /// other call.
     fn driver(&self) -> Result<Option<MutexGuard<'_, DrivenShards>>, Failure> {
         let Turner::Driver(driver) = &self.turner else { return Ok(None) };
         if self.delivery.events().is_some() {
@@ -227,8 +227,8 @@ unsafe fn create(options: *const tb_options, engine: *mut *mut tb_engine, is_dri
     })
 }
 
-/// Creates an engine and starts its threads, which get the calling thread's signal mask. With NULL options every option
-/// has its default.
+/// Creates an engine and starts its threads, which get the calling thread's signal mask. If `options` is NULL, every
+/// option has its default.
 ///
 /// # Safety
 ///
@@ -257,7 +257,8 @@ pub unsafe extern "C" fn tb_engine_create_driven(
     unsafe { create(options, engine, true) }
 }
 
-/// Advances the clock of a driven engine, and stops at each tick at which a timer is due.
+/// Advances the clock of a driven engine by `by_ns`. The clock stops at each tick at which a timer is due, and the
+/// timer fires there.
 ///
 /// # Safety
 ///
@@ -275,8 +276,8 @@ pub unsafe extern "C" fn tb_engine_advance(engine: *const tb_engine, by_ns: u64)
     })
 }
 
-/// Reads the engine's clock. The clock has one origin for all engines of the process; the clock of a driven engine
-/// starts at 0.
+/// Reads the engine's clock. All engines of the process count from the same origin, except that the clock of a driven
+/// engine starts at 0.
 ///
 /// # Safety
 ///
@@ -293,11 +294,12 @@ pub unsafe extern "C" fn tb_now(engine: *const tb_engine, now_ns: *mut u64) -> t
 }
 
 /// Shuts an engine down: refuses new timers, waits for running callbacks, and returns each one-shot that has not fired,
-/// with or without a key. For each of them it calls `unfired`, on this thread, with the one-shot's `user` and an event
-/// that has its callback. `unfired` may be NULL. `count` gets the number of these one-shots, and may be NULL. Timers
-/// and tasks are at rest afterwards; their handles are still to be freed. No event waits afterwards: one-shots whose
-/// events waited are returned. A second shutdown waits for the first and returns nothing. In a callback of this engine
-/// the shutdown does not wait, and a second shutdown may return a part.
+/// with or without a key. A one-shot whose event has not been polled is also returned. For each returned one-shot, the
+/// shutdown calls `unfired` on this thread, with the one-shot's `user` and an event that has its callback. `unfired`
+/// may be NULL. `count` gets the number of returned one-shots, and may be NULL. Afterwards no event waits, and timers
+/// and tasks no longer fire; their handles must still be freed. A second shutdown waits for the first and returns
+/// nothing. A shutdown in a callback of this engine does not wait, and a second shutdown may then return some of the
+/// one-shots.
 ///
 /// # Safety
 ///

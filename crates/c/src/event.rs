@@ -34,7 +34,7 @@ pub struct tb_event {
     /// The key of a one-shot that was scheduled by key; otherwise NULL. In a callback the key lives as long as the
     /// call. In a polled event it lives until the thread that polled it calls `tb_poll` again, for any engine.
     pub key: *const c_char,
-    /// All 0. Later versions may give the words a meaning, in which 0 means "not given".
+    /// All 0. Later versions may give the words a meaning; 0 will then mean "not given".
     pub reserved: [u64; 5],
 }
 

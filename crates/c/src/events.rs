@@ -37,7 +37,7 @@ use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon::{Executor, Job};
 
-/// The jobs of an engine that wait for a poll. A job makes the events of some due timers.
+/// The jobs of an engine that wait for a poll. A job makes the events of a batch of due timers.
 pub(crate) struct Events {
     jobs: SegQueue<Job>,
     begun: Mutex<Begun>,
@@ -82,8 +82,8 @@ impl Events {
         room.filled()
     }
 
-    /// Drops all jobs. The engine was shut down, and pushes no further jobs. A job refers to its engine, and the
-    /// engine's executor refers to the jobs. Without this call, the cycle would keep both alive for ever.
+    /// Drops all jobs. The caller has shut the engine down, so no further jobs are pushed. A job refers to its engine,
+    /// and the engine's executor refers to the jobs. Without this call, the cycle would keep both alive for ever.
     pub(crate) fn close(&self) {
         self.begun().is_closed = true;
         while self.take_job().is_some() {}

@@ -2,7 +2,7 @@
 //!
 //! A child process has the memory of its parent, but none of its threads. No timer would ever fire there, and a lock
 //! that another thread held at the fork stays locked. So each handle stores the number of forks before the start of its
-//! engine. The handle is refused once that number has grown.
+//! engine. The handle is refused if the number of forks has grown since then.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};

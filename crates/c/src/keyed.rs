@@ -82,10 +82,10 @@ pub unsafe extern "C" fn tb_reschedule_keyed(
     })
 }
 
-/// Cancels the one-shot of a key. `TB_CANCELLED`: the one-shot was pending, and its `user` is put into `user`.
-/// Otherwise `user` gets NULL: `TB_RUNNING` if a callback of the key runs, and `TB_GONE` if the key has no one-shot, or
-/// the event of its one-shot was polled. A key that was scheduled again while its callback runs has a
-/// pending one-shot. `outcome` and `user` may be NULL.
+/// Cancels the one-shot of a key. With the outcome `TB_CANCELLED`, the one-shot was pending, and `user` gets its
+/// `user`. With any other outcome, `user` gets NULL. `TB_RUNNING` means that a callback of the key runs. `TB_GONE`
+/// means that the key has no one-shot, or that the event of its one-shot was polled. If a key was scheduled again while
+/// its callback runs, the new one-shot is pending and is cancelled. `outcome` and `user` may be NULL.
 ///
 /// # Safety
 ///
@@ -101,9 +101,9 @@ pub unsafe extern "C" fn tb_cancel_keyed(
     unsafe { cancel(engine, key, (outcome, user), false) }
 }
 
-/// As `tb_cancel_keyed`, but waits until the callbacks of the key that have begun have returned, also before it returns
-/// `TB_CANCELLED`. It never returns `TB_RUNNING`, except in a callback of this engine: there it does not wait, since
-/// the callback would wait for itself.
+/// As `tb_cancel_keyed`, but waits until all running callbacks of the key have returned, even if the outcome is
+/// `TB_CANCELLED`. The outcome is never `TB_RUNNING`, except in a callback of this engine: there the call does not
+/// wait, since the callback would wait for itself.
 ///
 /// # Safety
 ///

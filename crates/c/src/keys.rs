@@ -1,8 +1,8 @@
 //! The one-shots of an engine that have keys.
 //!
-//! The map decides. Each entry stores the id of its timer. A due timer takes the entry out only if the entry stores the
-//! timer's own id. The `Keyed` of `tourbillon_tasks` works in the same way. This map is for C: it also knows the
-//! running callbacks, and it can be closed.
+//! The map decides which call wins. Each entry stores the id of its timer. A due timer takes the entry out only if the
+//! entry stores the timer's own id. The `Keyed` of `tourbillon_tasks` works in the same way. This map is for C: it also
+//! knows the running callbacks, and it can be closed.
 //!
 //! # Invariants
 //! K1. An entry's target leaves the map once: by its timer, by a call that replaces or cancels, or by the shutdown.
@@ -13,7 +13,7 @@
 //!     within one critical section: it returns the targets that were placed before, and later schedules are refused.
 //!
 //! No call waits under the lock, neither for room in a lane nor for a callback: a callback on a shard's thread may need
-//! the lock.
+//! the lock. A lane is a thread's queue to a shard.
 //!
 //! # Progress and cost
 //! O(1): the lock of one of 64 stripes, a timer, an allocation for the key and one for the timer's closure. The
@@ -67,9 +67,9 @@ struct Pending {
     target: Target,
 }
 
-/// The result of a cancel of the one-shot of a key.
+/// The result of cancelling the one-shot of a key.
 pub(crate) struct Found {
-    /// The target of the one-shot that was pending. The caller owns the target again.
+    /// The target of the one-shot, which the caller owns again; `None` if no one-shot was pending.
     pub(crate) cancelled: Option<Target>,
     /// Whether a callback of the key is running at the moment of the cancel.
     pub(crate) is_running: bool,
@@ -143,13 +143,13 @@ impl Keys {
     }
 }
 
-/// Cancels a timer that belongs to no key any more. If the timer is due already, its callback does nothing.
+/// Cancels a timer that no longer belongs to a key. If the timer is due already, its callback does nothing.
 fn abandon(tasks: &Tasks, timer: TimerId) {
     drop(tasks.cancel(timer));
 }
 
-/// Repeats `attempt` while the thread's lane (queue to the shard) is full, and waits between the calls. If this thread
-/// may not wait, fails as `attempt` does.
+/// Repeats `attempt` while the thread's lane is full, and waits between the calls. If this thread may not wait, fails
+/// as `attempt` does.
 fn with_room<T>(tasks: &Tasks, mut attempt: impl FnMut() -> Result<T, Refusal>) -> Result<T, Failure> {
     let mut rounds = 0;
     loop {

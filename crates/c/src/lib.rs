@@ -1,8 +1,9 @@
-//! The C interface of [`tourbillon`]: engines, one-shots by id or by key, timers and periodic tasks, with callbacks, on
-//! threads or in the loops of the program, or with events that the program polls.
+//! The C interface of [`tourbillon`]: engines, one-shots by id or by key, timers and periodic tasks. A due timer calls
+//! its callback, on a thread of the engine or in a loop of the program, or becomes an event that the program polls.
 //!
-//! C programs read `include/tourbillon.h`, which is generated from this crate: the rules on threads and pointers there
-//! are the contract of every function here. Rust programs use [`tourbillon`] and [`tourbillon_tasks`] themselves.
+//! C programs include `include/tourbillon.h`, which is generated from this crate. The header's rules on threads and
+//! pointers are the contract of every function here. Rust programs use [`tourbillon`] and [`tourbillon_tasks`]
+//! directly.
 //!
 //! # Contract
 //!
@@ -12,7 +13,7 @@
 //! - A callback is a function of the given type that does not unwind. The callback and its `user` may be used on any
 //!   thread for as long as the callback can be called.
 //!
-//! Null is recognised and never followed.
+//! A null pointer is recognised and never dereferenced.
 //!
 //! # Layout
 //! ```text

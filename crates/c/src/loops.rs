@@ -112,8 +112,8 @@ fn index_of(shards: &Shards, index: u32) -> Result<usize, Failure> {
 
 /// Creates loop `index` of an engine with `options.loops`, counted from 0. The loop belongs to the calling thread: only
 /// this thread turns it, and timers that this thread schedules or arms go to the loop's shard. Fails with `TB_BUSY` if
-/// a loop of that number was created and not freed. Timers that are pending at the shard, of a loop that was freed or
-/// from before the first, fire in this loop's turns.
+/// a loop with this index was created and not freed. Timers that are already pending at the shard fire in this loop's
+/// turns, whether they were scheduled before the shard's first loop or for a loop that was freed.
 ///
 /// # Safety
 ///
@@ -134,9 +134,9 @@ pub unsafe extern "C" fn tb_loop_create(
     })
 }
 
-/// Gets a descriptor that becomes readable when the loop must look again: another thread has armed a timer for an
-/// earlier moment than `tb_loop_next_deadline` gave. The descriptor belongs to the loop: do not read, write or close
-/// it. `tb_loop_turn` makes it unreadable. Linux only: elsewhere `TB_UNSUPPORTED`; see `tb_loop_wake_by`.
+/// Gets a descriptor that becomes readable when another thread arms a timer for an earlier moment than
+/// `tb_loop_next_deadline` gave. The loop must then turn. The descriptor belongs to the loop: do not read, write or
+/// close it. `tb_loop_turn` makes it unreadable. Linux only: elsewhere `TB_UNSUPPORTED`; see `tb_loop_wake_by`.
 ///
 /// # Safety
 ///
@@ -172,11 +172,11 @@ impl Waker {
     }
 }
 
-/// Sets a function that wakes the loop, in place of its descriptor, for polls that have a call of their own for it,
-/// such as `uv_async_send`. The function is called on the thread that arms the timer, once for each earlier moment. It
-/// must make the present or the next poll return at once, must not block, and must not use this loop. It may be called
-/// until `tb_loop_free` has returned, and after that by a call that began before. If a wake is lost, the loop finds the
-/// timer in its next turn.
+/// Sets a function that wakes the loop in place of its descriptor, for event libraries that have a wake-up call of
+/// their own, such as `uv_async_send`. A thread that arms a timer for an earlier moment than `tb_loop_next_deadline`
+/// gave calls the function, once for each earlier moment. The function must make the present or the next poll return at
+/// once, must not block, and must not use this loop. It may be called until `tb_loop_free` has returned, and after that
+/// by a call that began before. If a wake is lost, the loop finds the timer in its next turn.
 ///
 /// # Safety
 ///
@@ -195,9 +195,9 @@ pub unsafe extern "C" fn tb_loop_wake_by(
     })
 }
 
-/// Gets the moment on the engine's clock at which the loop must turn at the latest: a moment in the past if it must
-/// turn at once, `UINT64_MAX` if nothing is pending. Call it after the last call that arms a timer, and before each
-/// poll.
+/// Gets the latest moment, on the engine's clock, at which the loop must turn. The moment is in the past if the loop
+/// must turn at once, and `UINT64_MAX` if nothing is pending. Call it after the last call that arms a timer, and before
+/// each poll.
 ///
 /// # Safety
 ///
@@ -215,9 +215,9 @@ pub unsafe extern "C" fn tb_loop_next_deadline(looped: *const tb_loop, deadline_
     })
 }
 
-/// As `tb_loop_next_deadline`, as a timeout of `poll` or `epoll_wait` from `now_ns` on: milliseconds, rounded up, and
-/// -1 if nothing is pending. `epoll_pwait2` takes finer timeouts. A `now_ns` that was
-/// read before slow callbacks makes the poll longer by their time: read it anew then.
+/// As `tb_loop_next_deadline`, but gives a timeout for `poll` or `epoll_wait` that counts from `now_ns`: in
+/// milliseconds, rounded up, and -1 if nothing is pending. `epoll_pwait2` takes finer timeouts. If slow callbacks have
+/// run since `now_ns` was read, read it again, because the poll would last longer by their time.
 ///
 /// # Safety
 ///
@@ -242,13 +242,14 @@ pub unsafe extern "C" fn tb_loop_timeout(
     })
 }
 
-/// Fires the timers that are due at `now_ns`: calls their callbacks, here. At most `budget` of them are fired or moved,
-/// rounded up to a few dozen, and 0 means 1. `more` gets 1 if something is left to do, and 0 otherwise; it may be NULL,
-/// since `tb_loop_next_deadline` is in the past then. A turn at which nothing is due takes no lock.
+/// Fires the timers that are due at `now_ns`: calls their callbacks on this thread. At most `budget` timers are fired
+/// or moved; `budget` is rounded up to a few dozen, and 0 means 1. `more` gets 1 if work is left, and 0 otherwise.
+/// `more` may be NULL, since `tb_loop_next_deadline` gives a moment in the past while work is left. A turn at which
+/// nothing is due takes no lock.
 ///
-/// A one-shot is due by `now_ns` alone, and a timer when the engine's clock agrees. A moment before that of the last
-/// turn fires nothing early: the wheel waits until the moments have caught up. A callback may use the engine, and may
-/// not use this loop (`TB_BUSY`).
+/// A one-shot is due by `now_ns` alone. A timer is due only if the engine's clock has also reached its deadline. If
+/// `now_ns` is before the `now_ns` of the last turn, nothing fires early: nothing new is due until the moments have
+/// caught up. A callback may use the engine, but must not use this loop (`TB_BUSY`).
 ///
 /// # Safety
 ///
@@ -274,10 +275,10 @@ pub unsafe extern "C" fn tb_loop_turn(
     })
 }
 
-/// Frees a loop, on any thread, while no other call uses it; not inside of its turn (`TB_BUSY`). Nothing is lost:
-/// timers of its shard are pending until they are cancelled, or the shutdown returns them, or `tb_loop_create` with the
-/// same index, on any thread, makes the loop that fires them. So a loop moves to another thread by this call and the
-/// next `tb_loop_create`. May come after `tb_engine_free`.
+/// Frees a loop. Any thread may call it while no other call uses the loop. Within a turn of the loop, the call fails
+/// with `TB_BUSY`. The timers of the loop's shard stay pending until they are cancelled, or the shutdown returns them,
+/// or a new loop with the same index fires them. To move a loop to another thread, free it and call `tb_loop_create`
+/// there. A loop may also be freed after `tb_engine_free`.
 ///
 /// # Safety
 ///
@@ -297,8 +298,8 @@ pub unsafe extern "C" fn tb_loop_free(looped: *mut tb_loop) -> tb_status {
     })
 }
 
-/// As `tb_schedule_at`, on the shard of loop `index`: the callback is called on that loop's thread. For a thread that
-/// schedules for another one's loop.
+/// As `tb_schedule_at`, but on the shard of loop `index`, whose thread calls the callback. Any thread may schedule in
+/// this way for another thread's loop.
 ///
 /// # Safety
 ///
@@ -349,9 +350,9 @@ pub unsafe extern "C" fn tb_reschedule_on(
     })
 }
 
-/// As `tb_timer_arm_at`, and moves the timer to the shard of loop `index`, on whose thread its callback is called from
-/// then on. A connection that goes to another loop takes its timer along by this call. If the timer's callback runs at
-/// this moment, or its shard looks at it, the timer stays where it is for this arming.
+/// As `tb_timer_arm_at`, but also moves the timer to the shard of loop `index`, whose thread calls the callback from
+/// then on. Use it when a connection moves to another loop. If the timer's callback runs at this moment, or its shard
+/// is processing the timer, the timer stays on its shard for this arming.
 ///
 /// # Safety
 ///

@@ -50,7 +50,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Debug)]
 pub(crate) struct Notifier {
     event_fd: EventFd,
-    /// Whether a thread has written to the descriptor, or is about to write, after the last call of `clear`.
+    /// Whether a thread has written to the descriptor since the last call of `clear`, or is about to write.
     is_signalled: AtomicBool,
 }
 
@@ -315,11 +315,10 @@ mod tests {
 
     #[derive(Debug, Default, PartialEq, Eq)]
     struct Endings {
-        /// Whether some world (a state of all threads) in which no thread can move has entries, although its descriptor
-        /// is not readable.
+        /// Whether a state in which no thread can move has entries although its descriptor is not readable.
         unsignalled: bool,
-        /// Whether some world (a state of all threads) in which no thread can move has a readable descriptor for
-        /// nothing: a poll or a turn came last and left nothing to do.
+        /// Whether a state in which no thread can move has a readable descriptor although the last poll or turn has
+        /// left nothing to do.
         stuck: bool,
         worlds: usize,
     }

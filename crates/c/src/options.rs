@@ -49,14 +49,15 @@ pub struct tb_options {
     /// The length of a tick in nanoseconds, which is the resolution of deadlines: 1 us to 1 h; by default 1 ms.
     pub tick_ns: u64,
     /// The number of timers by which a thread may be ahead of a shard before it waits or is refused: 64 to 2^32; by
-    /// default 65,536. Counted apart where `capacity` is.
+    /// default 65,536. Where one-shots by key and periodic tasks have a `capacity` of their own, they have their own
+    /// lanes, too.
     pub lane_capacity: u64,
     /// The number of shards, each of them a wheel with a thread of its own: 1 to 1,024; by default one for each core.
     pub shards: u32,
     /// The number of workers for `TB_POOL`: 1 to 1,024; by default as many as shards.
     pub workers: u32,
     /// The number of timers that may be pending; by default 16,777,216. With `TB_POLLED`, with loops and on a driven
-    /// engine, one-shots by key and periodic tasks are counted apart: as many again.
+    /// engine, one-shots by key and periodic tasks are counted separately, with a limit of the same size.
     pub capacity: u32,
     /// A `tb_delivery`.
     pub delivery: u32,
@@ -65,8 +66,8 @@ pub struct tb_options {
     /// A `tb_clock`. A driven engine ignores it and has a clock of its own.
     pub clock: u32,
     /// The number of the program's event loops that turn the engine's shards, by `tb_loop_turn`: 1 to 1,024. The engine
-    /// then starts no threads, and has as many shards as loops; `shards` and `workers` are 0, and `delivery` is not
-    /// `TB_POLLED`. By default there are no loops.
+    /// then starts no threads, and has as many shards as loops; `shards` and `workers` must be 0, and `delivery` must
+    /// not be `TB_POLLED`. By default there are no loops.
     pub loops: u32,
     /// 0.
     pub reserved: u32,

@@ -10,9 +10,9 @@ use std::mem::MaybeUninit;
 /// Takes up to `n` events into `events`, and puts their number into `count`. Fewer than `n` means that no more were
 /// waiting at that moment. There may be none although the descriptor was readable. The call does not wait for events.
 /// Several threads may call it: each event goes to one of them. A timer is pending until its event is polled: it can be
-/// cancelled, moved or armed anew.
+/// cancelled, moved or armed again.
 ///
-/// An engine holds due timers back while a shard has found timers due in 128 ticks since the last poll. They follow as
+/// When a shard has found due timers in 128 ticks since the last poll, it holds further due timers back. They follow as
 /// soon as a poll has made room, and make the descriptor readable.
 ///
 /// # Safety

@@ -1,8 +1,8 @@
 //! The register of handles, which recognises freed handles in debug builds.
 //!
-//! In debug builds it knows all handles, live and freed, for the life of the process. So the use of a freed handle is
-//! recognised. The price is a lock for each call, and the memory. Release builds have no register and no check. There,
-//! as everywhere in C, the use of a freed handle is undefined.
+//! In debug builds, the register keeps all handles, live and freed, for the life of the process. So it recognises the
+//! use of a freed handle. The price is a lock for each call, and the memory. Release builds have no register and no
+//! check. There, as everywhere in C, the use of a freed handle is undefined.
 
 pub(crate) use imp::{check, insert, lock, remove, unlock};
 

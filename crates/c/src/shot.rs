@@ -67,9 +67,9 @@ unsafe fn schedule(
     })
 }
 
-/// Schedules a one-shot: `callback` is called with `user` once, `delay_ns` from now or later, and never earlier. A
-/// delay of 0 is due when the present tick ends, and `UINT64_MAX` is never due. `id` may be NULL; ids are never 0. The
-/// callback of a one-shot that is refused is not called.
+/// Schedules a one-shot: `callback` is called once with `user`, no earlier than `delay_ns` from now. A delay of 0 is
+/// due when the present tick ends, and `UINT64_MAX` is never due. `id` may be NULL; ids are never 0. The callback of a
+/// one-shot that is refused is not called.
 ///
 /// # Safety
 ///
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn tb_schedule_at(
     unsafe { schedule(engine, deadline, (callback, user), id) }
 }
 
-/// Cancels a one-shot. `outcome` may be NULL. After `TB_CANCELLED`, `user` is the caller's again.
+/// Cancels a one-shot. `outcome` may be NULL. After `TB_CANCELLED`, the caller owns `user` again.
 ///
 /// # Safety
 ///

@@ -37,12 +37,11 @@ pub struct tb_stats {
     pub wakes: u64,
     /// Chunks of due timers that no worker and no poll has begun. The number grows when they fall behind.
     pub queued_chunks: u64,
-    /// The lateness that half of the callbacks or events do not exceed: the time from the deadline to the start of the
-    /// callback, or to the poll.
+    /// The median lateness. A lateness is the time from the deadline to the start of the callback, or to the poll.
     pub lateness_p50_ns: u64,
-    /// The lateness that 99 of 100 do not exceed.
+    /// The 99th percentile of the lateness.
     pub lateness_p99_ns: u64,
-    /// The lateness that 999 of 1,000 do not exceed.
+    /// The 99.9th percentile of the lateness.
     pub lateness_p999_ns: u64,
     /// The largest lateness.
     pub lateness_max_ns: u64,

@@ -23,10 +23,10 @@ pub enum tb_status {
     TB_NOT_UTF8 = -3,
     /// The engine's capacity for timers is used up.
     TB_FULL = -4,
-    /// The call would have had to wait where a wait could be for the caller itself: the lane to the shard is full, and
-    /// the call comes from a callback that runs inline, or from a program that drives the engine. Or the engine is
-    /// being advanced, and the call would advance or free it. Or the loop is being turned, and the call comes from a
-    /// callback of that turn. Or another `tb_loop` has the loop's number.
+    /// The call cannot proceed now. The lane to the shard is full, and the call must not wait, because it comes from a
+    /// callback that runs inline, or from a program that drives the engine; or the engine is being advanced, and the
+    /// call would advance or free it; or the loop is being turned, and the call comes from a callback of that turn; or
+    /// another `tb_loop` has the loop's index.
     TB_BUSY = -5,
     /// The engine was shut down.
     TB_SHUT_DOWN = -6,
@@ -35,8 +35,7 @@ pub enum tb_status {
     /// A handle was freed before, or never was one. Only libraries with debug assertions detect this; otherwise such a
     /// call is undefined.
     TB_STALE = -8,
-    /// The engine has another way of delivery, and nothing to poll; or it is not driven, and cannot be advanced; or it
-    /// has no loops.
+    /// The engine was not created for this call: it does not deliver by polling, or is not driven, or has no loops.
     TB_WRONG_MODE = -9,
     /// This system lacks a facility that the call needs.
     TB_UNSUPPORTED = -10,

@@ -74,7 +74,7 @@ impl Instants {
     }
 }
 
-/// Starts a task that is due every `period_ns`, for the first time one period from now, at a fixed rate. An instant
+/// Starts a task that is due every `period_ns`, at a fixed rate. The first run is due one period from now. An instant
 /// that was missed, because the callback before it had not returned or its event was not polled, has no run of its own.
 /// The next event counts it, and has the deadline of the first instant that it counts. If `task` is NULL, the task goes
 /// on until the shutdown.

@@ -13,8 +13,8 @@ use std::time::Duration;
 use tourbillon::{Timer, Timestamp};
 use tourbillon_tasks::{Moment, TaskTimer};
 
-/// A timer that its handle owns, armed and disarmed any number of times: for example one for each connection, armed
-/// anew with each message.
+/// A timer that its handle owns, and that can be armed and disarmed any number of times. For example, a connection has
+/// one timer, and arms it again with each message.
 pub struct tb_timer {
     kind: Kind,
     origin: Origin,
@@ -145,10 +145,9 @@ pub unsafe extern "C" fn tb_timer_user(timer: *const tb_timer, user: *mut *mut c
     })
 }
 
-/// Arms a timer: it is due `delay_ns` from now or later, and never earlier. If the timer is armed, the new deadline
-/// takes the place of the old deadline, even if the timer is due and its event was not polled. A callback for an
-/// earlier deadline may have begun; the timer is then due again once that callback has returned. Fails after a
-/// shutdown.
+/// Arms a timer, which is then due no earlier than `delay_ns` from now. If the timer is armed, the new deadline takes
+/// the place of the old deadline, even if the timer is due and its event was not polled. If a callback for an earlier
+/// deadline has begun, the timer is due again once that callback has returned. Fails after a shutdown.
 ///
 /// # Safety
 ///
@@ -213,9 +212,9 @@ unsafe fn disarm(timer: *const tb_timer, outcome: *mut tb_outcome, and_wait: boo
     })
 }
 
-/// Disarms a timer and frees it. The timer's own callback may call it. A callback that runs on another thread is not
-/// waited for: before you free the memory behind `user`, call `tb_timer_disarm_and_wait`. No event of the timer is
-/// polled afterwards.
+/// Disarms a timer and frees it. The timer's own callback may call it. The call does not wait for a callback that runs
+/// on another thread: before you free the memory behind `user`, call `tb_timer_disarm_and_wait`. No event of the timer
+/// is polled afterwards.
 ///
 /// # Safety
 ///

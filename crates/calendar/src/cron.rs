@@ -43,7 +43,7 @@ impl Cron {
         Ok(cron)
     }
 
-    /// Returns whether the expression is fixed: its fields of the second, the minute and the hour do not begin with
+    /// Returns whether the expression is fixed: none of its fields of the second, the minute and the hour begins with
     /// `*`.
     pub(super) fn is_fixed(&self) -> bool {
         self.is_fixed
@@ -112,8 +112,7 @@ struct Days {
     patterns: Box<[CronPattern]>,
     /// The years that the expression lists, in order. `None` means all years.
     years: Option<Box<[i16]>>,
-    /// The kinds of years (weekday of the first day, leap year or not) that have a matching day. Bit `n` is 1 if years
-    /// of kind `n` have a matching day.
+    /// The kinds of years that have a matching day. Bit `n` is 1 if years of kind `n` have a matching day.
     kinds: u16,
 }
 
@@ -121,7 +120,7 @@ impl Days {
     /// Makes the days that an expression matches. `patterns` has a single pattern for all months, or four patterns for
     /// months of 28, 29, 30 and 31 days.
     fn new(mut patterns: Vec<CronPattern>) -> Self {
-        // The years of a pattern take 5 KB of memory, so they are taken out of the patterns.
+        // The years of a pattern take 5 KB of memory, so they are removed from the patterns.
         let mut all = CronComponent::default();
         for pattern in &mut patterns {
             all = core::mem::take(&mut pattern.years);

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// The reason why a [`Calendar`](crate::Calendar) could not be made. A variant about a wrong value contains this value.
+/// The reason why a [`Calendar`](crate::Calendar) could not be made. A variant about a wrong value contains the value.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CalendarError {

@@ -53,7 +53,7 @@ const HOUR: usize = 2;
 const DAY: usize = 3;
 const WEEKDAY: usize = 5;
 const YEAR: usize = 6;
-/// The greatest number `n` that an item `L-n` may have. Every month has this number of days before its last day.
+/// The greatest `n` of an item `L-n`. The shortest month has this number of days before its last day.
 const MOST_BEFORE_LAST: u32 = 27;
 
 impl Kind {
@@ -105,7 +105,7 @@ impl Fields {
         Ok(Self { all: all.collect::<Result<_, String>>()?, nickname: None })
     }
 
-    /// Returns whether the expression is fixed: its fields of the second, the minute and the hour do not begin with
+    /// Returns whether the expression is fixed: none of its fields of the second, the minute and the hour begins with
     /// `*`.
     pub(super) fn are_fixed(&self) -> bool {
         match &self.nickname {

@@ -1,8 +1,8 @@
 //! Moments by the calendar: cron expressions and days of the month, in the time zones of the world.
 //!
 //! A [`Calendar`] answers one question: when is the next run? It has no clock, no thread and no engine. A calendar is
-//! made from text that people write, such as an expression and the name of a zone. It never has a fixed offset, since
-//! the offsets of a zone change during the year and by law.
+//! made from text that people write, such as an expression and the name of a zone. A fixed offset cannot take the place
+//! of a zone, since the offsets of a zone change during the year and by law.
 //!
 //! ```
 //! use tourbillon_calendar::Calendar;
@@ -19,9 +19,9 @@
 //! # When clocks are changed
 //!
 //! A calendar is *fixed* if it names times of the day. [`monthly`](Calendar::monthly) and [`yearly`](Calendar::yearly)
-//! calendars are fixed. A cron expression is fixed if neither its second nor its minute nor its hour begins with `*`,
-//! such as `30 2,14 * * *`. Every other cron expression is *repeating*. Vixie's cron, which has no seconds, makes the
-//! same distinction.
+//! calendars are fixed. A cron expression is fixed if none of its fields of the second, the minute and the hour begins
+//! with `*`, as in `30 2,14 * * *`. Every other cron expression is *repeating*. Vixie's cron, which has no seconds,
+//! makes the same distinction.
 //!
 //! | a local time that | fixed | repeating |
 //! |---|---|---|
@@ -36,7 +36,7 @@
 //!
 //! The fields are `minute hour day-of-month month weekday`. A field for the second may come before them; without this
 //! field the second is 0. After a field for the second, a field for the year may come at the end; without this field
-//! every year matches. Capitals and small letters are the same:
+//! every year matches. Case does not matter:
 //!
 //! | | |
 //! |---|---|
@@ -51,15 +51,15 @@
 //! | `@yearly`, `@annually`, `@monthly`, `@weekly`, `@daily`, `@midnight`, `@hourly` | the first instant of each year, month, week, day or hour; each stands alone, without fields |
 //!
 //! If neither the day of the month nor the weekday is `*`, a day matches if either of them does. A `+` before the
-//! weekday demands that both match: `0 0 13 * +FRI`. So `0 0 */2 * MON` matches each odd day *or* Monday. Vixie's cron
-//! checks whether the field begins with `*`, and takes the same expression for each odd day *and* Monday. Here that is
-//! `0 0 */2 * +MON`. Listed years are 1 to 5000. Without a list every year matches. Runs end with the year 9999, the
-//! last year in the crate jiff.
+//! weekday demands that both match: `0 0 13 * +FRI`. So `0 0 */2 * MON` matches each odd day *or* Monday. In Vixie's
+//! cron, which checks only whether the field begins with `*`, the same expression means each odd day *and* Monday.
+//! Here, write `0 0 */2 * +MON` for that. Listed years are 1 to 5000. Without a list every year matches. Runs end with
+//! the year 9999, the last year in the crate jiff.
 //!
 //! # Cost
 //!
-//! For each local time that it tries, a search looks into the days of two years at most, even if the calendar runs
-//! rarely. A search for a repeating calendar also looks at each transition of its zone up to the run.
+//! For each local time that it tries, a search examines the days of two years at most, even if the calendar runs
+//! rarely. A search for a repeating calendar also examines each transition of its zone up to the run.
 //!
 //! - If the next run is within a year, a search takes a fraction of a microsecond. If the next run of a repeating
 //!   calendar is in 40 years, it takes 10 µs.
@@ -128,13 +128,13 @@ enum Rule {
 }
 
 impl Calendar {
-    /// Makes a calendar from a [cron expression](self#cron-expressions), which is compared with the clocks of `zone`.
-    /// `zone` is an IANA name such as `Europe/Berlin` or `UTC`.
+    /// Makes a calendar from a [cron expression](self#cron-expressions), by the clocks of `zone`. `zone` is an IANA
+    /// name such as `Europe/Berlin` or `UTC`.
     ///
     /// # Errors
     ///
     /// Fails if the expression or the zone is empty, or if the zone is unknown. Also fails if the text is not a cron
-    /// expression, or names only days that do not exist (`0 0 30 2 *`).
+    /// expression, or names only days that do not exist, as `0 0 30 2 *` does.
     ///
     /// # Examples
     ///
@@ -180,8 +180,8 @@ impl Calendar {
         Self::new(&expression, zone, rule)
     }
 
-    /// Makes a calendar that runs each year at `time` on `day` of `month`, by the clocks of `zone`. `short` matters
-    /// only for 29 February.
+    /// Makes a calendar that runs each year at `time` on `day` of `month`, by the clocks of `zone`. `short` decides
+    /// about years without that day, which matters only for 29 February.
     ///
     /// # Errors
     ///
@@ -295,9 +295,9 @@ impl Calendar {
         iter::successors(self.next_after(instant), |&run| self.next_after(run))
     }
 
-    /// Returns the next `count` runs after `instant`, with the effects of clock changes. Local times that clocks skip
-    /// are listed between the runs, and do not count. A repeating calendar, such as "each minute", lists only the first
-    /// skipped local time of a gap.
+    /// Returns the next `count` runs after `instant`, with the effects of clock changes. The list also has the local
+    /// times that clocks skip, which do not count towards `count`. A repeating calendar, such as "each minute", lists
+    /// only the first skipped local time of a gap.
     ///
     /// # Examples
     ///

@@ -19,7 +19,7 @@ pub enum ClockChange {
     Doubled,
 }
 
-/// A local time of a calendar, with the run for it.
+/// A local time that a calendar's rule calls for, with its run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Occurrence {
@@ -31,14 +31,14 @@ pub struct Occurrence {
     pub change: Option<ClockChange>,
 }
 
-/// A run: an instant, with the local time and the offset of the zone at that instant. As a text it is the local time
-/// with the offset, in the form of RFC 3339.
+/// A run: an instant, with the local time and the offset of the zone at that instant. [`Display`](fmt::Display) writes
+/// the local time with the offset, in the format of RFC 3339.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Run {
     /// The instant at which the calendar runs.
     pub instant: Timestamp,
-    /// The local time that clocks of the zone show at the run.
+    /// The local time of the zone at the run.
     pub local: DateTime,
     /// The offset of the zone's local time from Coordinated Universal Time at the run.
     pub offset: Offset,

@@ -12,7 +12,7 @@ pub enum DstPolicy {
     SkipGap,
 }
 
-/// Decides about months that are too short for a calendar's day.
+/// Decides what a calendar does in months that do not have its day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ShortMonth {

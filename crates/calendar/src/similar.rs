@@ -1,7 +1,7 @@
 //! Finds the time zone that a misspelt name means.
 
-/// Returns the zone of this machine's database whose name is most similar to a text. For example, `Europe/Zurch` and
-/// `zurich` give `Europe/Zurich`. Returns `None` if no name is similar.
+/// Returns the name of the zone in this machine's database that is most similar to `text`; `None` if no name is
+/// similar. For example, `Europe/Zurch` and `zurich` give `Europe/Zurich`.
 pub(super) fn zone(text: &str) -> Option<String> {
     // A longer text is not similar to any name.
     const LONGEST: usize = 40;

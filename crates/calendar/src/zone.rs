@@ -16,9 +16,9 @@ pub(super) fn beyond(civil: DateTime) -> Option<DateTime> {
 
 /// Returns the next run after `instant` of a rule for fixed times of the day.
 ///
-/// The instants of later civil times are never earlier. So the next run belongs to the first civil time whose instant
-/// is after `instant`. The search begins after the civil time that the clock shows at `instant`: this time and earlier
-/// times have no instant after `instant`.
+/// A later civil time never has an earlier instant. So the next run belongs to the first civil time whose instant is
+/// after `instant`. The search begins after the civil time that the clock shows at `instant`, because no instant after
+/// `instant` belongs to this civil time or to an earlier civil time.
 pub(super) fn next_fixed(
     at_or_after: impl Fn(DateTime) -> Option<DateTime>,
     zone: &TimeZone,

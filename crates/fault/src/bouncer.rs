@@ -1,4 +1,4 @@
-//! Starts a pgbouncer before a PostgreSQL server.
+//! Starts a pgbouncer in front of a PostgreSQL server.
 
 use crate::ports::free_port;
 use crate::postgres::{Postgres, other_user};
@@ -12,8 +12,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Once;
 use tempfile::TempDir;
 
-/// The settings of the pool. Its clients share four sessions, and get another session for each transaction. A session
-/// ends after some seconds, so all clients also meet new sessions.
+/// The settings of the pool. Its clients share four sessions, and each transaction may get a different session. A
+/// session ends after some seconds, so clients also get new sessions.
 const SETTINGS: &str = "
 [pgbouncer]
 listen_addr = 127.0.0.1
@@ -52,14 +52,14 @@ fn is_installed() -> bool {
 }
 
 impl Bouncer {
-    /// Starts a pool before a server. Returns `None` if pgbouncer is not installed.
+    /// Starts a pool in front of a server. Returns `None` if pgbouncer is not installed.
     #[must_use]
     pub fn start(server: &Postgres) -> Option<Self> {
         Self::start_with(server, "", &[])
     }
 
-    /// Starts a pool as [`start`](Self::start) does, with further lines of settings, and with files of these names and
-    /// texts in its working folder.
+    /// Works as [`start`](Self::start), with further lines of settings, and with `files` in the pool's working folder.
+    /// Each file has a name and a text.
     #[must_use]
     pub fn start_with(server: &Postgres, lines: &str, files: &[(&str, &str)]) -> Option<Self> {
         if !is_installed() {

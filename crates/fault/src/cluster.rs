@@ -12,8 +12,8 @@ const SLOTS: u16 = 16_384;
 /// The number of primaries in the cluster.
 const PRIMARIES: u16 = 3;
 
-/// A Redis cluster of six nodes for a test. At the start, the nodes 0, 1 and 2 are primaries. The nodes 3, 4 and 5 are
-/// their replicas, in the same order.
+/// A Redis cluster of six nodes for a test. At the start, nodes 0, 1 and 2 are primaries, and nodes 3, 4 and 5 are
+/// their replicas in this order.
 #[derive(Debug)]
 pub struct Cluster {
     /// The servers of the cluster. Each is a node.
@@ -122,7 +122,7 @@ impl Cluster {
         }
     }
 
-    /// Sets how long a node may be silent before the other nodes take it for dead. [`start`](Self::start) sets a
+    /// Sets how long a node may be silent before the other nodes consider it dead. [`start`](Self::start) sets a
     /// minute, so that a busy machine changes no roles.
     pub fn node_timeout(&self, time: Duration) {
         let milliseconds = time.as_millis().to_string();
@@ -134,8 +134,8 @@ impl Cluster {
     /// Makes the node with the index `replica` the primary in place of its present primary.
     ///
     /// `how` is the word after `CLUSTER FAILOVER`: `FORCE`, `TAKEOVER`, or `None`. With `None` the old primary hands
-    /// over, and no change is lost. A primary votes for replicas of the same primary only once in twice the node
-    /// timeout. So within that time a pair can change roles and change back, but no more.
+    /// over, and no change is lost. Within twice the node timeout, a primary votes only once for a replica of a given
+    /// primary. So within that time a pair can change roles and change back, but no more.
     ///
     /// # Panics
     ///
@@ -148,7 +148,7 @@ impl Cluster {
         let (node, mut asked) = (&self.nodes[replica], None::<Instant>);
         eventually("the replica takes over", || {
             let is_over = node.info("role").as_deref() == Some("master");
-            // The votes may be refused, or the hand-over may take too long on a busy machine. So this asks again.
+            // The votes may be refused, or the hand-over may take too long on a busy machine. So the loop asks again.
             if !is_over && asked.is_none_or(|asked| asked.elapsed() > again_after) {
                 asked = Some(Instant::now());
                 drop(node.try_query::<Value>(&words));
@@ -178,8 +178,8 @@ impl Cluster {
         self.nodes[0].query(&["CLUSTER", "KEYSLOT", key])
     }
 
-    /// Returns the primary that owns a slot, as an index in [`nodes`](Self::nodes). The answer comes from the node with
-    /// the index `witness`.
+    /// Asks the node with the index `witness` which primary owns a slot. Returns the primary's index in
+    /// [`nodes`](Self::nodes); `None` if no primary owns the slot.
     #[must_use]
     pub fn owner(&self, witness: usize, slot: u16) -> Option<usize> {
         let slot = i64::from(slot);
@@ -222,7 +222,7 @@ impl Cluster {
         }
     }
 
-    /// Moves all keys that the slot still has on the node `from`. Then makes the node `to` the slot's owner.
+    /// Moves all keys that the slot still has on the node `from`, and makes the node `to` the slot's owner.
     pub fn finish_move(&self, slot: u16, from: usize, to: usize) {
         self.move_all_keys(slot, from, to);
         let slot = slot.to_string();

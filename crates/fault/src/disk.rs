@@ -31,7 +31,7 @@ impl SmallDisk {
         self.0.path()
     }
 
-    /// Fills the file system to the last byte. Stands for another program that fills a disk.
+    /// Fills the file system to the last byte, as another program on the same disk could.
     pub fn fill(&self) {
         let mut file = fs::File::create(self.path().join("others")).expect("a file");
         let block = vec![1; 1 << 16];
@@ -39,7 +39,7 @@ impl SmallDisk {
         while file.write_all(&block[..512]).is_ok() {}
     }
 
-    /// Removes what [`fill`](Self::fill) has written.
+    /// Removes the file that [`fill`](Self::fill) has written.
     pub fn free(&self) {
         fs::remove_file(self.path().join("others")).expect("the file of the other program");
     }

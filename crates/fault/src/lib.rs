@@ -2,17 +2,17 @@
 //!
 //! [`Server`] is one `redis-server`. [`Watched`] is a primary with a replica and a Sentinel. [`Cluster`] is six nodes.
 //! All listen on free ports of the loopback interface and keep their files in temporary folders. Each ends when its
-//! value is dropped, also if the test panics. [`Proxy`] stands between a client and a server. It delays data, cuts or
+//! value is dropped, even if the test panics. [`Proxy`] stands between a client and a server. It delays data, cuts or
 //! silences connections, or loses replies.
 //!
-//! [`Postgres`] is a PostgreSQL server. [`Bouncer`] is a pool of sessions before it.
+//! [`Postgres`] is a PostgreSQL server. [`Bouncer`] is a pgbouncer in front of it.
 //!
 //! If the server is not installed, each `start` writes a line to standard error and returns `None`.
 //!
-//! [`history`] collects the records of a run (calls of clients, deliveries, faults) and finds violations in them. With
-//! the feature `runner`, the module `run` provides the parts of a run: nodes as processes, clients, and a receiver. The
-//! program of this package runs a list of scenarios: `cargo run -p tourbillon-fault --release --features runner --
-//! --minutes 10`.
+//! [`history`] collects the records of a run, which are calls of clients, deliveries and faults, and finds violations
+//! in them. With the feature `runner`, the module `run` provides the parts of a run: nodes as processes, clients, and a
+//! receiver. The program of this package runs a list of scenarios: `cargo run -p tourbillon-fault --release --features
+//! runner -- --minutes 10`.
 //!
 //! The functions panic if a server fails unexpectedly, since a test can do nothing with such an error.
 #![cfg(unix)]

@@ -1,4 +1,4 @@
-//! Runs timers on Redis and in PostgreSQL under faults, and checks the history of each run.
+//! Runs timers on Redis and PostgreSQL under faults, and checks the history of each run.
 #![forbid(unsafe_code)]
 
 #[cfg(unix)]

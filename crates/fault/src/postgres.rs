@@ -14,11 +14,11 @@ use tempfile::TempDir;
 
 /// A PostgreSQL server for a test, with a database in a temporary folder. Dropping the value ends the server.
 ///
-/// PostgreSQL refuses to run as root. Then the server runs as the user `postgres`.
+/// PostgreSQL refuses to run as root. If this process runs as root, the server runs as the user `postgres`.
 #[derive(Debug)]
 pub struct Postgres {
     folder: TempDir,
-    /// The folder of the log of changes, if it is not with the data.
+    /// The folder of the write-ahead log, if it is not in the folder of the data.
     log: Option<TempDir>,
     programs: PathBuf,
     port: u16,
@@ -57,8 +57,8 @@ pub(crate) fn other_user() -> Option<(u32, u32)> {
     Some((number("-u")?, number("-g")?))
 }
 
-/// Returns the folder of the server's programs, if tests may start servers. If tests may not, the first call writes a
-/// line to standard error that says which tests are skipped. The line bypasses the tests' captured output.
+/// Returns the folder of the server's programs; `None` if tests may not start servers. In that case, the first call
+/// writes a line to standard error that says which tests are skipped. The line bypasses the tests' captured output.
 fn installed() -> Option<PathBuf> {
     static TOLD: Once = Once::new();
     let reason = if std::env::var_os("TOURBILLON_NO_POSTGRES").is_some() {
@@ -90,7 +90,7 @@ impl Postgres {
         installed().is_some()
     }
 
-    /// Starts a server with the given settings, such as `["fsync=on"]`. By default it does not synchronise its files.
+    /// Starts a server with the given settings, such as `["fsync=on"]`. By default, the server does not sync its files.
     /// Returns `None` if PostgreSQL is not installed.
     #[must_use]
     pub fn start(settings: &[&str]) -> Option<Self> {
@@ -98,8 +98,8 @@ impl Postgres {
         Some(Self::launch(programs, tempfile::tempdir().expect("a temporary folder"), None, settings))
     }
 
-    /// Starts a server as [`start`](Self::start) does, with its tables on the disk of the folder `disk`. The log of
-    /// changes is on another disk, since a server whose log has no room ends.
+    /// Works as [`start`](Self::start), with the server's tables on the disk of the folder `disk`. The write-ahead log
+    /// is on another disk, since a server whose log has no room ends.
     #[must_use]
     pub fn start_on(disk: &Path, settings: &[&str]) -> Option<Self> {
         let programs = installed()?;
@@ -139,9 +139,9 @@ impl Postgres {
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
     }
 
-    /// Returns the folder of a new server's files, with which all servers of this machine's tests begin: initdb takes a
-    /// second of processor time, and a copy hardly any. The first call makes the files. `None` if another user's file
-    /// is in the way.
+    /// Returns the folder with the files of a new server, which each start of a server copies. A copy takes hardly any
+    /// processor time, and initdb takes a second. The first call makes the files. Returns `None` if a file of another
+    /// user has the folder's name.
     fn template(&self) -> Option<PathBuf> {
         let owner = self.user.map_or_else(|| getuid().as_raw(), |(user, _)| user);
         // Another version has another program.
@@ -156,7 +156,7 @@ impl Postgres {
         fs::metadata(&template).is_ok_and(|found| found.is_dir() && found.uid() == owner).then_some(template)
     }
 
-    /// Makes the files of a server by a copy.
+    /// Copies the files of a new server from `template`.
     fn copy(&self, template: &Path) {
         let mut copy = Command::new("cp");
         if let Some((user, group)) = self.user {
@@ -166,8 +166,7 @@ impl Postgres {
         assert!(copied.status.success(), "cp: {}", String::from_utf8_lossy(&copied.stderr));
     }
 
-    /// Starts a server that replays the changes of this server. It takes no writes before it is
-    /// [promoted](Self::promote).
+    /// Starts a replica of this server. The replica accepts no writes before it is [promoted](Self::promote).
     ///
     /// # Panics
     ///
@@ -194,7 +193,7 @@ impl Postgres {
         replica
     }
 
-    /// Makes a replica take writes.
+    /// Promotes a replica, so that it accepts writes.
     ///
     /// # Panics
     ///
@@ -259,7 +258,7 @@ impl Postgres {
         self.folder.path()
     }
 
-    /// Returns the URL of the database `postgres`, for the user who may do everything.
+    /// Returns the URL of the database `postgres` for the superuser.
     #[must_use]
     pub fn url(&self) -> String {
         format!("postgresql://postgres@127.0.0.1:{}/postgres", self.port)
@@ -281,7 +280,7 @@ impl Postgres {
         self.try_sql("postgres", statements).expect("the statements succeed")
     }
 
-    /// Runs statements as a user. Returns the values of the rows.
+    /// Runs statements as `user`. Returns the values of the rows, with `|` between the columns.
     ///
     /// # Errors
     ///
@@ -296,8 +295,8 @@ impl Postgres {
         if answer.status.success() { Ok(text(&answer.stdout)) } else { Err(text(&answer.stderr)) }
     }
 
-    /// Returns a command that runs `psql` on the server as a user. It reads statements from its standard input, unless
-    /// arguments give them.
+    /// Returns a command that runs `psql` on the server as `user`. The command reads statements from its standard
+    /// input, unless its arguments contain them.
     #[must_use]
     pub fn psql(&self, user: &str) -> Command {
         let mut command = self.program("psql");
@@ -306,7 +305,8 @@ impl Postgres {
         command
     }
 
-    /// Kills the server and all its sessions, as by a loss of power but with the files that it has written.
+    /// Kills the server and all its sessions. The effect is that of a power loss, except that everything written to
+    /// files is kept.
     pub fn kill(&mut self) {
         self.signal(Signal::KILL);
         self.wait();

@@ -1,4 +1,4 @@
-//! A TCP proxy that harms the connections through it.
+//! A TCP proxy that causes faults in the connections through it.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ pub enum Fate {
     LoseReplies,
     /// The proxy drops requests. It forwards replies, and messages to a subscriber.
     LoseRequests,
-    /// The proxy drops all bytes. Neither side sees an end, so the connection is half open.
+    /// The proxy drops all bytes. Neither side sees the connection end, so it is half open.
     Silence,
     /// The proxy closes a new connection at once.
     Refuse,
@@ -35,7 +35,7 @@ struct State {
     links: Vec<Arc<Link>>,
     accepted: usize,
     lost_replies: usize,
-    /// The number of pieces of replies that still pass before a connection starts to lose replies. `None` if no loss is
+    /// The number of pieces of replies that still pass before a connection starts to lose replies; `None` if no loss is
     /// planned.
     passing: Option<usize>,
 }
@@ -120,8 +120,7 @@ impl Proxy {
         }
     }
 
-    /// Closes some of the open connections. Calls `is_meant` for each connection, and closes the connection if the call
-    /// returns true.
+    /// Calls `is_meant` once for each open connection, and closes the connection if the call returns true.
     pub fn cut_some(&self, mut is_meant: impl FnMut() -> bool) {
         for link in self.shared.state().links.extract_if(.., |_| is_meant()) {
             link.close();
@@ -135,8 +134,8 @@ impl Proxy {
         }
     }
 
-    /// Makes a connection lose its replies. After `replies` more pieces of replies, the next piece selects its
-    /// connection. This connection loses all replies from then on.
+    /// Makes one connection lose its replies. The proxy still forwards `replies` pieces of replies, of any connections.
+    /// The connection of the next piece loses that piece and all later replies.
     pub fn lose_after(&self, replies: usize) {
         self.shared.state().passing = Some(replies);
     }

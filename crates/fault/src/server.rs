@@ -31,9 +31,9 @@ pub struct Server {
     child: Option<Child>,
 }
 
-/// Returns whether tests may start servers. For this, a `redis-server` must be installed, and `TOURBILLON_NO_REDIS`
-/// must not be set. If tests may not, the first call writes a line to standard error that says which tests are skipped.
-/// The line bypasses the tests' captured output.
+/// Returns whether tests may start servers: a `redis-server` must be installed, and `TOURBILLON_NO_REDIS` must not be
+/// set. If tests may not start servers, the first call writes a line to standard error that says which tests are
+/// skipped. The line bypasses the tests' captured output.
 pub(crate) fn is_installed() -> bool {
     static TOLD: Once = Once::new();
     let reason = if std::env::var_os("TOURBILLON_NO_REDIS").is_some() {
@@ -70,8 +70,8 @@ impl Server {
         is_installed().then(|| Self::launch(arguments))
     }
 
-    /// Starts a server whose time of day is off by `seconds`. Its monotonic clock stays right. Returns `None` without a
-    /// `redis-server`. Also returns `None` without a C compiler, which builds the library that shifts the time.
+    /// Starts a server whose time of day is off by `seconds`. Its monotonic clock stays right. Returns `None` if no
+    /// `redis-server` is installed, or no C compiler, which builds the library that shifts the time.
     #[must_use]
     pub fn start_shifted(arguments: &[&str], seconds: i64) -> Option<Self> {
         if !is_installed() {
@@ -82,7 +82,8 @@ impl Server {
         Some(Self::launch_in(Some(&shift), owned))
     }
 
-    /// Changes at once by how many seconds the clock of a [shifted server](Self::start_shifted) is off.
+    /// Sets the number of seconds by which the time of day of a [shifted server](Self::start_shifted) is off. The
+    /// change takes effect at once.
     pub fn set_shift(&self, seconds: i64) {
         self.shift.as_ref().expect("it was started shifted").set(seconds);
     }
@@ -231,7 +232,7 @@ impl Server {
         ran.unwrap_or_else(|error| panic!("{words:?}: {error}"));
     }
 
-    /// Returns the value of a field in the server's answer to `INFO`. `None` if the server does not have the field.
+    /// Returns the value of a field in the server's answer to `INFO`; `None` if the answer does not have the field.
     #[must_use]
     pub fn info(&self, field: &str) -> Option<String> {
         let info: String = self.try_query(&["INFO"]).ok()?;
@@ -265,7 +266,7 @@ impl Server {
 
     /// Ends the server's process by the command `SHUTDOWN`, and waits until it has ended.
     pub fn shut_down(&mut self) {
-        // The server closes the connection instead of an answer.
+        // The server closes the connection instead of answering.
         drop(self.try_query::<redis::Value>(&["SHUTDOWN"]));
         eventually("the server has ended in order", || {
             let child = self.child.as_mut().expect("the server runs");

@@ -7,14 +7,14 @@ use std::process::Command;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// The time by which the time of day of some processes is off. The shift can change while the processes run, and they
-/// get no notice. Their monotonic clock stays right. A clone stands for the same shift.
+/// The time by which the time of day is off in the processes to which the shift was [applied](Self::apply). The shift
+/// can change while the processes run. Their monotonic clock stays right. Clones refer to the same shift.
 #[derive(Clone, Debug)]
 pub struct Shift(Arc<TempDir>);
 
 impl Shift {
-    /// Creates a shift of the time of day by `seconds`. Without a C compiler, writes a line to standard error and
-    /// returns `None`.
+    /// Creates a shift of the time of day by `seconds`. If no C compiler is installed, writes a line to standard error
+    /// and returns `None`.
     #[must_use]
     pub fn new(seconds: i64) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a temporary folder");

@@ -30,9 +30,9 @@ pub(crate) fn head() {
 
 /// Prints the line of a run in the table of results.
 ///
-/// The column `permitted` counts losses that the servers' settings permit: timers, then withdrawals after a `+`. The
-/// column `never` counts at-most-once timers that were never delivered because of a fault. The last figures are
-/// percentiles of the lateness: 50, 99, 99.9 and 100 %.
+/// The column `permitted` counts the losses that the servers' settings permit: lost timers, a `+`, and lost
+/// withdrawals. The column `never` counts at-most-once timers that were never delivered because of a fault. The last
+/// columns are percentiles of the lateness: 50, 99, 99.9 and 100 %.
 pub(crate) fn line(name: &str, row: &Row) {
     let findings = &row.findings;
     let duplicates: Vec<String> =

@@ -5,7 +5,7 @@ use crate::wait::eventually;
 use std::fs;
 use std::time::Duration;
 
-/// How long a server may be silent before the Sentinel takes it for dead. A server that is only slow answers sooner.
+/// How long a server may be silent before the Sentinel considers it dead. A server that is only slow answers sooner.
 const LONG: Duration = Duration::from_secs(60);
 
 /// A Redis primary, its replica, and one Sentinel. The Sentinel needs no vote of another Sentinel.
@@ -32,8 +32,8 @@ impl Watched {
         Some(Self::join(first, second))
     }
 
-    /// Works as [`start`](Self::start), but shifts the replica's time of day by `seconds`. Also returns `None` without
-    /// a C compiler.
+    /// Works as [`start`](Self::start), but shifts the replica's time of day by `seconds`. Also returns `None` if no C
+    /// compiler is installed.
     #[must_use]
     pub fn start_shifted(arguments: &[&str], seconds: i64) -> Option<Self> {
         let first = Server::start(arguments)?;
@@ -70,14 +70,14 @@ impl Watched {
         Self { first, second, sentinel }
     }
 
-    /// Sets how long a server may be silent before the Sentinel takes it for dead. [`start`](Self::start) sets a
+    /// Sets how long a server may be silent before the Sentinel considers it dead. [`start`](Self::start) sets a
     /// minute, so that a busy machine changes no roles.
     pub fn down_after(&self, time: Duration) {
         down_after(&self.sentinel, time);
     }
 
-    /// Waits until the replica of a killed primary has taken over. Then starts the old primary again, and waits until
-    /// it follows the new primary. The caller must have killed the primary.
+    /// Waits until the replica of a killed primary has taken over, starts the old primary again, and waits until it
+    /// follows the new primary. The caller must have killed the primary.
     ///
     /// # Panics
     ///
@@ -105,7 +105,7 @@ impl Watched {
         let Self { first, second, sentinel } = self;
         let is_first = first.info("role").as_deref() == Some("master");
         let (old, new) = if is_first { (first, second) } else { (second, first) };
-        // The Sentinel refuses as long as it does not know that the replica follows.
+        // The Sentinel refuses until it knows that the replica follows.
         eventually("the Sentinel begins", || {
             sentinel.try_query::<String>(&["SENTINEL", "FAILOVER", Self::NAME]).is_ok()
         });

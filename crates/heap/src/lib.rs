@@ -3,7 +3,7 @@
 /// Gives free memory of the heap back to the system. Returns whether any memory was given back.
 ///
 /// Works only with the allocator of glibc. With another allocator, does nothing and returns false. Other allocators
-/// give memory back by themselves, or have no call for it.
+/// give memory back by themselves, or have no function for this.
 ///
 /// The call takes some milliseconds for each hundred megabytes of freed memory. During the call, other threads that
 /// allocate may wait for the part of the heap that they use. Any thread may call the function at any time.

@@ -15,8 +15,8 @@ use tourbillon::{Handle, Timestamp};
 /// [`reset`](rt::Timer::reset) arms that timer again, which costs a store and a load if the deadline becomes later. If
 /// `reset` gets a sleep from another implementation of hyper's trait, it replaces the sleep.
 ///
-/// [`now`](rt::Timer::now) is the engine's clock as an [`Instant`], so that a server on an engine with a manual clock
-/// follows that clock.
+/// [`now`](rt::Timer::now) returns the time of the engine's clock as an [`Instant`], so a server on an engine with a
+/// manual clock follows that clock.
 ///
 /// # Shutdown
 ///

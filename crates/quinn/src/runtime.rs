@@ -8,8 +8,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// quinn's runtime for tokio, with the timers of this engine. It takes the place of [`quinn::TokioRuntime`] in
-/// [`quinn::Endpoint::new`].
+/// A runtime for quinn on tokio, whose timers are those of [`tourbillon`]. Pass it to [`quinn::Endpoint::new`] in place
+/// of [`quinn::TokioRuntime`].
 ///
 /// Tasks, sockets and the present time are those of [`quinn::TokioRuntime`]. A task of the tokio runtime turns the
 /// timers: see [`tourbillon::time`].
@@ -20,12 +20,12 @@ use std::time::Instant;
 /// task of a connection, so each connection has its timer in the runtime that runs the connection. Outside of a
 /// runtime, and in a runtime that was built without `enable_time`, the process's own engine runs the timer.
 ///
-/// A timer is never early by the caller's [`Instant`]. It is late by less than a tick of 64 µs, the rest of tokio's
-/// millisecond and a wake-up. A deadline that has passed is over at the first poll. A deadline that is centuries ahead
-/// never comes, and the timer may still be reset.
+/// A timer is never early by the caller's [`Instant`]. It is late by less than the sum of a tick of 64 µs, the rest of
+/// tokio's millisecond and a wake-up. If the deadline has passed, the first poll is ready. A deadline that is centuries
+/// ahead never comes, and the timer may still be reset.
 ///
 /// A timer is `Send` and may be dropped in any thread, before or after the end of its runtime. If a reset races with
-/// the old deadline, the timer is over at the new deadline and not before. The task may then be woken once for the old
+/// the old deadline, the timer is ready at the new deadline and not before. The task may then be woken once for the old
 /// deadline.
 ///
 /// # Panics

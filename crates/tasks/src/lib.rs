@@ -3,9 +3,10 @@
 //! rate limiters. All of them share one set of threads.
 //!
 //! An [`Engine`](tourbillon::Engine) delivers payloads of one type to one handler. A [`TaskEngine`] is an engine whose
-//! payloads carry the closure to run. So a whole process can share one set of threads. A one-shot costs a timer of the
-//! engine and an allocation. Arming a [`TaskTimer`] costs as much as arming a [`Timer`](tourbillon::Timer). A repeating
-//! task uses such a timer. [`keyed`] and [`uses`] are built on a task engine.
+//! payloads carry the closure to run. So all tasks of a process can share one engine and its threads. A one-shot is a
+//! task that runs once. It costs a timer of the engine and an allocation. Arming a [`TaskTimer`] costs as much as
+//! arming a [`Timer`](tourbillon::Timer). A repeating task arms an owned timer for each run. [`keyed`] and [`uses`] are
+//! built on a task engine.
 //!
 //! ```
 //! use std::sync::mpsc;

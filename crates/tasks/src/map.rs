@@ -9,10 +9,10 @@
 //! Entries that are taken out are returned, so that the caller drops them when nothing is locked.
 //!
 //! # Synchronisation
-//! Each method takes the lock of the key's shard. A method on the whole map takes the locks of all shards, one after
-//! the other, also of empty shards. So a [`take_all`](LockedMap::take_all) that begins after an insertion finds the
-//! entry. If a `take_all` does not find an entry, the insertion comes later. Then the inserting thread sees everything
-//! that happened before the `take_all`.
+//! A method on a key takes the lock of the key's shard. A method on the whole map takes the locks of all shards, one
+//! after the other, even if a shard is empty. So a [`take_all`](LockedMap::take_all) that begins after an insertion
+//! finds the entry. If a `take_all` does not find an entry, the insertion comes later. Then the inserting thread sees
+//! everything that happened before the `take_all`.
 
 use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, ignore_poison};
 use core::borrow::Borrow;
@@ -47,7 +47,8 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
         Self::with_shards(SHARDS)
     }
 
-    /// Makes a map with `shards` shards, a power of two. A map that threads rarely use needs only a few shards.
+    /// Makes a map with `shards` shards, which must be a power of two. A map that is rarely used needs only a few
+    /// shards.
     pub(crate) fn with_shards(shards: usize) -> Self {
         assert!(shards.is_power_of_two());
         let shards = (0..shards).map(|_| Shard(RwLock::new(HashTable::new()))).collect();
@@ -63,7 +64,8 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
         Entry { table: self.shard(hash).write(), hasher: &self.hasher, hash }
     }
 
-    /// Calls `f` with the value of a key, and returns its result. Other threads may read the entry during the call.
+    /// Calls `f` with the value of a key, and returns the result of `f`; `None` if the key has no entry. Other threads
+    /// may read the entry during the call.
     pub(crate) fn read<Q: Hash + Eq + ?Sized, R>(&self, key: &Q, f: impl FnOnce(&V) -> R) -> Option<R>
     where
         K: Borrow<Q>,
@@ -80,7 +82,7 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
         self.read(key, |_| ()).is_some()
     }
 
-    /// Takes the entry of a key out, if `is_wanted` returns true for its value.
+    /// Removes and returns the entry of a key, if `is_wanted` returns true for its value.
     pub(crate) fn remove_if<Q: Hash + Eq + ?Sized>(
         &self,
         key: &Q,
@@ -94,7 +96,7 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
         is_wanted(&mut found.get_mut().1).then(|| found.remove().0)
     }
 
-    /// Takes out all entries for which `is_wanted` returns true.
+    /// Removes and returns all entries for which `is_wanted` returns true.
     pub(crate) fn extract_if(&self, mut is_wanted: impl FnMut(&K, &V) -> bool) -> Vec<(K, V)> {
         let mut taken = Vec::new();
         for shard in &self.shards {
@@ -103,7 +105,7 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
         taken
     }
 
-    /// Takes out all entries.
+    /// Removes and returns all entries.
     pub(crate) fn take_all(&self) -> Vec<(K, V)> {
         let mut taken = Vec::new();
         for shard in &self.shards {

@@ -41,8 +41,8 @@ pub(crate) use std::sync::{
 const PATIENCE: Duration = Duration::from_millis(2);
 const LOOKS: u32 = 40;
 
-/// Takes a lock, unless it stays locked for ever in the child of a fork. A lock stays locked if another thread of the
-/// parent held the lock at the fork. So in the child, this function tries for a moment and then returns `None`.
+/// Takes a lock. In the child of a fork, a lock stays locked for ever if another thread of the parent held it at the
+/// fork. So in the child, this function tries for a moment, and returns `None` if the lock stays locked.
 pub(crate) fn lock_unless_lost<G>(
     is_in_child: bool,
     lock: impl FnOnce() -> LockResult<G>,

@@ -35,16 +35,16 @@ pin_project! {
     /// [`idle`](Self::idle) limits the wait for each frame. The wait begins when a poll finds no frame, and ends with
     /// the frame. Time in which no task polls, for example because the peer does not read, is not included.
     /// [`total`](Self::total) limits the whole body, from the call of `total` to the body's end, whichever side is
-    /// slow. The limit of the whole body is checked whenever the body is polled. Both limits may be set; without a
-    /// limit the body is unchanged.
+    /// slow. This limit is checked whenever the body is polled. Both limits may be set. Without a limit the body is
+    /// unchanged.
     ///
     /// The idle limit never refuses a frame that is ready, and neither limit refuses the end of the body. The size hint
-    /// and the end of the stream are those of the inner body, so a `Content-Length` stays.
+    /// and the end of the stream are those of the inner body, so the message keeps its `Content-Length`.
     ///
     /// # Time complexity
     ///
     /// For a frame that is ready at once, `idle` costs nothing and `total` costs a clock read. The first wait for a
-    /// frame makes a timer. Each wait costs an arming and a disarming of that timer, a store and a load each.
+    /// frame makes a timer. Each wait arms and disarms that timer, and each of these costs a store and a load.
     ///
     /// # Examples
     ///

@@ -13,12 +13,12 @@ pub enum Part {
     Response,
     /// The wait for a single frame of a body. The limit counts again from zero for each wait.
     BodyIdle,
-    /// A whole body. The limit counts from the call that set the limit to the body's end.
+    /// A whole body. The limit counts from the call that sets it until the body's end.
     BodyTotal,
 }
 
-/// The error of a time limit: the limit has passed, or its engine was shut down before that. The error says to which
-/// part the limit belongs.
+/// The error of a time limit: the limit has passed, or its engine was shut down before that. [`part`](Self::part)
+/// returns the part that the limit applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed {
     part: Part,
@@ -31,7 +31,7 @@ impl Elapsed {
         Self { part, limit, is_shut_down }
     }
 
-    /// Returns the part of the service or the body that took too long.
+    /// Returns the part of the service or the body that the limit applies to.
     #[must_use]
     pub fn part(&self) -> Part {
         self.part
@@ -80,12 +80,11 @@ impl From<Elapsed> for io::Error {
 
 /// The error of a limited service or body. Either a limit has passed, or the service or body has failed by itself.
 ///
-/// This error converts into the boxed error of tower's other layers, `Box<dyn Error + Send + Sync>`, if the inner error
-/// does. The box contains the inner error itself, or for a limit an [`Elapsed`], which `downcast_ref` finds. That
-/// conversion is possible only because this type does not implement [`Error`].
+/// If the inner error converts into `Box<dyn Error + Send + Sync>`, the boxed error of tower's other layers, this error
+/// does, too. The box contains the inner error itself or an [`Elapsed`], which `downcast_ref` finds. That conversion is
+/// possible only because this type does not implement [`Error`].
 ///
-/// A limited service fails in no other way. So a `match` on the error of a service that cannot fail is complete without
-/// another arm.
+/// A limited service fails in no other way, so a `match` on the error needs no other arm.
 ///
 /// # Examples
 ///
@@ -114,7 +113,7 @@ pub enum TimeoutError<E> {
 }
 
 impl<E> TimeoutError<E> {
-    /// Returns the limit that ended the wait, if a limit did.
+    /// Returns the limit that ended the wait; `None` if the service or the body has failed by itself.
     #[must_use]
     pub fn elapsed(&self) -> Option<Elapsed> {
         match self {
@@ -123,8 +122,7 @@ impl<E> TimeoutError<E> {
         }
     }
 
-    /// Returns the inner error if the service or the body has failed by itself. Returns `None` if a limit ended the
-    /// wait.
+    /// Returns the inner error; `None` if a limit ended the wait.
     #[must_use]
     pub fn into_inner(self) -> Option<E> {
         match self {

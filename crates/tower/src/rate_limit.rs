@@ -13,7 +13,7 @@ use tourbillon::future::Wakeup;
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// The error of a rate that allows no call, or whose period has no length.
+/// The reason why a rate is invalid: it allows no call, or its period is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum InvalidRate {
@@ -107,21 +107,22 @@ impl<S> Layer<S> for RateLimitLayer {
 ///
 /// # The limit
 ///
-/// A period begins with a call, at a time when no other period runs. At most a fixed number of calls is made in each
-/// period, as in tower's `RateLimit`. So a span of time that covers the end of a period and the beginning of the next
-/// period may contain nearly twice that number. A period does not end before its length has passed by the caller's own
-/// `Instant`.
+/// A period begins with the first call after the end of the period before it. At most a fixed number of calls is made
+/// in each period, as in tower's `RateLimit`. So a span of time that covers the end of a period and the beginning of
+/// the next period may contain nearly twice that number. A period does not end before its length has passed by the
+/// caller's own `Instant`.
 ///
 /// Clones share the limit. A clone reserves a slot in `poll_ready`. It keeps the slot until it is called or dropped,
 /// and the slot counts as taken during that time. A clone that finds no slot waits in a queue. Slots go to the clones
-/// in the order of their first `poll_ready`, and no clone overtakes another. A waiting clone is not woken at the end of
-/// each period, but twice: when the end of the present period will be its turn, and when it has a slot. A dropped clone
-/// gives its slot or its place back, and the next clone is woken for it.
+/// in the order of their first `poll_ready`, and no clone overtakes another. A waiting clone is woken only twice: when
+/// a slot of the next period is promised to it, and when it has a slot. A dropped clone gives its slot or its place
+/// back, and the next clone is woken for it.
 ///
 /// So a program should poll a clone that is not ready until it is ready, or drop it. A clone that is kept and not
 /// polled keeps a slot from the others. This holds for tower's `ConcurrencyLimit` as well.
 ///
-/// The limit is checked before the inner service is: a service that waits for its inner service has a slot already.
+/// `poll_ready` reserves a slot before it polls the inner service. So a service that waits for its inner service
+/// already holds a slot.
 ///
 /// # Time complexity
 ///

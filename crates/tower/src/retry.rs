@@ -11,11 +11,11 @@ use tourbillon::Handle;
 use tourbillon::future::{Sleep, Wakeup};
 use tower::retry::backoff::{Backoff, MakeBackoff};
 
-/// Exponential backoff with full jitter and a cap, for the policies of `tower::retry`. Its waits are timers of this
+/// Exponential backoff with full jitter and a cap, for the policies of `tower::retry`. Its waits are timers of an
 /// engine.
 ///
-/// The bound of the first delay is `first`, and doubles with each further delay until it reaches the cap. A delay is
-/// random between zero and its bound, so that clients whose requests have failed together do not retry together.
+/// The bound of the first delay is `first`. The bound doubles with each further delay until it reaches the cap. A delay
+/// is random between zero and its bound, so that clients whose requests have failed together do not retry together.
 /// Without jitter a delay is its bound.
 ///
 /// A policy keeps a backoff and calls [`next_backoff`](Backoff::next_backoff) for each retry. tower clones the policy
@@ -27,8 +27,9 @@ use tower::retry::backoff::{Backoff, MakeBackoff};
 ///
 /// # Panics
 ///
-/// Polling a wait panics as [`Sleep`] does if the engine was shut down. The process's own engine is never shut down.
-/// [`next_backoff`](Backoff::next_backoff) panics if the system refuses the process's own engine its threads.
+/// If the engine was shut down, polling a wait panics, as polling a [`Sleep`] does. The process's own engine is never
+/// shut down. [`next_backoff`](Backoff::next_backoff) panics if the system refuses the process's own engine its
+/// threads.
 ///
 /// # Examples
 ///
@@ -124,8 +125,8 @@ impl ExponentialBackoff {
         Self { has_jitter: false, ..self }
     }
 
-    /// Begins a sequence of random numbers of its own, which depends on `seed` alone. The method is for tests: backoffs
-    /// with the same seed have the same delays.
+    /// Makes the backoff draw from its own sequence of random numbers, which depends only on `seed`. The method is for
+    /// tests: backoffs with the same seed have the same delays.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         Self { random: Arc::new(Random::new(seed)), ..self }

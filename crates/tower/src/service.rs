@@ -63,10 +63,10 @@ impl<S> Layer<S> for TimeoutLayer {
 /// `poll_ready` is final. The second is the body of an HTTP response, which is sent after the response; `TimeoutBody`,
 /// with the feature `http-body`, limits the body.
 ///
-/// A response that is ready at the first poll costs a clock read. A response that comes later has an owned timer of the
-/// engine until then. That timer is O(1) and takes no lock. While the engine is full, the future has no timer, and
-/// keeps its task polling. When the limit passes, the service's future is dropped with the future that returned the
-/// error, not before.
+/// A response that is ready at the first poll costs a clock read. A response that comes later costs an owned timer of
+/// the engine, in O(1) and without a lock. While the engine is full, the future has no timer, and keeps its task
+/// polling. When the limit has passed, the response's future returns the error. It drops the service's future only when
+/// it is dropped itself.
 ///
 /// # Errors
 ///

@@ -48,8 +48,8 @@ impl fmt::Debug for Limit {
 pub(crate) struct Slot {
     limit: Arc<Limit>,
     state: State,
-    /// The sleep until the end of the present period. A service that has the promise of a slot in the next period waits
-    /// for this sleep. `None` for other services.
+    /// The sleep until the end of the present period, if the service waits with the promise of a slot in the next
+    /// period; otherwise `None`.
     sleep: Option<Sleep>,
 }
 

@@ -13,8 +13,8 @@ pub(crate) struct Rate {
     pub(crate) period: Duration,
 }
 
-/// The slots of a rate. A call uses up a slot of the period in which the call is made. A period begins with a call that
-/// is made after the end of the former period.
+/// The slots of a rate. Each call uses up a slot of the period in which it is made. A period begins with the first call
+/// after the end of the period before it.
 ///
 /// A service *reserves* a slot before its call. If all slots are taken, the service waits in a queue. The first waiting
 /// services have the *promise* of a slot in the next period, so each of them sets a timer for the end of the present
@@ -45,7 +45,7 @@ pub(crate) struct Slots {
     promised_below: u64,
 }
 
-/// The place of a service in the queue. A service that has a number, but is no longer in the queue, has got a slot.
+/// The place of a service in the queue. A service whose number is no longer in the queue has a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Number(u64);
 
@@ -112,7 +112,7 @@ impl Slots {
     }
 
     /// Reserves a slot as [`try_reserve`](Self::try_reserve) does, or puts the service into the queue. `ended` is the
-    /// end of a period, if the caller has found that this moment has come.
+    /// end of the period that the caller has found to be over; `None` if it has found none.
     pub(crate) fn reserve_or_wait(
         &mut self,
         number: Option<Number>,
@@ -155,7 +155,7 @@ impl Slots {
         changes
     }
 
-    /// Takes back the slot of a service that is not called any more.
+    /// Takes back the slot of a service that will not be called.
     pub(crate) fn give_back(&mut self) -> Changes {
         let mut changes = Changes::default();
         self.reserved -= 1;
@@ -172,7 +172,7 @@ impl Slots {
         changes
     }
 
-    /// Notes that the period has ended: the promises become slots. A timer wakes each service that had a promise.
+    /// Ends the period: the promises become slots. The timer of each service with a promise wakes the service.
     fn end_period(&mut self, changes: &mut Changes) {
         self.used = 0;
         self.reserved += mem::take(&mut self.promised);
@@ -180,7 +180,8 @@ impl Slots {
         changes.dropped = mem::replace(&mut self.queue, waiting);
     }
 
-    /// Gives the free slots to services that wait. Then promises further slots to the next services that wait.
+    /// Gives the free slots to the first waiting services, and promises slots of the next period to the services behind
+    /// them.
     fn give(&mut self, changes: &mut Changes) {
         while self.used + self.reserved < self.rate.calls
             && let Some((number, waker)) = self.queue.pop_first()

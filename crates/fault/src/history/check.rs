@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 /// The state of a timer that the store still has at the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// The timer is pending, leased to a node, or parked (set aside for a reason).
+    /// The timer is pending, leased to a node, or parked.
     Alive,
     /// All attempts to deliver the timer have failed. The store keeps the timer as a record.
     Dead,
@@ -23,18 +23,17 @@ pub struct End {
     pub stored: HashMap<Id, Stored>,
     /// The number of stored timers according to the store's own counters.
     pub counted: u64,
-    /// The damage that the store's check of its own data has found, as texts.
+    /// Descriptions of the damage that the store's check of its own data has found.
     pub faults: Vec<String>,
 }
 
-/// A violation of one of the invariants that a store promises.
+/// A violation of an invariant that a store promises.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Broken {
     /// I1: the store acknowledged the timer, but the timer was neither delivered nor is it stored.
     Lost(Id),
-    /// I1: the timer is still pending, leased to a node, or parked (set aside for a reason), although every timer
-    /// should have ended.
+    /// I1: the timer is still pending, leased to a node, or parked, although every timer should have ended.
     Stuck(Id),
     /// I2: a delivery of the timer began before its due moment. The number is the difference in microseconds.
     Early(Id, u64),
@@ -44,11 +43,11 @@ pub enum Broken {
     Kept(Id),
     /// I4: the timer was delivered again, and no fault explains the repetition.
     Doubled(Id),
-    /// The timer was delivered twice, although its policy permits one delivery at most.
+    /// The timer was delivered twice, although its policy is at most once.
     Twice(Id),
     /// I10: two calls with the same id have both created the timer.
     CreatedTwice(Id),
-    /// Deliveries of the timer had several ids of the store. So the store had several timers for one creation.
+    /// Deliveries of the timer had different ids of the store, so the store had several timers for one creation.
     Renamed(Id),
     /// The timer exists, although no client's call can have stored it.
     Phantom(Id),
@@ -58,10 +57,10 @@ pub enum Broken {
     /// I6: the series with this id has not delivered one of its instants. The number is the instant, in milliseconds of
     /// UTC.
     InstantMissing(Id, u64),
-    /// I7: the store's check of its own data has found damage. The text describes the damage.
+    /// I7: the store's check of its own data has found the damage that the text describes.
     Structure(String),
-    /// I7: the store's counters and its content disagree. The first number is the counted timers, the second the stored
-    /// timers.
+    /// I7: the store's counters and its content disagree. The first number is the timers by the counters, the second
+    /// the stored timers.
     Counts(u64, u64),
 }
 
@@ -87,24 +86,24 @@ pub struct Findings {
     pub dead: u64,
     /// How long after their due moments the deliveries began.
     pub lateness: Lateness,
-    /// The greatest time by which a delivery began before its due moment, in microseconds. If the number is above zero,
-    /// the servers' clocks differ.
+    /// The greatest time by which a delivery began before its due moment, in microseconds. It is above zero only if
+    /// clocks differ.
     pub earliness: u64,
     /// The violations of invariants that the check has found.
     pub broken: Vec<Broken>,
 }
 
-/// How long after their due moments the deliveries began, as percentiles in microseconds. If the timer was stored or
-/// moved only after its due moment, the time counts from the answer to that call.
+/// How long after their due moments the deliveries began, as percentiles in microseconds. If a call stored or moved the
+/// timer only after its due moment, the time counts from the answer to the call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
-    /// The lateness that half of the deliveries did not exceed.
+    /// The median.
     pub p50: u64,
-    /// The lateness that 99 % of the deliveries did not exceed.
+    /// The 99th percentile.
     pub p99: u64,
-    /// The lateness that 99.9 % of the deliveries did not exceed.
+    /// The 99.9th percentile.
     pub p999: u64,
-    /// The greatest lateness of a delivery.
+    /// The maximum.
     pub most: u64,
 }
 
@@ -192,8 +191,8 @@ struct Judge<'a> {
     findings: Findings,
     /// How late each delivery began, in microseconds.
     late: Vec<u64>,
-    /// The ids of at-most-once timers that were never delivered. The two moments are the earliest and the latest at
-    /// which the timer can have become due.
+    /// The at-most-once timers that were never delivered, each with the earliest and the latest moment at which the
+    /// timer can have become due.
     lost_once: Vec<((Moment, Moment), Id)>,
 }
 
@@ -221,7 +220,7 @@ impl Judge<'_> {
         if life.deliveries.iter().any(|delivery| delivery.stored != life.deliveries[0].stored) {
             self.is_broken(Broken::Renamed(id));
         }
-        // The servers may have lost an earlier creation, if the terms permit it. Then a second creation is right.
+        // If the terms permit that the servers have lost an earlier creation, a second creation is right.
         let mut repeated = life.created.iter().skip(1).zip(&life.created);
         if repeated.any(|(_, before)| !self.is_lossy(*before)) {
             self.is_broken(Broken::CreatedTwice(id));
@@ -258,8 +257,8 @@ impl Judge<'_> {
         }
     }
 
-    /// I2. Checks that no delivery of a timer began before its due moment. Collects how late the deliveries began. A
-    /// transaction may store a timer after its due moment. Then the lateness counts from the answer.
+    /// I2. Checks that no delivery of a timer began before its due moment. Collects how late the deliveries began. If a
+    /// transaction stored the timer after its due moment, the lateness counts from the answer.
     fn moments(&mut self, id: Id, life: &Life) {
         for delivery in &life.deliveries {
             let due = delivery.due.max(life.due_at(delivery.begun)) * 1_000;
@@ -299,8 +298,8 @@ impl Judge<'_> {
                 |at: Moment| life.deliveries.iter().filter(|delivery| delivery.begun > at).count();
             let after = begun_after(call.at);
             let is_revived = match how {
-                // A claim may have taken the timer out of the store. The claim's answer can be on the way for a lease
-                // at most. During a fault, the node may also put the timer back later.
+                // A claim may have taken the timer out of the store. The claim's answer can be under way for a lease at
+                // most. During a fault, the node may also put the timer back later.
                 Withdrawn::Absent if is_once => life.deliveries.iter().any(|delivery| {
                     delivery.begun > call.at.saturating_add(self.terms.lease)
                         && !self.excuses.is_return_held_up(call.at, delivery.begun)

@@ -19,11 +19,12 @@
 use super::terms::Terms;
 use super::{Cause, Delivery, Fault, Moment};
 
-/// The greatest delay with which a busy machine makes a node claim a due timer, in microseconds.
+/// The longest time after which a node on a busy machine claims a due timer, in microseconds.
 const BUSY: Moment = 2_000_000;
 
-/// The longest time by which a replica lags behind its primary on a busy machine, in microseconds. PostgreSQL's file
-/// also lags behind its answers by no more, where they do not wait for the disk. A handler also ends within this time.
+/// The longest time by which a replica lags behind its primary on a busy machine, in microseconds. Where PostgreSQL's
+/// answers do not wait for the disk, its file lags behind them by no more than this time. A handler also ends within
+/// this time.
 const BEHIND: Moment = 1_000_000;
 
 /// The longest time for which a busy receiver leaves a request of a killed node unread.
@@ -35,12 +36,12 @@ const AT_ONCE: Moment = 1_000_000;
 pub(super) struct Excuses<'a> {
     terms: &'a Terms,
     faults: &'a [Fault],
-    /// The number of repetitions or losses that each fault has explained so far, in the order of `faults`. Some faults
-    /// may explain only a few.
+    /// The number of repetitions or losses that each fault has explained so far, in the order of `faults`. Some kinds
+    /// of faults may explain only a few.
     taken: Vec<usize>,
 }
 
-/// Returns the time that the spans cover together. A time that several spans share counts once.
+/// Returns the total time that the spans cover. Time that several spans share counts once.
 fn covered(mut spans: Vec<(Moment, Moment)>) -> Moment {
     spans.sort_unstable();
     let (mut end, mut sum) = (0, 0);
@@ -60,8 +61,8 @@ impl<'a> Excuses<'a> {
         Self { terms, faults, taken: vec![0; faults.len()] }
     }
 
-    /// Returns how long a fault still has effects after its end. After a lost reply, a client waits until its timeout.
-    /// After a cut, TCP pauses between its attempts for up to the cut's length.
+    /// Returns how long a fault still has effects after its end. After a lost reply, a client waits for its timeout.
+    /// After a cut, TCP may wait as long as the cut lasted before it tries again.
     fn aftermath(&self, fault: &Fault) -> Moment {
         match fault.cause {
             Cause::Kill | Cause::Pause => 0,
@@ -70,8 +71,8 @@ impl<'a> Excuses<'a> {
         }
     }
 
-    /// Returns the kind of the fault that explains why the timer was delivered again. `again` is the repetition of
-    /// `first`. `None` if no fault explains the repetition.
+    /// Returns the kind of the fault that explains the delivery `again`, a repetition of `first`; `None` if no fault
+    /// explains it.
     pub(super) fn of_duplicate(&mut self, first: &Delivery, again: &Delivery) -> Option<Cause> {
         self.killed(first, again)
             .or_else(|| self.out(first, again))
@@ -92,8 +93,8 @@ impl<'a> Excuses<'a> {
         self.faults.iter().find(is_meant).map(|fault| fault.cause)
     }
 
-    /// Checks whether outages lasted for at least half a lease on the node that made the first delivery. If so, returns
-    /// the kind of the longest outage.
+    /// If outages of the node that made the first delivery lasted for at least half a lease in total, returns the kind
+    /// of the longest outage.
     fn out(&self, first: &Delivery, again: &Delivery) -> Option<Cause> {
         let lease = self.terms.lease;
         let span = |fault: &Fault| {
@@ -109,7 +110,7 @@ impl<'a> Excuses<'a> {
         longest.filter(|_| is_enough).map(|(_, cause)| cause)
     }
 
-    /// Returns the kind of a fault in which the servers may have lost the end of the delivery. The run's settings must
+    /// Returns the kind of a fault in which the servers may have lost the end of the delivery, if the run's settings
     /// permit such a loss.
     fn forgotten(&self, first: &Delivery) -> Option<Cause> {
         let lease = self.terms.lease;
@@ -127,8 +128,8 @@ impl<'a> Excuses<'a> {
         windows.filter_map(fault).map(|fault| fault.cause).next()
     }
 
-    /// Returns the kind of a fault after which the servers cannot have known the claim or the end of the delivery
-    /// `first`: a failover chose a replica that did not have it, or PostgreSQL was killed before it wrote it. A node
+    /// Returns the kind of a fault that may have made the servers forget the claim or the end of the delivery `first`:
+    /// a failover to a replica that did not have the change, or a kill of PostgreSQL before it wrote the change. A node
     /// may begin deliveries of a lost claim until its next renewal, at most a third of a lease after the fault.
     fn not_written(&self, first: &Delivery, again: &Delivery) -> Option<Cause> {
         let is_meant = |fault: &&Fault| {
@@ -154,8 +155,8 @@ impl<'a> Excuses<'a> {
         Some(Cause::Pause)
     }
 
-    /// Returns whether the servers may have lost the claim that led to `first`, a delivery of an at-most-once timer.
-    /// The run's settings must permit such a loss. Without the loss, a second delivery is a violation.
+    /// Returns whether the servers may have lost the claim that led to `first`, a delivery of an at-most-once timer,
+    /// and the run's settings permit the loss. Without such a loss, a second delivery is a violation.
     pub(super) fn is_claim_forgotten(&self, first: &Delivery) -> bool {
         let lossy = |(from, until): &(Moment, Moment)| {
             (*from..=until.saturating_add(self.terms.lease)).contains(&first.begun)
@@ -165,7 +166,7 @@ impl<'a> Excuses<'a> {
 
     /// Returns whether a fault explains that an at-most-once timer was not in the store at the moment `absent`, and
     /// that its delivery began at `begun`. A node that has claimed such a timer and cannot begin its delivery puts the
-    /// timer back. If the node or the servers are out then, the timer comes back after the fault.
+    /// timer back. If the node or the servers are out at that time, the timer comes back after the fault.
     pub(super) fn is_return_held_up(&self, absent: Moment, begun: Moment) -> bool {
         let is_meant = |fault: &Fault| {
             fault.cause != Cause::Kill
@@ -181,8 +182,8 @@ impl<'a> Excuses<'a> {
     /// moment at which the timer can have become due. Returns the number of timers that a fault explains, and the
     /// timers that no fault explains.
     ///
-    /// A claim takes an at-most-once timer out of the store. The timer is lost if the claim's answer is lost. It is
-    /// also lost if the node dies, or stands still for a lease, before it calls the handler.
+    /// A claim takes an at-most-once timer out of the store. The timer is lost if the claim's answer is lost, or if the
+    /// node dies or is stopped for a lease before it calls the handler.
     pub(super) fn of_losses<T>(&mut self, mut lost: Vec<((Moment, Moment), T)>) -> (usize, Vec<T>) {
         lost.sort_by_key(|(due, _)| *due);
         self.taken.fill(0);

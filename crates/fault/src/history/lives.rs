@@ -3,7 +3,7 @@
 use super::{Answer, Call, Delivery, Fault, Id, Moment, Place, Record};
 use std::collections::{BTreeMap, HashMap};
 
-/// The effect of a call that cancels or replaces a timer, as far as the history shows it.
+/// The effect of a call that cancels or replaces a timer, as the history shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Withdrawn {
     /// The call removed the timer from the store before any delivery.
@@ -43,7 +43,7 @@ pub(super) struct Life {
     pub(super) created: Vec<Answered>,
     /// The first call whose answer confirms that the timer is stored. `None` if no answer confirms it.
     pub(super) acknowledged: Option<Answered>,
-    /// Whether a call to store the timer got no answer. If so, the timer may exist although nothing confirms it.
+    /// Whether a call to store the timer got no answer, so that the timer may exist although nothing confirms it.
     pub(super) has_doubt: bool,
     /// The calls that cancelled or replaced the timer, or tried to do so.
     pub(super) withdrawn: Vec<(Answered, Withdrawn)>,
@@ -59,8 +59,8 @@ impl Life {
         self.withdrawn.iter().any(|(_, how)| *how != Withdrawn::Absent)
     }
 
-    /// Returns the earliest due moment that the timer can have had at a moment, in milliseconds of UTC. A call counts
-    /// until a later call surely has its effect.
+    /// Returns the earliest due moment that the timer can have had at the moment `at`, in milliseconds of UTC. The due
+    /// moment of a call is possible until a later call has certainly taken effect.
     pub(super) fn due_at(&self, at: Moment) -> u64 {
         let created = self.acknowledged.map_or(0, |call| call.at);
         let placed = (created, self.place.as_ref().map_or(0, |place| place.due));
@@ -74,7 +74,7 @@ impl Life {
         calls.filter(|(answered, _)| !is_over(*answered)).map(|(_, due)| due).min().unwrap_or_default()
     }
 
-    /// Returns the moment of the last answer, before a moment, to a call that stored or moved the timer.
+    /// Returns the moment of the last answer before `before` to a call that stored or moved the timer.
     pub(super) fn last_change(&self, before: Moment) -> Moment {
         let moved = self.moved.iter().map(|moved| moved.call.at);
         let answers = moved.chain(self.acknowledged.map(|call| call.at));
@@ -165,7 +165,7 @@ impl Lives {
         match answer {
             Answer::Created => life.created.push(span),
             Answer::Repeated => {
-                // An earlier call has displaced the key's owner, if the owner was still stored.
+                // An earlier call has replaced the timer that had the key, if that timer was still stored.
                 if let Some(other) = other {
                     self.life(other).withdrawn.push((span, Withdrawn::InFlight));
                 }

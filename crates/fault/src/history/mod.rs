@@ -2,7 +2,7 @@
 //!
 //! Each client and the receiver write their records to files of their own, one record a line. [`check`] finds
 //! violations afterwards. Moments are microseconds of the machine's monotonic clock, which all processes share and
-//! nobody sets. Due moments are milliseconds of UTC by the store's clock.
+//! which is never set. Due moments are milliseconds of UTC by the store's clock.
 
 mod check;
 mod excuses;

@@ -45,7 +45,7 @@ pub struct Place {
     pub key: Option<Box<str>>,
     /// When the timer is due, in milliseconds of UTC.
     pub due: u64,
-    /// Whether the new timer replaces the timer that has the same key. If not, the store refuses the new timer.
+    /// Whether the new timer replaces a timer that has the same key. If false, the store refuses the new timer.
     pub replaces: bool,
     /// Whether the store delivers the timer at most once, instead of at least once.
     pub is_once: bool,
@@ -106,11 +106,11 @@ pub struct Delivery {
     pub node: Box<str>,
     /// The id of the series to which the timer belongs. `None` if the timer belongs to no series.
     pub series: Option<Id>,
-    /// Whether the handler answered that its work is done. If not, the attempt has failed.
+    /// Whether the handler succeeded. If false, the attempt has failed.
     pub is_done: bool,
 }
 
-/// The kind of a fault. A fault explains repeated deliveries, and other harm that a store need not prevent.
+/// The kind of a fault. A fault explains repeated deliveries, and other effects that a store need not prevent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
     /// A node's process was killed.
@@ -119,8 +119,8 @@ pub enum Cause {
     Pause,
     /// A server was killed, stopped, or too busy to answer.
     Server,
-    /// A PostgreSQL server was killed. It may have forgotten the claims and the ends of deliveries of the last second,
-    /// since no answer to them waits for its disk.
+    /// A PostgreSQL server was killed. It may have lost the claims and the ends of deliveries of the last second, since
+    /// their commits do not wait for the disk.
     Crash,
     /// A replica took over from its primary.
     Failover,
@@ -133,7 +133,7 @@ pub enum Cause {
 pub struct Fault {
     /// The kind of this fault.
     pub cause: Cause,
-    /// The name of the node that the fault hit. `None` for faults of servers and networks.
+    /// The name of the node that the fault hit; `None` for a fault of servers or networks.
     pub node: Option<Box<str>>,
     /// When the fault began.
     pub from: Moment,
@@ -170,7 +170,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Writes an optional value as a word. A missing value becomes the word `-`.
+/// Writes an optional value as a word. `None` becomes the word `-`.
 fn maybe<T: fmt::Display>(value: Option<T>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }

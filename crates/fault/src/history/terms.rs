@@ -10,9 +10,9 @@ pub struct Terms {
     /// Whether a failover may lose the end of a delivery. A node reports the end to the primary, and does not wait for
     /// a replica.
     pub loses_ends: bool,
-    /// How long a lease of a timer lasts: the time after which another node may deliver the timer.
+    /// How long a lease of a timer lasts. When it has ended, another node may deliver the timer.
     pub lease: Moment,
-    /// How long a node owns a shard if it does not renew its ownership.
+    /// How long a node owns a shard without a renewal.
     pub ttl: Moment,
     /// How long a client waits for a server's reply.
     pub response: Moment,
@@ -20,7 +20,7 @@ pub struct Terms {
     pub workers: usize,
     /// The moment at which the monotonic clock was zero, in microseconds of UTC.
     pub wall: u64,
-    /// The greatest time by which a delivery may seem early, in milliseconds. The clocks of the server and of the
-    /// machine may differ by up to this time.
+    /// The greatest time by which a delivery may seem early, in milliseconds, because the clocks of the server and of
+    /// the machine differ.
     pub tolerance: u64,
 }

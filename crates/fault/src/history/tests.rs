@@ -16,7 +16,7 @@ struct Story {
     end: End,
 }
 
-/// Converts a second of the test to a timer's due moment, in milliseconds of UTC.
+/// Converts a second of the test to a due moment, in milliseconds of UTC.
 fn due(second: u64) -> u64 {
     (second * SECOND + WALL) / 1_000
 }

@@ -1,11 +1,11 @@
-//! Finds signs of a busy machine: processes that were not run, and servers that answered late.
+//! Finds signs of a busy machine: processes that got no processor time, and servers that answered late.
 
 use crate::history::{Cause, Fault, Moment, Record};
 use std::collections::HashMap;
 use std::time::Duration;
 
 /// Counts the stalls: spans in which a process did not run although the run had not stopped it. `noticed` are the
-/// nodes' reports. `done` are the faults that the run did.
+/// nodes' reports. `done` are the faults that the run caused.
 pub(super) fn stalls(noticed: &[Record], done: &[Fault]) -> usize {
     let by_nodes = noticed.iter().filter_map(|record| match record {
         Record::Fault(fault) => Some(fault),

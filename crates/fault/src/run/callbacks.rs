@@ -1,8 +1,8 @@
 //! Receives the callbacks of `tourbillond`, and writes each into the journal before it answers.
 //!
-//! A callback's path has the timer's id in the history, and the number of deliveries that the receiver refuses first.
-//! Each node has an address of this machine of its own, at which it finds the receiver. So the receiver knows which
-//! node has sent a callback.
+//! A callback's path contains the timer's id in the history, and the number of deliveries that the receiver refuses
+//! first. Each node reaches the receiver at a different address of this machine. So the receiver knows which node has
+//! sent a callback.
 
 use super::http::Message;
 use super::moment;
@@ -16,7 +16,7 @@ use std::thread;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::timer::Timer;
 
-/// The name of the receiver in the URLs of callbacks. Each node has a name server of its own for it.
+/// The host name of the receiver in the URLs of callbacks. Each node has its own name server, which resolves the name.
 pub(super) const HOST: &str = "receiver.test";
 
 /// The number of the first node's address. Addresses with smaller numbers have other uses.
@@ -32,7 +32,7 @@ pub(super) fn name_of(node: u32) -> String {
     format!("n{node}")
 }
 
-/// Returns the path of a timer's callbacks, of which the first `fails` are refused.
+/// Returns the path of a timer's callbacks. The receiver refuses the first `fails` of them.
 pub(super) fn path(id: Id, fails: u32) -> String {
     format!("/{id:x}/{fails}")
 }
@@ -42,13 +42,13 @@ fn read(path: &str) -> Option<(Id, u32)> {
     Some((Id::from_str_radix(id, 16).ok()?, fails.parse().ok()?))
 }
 
-/// Reads an id as the interfaces of the store write it: in digits to the base 16, with hyphens.
+/// Reads an id as the store's interfaces write it: in hexadecimal digits, with hyphens.
 pub(super) fn id_of_text(text: &str) -> Option<Id> {
     Id::from_str_radix(&text.replace('-', ""), 16).ok()
 }
 
-/// Returns the id that a stored timer has in the history. A callback has it in its URL. Any other timer has the
-/// store's id.
+/// Returns the id that a stored timer has in the history. For a timer with a callback, the id is in the callback's URL.
+/// For any other timer, it is the store's id.
 pub(super) fn id_of(timer: &Timer) -> Id {
     let payload = String::from_utf8_lossy(&timer.payload.0);
     let after = payload.split_once(HOST).and_then(|(_, after)| after.split_once('/'));
@@ -56,8 +56,8 @@ pub(super) fn id_of(timer: &Timer) -> Id {
     id.unwrap_or_else(|| timer.id.as_u128())
 }
 
-/// Answers each look-up at a new address of this machine with the address of the receiver for the node with this
-/// number. Returns the address of the name server, which serves until this process ends.
+/// Starts a name server for the node with this number, and returns the server's address. The server answers each
+/// look-up with the address at which the node reaches the receiver. It runs until this process ends.
 pub(super) fn serve_names(node: u32) -> io::Result<SocketAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = socket.local_addr()?;
@@ -72,7 +72,7 @@ pub(super) fn serve_names(node: u32) -> io::Result<SocketAddr> {
     Ok(address)
 }
 
-/// Returns a name server's answer: the address if the question asks for an IPv4 address, and no record otherwise.
+/// Returns a name server's answer: `address` if the question asks for an IPv4 address, and no record otherwise.
 fn answer(question: &[u8], address: Ipv4Addr) -> Option<Vec<u8>> {
     const HEAD: usize = 12;
     let mut end = HEAD;
@@ -85,7 +85,7 @@ fn answer(question: &[u8], address: Ipv4Addr) -> Option<Vec<u8>> {
     let mut answer =
         [question.get(..2)?, &[0x81, 0x80, 0, 1, 0, u8::from(is_v4), 0, 0, 0, 0], asked].concat();
     if is_v4 {
-        // The name of the question, an address, valid for a minute.
+        // A record for the name in the question: an address, valid for a minute.
         answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4]);
         answer.extend(address.octets());
     }
@@ -150,7 +150,7 @@ fn delivery(request: &Message, node: &str) -> Option<Delivery> {
     })
 }
 
-/// Returns the policy of a timer with callbacks, in the form of the HTTP interface and of the SQL functions.
+/// Returns the policy of a timer with a callback, in the JSON of the HTTP interface and of the SQL functions.
 pub(super) fn policy(attempts: u32, is_once: bool) -> serde_json::Value {
     let guarantee = if is_once { "at-most-once" } else { "at-least-once" };
     let pause = u64::try_from(AGAIN.as_millis()).unwrap_or(50);

@@ -1,5 +1,5 @@
 //! The nodes of a run: child processes that deliver timers. They run the library, or they are processes of
-//! `tourbillond` with their timers in PostgreSQL.
+//! `tourbillond`, whose timers are in PostgreSQL.
 
 use super::callbacks::{HOST, name_of, serve_names};
 use super::node::NodeSettings;
@@ -49,7 +49,8 @@ impl Node {
         }
     }
 
-    /// Returns by how many seconds the node's time of day differs from the machine's. `None` until the node is ready.
+    /// Returns the number of seconds by which the node's time of day is ahead of the machine's; `None` until the node
+    /// is ready.
     #[must_use]
     pub fn shift(&self) -> Option<f64> {
         let shift = if self.is_daemon {
@@ -64,7 +65,7 @@ impl Node {
         Some(shift as f64 / 1e6)
     }
 
-    /// Returns the error with which the node's store has closed for good. `None` if the store is open.
+    /// Returns the error with which the node's store has closed for good; `None` if the store is open.
     #[must_use]
     pub fn closed(&self) -> Option<String> {
         self.part.said("closed")
@@ -80,8 +81,8 @@ impl Node {
         self.part.signal(Signal::CONT);
     }
 
-    /// Ends the node in order. Returns the number of its deliveries, begun or not, and zero for `tourbillond`. Returns
-    /// `None` if the node did not end in order.
+    /// Shuts the node down. Returns the number of its deliveries, begun or not, which is zero for `tourbillond`; `None`
+    /// if the node did not shut down in order.
     pub(super) fn end(&mut self) -> Option<u64> {
         if self.is_daemon {
             self.part.signal(Signal::TERM);
@@ -104,7 +105,7 @@ pub struct Daemons {
 }
 
 impl Daemons {
-    /// Prepares nodes with their timers on the PostgreSQL server at this URL. Returns `None` if the program
+    /// Prepares nodes whose timers are on the PostgreSQL server at the URL `server`. Returns `None` if the program
     /// `tourbillond` is not in the folder of this program.
     ///
     /// # Panics
@@ -126,7 +127,7 @@ impl Daemons {
         self.receiver
     }
 
-    /// Returns the beginning of the URLs of callbacks.
+    /// Returns the URL of the receiver, with which the URLs of callbacks begin.
     pub(super) fn receiver(&self) -> String {
         format!("http://{HOST}:{}", self.receiver)
     }

@@ -16,7 +16,7 @@ use tourbillon_redis::RedisStore;
 /// How long [`open`] repeats its attempts.
 const OPENING: Duration = Duration::from_secs(120);
 
-/// An operation that a client asks for.
+/// An operation that a client wants to make, and the plan for the timer's deliveries.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
     pub(super) call: Call,
@@ -24,7 +24,7 @@ pub(super) struct Wanted {
     pub(super) fails: u32,
     /// The number of failed deliveries after which the timer is dead.
     pub(super) attempts: u32,
-    /// Whether the client has asked before, and has got no definite answer.
+    /// Whether the client has sent the operation before, and has got no definite answer.
     pub(super) is_again: bool,
 }
 
@@ -33,7 +33,7 @@ pub(super) trait Door: Send {
     /// Returns the present moment of the store's clock.
     fn now(&mut self) -> UtcMillis;
 
-    /// Carries out operations in one call. Returns an answer for each.
+    /// Carries out operations in one call, and returns the answer to each.
     fn send(&mut self, wanted: &[Wanted]) -> Vec<Answer>;
 
     /// Returns whether the store has closed for good, for example because its data is lost.
@@ -42,7 +42,7 @@ pub(super) trait Door: Send {
     }
 }
 
-/// Blocks the thread until a store's future has its result. The future must need no runtime.
+/// Blocks the thread until a store's future is ready. The future must not need a runtime.
 ///
 /// # Errors
 ///
@@ -51,11 +51,11 @@ pub fn ask<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, 
     pollster::block_on(answer)
 }
 
-/// Opens a store for a client. Tries again while the servers do not answer.
+/// Opens a store for a client. Tries again while the error is transient, for up to two minutes.
 ///
 /// # Errors
 ///
-/// Fails if the store cannot be opened. If the error is transient, fails only after two minutes.
+/// Fails if the store cannot be opened: at once with a lasting error, or after two minutes with a transient error.
 pub fn open(target: &Target, deployment: &str, shards: u16) -> Result<RedisStore, StoreError> {
     let begun = Instant::now();
     loop {
@@ -69,7 +69,7 @@ pub fn open(target: &Target, deployment: &str, shards: u16) -> Result<RedisStore
     }
 }
 
-/// A client that has a store of its own, and calls it.
+/// A client that calls its own store through the library.
 pub(super) struct Library {
     store: RedisStore,
     is_closed: bool,
@@ -120,7 +120,8 @@ fn answer_of(outcome: &Outcome) -> Answer {
 /// Returns the answer that the history records for each operation of a failed call. The call had `count` operations,
 /// and failed with `error`.
 fn answer_to(error: &StoreError, count: usize) -> Answer {
-    // With several operations, the first may have taken effect, whatever the error of a later operation says.
+    // If the call had several operations, the first may have taken effect, whatever the error of a later operation
+    // says.
     if count > 1 || error.kind() == StoreErrorKind::Unknown { Answer::Unknown } else { Answer::Failed }
 }
 

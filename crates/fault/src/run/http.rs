@@ -3,7 +3,7 @@
 
 use std::io::{self, BufRead};
 
-/// The first line of a message, its headers with small letters, and its body.
+/// The first line of a message, its headers with lower-case names, and its body.
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) first: String,

@@ -22,7 +22,7 @@ const RECENT: usize = 200;
 /// How long clients repeat unanswered calls after the end of the load.
 const LAST_ANSWERS: Duration = Duration::from_secs(120);
 
-/// Says how many clients work on the store, and how fast they call it.
+/// The load on the store: how many clients call it, how often, and with which operations.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// The number of clients.
@@ -45,7 +45,7 @@ impl Default for Load {
     }
 }
 
-/// The clients of a run, from their start until the load ends.
+/// The running clients of a run.
 #[derive(Debug)]
 pub struct Clients {
     stop: Arc<AtomicBool>,
@@ -75,7 +75,7 @@ impl Client {
     }
 
     /// Makes a random operation. `keys` are the keys that the present call already uses. Returns `None` if the
-    /// operation's key is among them, or if no timer is left to cancel.
+    /// operation's key is one of `keys`, or if the client remembers no timer to cancel or move.
     fn invent(&mut self, keys: &mut HashSet<Box<str>>) -> Option<Wanted> {
         let now = self.door.now().as_millis();
         let longest = u64::try_from(self.load.delay.as_millis()).unwrap_or(u64::MAX);
@@ -157,8 +157,8 @@ impl Client {
         }
     }
 
-    /// Returns operations that the client must send again, in their order. The client begins no new operation while any
-    /// is left, so operations with the same key stay in order.
+    /// Returns operations that the client must send again, in their order. The client begins no new operation while
+    /// such an operation is left, so operations with the same key stay in order.
     fn again(&mut self) -> Vec<Wanted> {
         let count = self.open.len().min(self.load.batch);
         self.open.drain(..count).collect()
@@ -195,8 +195,8 @@ impl Client {
 }
 
 impl Clients {
-    /// Starts a client for each of `doors`. The clients have the numbers from `first` on. Each client writes its
-    /// history to its own file in `folder`.
+    /// Starts a client for each of `doors`. The clients get successive numbers, beginning with `first`. Each client
+    /// writes its history to its own file in `folder`.
     ///
     /// # Errors
     ///
@@ -249,7 +249,7 @@ impl Clients {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Lets the clients begin no new call.
+    /// Makes the clients begin no new call.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }

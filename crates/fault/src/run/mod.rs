@@ -44,7 +44,8 @@ pub fn moment() -> Moment {
 /// Returns the moment at which the monotonic clock was zero, in microseconds of UTC.
 #[must_use]
 pub fn wall() -> u64 {
-    // If the thread is interrupted between the two clock readings, the difference is too small. So the greatest counts.
+    // If the thread is interrupted between the two clock readings, the difference is too small. So the greatest
+    // difference counts.
     (0..100).map(|_| micros(ClockId::Realtime) - moment()).max().unwrap_or_default()
 }
 

@@ -17,7 +17,7 @@ use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::{Durable, Incident, Verdict};
 use tourbillon_redis::RedisStore;
 
-/// The kind of all timers in a run: the name that selects their handler.
+/// The kind of all timers in a run, by which a node selects their handler.
 pub const KIND: &str = "fault";
 
 /// How long a timer waits for its next delivery after its handler has failed on purpose.
@@ -36,9 +36,9 @@ pub struct NodeSettings {
     pub name: String,
     /// The path of the local socket at which the receiver accepts reports.
     pub receiver: PathBuf,
-    /// How long a lease of a timer lasts: the time after which another node may deliver the timer.
+    /// How long a lease of a timer lasts. When it has ended, another node may deliver the timer.
     pub lease: Duration,
-    /// How long the node owns a shard if it does not renew its ownership.
+    /// How long the node owns a shard without a renewal.
     pub ttl: Duration,
     /// The greatest number of handlers that the node runs at a time.
     pub workers: usize,
@@ -89,7 +89,7 @@ pub fn start(
     settings: &NodeSettings,
     on_closed: impl Fn(&StoreError) + Send + Sync + 'static,
 ) -> Result<Durable, StoreError> {
-    // The checks at the opening are off, since some runs have clocks that the checks refuse.
+    // The checks of an opening store are off, since they refuse the clocks of some runs.
     let builder = RedisStore::builder(settings.deployment.as_str());
     let builder = builder.shards(settings.shards).ttl(settings.ttl).unchecked();
     let store = pollster::block_on(builder.open(&settings.target.connect()))?;
@@ -154,9 +154,9 @@ fn wall_of_programs() -> u128 {
     since.as_micros().saturating_sub(moment().into())
 }
 
-/// Runs a node until standard input ends. Writes a line to standard output at each change:
-/// `ready` with the node's time of day, `closed` or `failed` with an error, or `stopped` with the number of deliveries.
-/// The number includes deliveries whose handlers did not begin.
+/// Runs a node until standard input ends. Writes a line to standard output at each change of the node's state: `ready`
+/// with its time of day, `closed` or `failed` with an error, or `stopped` with the number of its deliveries. The number
+/// includes deliveries whose handlers did not begin.
 pub fn serve(settings: &NodeSettings) {
     let (receiver, name) = (settings.receiver.clone(), settings.name.clone());
     watch_stalls(move |from, until| {

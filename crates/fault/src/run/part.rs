@@ -31,12 +31,13 @@ pub(super) struct Part {
     lines: Arc<Mutex<Vec<(Moment, String)>>>,
     /// The thread that collects the lines of the process's output.
     reader: JoinHandle<()>,
-    /// Whether the process leads a group, which gets its signals. `faketime` runs a program as a child of its own.
+    /// Whether the process leads a process group. If it does, signals go to the whole group, because `faketime` runs
+    /// the program as its own child.
     is_leader: bool,
 }
 
-/// Runs a node or the receiver if this process was started as a part of a run, and never returns. Returns at once in
-/// any other process.
+/// If this process was started as a part of a run, runs a node or the receiver, and never returns. In any other
+/// process, returns at once.
 pub fn be_part() {
     let Ok(words) = env::var(PART) else { return };
     let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
@@ -65,8 +66,9 @@ pub fn be_part() {
 }
 
 impl Part {
-    /// Starts this program again with the arguments `program`. `words` say whether the child process becomes a node or
-    /// the receiver. A command in `before`, such as `faketime`, starts the program in other surroundings.
+    /// Starts this program again with the arguments `program`. `words` tell the child process whether it is a node or
+    /// the receiver, and with which settings. If `before` is a command such as `faketime`, this command runs the
+    /// program.
     pub(super) fn start(before: &[String], program: &[String], words: &str) -> Self {
         let path = env::current_exe().expect("the path of this program");
         let mut command = command(before, path.as_os_str());
@@ -76,7 +78,7 @@ impl Part {
         Self::reading(child, output, false)
     }
 
-    /// Starts another program. Collects the lines of its standard error.
+    /// Starts another program, and collects the lines of its standard error.
     pub(super) fn start_other(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn().expect("a process");
@@ -114,14 +116,15 @@ impl Part {
         drop(std::fs::write(file, text));
     }
 
-    /// Finds the first line of the process's output that begins with `word`. Returns the rest of this line.
+    /// Returns the rest of the first line of the process's output that begins with `word`; `None` if there is none.
     pub(super) fn said(&self, word: &str) -> Option<String> {
         let lines = self.read();
         let rest = |(_, line): &(Moment, String)| line.strip_prefix(word).map(|rest| rest.trim().to_owned());
         lines.iter().find_map(rest)
     }
 
-    /// Finds the first line of the process's output that contains `words`. Returns the line, and when it arrived.
+    /// Returns the first line of the process's output that contains `words`, and the moment of its arrival; `None` if
+    /// there is none.
     pub(super) fn line_with(&self, words: &str) -> Option<(Moment, String)> {
         self.read().iter().find(|(_, line)| line.contains(words)).cloned()
     }
@@ -134,7 +137,7 @@ impl Part {
 
     pub(super) fn kill(&mut self) {
         let pid = Pid::from_child(&self.child);
-        // The process may have ended by itself. Until it is waited for, its number is not another's.
+        // The process may have ended by itself. Until this process waits for it, no other process gets its id.
         if self.is_leader && self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
             let _sent = kill_process_group(pid, Signal::KILL);
         }
@@ -142,8 +145,8 @@ impl Part {
         drop(self.child.wait());
     }
 
-    /// Asks the process to end, and kills it after a timeout. Returns whether the process ended by itself. If so, all
-    /// of its output has been read.
+    /// Asks the process to end, and kills it after a timeout. Returns true if the process ended by itself; all of its
+    /// output has then been read.
     pub(super) fn end(&mut self) -> bool {
         self.input = None;
         let start = Instant::now();
@@ -159,7 +162,7 @@ impl Part {
     }
 }
 
-/// Returns a command that starts a program. The words `before` start the program in other surroundings.
+/// Returns a command that starts a program. If `before` is a command such as `faketime`, this command runs the program.
 pub(super) fn command(before: &[String], program: &std::ffi::OsStr) -> Command {
     match before {
         [first, others @ ..] => {

@@ -1,5 +1,5 @@
-//! Receives the reports of deliveries, and writes each report to a file before it answers. It listens at a local
-//! socket, which no network fault cuts.
+//! Receives the reports of deliveries, and writes each report to a file before it answers. The receiver listens at a
+//! local socket, which no network fault cuts.
 
 use super::moment;
 use crate::history::Record;
@@ -75,7 +75,7 @@ impl Post {
         Self { to: socket.into(), open: None }
     }
 
-    /// Sends a record to the receiver, again and again until the receiver answers.
+    /// Sends a record to the receiver, and repeats it until the receiver answers.
     pub fn send(&mut self, record: &Record) {
         while self.try_send(record).is_err() {
             self.open = None;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tourbillon_durable::UtcMillis;
 
-/// The number of requests after which a client goes to another node.
+/// The number of requests after which a client connects to another node.
 const TURN: u32 = 50;
 
 /// The addresses of the nodes that run, by their names.
@@ -36,7 +36,7 @@ impl Addresses {
     }
 }
 
-/// A client that sends requests to the nodes, to one after the other.
+/// A client that sends requests to one node after the other.
 pub(super) struct Requests {
     nodes: Addresses,
     /// The URL of the receiver.
@@ -52,7 +52,7 @@ pub(super) struct Requests {
     named: HashMap<String, Id>,
 }
 
-/// The status and the body of a response, or the answer for the history if there is no response.
+/// The status and the body of a response. If there is no response, the answer that the history records.
 type Response = Result<(u16, Value), Answer>;
 
 impl Requests {
@@ -106,13 +106,13 @@ impl Requests {
         Ok((status, body))
     }
 
-    /// Returns the answer for the history to a response that reports a failure.
+    /// Converts a response that reports a failure to the answer that the history records.
     fn refused(status: u16, body: &Value) -> Answer {
         match (status, body["type"].as_str().unwrap_or_default()) {
             (409, "/problems/key-exists") => Answer::KeyExists(0),
             (409, "/problems/wrong-phase") => Answer::Leased,
             (404, _) => Answer::NotFound,
-            // Whether the earlier request has an effect is not known yet.
+            // It is not known yet whether the earlier request has an effect.
             (409, "/problems/idempotency-in-progress") | (408, _) => Answer::Unknown,
             (429 | 500.., _) if body["outcome"] == "unknown" => Answer::Unknown,
             (429 | 500.., _) => Answer::Failed,

@@ -17,10 +17,10 @@ use tourbillon_durable::timer::TimerId;
 /// The longest time for which a transaction stays open.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// How long a client waits for the answer to a statement. The statement may wait for a lock.
+/// How long a client waits for the answer to a statement, which may wait for a lock.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A client with a connection of its own to the server.
+/// A client that has its own connection to the server.
 pub(super) struct Sql {
     url: String,
     /// The URL of the receiver.
@@ -45,7 +45,8 @@ impl Sql {
         self.client.as_ref()
     }
 
-    /// Runs a statement. Returns its row, or `None` for a statement without a row. If it fails, closes the connection.
+    /// Runs a statement, and returns its row; `None` if the statement returns no row. If the statement fails, closes
+    /// the connection.
     fn run(&mut self, sql: &str) -> Result<Option<SimpleQueryRow>, ()> {
         let Some(client) = &self.client else { return Err(()) };
         let asking = async { tokio::time::timeout(PATIENCE, client.simple_query(sql)).await };
@@ -118,7 +119,7 @@ impl Sql {
             thread::sleep(pause);
         }
         if rolls_back {
-            // Without a commit, nothing has an effect, whatever the answer is.
+            // Without a commit, the transaction has no effect, whatever the answer to this statement is.
             let _ended = self.run("ROLLBACK");
             answers.fill(Answer::RolledBack);
         } else if self.run("COMMIT").is_err() {
@@ -128,7 +129,7 @@ impl Sql {
     }
 }
 
-/// Returns an expression of SQL for a moment.
+/// Returns an SQL expression for a moment.
 fn moment_of(millis: u64) -> String {
     format!("'{}'::timestamptz", UtcMillis::from_millis(millis))
 }

@@ -1,4 +1,4 @@
-//! Holds all parts of one run together, from the start to the check of the history: clients, nodes, and the receiver.
+//! Manages one run, from its start to the check of its history: the clients, the nodes, and the receiver.
 
 use super::busy::{stalls, unexplained, waits};
 use super::callbacks::id_of;
@@ -30,7 +30,7 @@ use tourbillon_postgres::{Connect, PostgresStore};
 /// How long all timers may take to end after the last fault. Even a busy machine needs far less.
 const DRAIN: Duration = Duration::from_secs(240);
 
-/// How long a node may take to start, and clients to make progress.
+/// How long a node may take to start, and how long clients may take to make progress.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How long a client waits for the answer to a request.
@@ -44,9 +44,9 @@ const FIRST_OF_SQL: u64 = 1_000;
 pub struct Stage {
     /// The Redis servers to which nodes and clients connect. `None` if the timers are in PostgreSQL.
     pub target: Option<Target>,
-    /// How long a lease of a timer lasts: the time after which another node may deliver the timer.
+    /// How long a lease of a timer lasts. When it has ended, another node may deliver the timer.
     pub lease: Duration,
-    /// How long a node owns a shard if it does not renew its ownership.
+    /// How long a node owns a shard without a renewal.
     pub ttl: Duration,
     /// The greatest number of handlers that a node runs at a time.
     pub workers: usize,
@@ -83,13 +83,13 @@ pub struct Row {
     pub problems: Vec<String>,
     /// How long the run took.
     pub took: Duration,
-    /// The number of signs that the machine was busy. A process did not run for a second although the run had not
-    /// stopped it. Or a server did not answer in time although no fault hit it.
+    /// The number of signs that the machine was busy. A sign is a process that did not run for a second although the
+    /// run had not stopped it, or a server that did not answer in time although no fault hit it.
     pub stalls: usize,
     /// Measurements of the run, each a line of text.
     pub notes: Vec<String>,
-    /// The folder with the run's history. `None` if the run found no violation and no problem: then the folder is
-    /// removed.
+    /// The folder with the run's history; `None` if the folder was removed, because the run found no violation and no
+    /// problem.
     pub kept: Option<PathBuf>,
 }
 
@@ -154,8 +154,8 @@ impl Stage {
     /// The name of the deployment that every run uses.
     pub const DEPLOYMENT: &str = "run";
 
-    /// Prepares a run on the servers `target`, and starts its receiver. The run starts this program, with the arguments
-    /// `program`, as its child processes. The program must call [`be_part`](super::be_part) first.
+    /// Prepares a run on the servers `target`, and starts its receiver. The run's child processes are this program with
+    /// the arguments `program`. The program must call [`be_part`](super::be_part) first.
     ///
     /// # Panics
     ///
@@ -191,7 +191,7 @@ impl Stage {
         crate::eventually("the receiver listens", || UnixStream::connect(&socket).is_ok());
         let faults = Arc::<Mutex<Vec<Fault>>>::default();
         let stalls = Arc::downgrade(&faults);
-        // If this process stalls, the machine does: the other processes do not run either.
+        // A stall of this process counts as a stall of the machine, in which the other processes do not run either.
         watch_stalls(move |from, until| {
             let Some(faults) = stalls.upgrade() else { return };
             let fault = Fault { cause: Cause::Pause, node: None, from, until };
@@ -221,8 +221,8 @@ impl Stage {
         }
     }
 
-    /// Starts a node, and returns before the node is ready. A command in `before`, such as `faketime`, starts the node
-    /// in other surroundings.
+    /// Starts a node, and returns before the node is ready. If `before` is a command such as `faketime`, this command
+    /// runs the node.
     #[must_use]
     pub fn node(&mut self, before: &[String]) -> Node {
         self.started += 1;
@@ -244,7 +244,7 @@ impl Stage {
         Node::start(before, &self.program, settings)
     }
 
-    /// Returns the Redis servers of a run that has some.
+    /// Returns the Redis servers of the run, which must have some.
     fn target(&self) -> &Target {
         self.target.as_ref().expect("the timers are in Redis")
     }
@@ -264,8 +264,8 @@ impl Stage {
     }
 
     /// Starts a node for each of `shifts`, and waits until the nodes are ready. A node's time of day is off by its
-    /// shift, in seconds. Notes a problem if a node is off by another time. Without `faketime`, writes a line to
-    /// standard error and returns `false`.
+    /// shift, in seconds. Notes a problem if the time of a node is not off by its shift. If `faketime` is not
+    /// installed, writes a line to standard error and returns `false`.
     pub fn start_shifted_nodes(&mut self, shifts: &[i32]) -> bool {
         let works = Command::new("faketime").args(["-f", "+1s", "true"]).stderr(Stdio::null()).status();
         if !works.is_ok_and(|status| status.success()) {
@@ -367,13 +367,15 @@ impl Stage {
         }
     }
 
-    /// Adds a fault to the history. `node` is the name of the node that the fault hit.
+    /// Adds a fault to the history. `node` is the name of the node that the fault hit; `None` for a fault of servers or
+    /// networks.
     pub fn note(&mut self, cause: Cause, node: Option<&str>, from: Moment, until: Moment) {
         let fault = Fault { cause, node: node.map(Into::into), from, until };
         self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
     }
 
-    /// Calls `act`, which harms the servers or the network. Records a fault from the beginning to the end of the call.
+    /// Calls `act`, which causes a fault of the servers or of the network. Records the fault with the beginning and the
+    /// end of the call.
     pub fn harm<T>(&mut self, cause: Cause, act: impl FnOnce(&mut Self) -> T) -> T {
         let from = moment();
         let result = act(self);
@@ -381,8 +383,8 @@ impl Stage {
         result
     }
 
-    /// Calls `act`, which harms the network of the node with the index `node`. Records a fault of this node from the
-    /// beginning to the end of the call.
+    /// Calls `act`, which causes a fault of the network of the node with the index `node`. Records the fault with the
+    /// beginning and the end of the call.
     pub fn harm_node<T>(&mut self, node: usize, cause: Cause, act: impl FnOnce() -> T) -> T {
         let (from, name) = (moment(), self.nodes[node].name().to_owned());
         let result = act();
@@ -402,7 +404,7 @@ impl Stage {
         }
     }
 
-    /// Stops the node with the index `node` by SIGSTOP. Lets the node run on after `time`.
+    /// Stops the node with the index `node` by SIGSTOP, and lets it run on after `time`.
     pub fn pause(&mut self, node: usize, time: Duration) {
         let from = moment();
         self.nodes[node].stop();
@@ -412,8 +414,8 @@ impl Stage {
         self.note(Cause::Pause, Some(&name), from, moment());
     }
 
-    /// Ends a node in order, so that the node gives back the timers whose handlers have not begun. Returns the number
-    /// of the node's deliveries, begun or not. Returns `None` if the node did not end in order.
+    /// Shuts a node down, so that it gives back the timers whose handlers have not begun. Returns the number of the
+    /// node's deliveries, begun or not; `None` if the node did not shut down in order.
     pub fn end_node(&mut self, node: usize) -> Option<u64> {
         let mut node = self.nodes.remove(node);
         let delivered = node.end();
@@ -452,7 +454,7 @@ impl Stage {
         Ok(Arc::new(ask(PostgresStore::builder().poll(None).open(&connect))?))
     }
 
-    /// Reads the records that the receiver has got so far: deliveries, and spans in which a node did not run.
+    /// Returns the records that the receiver has got so far: deliveries, and spans in which a node did not run.
     ///
     /// # Errors
     ///
@@ -461,8 +463,8 @@ impl Stage {
         read(&self.folder.path().join("deliveries"))
     }
 
-    /// Ends the load, and waits until no timer is left to deliver. Then ends the nodes, and checks the history. `terms`
-    /// are the losses that the run permits.
+    /// Ends the load, waits until no timer is left to deliver, ends the nodes, and checks the history. `terms` are the
+    /// losses that the run permits.
     #[must_use]
     pub fn finish(mut self, terms: Terms) -> Row {
         let records = self.end_clients();

@@ -5,11 +5,11 @@ use core::str::FromStr;
 use std::time::Duration;
 use tourbillon_redis::{Connect, SyncPolicy};
 
-/// How long a client waits for a server's reply by default. The time is short, so that faults show effects in a short
-/// run.
+/// How long a client waits for a server's reply by default. The time is short, so that faults have effects even in a
+/// short run.
 const RESPONSE: Duration = Duration::from_secs(2);
 
-/// How long a change waits until the replicas have the change.
+/// How long a change waits for the replicas to have the change.
 const WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq)]

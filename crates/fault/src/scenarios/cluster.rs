@@ -62,8 +62,8 @@ pub(super) fn failed_over(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// Forces replicas to take over, without a hand-over (FORCE) or without a vote (TAKEOVER). The old primary runs, or
-/// stands still and comes back. Each change waits for the replica, so no timer is lost.
+/// Forces replicas to take over, without a hand-over (FORCE) or without a vote (TAKEOVER). The old primary runs on, or
+/// is stopped for a time. Each change waits for the replica, so no timer is lost.
 pub(super) fn forced(given: &mut Given) -> Outcome {
     let Some((cluster, mut stage)) = begin(given, 1) else { return NO_SERVER };
     // A primary votes for no second replica of the same primary within twice this time.

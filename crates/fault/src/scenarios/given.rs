@@ -13,11 +13,11 @@ pub(crate) const SHARDS: u16 = 16;
 pub(crate) struct Given {
     pub(crate) seed: u64,
     pub(crate) rng: Rng,
-    /// How long the scenario goes on doing faults.
+    /// How long the scenario causes faults.
     pub(crate) time: Duration,
 }
 
-/// The outcome of a scenario, a test run with one kind of fault.
+/// The outcome of a scenario.
 pub(crate) enum Outcome {
     Ran(Box<Row>),
     /// The scenario did not run, because the machine lacks the program that the text names.
@@ -42,8 +42,7 @@ impl Given {
         stage.start_clients(load, self.seed);
     }
 
-    /// Calls `act` again and again until the scenario's time is over. Before each call comes a pause of 0.5 to 1.5
-    /// times `pause`.
+    /// Calls `act` repeatedly until the scenario's time is over. Before each call, waits for 0.5 to 1.5 times `pause`.
     pub(crate) fn again(&mut self, pause: Duration, mut act: impl FnMut(&mut Self)) {
         let end = Instant::now() + self.time;
         loop {
@@ -64,7 +63,7 @@ impl Given {
     }
 }
 
-/// Returns whether a command runs and succeeds. The first of `words` is the program, the others are its arguments.
+/// Returns whether a command runs and succeeds. `words` are the program and its arguments.
 pub(crate) fn works(words: &[&str]) -> bool {
     let status =
         Command::new(words[0]).args(&words[1..]).stdout(Stdio::null()).stderr(Stdio::null()).status();

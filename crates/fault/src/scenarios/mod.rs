@@ -1,5 +1,5 @@
-//! The list of scenarios, and the program that runs them. Each scenario does faults under load, and the rules of timers
-//! must still hold.
+//! The list of scenarios, and the program that runs them. Each scenario causes faults under load, and the invariants of
+//! timers must still hold.
 
 mod cluster;
 mod given;
@@ -82,7 +82,7 @@ impl Store {
         }
     }
 
-    /// Returns what the machine lacks for the runs. `None` if it lacks nothing.
+    /// Returns the program that the machine lacks for the runs; `None` if it lacks nothing.
     fn missing(self) -> Option<&'static str> {
         match self {
             Self::Redis if works(&["redis-server", "--version"]) => None,

@@ -143,7 +143,7 @@ impl Drop for Namespace {
     }
 }
 
-/// Puts one of three nodes into its own network, and cuts this network off without a sign.
+/// Puts one of three nodes into its own network, and cuts this network off. Neither side notices the cut.
 pub(super) fn parted(given: &mut Given) -> Outcome {
     part(given, &[Cut::Both])
 }

@@ -51,7 +51,7 @@ pub(super) fn killed(given: &mut Given) -> Outcome {
     row.into()
 }
 
-/// Stops nodes for a third of a lease or for two leases, and lets them run on.
+/// Stops nodes for a third of a lease or for two leases.
 pub(super) fn paused(given: &mut Given) -> Outcome {
     let Some((_server, mut stage)) = begin(given, Load::default()) else { return NO_SERVER };
     given.again(Duration::from_secs(3), |given| {
@@ -62,7 +62,7 @@ pub(super) fn paused(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// Ends nodes in order, one after the other, and starts new nodes in their place. No delivery may be repeated.
+/// Shuts nodes down in order, one after the other, and starts new nodes in their place. No delivery may be repeated.
 pub(super) fn rolling(given: &mut Given) -> Outcome {
     let Some((_server, mut stage)) = begin(given, Load::default()) else { return NO_SERVER };
     given.again(Duration::from_secs(2), |_| {
@@ -72,7 +72,7 @@ pub(super) fn rolling(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// Shifts the time of day of some nodes by a minute forwards or backwards. No timer may be early, and no node may take
+/// Shifts the time of day of some nodes by a minute, forwards or backwards. No timer may be early, and no node may take
 /// over a lease early.
 pub(super) fn clocks(given: &mut Given) -> Outcome {
     let Some(server) = Server::start(&[]) else { return NO_SERVER };

@@ -13,14 +13,14 @@ const NO_SERVER: Outcome = Outcome::Skipped("no PostgreSQL");
 const NO_PROGRAM: &str =
     "there is no tourbillond beside this program (cargo build -p tourbillon-server, in the same profile)";
 
-/// The operations of a second in the run at 1,000 timers a second. One of six moves or cancels a timer.
+/// The number of operations in a second, for 1,000 timers a second. One of six operations moves or cancels a timer.
 const RATE: u32 = 1_250;
 
 /// The number of clients that use SQL. Each has one transaction at a time, for two and a half seconds on average, with
 /// twenty operations on average.
 const TRANSACTIONS_AT_A_TIME: u64 = 80;
 
-/// Returns what the machine lacks for the scenarios. `None` if it lacks nothing.
+/// Returns the program that the machine lacks for the scenarios; `None` if it lacks nothing.
 pub(super) fn missing() -> Option<&'static str> {
     if Postgres::is_installed() {
         return Daemons::on("").is_none().then_some(NO_PROGRAM);
@@ -28,7 +28,7 @@ pub(super) fn missing() -> Option<&'static str> {
     Some("there is no PostgreSQL (apt-get install postgresql)")
 }
 
-/// Starts a server whose changes are on its disk when they are answered. Prepares a run on it.
+/// Starts a server that answers a change only when the change is on its disk, and prepares a run on it.
 fn prepare() -> Result<(Postgres, Stage), Outcome> {
     let Some(server) = Postgres::start(&["fsync=on"]) else { return Err(NO_SERVER) };
     let Some(daemons) = Daemons::on(server.url()) else { return Err(Outcome::Skipped(NO_PROGRAM)) };
@@ -62,10 +62,10 @@ pub(super) fn quiet(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// A node that stands still. The node's name, and since when.
+/// The name of the node that is stopped, and the moment at which it was stopped.
 type Still = Option<(String, u64)>;
 
-/// Lets the node that stands still run on.
+/// Lets the stopped node run on.
 fn go_on(stage: &mut Stage, still: &mut Still) {
     let Some((name, since)) = still.take() else { return };
     if let Some(node) = stage.nodes.iter().find(|node| node.name() == name) {
@@ -74,8 +74,8 @@ fn go_on(stage: &mut Stage, still: &mut Still) {
     stage.note(Cause::Pause, Some(&name), since, moment());
 }
 
-/// Hits one of three nodes every ten seconds, at about 1,000 timers a second. Three times in four the node is killed.
-/// The fourth time it stands still, for longer than a lease. Every 25 s, the server is killed and started again.
+/// Hits one of three nodes every ten seconds, at about 1,000 timers a second. Of four hits, three kill the node, and
+/// one stops it for longer than a lease. Every 25 s, the server is killed and started again.
 pub(super) fn killed(given: &mut Given) -> Outcome {
     let rate = std::env::var("TOURBILLON_FAULT_RATE").ok().and_then(|rate| rate.parse().ok()).unwrap_or(RATE);
     let (mut server, mut stage) = match begin(given, rate) {

@@ -9,7 +9,7 @@ use tourbillon_fault::run::{Load, Stage, Target, moment};
 
 const NO_SERVER: Outcome = Outcome::Skipped("no redis-server");
 
-/// The greatest age of changes that a killed server with `appendfsync everysec` loses, in microseconds. A write may
+/// The greatest age of a change that a killed server with `appendfsync everysec` loses, in microseconds. A write may
 /// wait two seconds for the disk.
 const EVERYSEC: u64 = 3_000_000;
 
@@ -99,7 +99,7 @@ pub(super) fn stopped(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// Flushes the server's scripts under load. Also keeps the server busy with a script of another client.
+/// Flushes the server's scripts under load, and keeps the server busy with a script of another client.
 pub(super) fn scripts(given: &mut Given) -> Outcome {
     let Some((server, mut stage)) = begin(given, &["--busy-reply-threshold", "50"]) else { return NO_SERVER };
     given.again(Duration::from_secs(2), |given| {
@@ -127,7 +127,7 @@ pub(super) fn scripts(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// Takes the server's free memory away for a time. The server refuses changes, and no acknowledged change is lost.
+/// Leaves the server without free memory for a time. The server refuses changes, and no acknowledged change is lost.
 pub(super) fn memory(given: &mut Given) -> Outcome {
     let Some((server, mut stage)) = begin(given, &[]) else { return NO_SERVER };
     given.again(Duration::from_secs(3), |given| {

@@ -9,18 +9,19 @@ use tourbillon_fault::{Server, Watched, eventually_some};
 
 const NO_SERVER: Outcome = Outcome::Skipped("no redis-server");
 
-/// Returns the server that is the primary at present, then the server that is the replica.
+/// Returns the present primary and the present replica, in this order.
 fn roles(watched: &mut Watched) -> (&mut Server, &mut Server) {
     let Watched { first, second, .. } = watched;
     if first.info("role").as_deref() == Some("master") { (first, second) } else { (second, first) }
 }
 
-/// Waits until the replica has caught up with the primary. Returns a moment: the replica has all changes that the
-/// primary answered before it.
+/// Waits until the replica has caught up with the primary. Returns a moment such that the replica has all changes that
+/// the primary answered before that moment.
 fn replicated(primary: &Server) -> Moment {
     eventually_some("the replica has all changes", || {
         let asked = moment();
-        // `WAIT` counts only changes of its own connection. So it follows a change of a key that no deployment uses.
+        // `WAIT` counts only changes of its own connection. So the connection first changes a key that no deployment
+        // uses.
         let mut both = redis::pipe();
         both.cmd("SET")
             .arg("tourbillon-fault")

@@ -50,7 +50,7 @@ impl<K, V> std::error::Error for KeyedError<K, V> {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MoveError {
-    /// The key has no entry, or its job has begun.
+    /// The key has no entry, or the handler of its entry has begun.
     Absent,
     /// The engine refused the timer.
     Refused(Refusal),

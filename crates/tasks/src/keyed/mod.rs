@@ -5,7 +5,7 @@
 //! a [`TaskEngine`](crate::TaskEngine).
 //!
 //! If the value lives in an object of its own, such as a connection, the object can have a
-//! [`Timer`](tourbillon::Timer). That is better: it needs no map, and arming it costs a tenth.
+//! [`Timer`](tourbillon::Timer). Such a timer is better: it needs no map, and arming it costs a tenth as much.
 //!
 //! ```
 //! use std::time::Duration;
@@ -28,14 +28,15 @@
 //! # Which call wins
 //!
 //! The map decides, under the lock of the key's shard. The timer of an entry takes the entry out of the map before the
-//! handler runs. Another call may have replaced, moved or cancelled the entry before. Then the timer finds no entry of
+//! handler runs. If another call has replaced, moved or cancelled the entry before that, the timer finds no entry of
 //! its own, and the handler does not run.
 //!
 //! So each entry ends in exactly one way. Either its handler runs, or the entry is replaced, cancelled or drained. A
 //! replaced, cancelled or drained entry gives its value back, and its handler never begins. No entry outlives its
 //! timer.
 //!
-//! Keys are hashed, compared, cloned and dropped under that lock. So these operations must not call the same `Keyed`.
+//! Keys are hashed, compared, cloned and dropped under the lock of their shard. So these operations must not call the
+//! same `Keyed`.
 
 mod error;
 
@@ -100,7 +101,7 @@ struct Pending<V> {
     /// The id of the entry's present timer. If a timer with another id comes due, the entry stays.
     timer: TimerId,
     deadline: Timestamp,
-    /// The entry's value. The mutex only makes values shareable that are not `Sync`: no thread locks it.
+    /// The entry's value. The mutex makes the entry `Sync` even if the value is not. No thread locks it.
     value: Mutex<V>,
 }
 
@@ -124,8 +125,8 @@ impl Tasks {
 }
 
 impl<K: Key, V: Send + 'static> Keyed<K, V> {
-    /// Schedules `value` for `key`, `delay` from now. If the key has an entry, the entry is replaced: its value comes
-    /// back, and its handler does not run.
+    /// Schedules `value` for `key`, `delay` from now. If the key has an entry, replaces the entry and returns its
+    /// value. The handler does not run for the replaced entry.
     ///
     /// # Errors
     ///
@@ -134,7 +135,8 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
     ///
     /// # Time complexity
     ///
-    /// O(1): an operation of the map, a timer and its allocation. If an entry is replaced, its timer is moved instead.
+    /// O(1): a map operation, and a new timer with its allocation. A call that replaces an entry moves the entry's
+    /// timer instead of making a new one.
     pub fn schedule(&self, key: K, delay: Duration, value: V) -> Result<Option<V>, KeyedError<K, V>> {
         let deadline = self.shared.tasks.now() + delay;
         match self.schedule_at(IfPresent::Replace, key, deadline, value)? {
@@ -173,8 +175,8 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         }
     }
 
-    /// Takes the entry of a key out, and returns its value. The entry's handler has not begun and never begins. Returns
-    /// `None` if the key had no entry, or if its handler has begun.
+    /// Removes the entry of a key, and returns its value. The handler never runs for that entry. Returns `None` if the
+    /// key has no entry, or if the entry's handler has begun.
     pub fn cancel<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -184,11 +186,11 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         Some(pending.into_value())
     }
 
-    /// Moves the entry of a key, whose handler has not begun. The handler then begins `delay` from now.
+    /// Moves the entry of a key to `delay` from now. Once the handler has begun, the entry cannot be moved any more.
     ///
     /// # Errors
     ///
-    /// Fails if the key has no entry, or if the engine is full or shut down. Then the entry is unchanged.
+    /// Fails if the key has no entry, or if the engine is full or shut down. After an error, the entry is unchanged.
     pub fn reschedule<Q: Hash + Eq + ?Sized>(&self, key: &Q, delay: Duration) -> Result<(), MoveError>
     where
         K: Borrow<Q>,
@@ -224,7 +226,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         self.shared.entries.contains(key)
     }
 
-    /// Returns the deadline of a key's entry.
+    /// Returns the deadline of a key's entry; `None` if the key has no entry.
     #[must_use]
     pub fn deadline<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Timestamp>
     where
@@ -260,7 +262,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
     ///
     /// # Time complexity
     ///
-    /// O(shards of the map), which are 256.
+    /// O(s) in the number `s` of the map's shards, which is 256.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.entries.len()
@@ -272,8 +274,8 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         self.shared.entries.is_empty()
     }
 
-    /// Takes all entries out, as [`cancel`](Self::cancel) does for one key. Also works after a shutdown of the engine,
-    /// when no handler runs any more.
+    /// Removes and returns all entries, as [`cancel`](Self::cancel) does for one key. Also works after a shutdown of
+    /// the engine, when no handler runs any more.
     #[must_use = "the entries whose jobs did not run"]
     pub fn drain(&self) -> Vec<(K, V)> {
         self.shared.drain()
@@ -324,7 +326,7 @@ impl<K: Key, V: Send + 'static> Shared<K, V> {
         self.move_timer(pending, key, deadline).map_err(MoveError::Refused)
     }
 
-    /// Moves the timer of an entry, whose shard of the map the caller has locked. The timer keeps its memory slot, so
+    /// Moves the timer of an entry. The caller holds the lock of the entry's shard. The timer keeps its memory slot, so
     /// even a full engine can move it. A timer that is already due cannot be moved, so the entry gets a new timer. The
     /// old timer then finds another timer's id in the entry, and leaves the entry alone.
     fn move_timer(
@@ -344,7 +346,7 @@ impl<K: Key, V: Send + 'static> Shared<K, V> {
         Ok(())
     }
 
-    /// Makes a timer for a key, whose shard of the map the caller has locked. When the timer is due, its job looks up
+    /// Makes a timer for a key. The caller holds the lock of the key's shard. When the timer is due, its job looks up
     /// the entry that the key has by then.
     fn arm(self: &StdArc<Self>, key: &K, deadline: Timestamp) -> Result<TimerId, Refusal> {
         let shot = EntryIsDue { shared: StdArc::downgrade(self), key: key.clone() };

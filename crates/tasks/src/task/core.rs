@@ -83,8 +83,8 @@ impl TaskCore {
         self.shared.base.sleep_for(deadline)
     }
 
-    /// Schedules a job that runs once at `deadline`. The call may wait for room in the calling thread's lane (its queue
-    /// to the shard).
+    /// Schedules a job that runs once at `deadline`. The call may wait until the calling thread's queue to the shard
+    /// has room.
     #[inline]
     pub(crate) fn shoot(
         &self,
@@ -150,8 +150,8 @@ impl TaskCore {
         self.shared.wall
     }
 
-    /// Returns whether only the calling thread can fire the timers that are scheduled here. Returns true in a handler
-    /// that runs inline, and in an engine without threads.
+    /// Returns whether only the calling thread can fire the timers that it schedules. That is true in a handler that
+    /// runs inline, and in an engine without threads.
     pub(super) fn has_no_other_thread(&self) -> bool {
         !self.shared.base.may_wait_for_shards()
     }
@@ -198,8 +198,8 @@ impl Shared {
         }
     }
 
-    /// Empties a list and returns its entries. In the child of a fork the list may stay locked for ever. Then the
-    /// entries stay in the list, and the result is empty.
+    /// Empties a list and returns its entries. If the list stays locked for ever in the child of a fork, returns an
+    /// empty list.
     fn take_all<T: Default>(&self, list: &Mutex<T>) -> T {
         self.lock_unless_lost(list).map(|mut list| core::mem::take(&mut *list)).unwrap_or_default()
     }

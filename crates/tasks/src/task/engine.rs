@@ -21,8 +21,9 @@ pub struct TaskEngine {
 }
 
 impl TaskEngine {
-    /// Makes an engine on the [current](Shards::current) shards, and shares their threads with other engines and with
-    /// futures. The current shards are the process's own shards, unless the calling thread has entered other shards.
+    /// Makes an engine on the [current](Shards::current) shards. The engine shares the threads of these shards with
+    /// other engines and with futures. The current shards are the process's own shards, unless the calling thread has
+    /// entered other shards.
     ///
     /// # Errors
     ///

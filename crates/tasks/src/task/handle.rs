@@ -40,9 +40,9 @@ impl Task {
         self.repeats.stop_and_wait()
     }
 
-    /// Returns the moment of the next run, on the engine's clock. Returns `None` when the task has ended, and while the
-    /// next run waits for a run under way. For a calendar, returns the moment at which the task next checks the wall
-    /// clock.
+    /// Returns the moment of the next run, on the engine's clock. Returns `None` if the task has ended, or if the next
+    /// run waits for the end of a run under way. For a calendar, returns the moment at which the task next checks the
+    /// wall clock.
     #[must_use]
     pub fn next(&self) -> Option<Timestamp> {
         self.repeats.next()

@@ -7,7 +7,7 @@ use tourbillon::extend::{Due, Moment, Payload};
 /// A closure that runs once.
 pub type Call = Box<dyn FnOnce() + Send>;
 
-/// The payload of a task engine's timer. Both variants have 16 bytes.
+/// The payload of a task engine's timer. It takes 16 bytes.
 pub(crate) enum Job {
     /// The job of a one-shot. The job is consumed when it runs.
     Shot(Box<dyn Shot>),
@@ -21,14 +21,13 @@ pub(crate) trait Shot: Send {
     /// Runs the job, on a worker.
     fn fire(self: Box<Self>, moment: &Moment<'_>);
 
-    /// Returns the user's closure, for a job that will not run. Returns `None` if the job has no closure of the user.
+    /// Returns the user's closure of a job that will not run; `None` if the job has no closure of the user.
     fn unfired(self: Box<Self>) -> Option<Call>;
 }
 
 /// The owner of an owned timer. The engine calls the owner when the timer is due.
 pub(crate) trait OnDue: Send + Sync {
-    /// Reacts to the owned timer when the timer is due. A worker calls this method. Two calls never run at the same
-    /// time.
+    /// Reacts to a firing of the owned timer. A worker calls this method. Two calls never run at the same time.
     fn on_due(&self, moment: &Moment<'_>);
 }
 
@@ -82,7 +81,7 @@ impl fmt::Debug for Job {
     }
 }
 
-/// Returns the user's closure of a job that will not run.
+/// Returns the user's closure of a job that will not run. If the job has none, returns a closure that does nothing.
 pub(super) fn give_back(job: Job) -> Call {
     job.unfired().unwrap_or_else(|| Box::new(|| {}))
 }

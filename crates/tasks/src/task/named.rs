@@ -57,7 +57,7 @@ struct Named {
 pub enum Started {
     /// The name was free. The name now belongs to the new task.
     New(Task),
-    /// The name had another task, which has ended. The last run of that task may still be under way.
+    /// The name had another task, which the call has ended. The last run of that task may still be under way.
     Replaced {
         /// The task to which the name now belongs.
         task: Task,
@@ -83,8 +83,8 @@ impl<K: Key> NamedTasks<K> {
     /// # Errors
     ///
     /// Fails as [`Tasks::repeat`](crate::Tasks::repeat) does. Also fails with [`Present`](NamedErrorKind::Present) if
-    /// the name has a task and the mode is [`IfPresent::Reject`]. The error returns the name and the closure. The
-    /// present task of the name stays, unless the engine was shut down.
+    /// the name has a task and the mode is [`IfPresent::Reject`]. The error returns the name and the closure. The name
+    /// keeps the task that it has, unless the engine was shut down.
     pub fn start<F: FnMut(&Run) + Send + 'static>(
         &self,
         mode: IfPresent,
@@ -141,8 +141,8 @@ impl<K: Key> NamedTasks<K> {
         }
     }
 
-    /// Stops the task of a name, as [`Task::stop`] does. Returns `None` when the name has no task. This call also finds
-    /// a task that has ended while its last run is under way. Then the result is [`Stopped::Running`].
+    /// Stops the task of a name, as [`Task::stop`] does. Returns `None` when the name has no task. If the task has
+    /// ended but its last run is still under way, returns [`Stopped::Running`].
     pub fn stop<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Stopped>
     where
         K: Borrow<Q>,
@@ -151,7 +151,7 @@ impl<K: Key> NamedTasks<K> {
         Some(named.task.stop())
     }
 
-    /// Returns the task of a name; `None` when the name has no task, or when its task has ended.
+    /// Returns the task of a name; `None` if the name has no task, or if its task has ended.
     #[must_use]
     pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Task>
     where

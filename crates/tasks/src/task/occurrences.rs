@@ -1,5 +1,5 @@
-//! Computes the instants at which a repeating task runs, by a period, a pause or a calendar. The code here uses no
-//! timer and no lock. The caller passes in the present moment.
+//! Computes the instants at which a repeating task runs, by a period, a pause or a calendar. An instant is the planned
+//! moment of a run. The code here uses no timer and no lock. The caller passes in the present moment.
 
 use super::wall::Wall;
 #[cfg(feature = "calendar")]
@@ -7,11 +7,11 @@ use crate::calendar::{Calendar, jiff};
 use core::time::Duration;
 use tourbillon::Timestamp;
 
-/// A moment at which a task runs, in nanoseconds. For a period or a pause, the moment counts from the start of the
-/// engine's clock. For a calendar, it counts from 1970.
+/// The planned moment of a run, in nanoseconds. With a period or a pause, the moment counts from the start of the
+/// engine's clock. With a calendar, it counts from 1970.
 pub(super) type Instant = i128;
 
-/// The rule that spaces the instants (the planned runs) of a task.
+/// The rule that spaces the instants of a task.
 #[derive(Clone, Debug)]
 pub(super) enum Cadence {
     Rate(Duration),
@@ -20,7 +20,7 @@ pub(super) enum Cadence {
     Calendar(Calendar),
 }
 
-/// The rule that computes the instants (the planned runs) of a task.
+/// The instants of a task: the rule that spaces them, and the wall clock for a calendar.
 #[derive(Clone, Debug)]
 pub(super) struct Occurrences {
     cadence: Cadence,
@@ -28,7 +28,7 @@ pub(super) struct Occurrences {
     wall: Wall,
 }
 
-/// The instants (planned runs) of a task between a given instant and a later moment.
+/// The instants of a task after a given instant, up to a later moment.
 pub(super) struct Elapsed {
     pub(super) count: u64,
     /// The last instant that has passed. If no later instant has passed, this is the given instant.
@@ -39,9 +39,9 @@ pub(super) struct Elapsed {
 mod by_the_calendar {
     use core::time::Duration;
 
-    /// The longest time for which a waiting task does not read the wall clock. The clock may be set during the wait.
+    /// The longest time between two reads of the wall clock by a waiting task. The clock may be set during the wait.
     pub(super) const STRIDE: Duration = Duration::from_secs(30);
-    /// The greatest number of missed instants of a calendar that one call counts.
+    /// The most missed instants of a calendar that one call counts.
     pub(super) const COUNTED: u64 = 100_000;
 }
 
@@ -65,7 +65,7 @@ impl Occurrences {
     }
 
     /// Returns the moment at which a task that waits for `instant` must wake up. For a calendar, the moment may be
-    /// before the instant, because the task must read the wall clock again. Only a calendar asks for `now`.
+    /// before the instant, because the task must read the wall clock again. Only a calendar calls `now`.
     #[cfg_attr(not(feature = "calendar"), expect(unused_variables, reason = "of the wall clock"))]
     pub(super) fn deadline(&self, instant: Instant, now: impl FnOnce() -> Timestamp) -> Timestamp {
         match self.cadence {
@@ -84,7 +84,7 @@ impl Occurrences {
     }
 
     /// Returns the instant after `instant`. With a pause, `instant` is the end of a run, and the result is the start of
-    /// the next run.
+    /// the next run. Returns `None` if a calendar has no further instant.
     pub(super) fn after(&self, instant: Instant) -> Option<Instant> {
         match &self.cadence {
             Cadence::Rate(span) | Cadence::Pause(span) => Some(instant.saturating_add(nanos(*span))),
@@ -121,8 +121,8 @@ impl Occurrences {
         }
     }
 
-    /// Returns the next instant (planned run) of a task whose period starts again at `now`. Returns `None` for a
-    /// calendar, which cannot be shifted.
+    /// Returns the next instant of a task whose period starts again at `now`; `None` for a calendar, which cannot be
+    /// shifted.
     pub(super) fn rebased(&self, now: Instant) -> Option<Instant> {
         match self.cadence {
             Cadence::Rate(_) | Cadence::Pause(_) => self.after(now),

@@ -1,13 +1,13 @@
 //! Policies of a repeating task for long runs and for panics.
 
-/// Decides whether an instant (a planned run) that comes during another run of the task gets its own run.
+/// Decides which planned runs are made if their moments come during another run of the task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overlap {
-    /// Instants (planned runs) that come during a run of the task get no run.
+    /// Runs whose moments come during another run are not made.
     #[default]
     Skip,
-    /// The last instant (planned run) that comes during a run of the task gets its own run afterwards.
+    /// Of the runs whose moments come during another run, only the last is made, after that run.
     QueueOne,
 }
 

@@ -1,5 +1,6 @@
-//! Computes which run of a repeating task comes next, and applies the policies to instants without a run. The code here
-//! uses no timer and no lock. The caller passes in the present moment.
+//! Computes which run of a repeating task comes next, and applies the policies to missed and overlapped instants. An
+//! instant is the planned moment of a run. The code here uses no timer and no lock. The caller passes in the present
+//! moment.
 
 use super::occurrences::{Elapsed, Instant, Occurrences};
 use super::policies::Overlap;
@@ -10,21 +11,20 @@ use tourbillon::Missed;
 #[derive(Debug)]
 pub(super) struct Progress {
     pub(super) occurrences: Occurrences,
-    /// The instant (planned moment) of the coming run; `None` when no further run comes.
+    /// The instant of the coming run; `None` if no further run comes.
     next: Option<Instant>,
-    /// The number of runs that the task still has to make; `None` if the task repeats for ever.
+    /// The number of runs that remain; `None` if the task repeats for ever.
     left: Option<u64>,
     missed: Missed,
     overlap: Overlap,
     /// The moment at which the last run began.
     begun: Instant,
-    /// The instant up to which `begin` has counted missed instants. `begin` has not counted later instants yet.
+    /// The instant up to which `begin` has counted missed instants.
     counted: Instant,
     pub(super) report: Report,
 }
 
-/// Describes a run that has just begun: its number, its instant (planned moment), and the number of instants missed
-/// before the run.
+/// A run that has just begun: its number, its instant, and the number of instants missed before the run.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Begun {
     pub(super) number: u64,
@@ -52,12 +52,12 @@ impl Progress {
         }
     }
 
-    /// Returns the instant (planned moment) of the coming run; `None` when no further run comes.
+    /// Returns the instant of the coming run; `None` if no further run comes.
     pub(super) fn next(&self) -> Option<Instant> {
         self.next.filter(|_| self.left != Some(0))
     }
 
-    /// Begins the run whose instant (planned moment) has come. Returns `None` when no instant has come yet.
+    /// Begins the run whose instant has come. Returns `None` when no instant has come yet.
     pub(super) fn begin(&mut self, now: Instant) -> Option<Begun> {
         let instant = self.next().filter(|&next| next <= now)?;
         self.begun = now;
@@ -82,8 +82,7 @@ impl Progress {
         Some(Begun { number: self.report.runs, instant, missed })
     }
 
-    /// Ends the present run, and applies the overlap policy to the instants (planned moments) that came during that
-    /// run.
+    /// Ends the present run, and applies the overlap policy to the instants that came during the run.
     pub(super) fn end(&mut self, now: Instant) {
         if self.occurrences.has_pauses() {
             self.next = self.occurrences.after(now);

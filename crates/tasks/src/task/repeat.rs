@@ -1,4 +1,4 @@
-//! The plan that says when a task repeats. It is complete before the task starts.
+//! The plan of a repeating task. The plan is complete before the task starts.
 
 use super::error::RepeatErrorKind;
 use super::occurrences::{Cadence, Occurrences, nanoseconds};
@@ -47,9 +47,9 @@ pub enum First {
     AfterPeriod,
     /// The first run begins as soon as the task starts.
     AtOnce,
-    /// The first run begins after this time from the start of the task.
+    /// The first run begins this long after the start of the task.
     After(Duration),
-    /// The first run begins at the next moment that is a whole number of periods before or after this time. So a task
+    /// The first run begins at the next moment whose distance from this time is a whole number of periods. So a task
     /// that is started again keeps its phase.
     InStepWith(SystemTime),
 }
@@ -76,8 +76,8 @@ impl Repeat {
         Self::at(Cadence::Pause(pause))
     }
 
-    /// Makes a plan that repeats at the instants of a calendar. The next instant is computed from the instant before
-    /// it. The calendar also decides the first run.
+    /// Makes a plan that repeats at the instants of a calendar. Each instant is computed from the instant before it.
+    /// The calendar also decides the first run.
     ///
     /// The wall clock decides when an instant has come. While a task waits, it reads the system's clock again every
     /// half minute. If the clock is set forward, the task is at most half a minute late. If the clock is set back, the
@@ -109,16 +109,16 @@ impl Repeat {
     }
 
     /// Sets the policy for missed instants; by default they are skipped. An instant is missed if it comes while an
-    /// earlier instant still waits for its run to begin. The engine or its workers are late then. With
-    /// [`Missed::Burst`], instants that come during a burst join the burst, and [`Overlap`] does not apply to them. A
-    /// calendar has no period, so there [`Missed::Delay`] works as [`Missed::Skip`].
+    /// earlier instant still waits for its run to begin, because the engine or its workers are late. With
+    /// [`Missed::Burst`], instants that come during a burst join the burst, and [`Overlap`] does not apply to them.
+    /// With a calendar, which has no period, [`Missed::Delay`] works as [`Missed::Skip`].
     pub fn missed(mut self, missed: Missed) -> Self {
         self.missed = missed;
         self
     }
 
-    /// Sets the policy for instants (planned runs) that come while a run is under way. By default such instants get no
-    /// run.
+    /// Sets the policy for runs whose planned moments come while another run is under way. By default, these runs are
+    /// not made.
     pub fn overlap(mut self, overlap: Overlap) -> Self {
         self.overlap = overlap;
         self

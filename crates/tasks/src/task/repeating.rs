@@ -150,7 +150,7 @@ impl<B: Body, T: Deref<Target = Repeating<B>>> UnderWay<B, T> {
         Self { task, run, is_made: false, has_ended: false }
     }
 
-    /// Calls the task's closure by `call`. If the closure panics, returns the payload of the panic.
+    /// Runs `call`, which calls the task's closure. If the closure panics, returns the payload of the panic.
     fn make(&mut self, call: impl FnOnce(&Run)) -> Option<Box<dyn Any + Send>> {
         self.is_made = true;
         catch_unwind(AssertUnwindSafe(|| call(&self.run))).err()

@@ -148,7 +148,7 @@ impl Tasks {
         self.core.await_room(rounds)
     }
 
-    /// Runs `f` every `period` until the task is stopped, for the first time one period from now. Works as
+    /// Runs `f` every `period` until the task is stopped. The first run begins one period from now. Works as
     /// [`repeat`](Self::repeat) with the defaults of [`Repeat::every`].
     ///
     /// # Errors
@@ -176,8 +176,8 @@ impl Tasks {
     ///
     /// The task's timer starts each run as a one-shot. [`stats`](Self::stats) counts both timers, and
     /// [`Report`](super::Report) has the number of runs. If the engine is full, or if handlers run inline, the task's
-    /// own timer makes the run. The next run then waits for the end of this run. A pause counts from the start of a run
-    /// to the start of the next run.
+    /// own timer calls `f`, and the next run waits for the end of that call. A pause counts from the start of a run to
+    /// the start of the next run.
     ///
     /// # Errors
     ///
@@ -200,7 +200,7 @@ impl Tasks {
     ///
     /// # Time complexity
     ///
-    /// O(n) in the number of tasks. Tasks that start or end wait for the call.
+    /// O(n) in the number of tasks. Starts and ends of tasks wait for the call.
     #[must_use]
     pub fn repeating(&self) -> Vec<Task> {
         // A task in its last run is still kept, but has ended.

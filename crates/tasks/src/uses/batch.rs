@@ -53,9 +53,9 @@ impl<I> IdleBatch<I> {
         (Self { expired }, on_expired)
     }
 
-    /// Appends to `into` the connections that have expired after the last call, in no order. Returns the number of
-    /// these connections. A connection that expires later wakes the loop again. The wake-up for a fetched connection
-    /// may come after this call.
+    /// Appends the connections that have expired since the last call to `into`, in no order, and returns their number.
+    /// A connection that expires later wakes the loop again. The loop may also be woken late, for a connection that
+    /// this call has already fetched.
     pub fn drain(&self, into: &mut Vec<Expired<I>>) -> usize {
         let mut expired = core::mem::take(&mut *ignore_poison(self.expired.lock()));
         let count = expired.len();

@@ -59,7 +59,7 @@ pub struct PushError<T> {
 
 /// The reason why no item was received at once, or in time.
 ///
-/// Either an item may come later, or no item comes any more. There is no third reason, so a `match` needs no other arm.
+/// There are only two reasons, so a `match` needs no other arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TryRecvError {
     /// No item is due, or no item came due in time.

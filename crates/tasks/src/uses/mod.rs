@@ -12,8 +12,8 @@
 //!
 //! # During and after a shutdown
 //!
-//! During and after a shutdown, insertions, touches, refreshes and pushes are refused, and refused values come back.
-//! Nothing expires any more. The present entries can be read and taken out.
+//! During and after a shutdown, insertions, touches, refreshes and pushes are refused, and the refused values are
+//! returned. Nothing expires any more. The present entries can still be read and removed.
 
 mod batch;
 pub(crate) mod delay_queue;

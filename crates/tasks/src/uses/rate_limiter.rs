@@ -125,8 +125,8 @@ impl RateLimiter {
         }
     }
 
-    /// Takes the next permit, even if it comes later, and returns its moment. The caller waits for that moment by
-    /// itself. The moment may have passed already.
+    /// Takes the next permit, even if it is not valid yet, and returns the moment from which it is valid. The caller
+    /// must wait for that moment. The moment may have passed already.
     ///
     /// # Time complexity
     ///
@@ -182,10 +182,9 @@ impl RateLimiter {
 struct Bucket {
     /// The time after which one permit comes back.
     interval: u128,
-    /// The time in which an empty bucket (the limiter's store of permits) gets back all permits but one.
+    /// The time in which an empty bucket gets back all permits but one.
     slack: u128,
-    /// The moment at which the bucket, the limiter's store of permits, will be full. If this moment has passed, the
-    /// bucket is full.
+    /// The moment at which the bucket will be full. If this moment has passed, the bucket is full.
     full_at: u128,
 }
 

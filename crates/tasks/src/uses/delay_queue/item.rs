@@ -4,8 +4,8 @@ use core::time::Duration;
 use tourbillon::Timestamp;
 use tourbillon::wheel::TimerId;
 
-/// The id of an item in its [`DelayQueue`](super::DelayQueue). The id becomes stale when the item is received or taken
-/// out. A stale id is refused until its memory slot has been used 2^32 times.
+/// The id of an item in its [`DelayQueue`](super::DelayQueue). The id becomes stale when the item is received or
+/// removed. A stale id is refused until its memory slot has been used 2^32 times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Delayed(pub(super) TimerId);
 
@@ -19,8 +19,7 @@ pub struct DueItem<T> {
     pub id: Delayed,
     /// The moment at which the item became due.
     pub deadline: Timestamp,
-    /// The time between the deadline and the moment at which the queue found the item due. Either a receiver or the
-    /// queue's timer finds the item due. More time may pass until the item is received. The present moment minus the
-    /// deadline includes that time.
+    /// The time between the deadline and the moment at which a receiver or the queue's timer found the item due. The
+    /// time from then until the item is received is not included.
     pub lateness: Duration,
 }

@@ -92,13 +92,11 @@ struct State<T> {
     is_ended: bool,
 }
 
-/// The next search for due items, on behalf of all waiting receivers. Either the alarm or a waiting thread makes the
-/// search. The tick says when.
+/// The next search for due items, on behalf of all waiting receivers: who makes the search, and at which tick.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watch {
     Alarm(Tick),
-    /// A waiting thread searches for due items at this tick. The number names the thread's place in the line of
-    /// receivers.
+    /// The waiting thread with this place in line searches for due items at this tick.
     Receiver(Tick, Number),
 }
 
@@ -131,7 +129,7 @@ pub(crate) enum NotPushed {
 /// The next due item, or `None` if the queue has ended.
 type Received<T> = Option<DueItem<T>>;
 
-/// The number of items after which a search for due items stops. The search holds the queue's lock.
+/// The number of items after which a search for due items stops, because the search holds the queue's lock.
 const LOOK: usize = 256;
 /// The number of waiting items at which the queue refuses further items.
 const TOO_MANY: usize = u32::MAX as usize;
@@ -169,12 +167,12 @@ impl<T, A: Alarm> Items<T, A> {
         Ok(id)
     }
 
-    /// Takes a waiting item out of the queue.
+    /// Removes and returns a waiting item.
     pub(crate) fn remove(&self, Delayed(id): Delayed) -> Option<T> {
         Some(self.lock().waiting.cancel(id)?.item)
     }
 
-    /// Takes all items out of the queue, the due items first.
+    /// Removes and returns all items, the due items first.
     pub(crate) fn clear(&self) -> Vec<T> {
         let mut state = self.lock();
         let State { waiting, due, .. } = &mut *state;
@@ -227,8 +225,8 @@ impl<T, A: Alarm> Items<T, A> {
         }
     }
 
-    /// Takes the next due item, or finds that the queue has ended. Returns `None` if the queue has no due item and has
-    /// not ended. Calls `now` only if the list of due items is empty.
+    /// Takes the next due item, or reports that the queue has ended. Returns `None` if the queue has no due item and
+    /// has not ended. Calls `now` only if the list of due items is empty.
     pub(crate) fn take(&self, now: impl FnOnce() -> Timestamp) -> Option<Received<T>> {
         let at_once = self.lock().take(&mut None, 0);
         let taken = at_once.or_else(|| {
@@ -238,9 +236,9 @@ impl<T, A: Alarm> Items<T, A> {
         taken.map(|taken| self.hand_over(taken))
     }
 
-    /// Works as [`take`](Self::take), for a task that waits in line. If the task gets an item or finds that the queue
-    /// has ended, the task loses its place. Otherwise the task keeps its place. A task that was woken gets a new place
-    /// at the end of the line.
+    /// Works as [`take`](Self::take), for a task that waits in line. If the call returns an item or the end of the
+    /// queue, the task loses its place. Otherwise the task keeps its place. A task that was woken gets a new place at
+    /// the end of the line.
     pub(crate) fn poll(
         &self,
         place: &mut Option<Place>,
@@ -250,8 +248,8 @@ impl<T, A: Alarm> Items<T, A> {
         self.take_or_stand(place, waker, now, false).ok()
     }
 
-    /// Works as [`poll`](Self::poll), for a thread that can sleep until a moment. If there is nothing to take, the
-    /// error may have a moment. Then the thread must call again at that moment, on behalf of all receivers in line.
+    /// Works as [`poll`](Self::poll), for a thread that can sleep until a moment. If there is nothing to take and the
+    /// error contains a moment, the thread must call again at that moment, on behalf of all receivers in line.
     pub(crate) fn wait(
         &self,
         place: &mut Option<Place>,
@@ -304,8 +302,8 @@ impl<T, A: Alarm> Items<T, A> {
         drop(wake(next));
     }
 
-    /// Ends the queue, and returns the items that are not due. In the child of a fork the queue may stay locked for
-    /// ever. Then the queue stays as it is.
+    /// Ends the queue, and returns the items that are not due. If the queue stays locked for ever in the child of a
+    /// fork, the call leaves the queue as it is.
     pub(crate) fn end(&self, now: Timestamp, is_in_child: bool) -> Vec<T> {
         let mut left = Vec::new();
         let called = {
@@ -341,8 +339,8 @@ impl<T, A: Alarm> Items<T, A> {
         received
     }
 
-    /// Sets the alarm to the start of `tick`. During the call, another thread may note another tick in `watch`. Then
-    /// sets the alarm again, to that tick.
+    /// Sets the alarm to the start of `tick`. If another thread notes another tick in `watch` during the call, sets the
+    /// alarm again, to that tick.
     fn set_alarm(&self, tick: Option<Tick>) -> Result<(), Refusal> {
         let mut wanted = tick;
         while let Some(tick) = wanted {
@@ -365,8 +363,8 @@ impl<T, A: Alarm> Items<T, A> {
 }
 
 impl<T> State<T> {
-    /// Takes the next due item, or finds that the queue has ended. In both cases the caller also loses its place in
-    /// line. The caller has just moved `found` waiting items to the due items.
+    /// Takes the next due item, or reports that the queue has ended. A caller that gets either result loses its place
+    /// in line. The caller has just moved `found` waiting items to the due items.
     fn take(&mut self, place: &mut Option<Place>, found: usize) -> Option<Taken<T>> {
         let received = match self.due.pop_front() {
             None if !self.is_ended => {
@@ -446,8 +444,8 @@ impl<T> State<T> {
     }
 }
 
-/// The result of taking an item, or of finding the queue's end. The caller must wake or drop the wakers while it holds
-/// no lock.
+/// An item that was taken, or the end of the queue, with the wake-ups that are due. The caller must wake or drop the
+/// wakers while it holds no lock.
 struct Taken<T> {
     received: Received<T>,
     /// The wakers of other receivers. The caller must wake them, because more items are due.

@@ -4,7 +4,7 @@
 use core::task::Waker;
 use std::collections::BTreeMap;
 
-/// A receiver's place in the line of receivers that wait for an item. Each place is given out once.
+/// A receiver's place in the line. Each place is given out once.
 #[derive(Debug)]
 pub(crate) struct Place(u64);
 
@@ -19,9 +19,9 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Stores `waker` at the caller's place in the line of waiting receivers. A caller that was woken has no place, and
-    /// gets a new place at the end of the line. Returns the place's number, and the earlier waker of the place. The
-    /// caller must drop that waker while nothing is locked.
+    /// Stores `waker` at the caller's place in the line. A caller that was woken has no place, and gets a new place at
+    /// the end of the line. Returns the place's number, and the earlier waker of the place. The caller must drop that
+    /// waker while nothing is locked.
     pub(super) fn stand(&mut self, place: &mut Option<Place>, waker: Waker) -> (Number, Option<Waker>) {
         let at = match place {
             Some(Place(at)) if self.wakers.contains_key(at) => *at,

@@ -7,8 +7,7 @@
 //! item costs no timer and no room in the engine. A receiver that finds due items needs no thread of the engine. One
 //! lock protects the whole queue. Each call holds the lock for some tens of nanoseconds.
 //!
-//! If items are mostly moved or taken back, and rarely received, a [`Timer`](tourbillon::Timer) is better: it has no
-//! lock.
+//! If items are mostly moved or removed, and rarely received, a [`Timer`](tourbillon::Timer) is better: it has no lock.
 //!
 //! # Order
 //!
@@ -17,14 +16,14 @@
 //! # The end
 //!
 //! [`DelayQueue::close`] ends the queue, and so does a shutdown of its engine. Items that were due by then are still
-//! received. After them a receiver gets [`TryRecvError::Closed`]. `close` returns the items that were not due, also
+//! received. After them a receiver gets [`TryRecvError::Closed`]. `close` returns the items that were not due, even
 //! after a shutdown. Dropping the last handle drops all items.
 //!
 //! # Races and their endings
 //!
 //! - remove x due, reset x due: the item comes back, or waits again, or is received.
-//! - push x close: the item is received, or comes back from the close, or comes back with the push's error. Exactly one
-//!   of these happens.
+//! - push x close: the item is received, or `close` returns it, or the error of the push returns it. Exactly one of
+//!   these happens.
 //! - receive x receive: each item goes to one receiver.
 //! - An item that comes due wakes the first receiver in line. A woken receiver, such as a future, may be dropped before
 //!   it has looked for the item. Then the next receiver is woken. So while receivers sleep, each due item has a woken
@@ -188,8 +187,8 @@ impl<T: Send + 'static> DelayQueue<T> {
         self.shared.items.take(|| self.shared.tasks.true_now())
     }
 
-    /// Takes a waiting item back. Returns `None` if the queue has found the item due, even if it was not received yet.
-    /// Also returns `None` if the item was taken out before.
+    /// Removes and returns a waiting item. Returns `None` if the queue has found the item due, even if it was not
+    /// received yet, or if the item was removed before.
     ///
     /// # Time complexity
     ///
@@ -199,7 +198,7 @@ impl<T: Send + 'static> DelayQueue<T> {
         self.shared.items.remove(id)
     }
 
-    /// Takes all items back, including due items that were not received. The queue stays open.
+    /// Removes and returns all items, including due items that were not received. The queue stays open.
     ///
     /// # Time complexity
     ///
@@ -213,7 +212,7 @@ impl<T: Send + 'static> DelayQueue<T> {
     ///
     /// # Errors
     ///
-    /// Fails if the queue has found the item due, or if the item was taken out.
+    /// Fails if the queue has found the item due, or if the item was removed.
     pub fn reset(&self, id: Delayed, delay: Duration) -> Result<(), MoveError> {
         self.reset_at(id, self.shared.tasks.now() + delay)
     }
@@ -227,18 +226,19 @@ impl<T: Send + 'static> DelayQueue<T> {
         if self.shared.items.reset(id, deadline) { Ok(()) } else { Err(MoveError::Absent) }
     }
 
-    /// Returns the waiting item with the earliest deadline. The result may be out of date at once, because other
-    /// threads push, take and reset items. Returns `None` if no item waits. Items that were found due do not count.
+    /// Returns the id and the deadline of the waiting item with the earliest deadline; `None` if no item waits. Items
+    /// that were found due do not count. The result may be out of date at once, because other threads push, receive and
+    /// reset items.
     ///
     /// # Time complexity
     ///
-    /// O(n) under the queue's lock, for diagnostics and not for a loop. A loop waits in [`recv`](Self::recv).
+    /// O(n) under the queue's lock. The method is for diagnostics. To wait for items, use [`recv`](Self::recv).
     #[must_use]
     pub fn peek(&self) -> Option<(Delayed, Timestamp)> {
         self.shared.items.first()
     }
 
-    /// Returns the deadline of an item. Returns `None` if the item was found due, or was taken out.
+    /// Returns the deadline of an item; `None` if the item was found due, or was removed.
     #[must_use]
     pub fn deadline(&self, id: Delayed) -> Option<Timestamp> {
         self.shared.items.deadline(id)

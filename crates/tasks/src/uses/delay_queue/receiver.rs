@@ -10,11 +10,11 @@ use core::time::Duration;
 use std::task::Wake;
 use tourbillon::{Clock, SystemClock, Timestamp};
 
-/// A receiver of a [`DelayQueue`] for a task to poll. Several receivers share the items.
+/// A receiver of a [`DelayQueue`] that a task polls. Several receivers share the items.
 ///
-/// A receiver that has returned [`Poll::Pending`] stands in line until it is polled again or dropped. An item that
-/// becomes due may wake the receiver's task. Then the item stays in the queue for this receiver, unless another
-/// receiver takes it first.
+/// A receiver that has returned [`Poll::Pending`] stands in line until it is polled again or dropped. When an item
+/// becomes due and wakes the receiver's task, the item stays in the queue until this receiver or another receiver takes
+/// it.
 ///
 /// # Examples
 ///
@@ -36,8 +36,7 @@ use tourbillon::{Clock, SystemClock, Timestamp};
 /// ```
 pub struct Receiver<T: Send + 'static> {
     queue: DelayQueue<T>,
-    /// The receiver's place in line. A receiver has a place while it waits, and after its wake-up until its next poll.
-    /// Otherwise `None`.
+    /// The receiver's place in line. It is `Some` while the receiver waits, and after the wake-up until the next poll.
     place: Option<Place>,
 }
 
@@ -65,7 +64,7 @@ impl<T: Send + 'static> DelayQueue<T> {
         outcome.map_or(Err(TryRecvError::Empty), |item| item.ok_or(TryRecvError::Closed))
     }
 
-    /// Makes a receiver for a task to poll. The receiver has its own place in the line of waiting receivers. With the
+    /// Makes a receiver that a task polls. The receiver has its own place in the line of waiting receivers. With the
     /// feature `stream`, the receiver is a `Stream`.
     #[must_use]
     pub fn receiver(&self) -> Receiver<T> {

@@ -120,7 +120,7 @@ impl<K: Key, V: Send + Sync + 'static> Slot<K, V> {
         now < deadline || !tasks.has_come(deadline)
     }
 
-    /// Moves the entry's deadline to a whole time to live after `now`. The caller must hold the lock of the entry's
+    /// Moves the entry's deadline to `now` plus the entry's time to live. The caller must hold the lock of the entry's
     /// shard. A reader's lock suffices, so several threads may refresh at once. The timer is armed before the deadline
     /// is stored. After concurrent refreshes, the timer may be armed for an earlier moment than the deadline, but never
     /// for a later moment. A timer that fires too early is armed again.

@@ -1,9 +1,9 @@
 //! A concurrent map whose entries expire.
 //!
 //! An entry is never returned at or after its deadline, even if its timer is late. So a reader also checks the clock,
-//! which costs about as much as the look-up itself. An entry is never hidden before its deadline, either. Deadlines
-//! count from a fast clock, which may be a little ahead. When the fast clock says that a deadline has passed, the true
-//! clock decides. The memory of an entry is freed when its timer fires, not at the next look-up.
+//! which costs about as much as the look-up itself. An entry stays visible until its deadline. Deadlines count from a
+//! fast clock, which may be a little ahead. When the fast clock says that a deadline has passed, the true clock
+//! decides. The memory of an entry is freed when its timer fires, not at the next look-up.
 //!
 //! Each entry has an owned timer, while an entry of a [`Keyed`](crate::keyed) has a one-shot. A refresh arms the timer
 //! ([`Timer::arm`](tourbillon::Timer::arm)) under the shared lock of its shard. So readers that refresh do not exclude
@@ -19,8 +19,8 @@
 //!
 //! # Races and their endings
 //!
-//! The map decides, under the lock of the key's shard. Each inserted value ends in exactly one way: it expires, is
-//! replaced, is removed, or is dropped by [`clear`](ExpiryMap::clear), by a `retain` or with the map.
+//! The map decides which call wins, under the lock of the key's shard. Each inserted value ends in exactly one way: it
+//! expires, is replaced, is removed, or is dropped by [`clear`](ExpiryMap::clear), by a `retain` or with the map.
 //!
 //! - insert x expiry: (a) the insert comes first, and the entry lives on with the new value; (b) the old value expires
 //!   first, and the insert finds no entry. If the insert finds an entry whose deadline has passed, the insert itself
@@ -49,9 +49,8 @@ use tourbillon::{Refusal, ScheduleError};
 /// A concurrent map whose entries expire. Clones refer to the same map. Dropping the last clone drops the entries, and
 /// does not call the listener.
 ///
-/// Some user code runs under the lock of a shard of the map, so it must not call the same map. This applies to hashing,
-/// comparing and cloning keys, to cloning values, and to the closures of [`read`](Self::read) and
-/// [`retain`](Self::retain).
+/// User code that runs under the lock of a shard must not call the same map. This applies to hashing, comparing and
+/// cloning keys, to cloning values, and to the closures of [`read`](Self::read) and [`retain`](Self::retain).
 ///
 /// # Examples
 ///
@@ -93,8 +92,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
     ///
     /// # Time complexity
     ///
-    /// O(1): an operation of the map, and an arming. A key without an entry also costs an owned timer and its two
-    /// allocations.
+    /// O(1): a map operation, and an arming. For a key without an entry, also an owned timer and its two allocations.
     pub fn insert(&self, key: K, value: V) -> Result<Option<V>, ScheduleError<(K, V)>> {
         self.insert_for(key, value, self.shared.lifetime.time_to_live)
     }
@@ -184,7 +182,8 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         entries.read(key, refresh).unwrap_or(false)
     }
 
-    /// Takes the entry of a key out, and returns its value, unless the entry has expired. Does not call the listener.
+    /// Removes the entry of a key, and returns its value; `None` if the key has no entry or the entry has expired. Does
+    /// not call the listener.
     pub fn remove<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -204,7 +203,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         entries.read(key, |slot| slot.is_alive(tasks, tasks.now())).unwrap_or(false)
     }
 
-    /// Returns the time until a key's entry expires. Returns `None` if the key has no live entry. Returns zero in the
+    /// Returns the time until a key's entry expires; `None` if the key has no live entry. The time may be zero in the
     /// last microseconds of an entry. The call does not refresh the entry.
     #[must_use]
     pub fn remaining<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Duration>
@@ -241,7 +240,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
     ///
     /// # Time complexity
     ///
-    /// O(shards of the map), which are 256.
+    /// O(s) in the number `s` of the map's shards, which is 256.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.entries.len()
@@ -273,7 +272,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         self.take_out(|_, _| true);
     }
 
-    /// Takes out the entries for which `is_wanted` returns true. Drops them after the map's locks are released.
+    /// Removes the entries for which `is_wanted` returns true, and drops them after the map's locks are released.
     fn take_out(&self, is_wanted: impl FnMut(&K, &Slot<K, V>) -> bool) {
         drop(self.shared.entries.extract_if(is_wanted));
     }

@@ -8,7 +8,7 @@ use crate::task::{Job, Key};
 use core::fmt;
 use tourbillon::{Handle, Timer, Timestamp};
 
-/// A connection among [`IdleTimeouts`](super::IdleTimeouts), held by its owner. Dropping this handle removes the
+/// The owner's handle of a connection in [`IdleTimeouts`](super::IdleTimeouts). Dropping this handle removes the
 /// connection, which then never expires. If the expiry has already begun, the callback still runs.
 ///
 /// # Examples
@@ -43,9 +43,9 @@ pub struct Connection<I: Key> {
 }
 
 impl<I: Key> Connection<I> {
-    /// Records activity now. Returns true if the touch came in time: the connection does not expire before its idle
-    /// limit from now, or before its maximum age. Returns false if the connection has expired or was removed. Also
-    /// returns false if the expiry has begun and cannot be stopped, and after a shutdown.
+    /// Records activity now. Returns true if the touch came in time: the connection then lives until it is idle for its
+    /// limit again, or reaches its maximum age. Returns false if the connection has expired or was removed, if its
+    /// expiry has begun and cannot be stopped, or if the engine was shut down.
     ///
     /// Reading the engine's clock is most of the cost of the call. A loop that knows the time should call
     /// [`touch_at`](Self::touch_at).
@@ -59,7 +59,7 @@ impl<I: Key> Connection<I> {
         self.touch_at(self.engine.now())
     }
 
-    /// Works as [`touch`](Self::touch), for activity at `now`. Reads no clock.
+    /// Works as [`touch`](Self::touch), for activity at `now`. Does not read the clock.
     ///
     /// # Time complexity
     ///
@@ -75,8 +75,7 @@ impl<I: Key> Connection<I> {
     }
 
     /// Removes the connection. Returns true if the connection has not expired and never will. Returns false if the
-    /// connection has expired: the callback for it has begun or is about to begin. Also returns false if the connection
-    /// was removed by its id.
+    /// connection was removed by its id, or if it has expired, so that its callback has begun or is about to begin.
     #[expect(clippy::must_use_candidate, reason = "whether it had expired is often all the same")]
     pub fn remove(mut self) -> bool {
         self.was_taken_out = true;
@@ -90,8 +89,7 @@ impl<I: Key> Connection<I> {
     }
 
     /// Returns the moment at which the connection expires without further activity. Returns `None` if the connection
-    /// has expired or was removed. Also returns `None` if the expiry has begun and cannot be stopped, and after a
-    /// shutdown.
+    /// has expired or was removed, if its expiry has begun and cannot be stopped, or if the engine was shut down.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
         let deadline = self.end.timer().and_then(Timer::deadline).filter(|_| self.end.life.is_live());

@@ -25,8 +25,8 @@ pub(super) struct Link<I: Key> {
     pub(super) end: StdArc<End<I>>,
 }
 
-/// The owner of a connection's timer. When the timer is due, the timer calls this owner. The connection's handle and
-/// the map share the owner.
+/// The owner of a connection's timer, which the timer calls when it is due. The connection's handle and the map share
+/// the owner.
 pub(super) struct End<I: Key> {
     /// The connection's timer, or the reason why the engine refused it. A connection without a timer never joins the
     /// map.
@@ -70,7 +70,7 @@ impl<I: Key> OnDue for End<I> {
 }
 
 impl<I: Key> Shared<I> {
-    /// Takes a connection out of the map, if `may_be` allows it. Only the caller that takes the connection out gets the
+    /// Removes a connection from the map, if `may_be` allows it. Only the caller that removes the connection gets its
     /// id.
     pub(super) fn take_out(&self, end: &End<I>, may_be: impl FnOnce(&Life) -> bool) -> Option<I> {
         let is_it = |link: &mut Link<I>| core::ptr::eq(&*link.end, end) && may_be(&end.life);

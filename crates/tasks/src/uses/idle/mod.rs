@@ -2,11 +2,11 @@
 //!
 //! Of all timers, an idle timeout is moved most and fires least. A [`Connection`] has its own
 //! [`Timer`](tourbillon::Timer). [`Connection::touch`] is a [`Timer::arm`](tourbillon::Timer::arm) and two comparisons.
-//! [`IdleTimeouts::touch`] finds the connection by its id, through a map. It costs about twice as much, for callers
-//! that have only the id.
+//! [`IdleTimeouts::touch`] finds the connection by its id, through a map. It is for callers that have only the id, and
+//! costs about twice as much.
 //!
-//! A plain [`Timer`](tourbillon::Timer) inside the connection needs no map. It does as well if no connection is looked
-//! up by an id, and if there is no maximum age.
+//! A plain [`Timer`](tourbillon::Timer) inside the connection needs no map. It is enough if no connection is looked up
+//! by an id, and if there is no maximum age.
 //!
 //! # Races and their endings
 //!
@@ -45,8 +45,8 @@ use entries::{Callback, End, Link, Shared};
 use limits::Bounds;
 use tourbillon::{Armed, Refusal};
 
-/// Connections by id, each with an idle limit and a maximum age. Clones share the connections. Connections keep their
-/// limits when the last clone is dropped.
+/// Connections by id, each with an idle limit and a maximum age. Clones share the connections. Connections still expire
+/// after the last clone is dropped.
 ///
 /// # Examples
 ///
@@ -87,7 +87,7 @@ impl<I: Key> IdleTimeouts<I> {
     ///
     /// # Time complexity
     ///
-    /// O(1): an owned timer, which is armed, two allocations and an operation of the map.
+    /// O(1): an owned timer, its arming, two allocations and a map operation.
     pub fn insert(&self, id: I) -> Result<Connection<I>, ConnectError<I>> {
         self.insert_with(id, self.shared.limits)
     }
@@ -138,7 +138,7 @@ impl<I: Key> IdleTimeouts<I> {
     ///
     /// # Time complexity
     ///
-    /// O(1): [`Connection::touch`] and an operation of the map.
+    /// O(1): [`Connection::touch`] and a map operation.
     pub fn touch<Q: Hash + Eq + ?Sized>(&self, id: &Q) -> bool
     where
         I: Borrow<Q>,
@@ -161,7 +161,7 @@ impl<I: Key> IdleTimeouts<I> {
     }
 
     /// Removes the connection with this id, as [`Connection::remove`] does. Also returns false if no connection has
-    /// this id. The owner's handle then finds the connection gone.
+    /// this id. Afterwards, `touch` and `remove` on the owner's handle return false.
     pub fn remove<Q: Hash + Eq + ?Sized>(&self, id: &Q) -> bool
     where
         I: Borrow<Q>,
@@ -184,7 +184,7 @@ impl<I: Key> IdleTimeouts<I> {
     ///
     /// # Time complexity
     ///
-    /// O(shards of the map), which are 256.
+    /// O(s) in the number `s` of the map's shards, which is 256.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.connections.len()

@@ -165,7 +165,7 @@ pub(crate) async fn prolong(
     lasting(session, now, &ids).await
 }
 
-/// Returns the leases of some timers that are not over, whoever holds them. No reap has these leases.
+/// Returns the leases of some timers that are not over. Another transaction may hold them, and no reap does.
 pub(crate) async fn lasting(
     session: &mut Session,
     now: Option<i64>,

@@ -1,14 +1,16 @@
 //! Tests labels of timers, and cancels by label.
 
 use crate::bench::{Bench, Case, LEASE, Make};
+use std::collections::BTreeSet;
 use tourbillon_durable::state::Phase;
-use tourbillon_durable::store::{Op, Outcome};
+use tourbillon_durable::store::{Filter, Op, Outcome};
 use tourbillon_durable::timer::{Timer, TimerId};
 
 pub(crate) const CASES: &[Case] = &[
     ("timers are cancelled by label in bounded batches", timers_are_cancelled_by_label),
     ("a label belongs to its namespace", a_label_belongs_to_its_namespace),
     ("a cancel by label while timers are in flight", a_cancel_by_label_while_timers_are_in_flight),
+    ("the least and the greatest id are ids like others", the_least_and_the_greatest_id),
 ];
 
 fn labelled(bench: &Bench, namespace: &str, labels: &[&str]) -> Timer {
@@ -93,5 +95,37 @@ fn a_cancel_by_label_while_timers_are_in_flight(make: Make<'_>) {
     assert!(matches!(ended, Outcome::Ended { phase: Phase::Withdrawn, .. }));
     bench.set(10_000 + LEASE);
     assert_eq!(bench.reap(9).withdrawn, 3);
+    assert_eq!(bench.all(), []);
+}
+
+/// A store that begins a search behind the least id, or ends it before the greatest one, loses such a timer.
+fn the_least_and_the_greatest_id(make: Make<'_>) {
+    let bench = Bench::new(make);
+    let ids = [u128::MIN, u128::MAX].map(TimerId::from_u128);
+    let create = |namespace: &str| {
+        for id in ids {
+            bench.create(&Timer { id, ..labelled(&bench, namespace, &["l"]) });
+        }
+    };
+    create("a");
+    for descending in [false, true] {
+        for label in [None, Some("l".into())] {
+            let filter = Filter { namespace: Some("a".into()), label, descending, ..Filter::default() };
+            let page = pollster::block_on(bench.store.list(filter, None, 9)).expect("a list");
+            let found: BTreeSet<TimerId> = page.timers.iter().map(|timer| timer.id).collect();
+            assert_eq!(found, ids.into());
+        }
+    }
+    assert_eq!(bench.apply(cancel("a", "l", 9)), many(2, 0, false));
+    create("a");
+    bench.set(10_000);
+    let leased = bench.due();
+    assert_eq!(leased.len(), 2);
+    assert_eq!(bench.renew(leased.iter().map(|leased| (leased.timer.id, leased.token)).collect()), []);
+    bench.set(10_000 + LEASE);
+    assert_eq!(bench.reap(9).returned.len(), 2);
+    let ends = bench.due().into_iter().map(|leased| Op::Ack(leased.timer.id, leased.token)).collect();
+    let outcomes = bench.apply_all(ends);
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Ended { phase: Phase::Done, .. })));
     assert_eq!(bench.all(), []);
 }

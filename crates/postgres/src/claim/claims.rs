@@ -3,7 +3,7 @@
 use super::leases::first_end;
 use crate::deployment::{Deployment, instant, ms};
 use crate::layout::{Id, moment, read};
-use crate::link::{Failure, Session};
+use crate::link::{Failure, Param, Session};
 use crate::node::{Head, Mark, Node};
 use crate::operation::{Act, Batches, Done, Transactions, Turn, Work, held, operate};
 use core::sync::atomic::Ordering;
@@ -65,8 +65,10 @@ impl Claims {
         let (next_due, next_claim) = (head.next.map(moment), head.next_claim.map(moment));
         let mut claimed = Claimed { now: moment(head.now), next_due, next_claim, ..Claimed::default() };
         if has_changed {
-            // The shards may have come from a node that is gone.
-            claimed.next_reap = first_end(&mut session, Some(by.incarnation)).await?;
+            // The shards may have come from a node that is gone. The timers are leased by now, so a failure must not
+            // hide them. A reap follows at once then, and asks again.
+            let end = first_end(&mut session, Some(by.incarnation)).await;
+            claimed.next_reap = end.unwrap_or(Some(claimed.now));
         }
         self.keep(session, &rows, token, &mut claimed).await?;
         claimed.next_claim = claimed.next_claim.filter(|_| shares.is_some());
@@ -84,17 +86,16 @@ impl Claims {
         if !rows.is_empty() {
             self.node.has_claimed.store(true, Ordering::Relaxed);
         }
-        let mut once = Vec::new();
+        let (mut once, mut unreadable) = (Vec::new(), Vec::new());
         for row in rows {
             match read(row, 1) {
                 Ok(timer) if timer.policy.guarantee == Guarantee::AtMostOnce => once.push(timer),
                 Ok(timer) => claimed.leased.push(Leased { timer, token }),
-                Err(id) => {
-                    self.set_aside(&mut session, id).await?;
-                    claimed.quarantined += 1;
-                }
+                Err(id) => unreadable.push(id),
             }
         }
+        // After a failure the rows stay leased. A claim that comes after their leases sets them aside.
+        claimed.quarantined = self.set_aside(&mut session, unreadable, token).await.unwrap_or(0);
         drop(session);
         if once.is_empty() { Ok(()) } else { self.forget(once, token, claimed).await }
     }
@@ -204,15 +205,28 @@ impl Claims {
         Ok(())
     }
 
-    /// Sets a row aside that cannot be read: the timer is dead, and its columns stay as they are.
-    async fn set_aside(&self, session: &mut Session, id: Id) -> Result<(), StoreError> {
+    /// Sets rows aside that cannot be read: the timers are dead, and their columns stay as they are. Passes over the
+    /// timers that other transactions hold. Returns the number of rows that are set aside.
+    async fn set_aside(&self, session: &mut Session, ids: Vec<Id>, token: Token) -> Result<u32, Failure> {
+        if ids.is_empty() {
+            return Ok(0);
+        }
         let now = self.deployment.time.argument();
-        let sql = "WITH ended AS (DELETE FROM tourbillon.lease l WHERE l.id = $1)
+        let (incarnation, claim) = (token.incarnation.cast_signed(), token.claim.cast_signed());
+        let sql = "WITH mine AS (
+                       SELECT t.id FROM tourbillon.timer t WHERE t.id = ANY ($1) ORDER BY t.id
+                       FOR UPDATE SKIP LOCKED
+                   ), ended AS (
+                       DELETE FROM tourbillon.lease l USING mine m
+                       WHERE l.id = m.id AND l.incarnation = $2 AND l.claim = $3 RETURNING l.id
+                   )
                    UPDATE tourbillon.timer t SET phase = 'd', reason = 'unreadable',
-                       died = coalesce($2, tourbillon.now_ms())
-                   WHERE t.id = $1";
-        let set = session.query(sql, &[(&id, Type::UUID), (&now, Type::INT8)]).await;
-        set.map(drop).map_err(Failure::into_error)
+                       died = coalesce($4, tourbillon.now_ms())
+                   FROM ended e WHERE t.id = e.id RETURNING t.id";
+        let params: [Param<'_>; 4] =
+            [(&ids, Type::UUID_ARRAY), (&incarnation, Type::INT8), (&claim, Type::INT8), (&now, Type::INT8)];
+        let rows = session.query(sql, &params).await?;
+        Ok(u32::try_from(rows.len()).unwrap_or(u32::MAX))
     }
 }
 

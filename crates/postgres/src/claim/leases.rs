@@ -3,7 +3,7 @@
 use crate::deployment::{Deployment, ms};
 use crate::layout::{COLUMNS, Id, moment, read};
 use crate::link::{Failure, Session};
-use crate::operation::{Act, Done, Transactions, Turn, Work, now_of, write};
+use crate::operation::{Act, Done, Transactions, Turn, Work, lasting, now_of, write};
 use core::time::Duration;
 use std::collections::BTreeSet;
 use tokio_postgres::types::Type;
@@ -53,18 +53,19 @@ pub(crate) async fn renew(
         )
         .await
         .map_err(Failure::into_error)?;
-    let mut kept: BTreeSet<(Id, i64, i64)> =
-        rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
+    let mut kept: BTreeSet<(TimerId, Token)> = rows
+        .iter()
+        .map(|row| {
+            let number = |nth| row.get::<_, i64>(nth).cast_unsigned();
+            (row.get::<_, Id>(0).0, Token { incarnation: number(1), claim: number(2) })
+        })
+        .collect();
     if kept.len() < leases.len() {
-        // A caller's transaction that ends a delivery holds its lease. Such a lease is not lost yet.
-        let sql = "SELECT l.id, l.incarnation, l.claim FROM tourbillon.lease l WHERE l.id = ANY ($1)";
-        let rows = session.read(sql, &[(&ids, Type::UUID_ARRAY)]).await.map_err(Failure::into_error)?;
-        kept.extend(rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))));
+        // A caller's transaction that ends a delivery holds its lease. Such a lease is not lost before it is over. Then
+        // a reap may hold it.
+        kept.extend(lasting(&mut session, now, &ids).await.map_err(Failure::into_error)?);
     }
-    let is_lost = |(id, token): &(TimerId, Token)| {
-        !kept.contains(&(Id(*id), token.incarnation.cast_signed(), token.claim.cast_signed()))
-    };
-    Ok(leases.into_iter().filter(is_lost).map(|(id, _)| id).collect())
+    Ok(leases.into_iter().filter(|lease| !kept.contains(lease)).map(|(id, _)| id).collect())
 }
 
 /// Returns the end of the first lease; of the first lease of another holder, if this holder is given.
@@ -135,28 +136,29 @@ async fn reap_some(
 ) -> Result<(Reaped, i64), Failure> {
     let now = now_of(session, act).await?;
     let millis = crate::layout::millis(now);
-    // The timers are locked before the leases, as by the ends of deliveries.
-    let sql = "SELECT t.id FROM tourbillon.timer t WHERE t.id IN (
-                   SELECT l.id FROM tourbillon.lease l WHERE l.until <= $1 ORDER BY l.until, l.id LIMIT $2)
-               FOR UPDATE SKIP LOCKED";
+    // The statements find the timers by their ids. Another join may read the whole table.
+    session.run("SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off").await?;
+    // The limit counts the timers that are locked, and none that another transaction holds. A lease that another
+    // transaction holds is being ended or renewed. An end locks the lease before the timer, so it must not be waited
+    // for.
+    let sql = "SELECT l.id FROM tourbillon.lease l JOIN tourbillon.timer t ON t.id = l.id
+               WHERE l.until <= $1 ORDER BY l.until, l.id LIMIT $2 FOR UPDATE OF t, l SKIP LOCKED";
     let rows = session.read(sql, &[(&millis, Type::INT8), (&most, Type::INT8)]).await?;
-    let ids: Vec<Id> = rows.iter().map(|row| row.get(0)).collect();
-    if ids.is_empty() {
+    let mut known: BTreeSet<Id> = rows.iter().map(|row| row.get(0)).collect();
+    let found = i64::try_from(known.len()).unwrap_or(i64::MAX);
+    if known.is_empty() {
         // A lease without a timer is a fault. It must not stand in the way of the others.
         let sql = "DELETE FROM tourbillon.lease l WHERE l.until <= $1
                    AND NOT EXISTS (SELECT 1 FROM tourbillon.timer t WHERE t.id = l.id)";
         session.query(sql, &[(&millis, Type::INT8)]).await?;
         return Ok((Reaped::default(), 0));
     }
-    // A lease may have been renewed before this statement. A lease that another transaction holds is being ended or
-    // renewed. An end locks the lease before the timer, so it must not be waited for.
-    let sql =
-        "SELECT l.id FROM tourbillon.lease l WHERE l.id = ANY ($1) AND l.until <= $2 FOR UPDATE SKIP LOCKED";
-    let rows = session.read(sql, &[(&ids, Type::UUID_ARRAY), (&millis, Type::INT8)]).await?;
-    let mut known: BTreeSet<Id> = rows.iter().map(|row| row.get(0)).collect();
     known.extend(turn.also.iter().copied().map(Id));
     let known: Vec<Id> = known.into_iter().collect();
-    let sql = format!("SELECT {COLUMNS} FROM tourbillon.stored_timer r WHERE r.id = ANY ($1)");
+    let sql = format!(
+        "SELECT {COLUMNS} FROM unnest($1) AS k (id),
+             LATERAL (SELECT r.* FROM tourbillon.stored_timer r WHERE r.id = k.id OFFSET 0) r"
+    );
     let rows = session.read(&sql, &[(&known, Type::UUID_ARRAY)]).await?;
     let mut draft = DryRun::new(now);
     for row in &rows {
@@ -172,5 +174,5 @@ async fn reap_some(
     }
     let (reaped, changes) = draft.reap()?;
     write(session, act, turn, now, &changes).await?;
-    Ok((reaped, i64::try_from(ids.len()).unwrap_or(i64::MAX)))
+    Ok((reaped, found))
 }

@@ -1,14 +1,14 @@
 //! The operations of one call, in one transaction.
 
 use super::creations::place_many;
-use super::needs::held;
+use super::needs::{held, prolong};
 use super::operate::{foresee, operate, operate_all};
 use super::transaction::{Act, Done, Turn, Work};
 use crate::layout::Id;
 use crate::link::{Failure, Session};
 use std::collections::BTreeSet;
 use tokio_postgres::types::Type;
-use tourbillon_durable::state::{Phase, Token};
+use tourbillon_durable::state::{Phase, Refusal, Token};
 use tourbillon_durable::store::{IfPresent, Op, Outcome};
 use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
 
@@ -26,22 +26,22 @@ fn acked(op: &Op) -> Option<(TimerId, Token)> {
     if let Op::Ack(id, token) = op { Some((*id, *token)) } else { None }
 }
 
-/// Returns the id of the timer whose delivery an operation ends. Zero if it ends no delivery.
-pub(super) fn ended_by(op: &Op) -> TimerId {
+/// Returns the timer whose delivery an operation ends, with the token of the lease. `None` if it ends no delivery.
+fn ended_by(op: &Op) -> Option<(TimerId, Token)> {
     match op {
-        Op::Ack(id, _)
-        | Op::Skip(id, _)
-        | Op::Fail(id, ..)
-        | Op::Snooze(id, ..)
-        | Op::Release(id, _)
-        | Op::Park(id, ..) => *id,
-        _ => TimerId::from_u128(0),
+        Op::Ack(id, token)
+        | Op::Skip(id, token)
+        | Op::Fail(id, token, _)
+        | Op::Snooze(id, token, _)
+        | Op::Release(id, token)
+        | Op::Park(id, token, _) => Some((*id, *token)),
+        _ => None,
     }
 }
 
 /// Returns whether an operation is the end of a delivery.
 pub(super) fn is_end(op: &Op) -> bool {
-    ended_by(op) != TimerId::from_u128(0)
+    ended_by(op).is_some()
 }
 
 /// Returns whether an operation withdraws a timer by its id, as each of an operation on many timers does.
@@ -106,7 +106,11 @@ impl Apply {
 }
 
 /// The work of a runtime's report: ends of deliveries, which wait for no transaction of a caller.
-pub(super) struct ApplyEnds(pub(super) Vec<Op>);
+pub(super) struct ApplyEnds {
+    pub(super) ends: Vec<Op>,
+    /// Whether the runtime has the outcomes already. Then each end is kept until it has had its effect.
+    pub(super) are_answered: bool,
+}
 
 impl Work for ApplyEnds {
     /// The outcomes, and the ends that had no effect yet because other transactions hold their timers.
@@ -123,14 +127,22 @@ impl Work for ApplyEnds {
         turn: &'a mut Turn,
     ) -> Done<'a, Self::Result> {
         Box::pin(async move {
-            let held = if turn.skips { held(session, &self.0).await? } else { BTreeSet::new() };
-            let is_held = |op: &Op| held.contains(&Id(ended_by(op)));
-            let (late, free): (Vec<Op>, Vec<Op>) = self.0.iter().cloned().partition(is_held);
+            let held = if turn.skips { held(session, &self.ends).await? } else { BTreeSet::new() };
+            let is_held = |op: &Op| ended_by(op).is_some_and(|(id, _)| held.contains(&Id(id)));
+            let (mut late, free): (Vec<Op>, Vec<Op>) = self.ends.iter().cloned().partition(is_held);
             let ended = apply_ends(session, act, turn, &free).await?;
-            let foreseen = foresee(session, act, late.clone()).await?;
+            let leases: Vec<_> = late.iter().filter_map(ended_by).collect();
+            let lasting = prolong(session, act, &leases).await?;
+            let lasts = |op: &Op| ended_by(op).is_some_and(|lease| lasting.contains(&lease));
+            let mut foreseen = foresee(session, act, late.clone()).await?;
+            for (_, outcome) in late.iter().zip(&mut foreseen).filter(|(op, _)| !lasts(op)) {
+                // The lease is over, and the holder may be a reap. A second delivery must not follow a confirmed end.
+                *outcome = Outcome::Refused(Refusal::Stale);
+            }
+            late.retain(|op| self.are_answered || lasts(op));
             let (mut ended, mut foreseen) = (ended.into_iter(), foreseen.into_iter());
             let outcome = |op| if is_held(op) { foreseen.next() } else { ended.next() };
-            Ok((self.0.iter().filter_map(outcome).collect(), late))
+            Ok((self.ends.iter().filter_map(outcome).collect(), late))
         })
     }
 }
@@ -144,7 +156,7 @@ async fn apply_ends(
     ends: &[Op],
 ) -> Result<Vec<Outcome>, Failure> {
     let mut ids = BTreeSet::new();
-    let are_different = ends.iter().all(|op| ids.insert(ended_by(op)));
+    let are_different = ends.iter().filter_map(ended_by).all(|(id, _)| ids.insert(id));
     let acks: Vec<_> = ends.iter().filter_map(acked).filter(|_| are_different).collect();
     let ended = end_many(session, act.deployment.time.argument(), &acks).await?;
     let is_ended = |op: &Op| acked(op).is_some_and(|(id, _)| ended.contains(&Id(id)));

@@ -69,7 +69,7 @@ impl Batches {
     async fn apply_apart(&self, ops: Vec<Op>, durability: Durability) -> Result<Vec<Outcome>, StoreError> {
         let are_ends: Vec<bool> = ops.iter().map(is_end).collect();
         let (ends, others): (Vec<Op>, Vec<Op>) = ops.into_iter().partition(is_end);
-        let work = ApplyEnds(ends);
+        let work = ApplyEnds { ends, are_answered: false };
         let ((ended, late), _) = self.transactions.transact(durability, &work).await?;
         self.late.keep(late);
         let store = |op| self.apply_together(vec![op], durability);

@@ -3,11 +3,14 @@
 //! A caller's transaction may hold a timer during its delivery, for example after a cancel of the timer. The end of the
 //! delivery must wait for that transaction. The runtime claims nothing while an end is at the store, so a long
 //! transaction would stop the whole node. Therefore the store answers such an end at once, and tries again here until
-//! the transaction has ended. While the transaction holds the timer, no reap ends the lease.
+//! the transaction has ended. While the transaction holds the timer, no reap ends the lease. The answer and each try
+//! prolong the lease, so no reap comes between the end of the transaction and the next try.
 //!
 //! | event | effect |
 //! |---|---|
 //! | the transaction ends | the end takes effect at the next try |
+//! | the lease is over, and another transaction holds it, when the runtime reports the end | the end is refused: a reap may be under way |
+//! | the transaction has ended the delivery itself (`done`), is open until the lease is over, and rolls back | the end takes effect, unless a reap comes before the next try: nobody else can prolong a lease that the transaction has deleted |
 //! | the process dies or stops before | the lease ends, and the timer is delivered again, as after a death of a process |
 //! | the store answers an error that is not transient, or errors for a minute | the same, for the ends that were tried |
 //!
@@ -102,7 +105,7 @@ impl LateEnds {
         if ops.is_empty() {
             return Ok(());
         }
-        let work = ApplyEnds(ops);
+        let work = ApplyEnds { ends: ops, are_answered: true };
         match self.transactions.transact(Durability::ProcessCrash, &work).await {
             Ok(((_, late), _)) => {
                 self.keep(late);
@@ -110,7 +113,7 @@ impl LateEnds {
             }
             Err(error) => {
                 if error.is_transient() {
-                    self.keep(work.0);
+                    self.keep(work.ends);
                 }
                 Err(error)
             }

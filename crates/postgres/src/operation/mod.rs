@@ -15,7 +15,7 @@ pub(crate) use batch::Batches;
 pub(crate) use creations::Creations;
 pub(crate) use imports::{import, import_all};
 pub(crate) use late::LateEnds;
-pub(crate) use needs::{held, now as now_of};
+pub(crate) use needs::{held, lasting, now as now_of};
 pub(crate) use operate::operate;
 pub(crate) use transaction::{Act, Done, Transactions, Turn, Work};
 pub(crate) use write::write;

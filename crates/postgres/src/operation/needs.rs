@@ -2,17 +2,21 @@
 
 use super::transaction::{Act, Turn};
 use crate::layout::{COLUMNS, Id, moment, read};
-use crate::link::{Failure, Session};
+use crate::link::{Failure, Param, Session};
 use std::collections::BTreeSet;
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::state::State;
+use tourbillon_durable::state::{State, Token};
 use tourbillon_durable::store::dry_run::DryRun;
 use tourbillon_durable::store::{Op, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 
 /// The number of timers that a bulk operation locks at a time.
 const AT_ONCE: i64 = 1_000;
+
+/// The time in milliseconds for which the lease of a late end lasts. The tries come much more often.
+const PROLONGED: i64 = 10_000;
 
 /// The data that an operation starts from. The timers are locked until the transaction ends.
 pub(crate) struct Known {
@@ -129,6 +133,52 @@ pub(crate) async fn held(session: &mut Session, ops: &[Op]) -> Result<BTreeSet<I
     Ok(rows.iter().map(|row| row.get(0)).filter(|id| !free.contains(id)).collect())
 }
 
+/// Prolongs the leases of deliveries whose ends wait for transactions of callers: a reap must not come before the next
+/// try. Waits for no other transaction. Returns the leases that last.
+pub(crate) async fn prolong(
+    session: &mut Session,
+    act: &Act,
+    leases: &[(TimerId, Token)],
+) -> Result<BTreeSet<(TimerId, Token)>, Failure> {
+    if leases.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let ids: Vec<Id> = leases.iter().map(|(id, _)| Id(*id)).collect();
+    let incarnations: Vec<i64> = leases.iter().map(|(_, token)| token.incarnation.cast_signed()).collect();
+    let claims: Vec<i64> = leases.iter().map(|(_, token)| token.claim.cast_signed()).collect();
+    let now = act.deployment.time.argument();
+    let sql = "WITH near AS (
+                   SELECT l.id, coalesce($1, tourbillon.now_ms()) + $2 AS until
+                   FROM unnest($3, $4, $5) AS e (id, incarnation, claim)
+                   JOIN tourbillon.lease l ON l.id = e.id AND l.incarnation = e.incarnation AND l.claim = e.claim
+                   WHERE l.until < coalesce($1, tourbillon.now_ms()) + $2 / 2
+                   ORDER BY l.id FOR UPDATE OF l SKIP LOCKED)
+               UPDATE tourbillon.lease l SET until = n.until FROM near n WHERE l.id = n.id";
+    let params: [Param<'_>; 5] = [
+        (&now, Type::INT8),
+        (&PROLONGED, Type::INT8),
+        (&ids, Type::UUID_ARRAY),
+        (&incarnations, Type::INT8_ARRAY),
+        (&claims, Type::INT8_ARRAY),
+    ];
+    session.query(sql, &params).await?;
+    lasting(session, now, &ids).await
+}
+
+/// Returns the leases of some timers that are not over. Another transaction may hold them, and no reap does.
+pub(crate) async fn lasting(
+    session: &mut Session,
+    now: Option<i64>,
+    ids: &[Id],
+) -> Result<BTreeSet<(TimerId, Token)>, Failure> {
+    let sql = "SELECT l.id, l.incarnation, l.claim FROM tourbillon.lease l
+               WHERE l.id = ANY ($1) AND l.until > coalesce($2, tourbillon.now_ms())";
+    let rows = session.read(sql, &[(&ids, Type::UUID_ARRAY), (&now, Type::INT8)]).await?;
+    let number = |row: &Row, nth| row.get::<_, i64>(nth).cast_unsigned();
+    let token = |row| Token { incarnation: number(row, 1), claim: number(row, 2) };
+    Ok(rows.iter().map(|row| (row.get::<_, Id>(0).0, token(row))).collect())
+}
+
 /// Returns the time by which the transaction decides.
 pub(crate) async fn now(session: &mut Session, act: &Act) -> Result<UtcMillis, Failure> {
     if let Some(now) = act.deployment.time.argument() {
@@ -164,9 +214,10 @@ async fn lock_labelled(
     ids: &mut BTreeSet<Id>,
 ) -> Result<(), Failure> {
     let sql = "SELECT t.id, t.phase IN ('c', 'r') FROM tourbillon.timer t
-               WHERE t.labels @> ARRAY[$2] AND t.labels IS NOT NULL AND t.namespace = $1 AND t.id > $3
+               WHERE t.labels @> ARRAY[$2] AND t.labels IS NOT NULL AND t.namespace = $1
+                   AND ($3 IS NULL OR t.id > $3)
                ORDER BY t.id LIMIT $4 FOR UPDATE";
-    let (mut after, mut found) = (Id(TimerId::from_u128(0)), 0);
+    let (mut after, mut found): (Option<Id>, i64) = (None, 0);
     loop {
         let most = (limit + 1 - found).clamp(1, AT_ONCE);
         let rows = session
@@ -176,8 +227,8 @@ async fn lock_labelled(
             )
             .await?;
         for row in &rows {
-            after = row.get(0);
-            ids.insert(after);
+            after = Some(row.get(0));
+            ids.extend(after);
             found += i64::from(!row.get::<_, bool>(1));
         }
         if found > limit || i64::try_from(rows.len()).unwrap_or(i64::MAX) < most {

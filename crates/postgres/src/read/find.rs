@@ -5,6 +5,7 @@ use crate::layout::{COLUMNS, Id, millis, moment, read};
 use crate::link::Failure;
 use tokio_postgres::types::Type;
 use tourbillon_durable::UtcMillis;
+use tourbillon_durable::policy::Guarantee;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{Leased, StoreError};
 use tourbillon_durable::timer::{Address, Timer, TimerId};
@@ -32,7 +33,8 @@ pub(crate) async fn find(deployment: &Deployment, at: &Address) -> Result<Option
     Ok(rows.first().and_then(|row| read(row, 0).ok()))
 }
 
-/// Returns the timers that are leased under a token.
+/// Returns the timers that are leased under a token. A timer that is delivered at most once is removed before its
+/// delivery. So one that is still leased is left out, and is pending again when its lease ends.
 pub(crate) async fn recover(deployment: &Deployment, token: Token) -> Result<Vec<Leased>, StoreError> {
     let mut session = deployment.session().await?;
     let sql = format!(
@@ -42,7 +44,9 @@ pub(crate) async fn recover(deployment: &Deployment, token: Token) -> Result<Vec
     let (incarnation, claim) = (token.incarnation.cast_signed(), token.claim.cast_signed());
     let rows = session.read(&sql, &[(&incarnation, Type::INT8), (&claim, Type::INT8)]).await;
     let rows = rows.map_err(Failure::into_error)?;
-    Ok(rows.iter().filter_map(|row| Some(Leased { timer: read(row, 0).ok()?, token })).collect())
+    let timers = rows.iter().filter_map(|row| read(row, 0).ok());
+    let are_kept = timers.filter(|timer| timer.policy.guarantee == Guarantee::AtLeastOnce);
+    Ok(are_kept.map(|timer| Leased { timer, token }).collect())
 }
 
 /// Returns the due moments and ids of pending timers that are due at `from` or later, and before `until`.

@@ -15,7 +15,7 @@ use tourbillon_durable::timer::{Address, Timer, TimerId};
 use tourbillon_fault::{Fate, Postgres, Proxy};
 
 /// Opens a store whose connections pass a proxy. A call waits for an answer for a second.
-fn through_proxy(server: &Postgres) -> (Proxy, PostgresStore) {
+pub(super) fn through_proxy(server: &Postgres) -> (Proxy, PostgresStore) {
     let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, server.port())));
     let address = format!("postgresql://postgres@{}/postgres", proxy.address());
     let connect = Connect::to(&address).unwrap().response_timeout(Duration::from_secs(1));

@@ -1,4 +1,5 @@
-//! The table of settings. The keys of the file, the variables, the flags and the help come from it.
+//! The table of all settings. The keys of the file, the environment variables, the flags and the help are derived from
+//! this table.
 
 use super::value::{DatabaseAddress, Endpoint, Form, ServerUrl, Share, Size, Sync, Value};
 use crate::log;
@@ -8,41 +9,41 @@ use std::path::PathBuf;
 use tourbillon_callback::guard::Range;
 use tracing::level_filters::LevelFilter;
 
-/// How each variable of the environment starts.
+/// The prefix of the environment variables for settings.
 pub(crate) const PREFIX: &str = "TOURBILLON_";
 
-/// A setting: a row of the table.
+/// A setting, which is a row of the table.
 pub(crate) struct Setting {
     /// The key in the file, with its section.
     pub(crate) key: &'static str,
     /// The purpose of the setting, in a sentence or two.
     help: &'static [&'static str],
-    /// The words for the value in the help.
+    /// The placeholder that the help shows for the value.
     pub(crate) value: &'static str,
     pub(crate) form: Form,
-    /// The value by default, as text.
+    /// The default value, as text.
     pub(crate) default: &'static str,
     pub(super) set: fn(&mut Config, &str) -> Result<(), String>,
     pub(super) get: fn(&Config) -> String,
 }
 
 impl Setting {
-    /// The variable of the environment.
+    /// Returns the name of the setting's environment variable.
     pub(crate) fn variable(&self) -> String {
         format!("{PREFIX}{}", self.key.replace('.', "_").to_ascii_uppercase())
     }
 
-    /// The flag, without its dashes.
+    /// Returns the name of the setting's flag, without its dashes.
     pub(crate) fn flag(&self) -> String {
         self.key.replace(['.', '_'], "-")
     }
 
-    /// The purpose of the setting, on one line.
+    /// Returns the purpose of the setting on one line.
     pub(crate) fn help(&self) -> String {
         self.help.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
     }
 
-    /// The section of the file, or the empty text.
+    /// Returns the section of the file that contains the setting. The text is empty if no section does.
     pub(crate) fn section(&self) -> &'static str {
         self.key.rsplit_once('.').map_or("", |(section, _)| section)
     }
@@ -50,13 +51,13 @@ impl Setting {
 
 macro_rules! settings {
     ($($(#[doc = $help:literal])* $field:ident: $type:ty, $key:literal = $default:literal;)*) => {
-        /// All settings.
+        /// The configuration: the values of all settings.
         #[derive(Clone, Debug, PartialEq)]
         pub(crate) struct Config {
             $($(#[doc = $help])* pub(crate) $field: $type,)*
         }
 
-        /// The table.
+        /// The table of all settings.
         pub(crate) const SETTINGS: &[Setting] = &[$(Setting {
             key: $key,
             help: &[$($help),*],

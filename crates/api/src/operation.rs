@@ -38,7 +38,7 @@ pub struct Operation {
     pub state: OperationState,
     /// The moment at which the operation began.
     pub begun: Moment,
-    /// The number of timers that were changed so far, or of occurrences that a backfill has made.
+    /// The number of timers changed so far. For a backfill, the number of occurrences made so far.
     pub changed: u64,
     /// The number of changed timers whose delivery had already begun.
     pub in_flight: u64,

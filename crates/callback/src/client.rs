@@ -146,7 +146,8 @@ impl Answer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The receiver answered with a status other than 2xx and 410. A redirection is such an answer, and is never followed.
+    /// The receiver answered with a status other than 2xx and 410. A redirection is such an answer, and is never
+    /// followed.
     Status(Answer),
     /// The receiver did not answer in time.
     Timeout,

@@ -1,30 +1,30 @@
-//! The audit trail: the changes that people and programs have made.
+//! The audit trail: the changes that people and programs have requested.
 
 use crate::Moment;
 use serde::{Deserialize, Serialize};
 
-/// An entry of the audit trail: a requested change and its outcome. It has no secrets and no payloads.
+/// An entry of the audit trail: a requested change and its outcome. It contains no secrets and no payloads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AuditEntry {
-    /// The moment.
+    /// The moment of the entry.
     pub at: Moment,
-    /// The action.
+    /// The kind of change.
     pub action: AuditAction,
     /// The outcome.
     pub outcome: AuditOutcome,
     /// The person or program that requested the change.
     pub by: AuditAuthor,
-    /// The namespace.
+    /// The namespace of the change, if it concerns a single namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The changed object in it: the id of a timer, an operation or a token, the key of a schedule, or a file.
+    /// The changed object: the id of a timer, operation or token, the key of a schedule, or the name of a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// The number of timers that were changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// The change in detail, such as the label of timers or the new limits, or the reason of a failure.
+    /// Details of the change, such as the label of the timers or the new limits, or the reason for a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
@@ -33,18 +33,19 @@ pub struct AuditEntry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AuditAuthor {
-    /// The way by which the request came.
+    /// The interface through which the request came.
     pub via: AuditVia,
-    /// The name of the token. A session of the page has the token that began it. None if the service has no tokens.
+    /// The name of the token with which the request was made. For the web page, it is the token with which the visitor
+    /// signed in. None if the service has no tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
     /// The id of the token, as `tourbillond token list` shows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_id: Option<String>,
-    /// The system user who ran the command.
+    /// The system user who ran the command, if a command made the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// The address of the client. Behind a proxy it is the last address in `X-Forwarded-For`.
+    /// The address of the client. Behind a proxy, it is the last address in `X-Forwarded-For`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
     /// The id of the request.
@@ -52,7 +53,7 @@ pub struct AuditAuthor {
     pub request_id: Option<String>,
 }
 
-/// The way by which the request for a change came.
+/// The interface through which the request for a change came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -60,7 +61,7 @@ pub struct AuditAuthor {
 pub enum AuditVia {
     /// The HTTP interface.
     Api,
-    /// The page in a browser.
+    /// The web page.
     Page,
     /// A command of `tourbillond`.
     Command,
@@ -72,7 +73,7 @@ pub enum AuditVia {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum AuditOutcome {
-    /// The change is in progress. An entry with the same action and target follows at its end.
+    /// The change is in progress. A second entry with the same action and target follows when the change ends.
     Begun,
     /// The change was made.
     Done,
@@ -82,13 +83,13 @@ pub enum AuditOutcome {
     Unknown,
 }
 
-/// The action.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum AuditAction {
-    /// A namespace was made, or its limits were set: paused, for example.
+    /// A namespace was made, or its limits were set. Pausing a namespace is such a change.
     SetNamespace,
     /// A namespace was removed.
     RemoveNamespace,
@@ -98,24 +99,24 @@ pub enum AuditAction {
     MakeToken,
     /// A token was revoked.
     RevokeToken,
-    /// Timers were cancelled by a label, or by the beginning of their keys.
+    /// Timers were cancelled by a label, or by a prefix of their keys.
     CancelMany,
     /// Dead timers were delivered again.
     ReplayMany,
-    /// Occurrences of a schedule were made for instants that have passed.
+    /// Occurrences of a schedule were made for past instants.
     Backfill,
-    /// More than one timer was cancelled by one batch.
+    /// A single batch cancelled more than one timer.
     Batch,
-    /// A timer was changed on the page. The detail says how.
+    /// A timer was changed on the web page. The detail says how.
     ChangeTimer,
-    /// A schedule was changed on the page. The detail says how.
+    /// A schedule was changed on the web page. The detail says how.
     ChangeSchedule,
-    /// The breakers of a host were closed, and the timers that were parked for it were put back.
+    /// The circuit breakers of a host were closed, and its parked timers were put back.
     ReopenHost,
     /// A backup was made.
     BackUp,
     /// A backup was restored.
     Restore,
-    /// Lost shards were brought back, or damaged records were removed.
+    /// Lost shards were restored, or damaged records were removed.
     Mend,
 }

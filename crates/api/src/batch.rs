@@ -3,17 +3,17 @@
 use crate::{Cancelled, Changed, Delay, NewTimer, Placed, Problem};
 use serde::{Deserialize, Serialize};
 
-/// Changes that are made in order, in one transaction. At most 1,000.
+/// Changes that are made in order, in one transaction.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Batch {
-    /// The changes.
+    /// The changes, at most 1,000.
     #[cfg_attr(feature = "openapi", schema(max_items = 1000))]
     pub changes: Vec<Change>,
 }
 
-/// One change of a batch. A timer is named by its key or by its id.
+/// One change of a batch. A change of an existing timer names it by either its key or its id.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -21,11 +21,11 @@ pub struct Batch {
 pub enum Change {
     /// Makes a timer.
     Put {
-        /// The key.
+        /// The new timer's key. A timer without a key has only an id.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[cfg_attr(feature = "openapi", schema(max_length = 255))]
         key: Option<String>,
-        /// As the header `Idempotency-Key`.
+        /// The idempotency key, like the header `Idempotency-Key` of a single request.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 255))]
         idempotency_key: Option<String>,
@@ -53,12 +53,12 @@ pub enum Change {
         #[serde(skip_serializing_if = "Option::is_none")]
         #[cfg_attr(feature = "openapi", schema(format = "uuid"))]
         id: Option<String>,
-        /// The new due moment.
+        /// The new due moment of the timer.
         to: Delay,
     },
 }
 
-/// The answer to a batch: a result for each change, in the same order.
+/// The answer to a batch: one result for each change, in the order of the changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BatchAnswer {
@@ -72,12 +72,12 @@ pub struct BatchAnswer {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum BatchResult {
-    /// A timer was made.
+    /// The timer was made, kept or repeated, as its outcome says.
     Placed(Placed),
-    /// A timer was cancelled, or not.
+    /// The timer was cancelled, or could not be, as its result says.
     Cancelled(Cancelled),
-    /// A timer was moved.
+    /// The timer was moved.
     Changed(Changed),
-    /// The change was refused. The others are not affected.
+    /// The change was refused. The other changes are not affected.
     Problem(Problem),
 }

@@ -3,22 +3,22 @@
 use crate::Moment;
 use serde::{Deserialize, Serialize};
 
-/// A request for timers of a queue that are due.
+/// A request for due timers of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ClaimRequest {
-    /// The greatest number of timers: 1 by default, at most 100.
+    /// The greatest number of timers to fetch: 1 by default, at most 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 100))]
     pub max: Option<u32>,
-    /// The time for which the request waits if no timer is due: none by default, at most 20 s.
+    /// The time to wait if no timer is due. By default the request does not wait; at most 20 s.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 20_000))]
     pub wait_ms: Option<u64>,
 }
 
-/// Timers that were fetched, none if none became due in time.
+/// The timers that were fetched. The list is empty if none became due in time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Claims {
@@ -26,27 +26,27 @@ pub struct Claims {
     pub claims: Vec<Claim>,
 }
 
-/// A timer that was fetched. It is delivered again unless it is acknowledged before `until`.
+/// A timer that a receiver fetched. It is delivered again unless the receiver acknowledges it before `until`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Claim {
-    /// The name of this delivery, by which it is acknowledged, refused or prolonged.
+    /// The name of this delivery, with which the receiver acknowledges, rejects or renews it.
     pub claim: String,
-    /// The timer's id: the same for all deliveries of the timer.
+    /// The timer's id, which is the same for all deliveries of the timer.
     pub id: String,
-    /// The key.
+    /// The timer's key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The labels.
+    /// The timer's labels.
     #[serde(default)]
     pub labels: Vec<String>,
     /// The moment for which the timer was made.
     pub scheduled: Moment,
-    /// The number of the attempt, from 1 on.
+    /// The number of the attempt, counted from 1.
     pub attempt: u32,
-    /// The moment at which the delivery has failed unless it was ended or prolonged.
+    /// The moment at which the delivery counts as failed, unless the receiver has ended or renewed it before.
     pub until: Moment,
-    /// The trace context of the creation.
+    /// The W3C trace context of the request that made the timer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
     /// The id of the request that made the timer, if the client gave it one.
@@ -64,12 +64,12 @@ pub struct Claim {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Renewed {
-    /// The moment at which the delivery has failed unless it was ended or prolonged again. A claim is open for an hour
-    /// at most.
+    /// The moment at which the delivery counts as failed, unless the receiver has ended it or renewed it again before.
+    /// A claim lasts an hour at most.
     pub until: Moment,
 }
 
-/// A delivery that failed.
+/// The report of a failed delivery.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
@@ -77,11 +77,11 @@ pub struct Nack {
     /// The error, which is stored with the timer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The pause before the next delivery. The policy's counts if it is longer.
+    /// The pause before the next delivery. The policy's pause applies instead if it is longer.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 86_400_000))]
     pub retry_after_ms: Option<u64>,
-    /// Whether the work can never succeed: the timer is dead at once.
+    /// True if the delivery can never succeed. The timer then becomes dead at once.
     #[serde(skip_serializing_if = "core::ops::Not::not")]
     pub dead: bool,
 }

@@ -3,48 +3,48 @@
 use crate::Moment;
 use serde::{Deserialize, Serialize};
 
-/// A host of callbacks, as the service has met it since its start.
+/// A host that receives callbacks, with what the service has recorded about it since its own start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Endpoint {
     /// The host and port.
     pub host: String,
-    /// The state of the breaker that is open for the longest time, of those of all namespaces.
+    /// The state of the host's breaker that stays open longest. Each namespace has its own breakers for the host.
     pub breaker: Breaker,
-    /// The moment from which that breaker has not been closed. None if it is closed.
+    /// The moment since which that breaker has not been closed. None if it is closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Moment>,
-    /// The time for which that breaker lets no callbacks through, if it is open.
+    /// The remaining time for which that breaker lets no callbacks through, if it is open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_for_ms: Option<u64>,
-    /// The breakers that are not closed: each is that of a namespace, for the host or for a path. At most 20, those
-    /// that are open for the longest time first.
+    /// The breakers that are not closed, each for a namespace and either the whole host or one path. At most 20; those
+    /// that stay open longest come first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub breakers: Vec<OpenBreaker>,
-    /// The callbacks under way.
+    /// The number of callbacks that are in progress.
     pub running: u64,
-    /// The failures since the last success of the namespace that has the most.
+    /// The number of consecutive failures, in the namespace that has the most.
     pub failures_in_a_row: u32,
-    /// The timers that wait for a place at the host, or for its recovery or that of a path.
+    /// The number of timers that wait for free capacity at the host, or until the host or a path recovers.
     pub parked: u64,
     /// The number of callbacks that were sent.
     pub deliveries: u64,
-    /// Of these, the number that failed.
+    /// The number of those callbacks that failed.
     pub errors: u64,
-    /// The number of callbacks in the last hour or two, to which the percentiles belong.
+    /// The number of callbacks within the last hour or two, from which the percentiles are computed.
     pub recent: u64,
-    /// Of these, the number that failed.
+    /// The number of those recent callbacks that failed.
     pub recent_errors: u64,
-    /// The time that half of the recent callbacks do not exceed, rounded up by at most a quarter.
+    /// The median duration of the recent callbacks, rounded up by at most a quarter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p50_ms: Option<u64>,
-    /// The time that 99 of a hundred recent callbacks do not exceed, rounded up by at most a quarter.
+    /// The 99th percentile of the durations of the recent callbacks, rounded up by at most a quarter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_ms: Option<u64>,
-    /// The moment of the last callback's end.
+    /// The moment at which the latest callback ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<Moment>,
-    /// The last error, cut to 200 bytes.
+    /// The latest error, cut to 200 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
 }
@@ -53,16 +53,17 @@ pub struct Endpoint {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct OpenBreaker {
-    /// The namespace whose callbacks wait.
+    /// The namespace whose callbacks the breaker holds back.
     pub namespace: String,
-    /// The path to which they go. All of the host if there is none.
+    /// The path of those callbacks. None if the breaker is for all paths of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The moment from which the breaker has not been closed.
+    /// The moment since which the breaker has not been closed.
     pub since: Moment,
-    /// The time for which it lets no callbacks through. Once it is zero, one finds out whether the receiver works.
+    /// The remaining time for which the breaker lets no callbacks through. At zero, one callback tests whether the
+    /// receiver works.
     pub open_for_ms: u64,
-    /// The failures since the last success.
+    /// The number of failures since the last success.
     pub failures_in_a_row: u32,
 }
 
@@ -71,10 +72,10 @@ pub struct OpenBreaker {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Breaker {
-    /// Callbacks are sent.
+    /// Callbacks are sent as usual.
     Closed,
-    /// No callback is sent for a time.
+    /// No callback is sent until a pause is over.
     Open,
-    /// The time is over, and one callback finds out whether the receiver works.
+    /// The pause is over, and one callback tests whether the receiver works.
     HalfOpen,
 }

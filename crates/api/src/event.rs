@@ -3,35 +3,36 @@
 use crate::Moment;
 use serde::{Deserialize, Serialize};
 
-/// An event. Events are shown live and are not stored: a reader that is too slow misses some, and is shown how many.
+/// An event. Events are sent live and are not stored. A reader that is too slow misses events, and the next event says
+/// how many.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Event {
-    /// The moment.
+    /// The moment of the event.
     pub at: Moment,
-    /// The kind.
+    /// The kind of the event.
     pub kind: EventKind,
-    /// The namespace.
+    /// The namespace of the timer or the schedule.
     pub namespace: String,
-    /// The timer.
+    /// The timer's id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// The timer's key.
+    /// The key of the timer or the schedule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The number of the attempt.
+    /// The number of the attempt, counted from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
     /// The time from the due moment to the start of the delivery.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late_ms: Option<u64>,
-    /// The time that the delivery took.
+    /// The duration of the delivery.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub took_ms: Option<u64>,
-    /// The status of the receiver's answer, the error, or the reason.
+    /// The status of the receiver's answer, the error, or the reason for the event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// The number of events that this reader has missed before this event.
+    /// The number of events that this reader missed just before this event.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missed: u64,
 }
@@ -61,17 +62,17 @@ pub enum EventKind {
     Delivered,
     /// A delivery failed and will be repeated.
     Failed,
-    /// A delivery was put off. That does not count as an attempt.
+    /// A delivery was postponed. It does not count as an attempt.
     Parked,
-    /// Deliveries of a timer were given up.
+    /// The service gave up on delivering a timer.
     Dead,
-    /// Instants of a schedule passed unnoticed and got no occurrences. Here and in the three kinds below, the key is
-    /// the schedule's.
+    /// Instants of a schedule passed unnoticed and got no occurrences. The key of this event, and of the three kinds
+    /// below, is the key of the schedule.
     Missed,
     /// Instants of a schedule were skipped because of an overlap.
     Skipped,
-    /// The plan of a schedule cannot be followed any more.
+    /// The plan of a schedule can no longer be followed.
     ScheduleParked,
-    /// A schedule has no instant left.
+    /// A schedule has no more instants.
     ScheduleEnded,
 }

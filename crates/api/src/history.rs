@@ -3,7 +3,7 @@
 use crate::Moment;
 use serde::{Deserialize, Serialize};
 
-/// The service's numbers over time, at most 72 hours. They survive a restart of the service.
+/// The counts of the service over time, for at most 72 hours. They survive a restart of the service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct History {
@@ -13,17 +13,17 @@ pub struct History {
     pub until: Moment,
     /// The length of an interval, a multiple of ten seconds.
     pub interval_ms: u64,
-    /// The recorded intervals, the oldest first. There are none for the time in which the service was down.
+    /// The recorded intervals, the oldest first. Intervals in which the service was down are missing.
     pub points: Vec<HistoryPoint>,
 }
 
-/// The numbers of one interval.
+/// The counts of one interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HistoryPoint {
     /// The beginning of the interval.
     pub at: Moment,
-    /// The part of the interval in which the service ran.
+    /// The time within the interval during which the service ran.
     pub covered_ms: u64,
     /// The number of timers that were made.
     pub created: u64,
@@ -35,21 +35,21 @@ pub struct HistoryPoint {
     pub cancelled: u64,
     /// The number of timers that died.
     pub dead: u64,
-    /// The greatest age of a due timer.
+    /// The longest time by which a timer was overdue.
     pub overdue_ms: u64,
     /// The number of pending timers at the interval's end.
     pub pending: u64,
 }
 
-/// How late deliveries have begun in the last hour, by the second of the minute for which they were due. Sixty cells.
+/// How late the deliveries of the last hour began, by the second of the minute at which they were due.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LatenessBySecond {
-    /// The cells, that of the second 0 first.
+    /// One entry for each second of a minute, 60 in all, from second 0 on.
     pub seconds: Vec<SecondLateness>,
 }
 
-/// The lateness of the deliveries that were due in the same second of any minute.
+/// The lateness of the deliveries that were due at the same second of any minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SecondLateness {
@@ -57,34 +57,36 @@ pub struct SecondLateness {
     pub count: u64,
     /// The greatest lateness.
     pub max_ms: u64,
-    /// A lateness that 99 of a hundred deliveries do not exceed, rounded up by at most a quarter.
+    /// The 99th percentile of the lateness, rounded up by at most a quarter.
     pub p99_ms: u64,
 }
 
-/// The number of pending timers by the time until they are due. Schedules are among them, each due at its next instant.
+/// The number of pending timers by the time until they are due. A schedule counts as a timer that is due at the
+/// schedule's next instant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Horizon {
     /// The service's time.
     pub now: Moment,
-    /// The buckets, the nearest first. The first has the timers that are due.
+    /// The buckets, the nearest first. The first bucket counts the timers that are already due.
     pub buckets: Vec<HorizonBucket>,
-    /// The number of timers that are in none of the buckets. They belong to the buckets with `at_least`.
+    /// The number of timers that no bucket counts. They belong to the buckets with `at_least`.
     #[serde(default)]
     pub unplaced: u64,
 }
 
-/// The pending timers that become due after the end of the bucket before, and not after `within_ms`.
+/// The number of pending timers that become due after the end of the previous bucket and at `within_ms` at the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HorizonBucket {
-    /// The end of the bucket, from now on: 0 for timers that are due. From six hours on, the bucket ends with an hour
-    /// of UTC. The last bucket has no end.
+    /// The time from now until the end of the bucket: 0 for timers that are already due. From six hours on, buckets
+    /// end at full hours of UTC. None for the last bucket, which has no end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within_ms: Option<u64>,
     /// The number of timers.
     pub count: u64,
-    /// Whether there may be more timers: the service looks at a limited number of the nearest timers.
+    /// True if the bucket may have more timers than `count`, because the service examines only a limited number of the
+    /// nearest timers.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub at_least: bool,
 }

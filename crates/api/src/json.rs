@@ -1,4 +1,4 @@
-//! JSON as it was written.
+//! JSON values whose text is preserved.
 
 use core::fmt;
 use core::str::FromStr;
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Error, Value};
 
-/// A JSON value as it was written: its text keeps its spaces, the order of its keys, and the digits of its numbers.
-/// Values are equal if their texts are.
+/// A JSON value with its text preserved: its spaces, the order of its keys, and the digits of its numbers. Two values
+/// are equal if their texts are.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RawJson(Box<RawValue>);
 
 impl RawJson {
-    /// The text, without spaces around it.
+    /// Returns the text, without surrounding spaces.
     #[must_use]
     pub fn text(&self) -> &str {
         self.0.get()

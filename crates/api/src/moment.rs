@@ -1,11 +1,11 @@
-//! Moments as texts.
+//! Moments, written as text.
 
 use core::fmt;
 use core::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tourbillon_words::{InvalidMoment, UtcMillis};
 
-/// A moment, which requests and answers have as a text after RFC 3339.
+/// A moment. In requests and answers it is a text in the format of RFC 3339.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime, example = "2026-11-22T16:00:00.000Z"))]
@@ -13,13 +13,13 @@ use tourbillon_words::{InvalidMoment, UtcMillis};
 pub struct Moment(UtcMillis);
 
 impl Moment {
-    /// The moment this number of milliseconds after the start of 1970, or [`UtcMillis::MAX`] if that is earlier.
+    /// Returns the moment `millis` milliseconds after the start of 1970, or [`UtcMillis::MAX`] if that is earlier.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(UtcMillis::from_millis(millis))
     }
 
-    /// Milliseconds since the start of 1970.
+    /// Returns the number of milliseconds since the start of 1970.
     #[must_use]
     pub const fn as_millis(self) -> u64 {
         self.0.as_millis()

@@ -3,61 +3,61 @@
 use crate::Moment;
 use serde::{Deserialize, Serialize};
 
-/// The role of a token: the requests that it permits.
+/// The role of a token, which determines the requests that the token permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// To see timers without their payloads, operations and events. With a token for all namespaces also the whole
-    /// service: its numbers, its metrics and the events of all namespaces.
+    /// Permits to see timers without their payloads, operations and events. A token for all namespaces also permits to
+    /// see the service as a whole, with its metrics and the events of all namespaces.
     Reader,
-    /// To see payloads too, to make and change timers, and to fetch those of queues.
+    /// Also permits to see payloads, to make and change timers, and to fetch timers from queues.
     Writer,
-    /// To change the signing secrets of a namespace too. With a token for all namespaces also the namespaces
-    /// themselves.
+    /// Also permits to change the signing secrets of a namespace. A token for all namespaces also permits to change
+    /// the namespaces themselves.
     Admin,
 }
 
-/// The limits of a namespace. Each field that is left out has no limit beyond the service's own.
+/// The limits of a namespace. Where a field is left out, only the service's own limits apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct NamespaceLimits {
-    /// The greatest number of stored timers. Requests that run at the same time may exceed it.
+    /// The greatest number of stored timers. Concurrent requests may exceed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_timers: Option<u64>,
-    /// The greatest number of timers that are made in a second. The service's `limits.creations` if there is none.
+    /// The greatest number of timers that may be made per second. By default, the service's `limits.creations`
+    /// applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1))]
     pub creations_per_second: Option<u32>,
-    /// The greatest number of schedules. The service's `limits.schedules` if there is none.
+    /// The greatest number of schedules. By default, the service's `limits.schedules` applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_schedules: Option<u64>,
-    /// The greatest number of deliveries a second. Further deliveries wait, which does not count as an attempt.
+    /// The greatest number of deliveries per second. Further deliveries wait; waiting does not count as an attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1))]
     pub rate_per_second: Option<u32>,
-    /// The greatest number of deliveries at a time.
+    /// The greatest number of concurrent deliveries.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1))]
     pub concurrency: Option<u32>,
-    /// The greatest body of a delivery, in bytes.
+    /// The greatest size of a delivery's body, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_body_bytes: Option<u32>,
-    /// The longest time to the due moment.
+    /// The longest time from the creation of a timer to its due moment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_delay_ms: Option<u64>,
-    /// The hosts that callbacks may go to, with their subdomains if a name begins with `*.`. All hosts if there are
-    /// none.
+    /// The hosts to which callbacks may go. A name that begins with `*.` also permits the subdomains. If the list is
+    /// empty, callbacks may go to all hosts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(max_items = 100))]
     pub allowed_hosts: Vec<String>,
-    /// Whether deliveries are held back. Timers are accepted nevertheless.
+    /// True if deliveries are held back. Timers are still accepted.
     #[serde(skip_serializing_if = "core::ops::Not::not")]
     pub paused: bool,
-    /// Whether the beginning of a receiver's answer is kept with the attempt, for people who look for a fault.
-    /// Otherwise only the status is kept: a callback must not become a way to read the answers of a host behind the
-    /// service.
+    /// True if the service keeps the beginning of a receiver's answer with the attempt, for debugging. Otherwise it
+    /// keeps only the status, so that nobody can use callbacks to read the answers of internal hosts.
     #[serde(skip_serializing_if = "core::ops::Not::not")]
     pub keep_answers: bool,
 }
@@ -70,7 +70,7 @@ pub struct NamespaceView {
     pub name: String,
     /// The limits.
     pub limits: NamespaceLimits,
-    /// The signing secrets that are active, without the secrets themselves.
+    /// The active signing secrets, without their secret values.
     #[serde(default)]
     pub secrets: Vec<SecretView>,
     /// The number of pending timers.
@@ -81,29 +81,29 @@ pub struct NamespaceView {
     pub parked: u64,
     /// The number of dead timers.
     pub dead: u64,
-    /// The number of schedules, also of those that are paused or have ended.
+    /// The number of schedules, including paused and ended ones.
     #[serde(default)]
     pub schedules: u64,
 }
 
-/// A signing secret, without the secret value.
+/// A signing secret, without its secret value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SecretView {
-    /// The moment at which it was made.
+    /// The moment at which the secret was made.
     pub made: Moment,
-    /// The moment at which it stops signing. The newest secret has none.
+    /// The moment at which the secret stops signing. None for the newest secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Moment>,
 }
 
-/// A new signing secret. It is shown only once.
+/// A new signing secret. Only the answer to its creation shows it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NewSecret {
-    /// The secret, `whsec_` and base 64.
+    /// The secret: `whsec_` followed by base 64.
     pub secret: String,
-    /// The moment until which the secrets before it sign too.
+    /// The moment until which callbacks are also signed with the earlier secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub former_until: Option<Moment>,
 }

@@ -3,74 +3,74 @@
 use crate::Moment;
 use serde::{Deserialize, Serialize};
 
-/// The nodes that share the timers of a service, and the shards of which each delivers some. A service with a file of
-/// its own has no shards, and is alone.
+/// The nodes that share the timers of a service, and the shards into which the timers are divided. Each node delivers
+/// some of the shards. A service with its own file has no shards and no other nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Nodes {
     /// The store's time.
     pub now: Moment,
-    /// Whether the timers are in a store that nodes share.
+    /// True if the timers are in a store that several nodes share.
     pub shared: bool,
-    /// The nodes, with those that stopped not long ago.
+    /// The nodes, including those that stopped recently.
     pub nodes: Vec<Node>,
     /// The shards, in the order of their numbers.
     pub shards: Vec<Shard>,
 }
 
-/// One start of a service that shares timers with others.
+/// A node: one run of a service that shares its timers with others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Node {
-    /// The number of this start, in 16 hexadecimal digits.
+    /// The number of this run, in 16 hexadecimal digits.
     pub incarnation: String,
-    /// The configured name. Several nodes may have the same.
+    /// The configured name. Several nodes may have the same name.
     pub name: String,
     /// The version of the program.
     pub version: String,
-    /// The moment of the start.
+    /// The moment at which the node started.
     pub since: Moment,
-    /// The moment of the last sign of life.
+    /// The moment of the node's last heartbeat.
     pub seen: Moment,
-    /// Whether that sign is young enough for the node to have shards.
+    /// True if the last heartbeat is recent enough for the node to own shards.
     pub live: bool,
-    /// Whether this node answers the request.
+    /// True if this node answers the request.
     pub this: bool,
-    /// The number of its shards.
+    /// The number of shards that the node owns.
     pub shards: u32,
 }
 
-/// A part of the timers.
+/// A shard: one of the parts into which the timers are divided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Shard {
-    /// The number, from 0 on.
+    /// The number of the shard, counted from 0.
     #[cfg_attr(feature = "openapi", schema(maximum = 65_535))]
     pub number: u16,
-    /// The incarnation of the node that delivers its timers, if there is one.
+    /// The incarnation of the node that delivers the shard's timers. None if no node does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// The time since its owner last looked for due timers, as far as the node that answers knows it.
+    /// The time since the owner last looked for due timers. None if the answering node does not know it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub polled_ms_ago: Option<u64>,
-    /// The time for which its first pending timer is due, as far as it is known.
+    /// The time by which the shard's first pending timer is overdue, as far as it is known.
     pub overdue_ms: u64,
     /// The due moment of that timer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_due: Option<Moment>,
-    /// The number of owners so far.
+    /// The number of times that the shard got a new owner.
     pub epoch: u64,
-    /// The number of takeovers: from an owner that had died, or could not reach the store.
+    /// The number of times that a node took over the shard from an owner that had died or could not reach the store.
     pub takeovers: u64,
-    /// The last such takeover.
+    /// The moment of the last such takeover.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taken_over: Option<Moment>,
-    /// Whether the server of the shard does not answer. Then the other fields have the last known values, and the
+    /// True if the server of the shard does not answer. The other fields then hold their last known values, and the
     /// lateness of the first timer is unknown.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub silent: bool,
-    /// Whether the server of the shard has lost it. Until somebody brings the shard back, its timers are not delivered,
-    /// and it takes no new timers. The other shards go on.
+    /// True if the server of the shard has lost the shard's data. Until an administrator restores the shard, its
+    /// timers are not delivered, and it accepts no new timers. The other shards are not affected.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub lost: bool,
 }

@@ -1,34 +1,34 @@
-//! Work on many timers, which goes on after the answer.
+//! Operations: work on many timers, which continues after the answer.
 
 use crate::Moment;
 use serde::{Deserialize, Serialize};
 
-/// The timers that the request cancels. It has one of `label` and `key_prefix`.
+/// A request that cancels many timers. It has exactly one of `label` and `key_prefix`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CancelMany {
-    /// All timers that have this label.
+    /// Cancels all timers that have this label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(min_length = 1))]
     pub label: Option<String>,
-    /// All timers whose keys begin with this text.
+    /// Cancels all timers whose keys begin with this text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(min_length = 1))]
     pub key_prefix: Option<String>,
 }
 
-/// The dead timers that the request replays: all of the namespace, or those with a label.
+/// A request that replays dead timers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ReplayMany {
-    /// The label.
+    /// Replays only the dead timers with this label. By default, all dead timers of the namespace are replayed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
 }
 
-/// Work on many timers. It goes on after a restart of the service.
+/// An operation: work on many timers. It continues after a restart of the service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Operation {
@@ -36,17 +36,17 @@ pub struct Operation {
     pub id: String,
     /// The operation's state.
     pub state: OperationState,
-    /// The moment at which it began.
+    /// The moment at which the operation began.
     pub begun: Moment,
-    /// The number of timers that were changed so far, or of occurrences that a backfill has made.
+    /// The number of timers changed so far. For a backfill, the number of occurrences made so far.
     pub changed: u64,
-    /// The number of changed timers of which a delivery had begun.
+    /// The number of changed timers whose delivery had already begun.
     pub in_flight: u64,
-    /// The number of timers that stayed as they were, since other timers have their keys by now. For a backfill, the
-    /// number of instants that already had occurrences.
+    /// The number of timers left unchanged because other timers use their keys by now. For a backfill, the number of
+    /// instants that already had occurrences.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub refused: u64,
-    /// The error of an operation that failed.
+    /// The error, if the operation failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -62,10 +62,10 @@ fn is_zero(count: &u64) -> bool {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum OperationState {
-    /// The work goes on.
+    /// The operation is in progress.
     Running,
-    /// The work is done.
+    /// The operation is complete.
     Done,
-    /// The work has ended with an error. The changes that were made stay.
+    /// The operation ended with an error. The changes made until then stay.
     Failed,
 }

@@ -1,14 +1,14 @@
-//! Lists, a page at a time.
+//! Lists, one page at a time.
 
 use serde::{Deserialize, Serialize};
 
-/// A part of a list.
+/// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Page<T> {
-    /// The items.
+    /// The items on this page.
     pub items: Vec<T>,
-    /// The cursor of the next page, if there may be one. It holds for the same filter.
+    /// The cursor of the next page, for the same list with the same conditions. None on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }

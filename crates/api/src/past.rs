@@ -3,8 +3,8 @@
 use crate::{Moment, Phase};
 use serde::{Deserialize, Serialize};
 
-/// The past of a timer that is stored, or has ended not long ago. The service remembers some ten thousand timers, until
-/// it stops.
+/// The past of a timer that is stored or ended recently. The service remembers the past of about ten thousand timers,
+/// until the service stops.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Past {
@@ -12,39 +12,39 @@ pub struct Past {
     pub id: String,
     /// The namespace.
     pub namespace: String,
-    /// The key.
+    /// The timer's key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The phase: `done` or `withdrawn` if the timer is not stored any more.
+    /// The phase: `done` or `withdrawn` if the timer is no longer stored.
     pub phase: Phase,
-    /// The moment at which the service accepted the timer. Not known if the timer was replaced before any attempt.
+    /// The moment at which the service accepted the timer. Unknown if the timer was replaced before its first attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<Moment>,
-    /// The moment for which the timer was made. Not known if the timer was replaced before any attempt.
+    /// The moment for which the timer was made. Unknown if the timer was replaced before its first attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduled: Option<Moment>,
-    /// The moment from which the next delivery is due, if one will be made.
+    /// The moment from which the next delivery is due. None if no delivery will follow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due: Option<Moment>,
     /// The number of deliveries that were begun.
     pub deliveries: u32,
-    /// The attempts that the service remembers, the oldest first: at most the last 16, since the start of the service.
+    /// The attempts that the service remembers from its own start on, the oldest first: at most the last 16.
     pub attempts: Vec<PastAttempt>,
-    /// The moments at which the service found a delivery without an end, since the process that made it had died. The
-    /// receiver may have had that delivery, and gets the timer again.
+    /// The moments at which the service found that a delivery had been interrupted because its process had died. The
+    /// receiver may have got that delivery, and gets the timer again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interrupted: Vec<Moment>,
-    /// The moments at which the dead timer was replayed, at most the last four. The numbers of its attempts and
-    /// deliveries begin again there.
+    /// The moments at which the dead timer was replayed, at most the last four. After each replay, attempts and
+    /// deliveries are again numbered from 1.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replayed: Vec<Moment>,
-    /// The number of times the timer was put aside since its first remembered attempt.
+    /// The number of times the timer was parked since its first remembered attempt.
     #[serde(default)]
     pub parks: u32,
-    /// The reason for which the timer was put aside the last time, or is now.
+    /// The reason for which the timer is parked now, or was parked the last time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parked_for: Option<String>,
-    /// The end.
+    /// The timer's end. None if the timer has not ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end: Option<PastEnd>,
 }
@@ -53,38 +53,40 @@ pub struct Past {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PastAttempt {
-    /// The number of the attempt, from 1 on, and from 1 on again after a replay.
+    /// The number of the attempt, counted from 1. A replay restarts the count.
     pub attempt: u32,
-    /// The number of the delivery, from 1 on. Greater than `attempt` if deliveries were begun and had no end.
+    /// The number of the delivery, counted from 1. It is greater than `attempt` if earlier deliveries began and have
+    /// no recorded end.
     pub delivery: u32,
     /// The moment from which the attempt was due.
     pub due: Moment,
-    /// The moment at which the service took the timer up.
+    /// The moment at which the service took the timer for delivery.
     pub claimed: Moment,
-    /// The moment at which the request was sent, or a receiver got the timer.
+    /// The moment at which the request was sent, or at which a receiver fetched the timer.
     pub started: Moment,
-    /// The moment at which the attempt had ended. None while it is under way.
+    /// The moment at which the attempt ended. None while it is in progress.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<Moment>,
-    /// The time from the due moment to `started`.
+    /// The time from `due` to `started`.
     pub late_ms: u64,
     /// The time from `started` to the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub took_ms: Option<u64>,
-    /// The outcome. None while the attempt is under way.
+    /// The outcome. None while the attempt is in progress.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<AttemptOutcome>,
-    /// The status of the receiver's answer.
+    /// The HTTP status of the receiver's answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 999))]
     pub status: Option<u16>,
-    /// The error, cut to 200 bytes.
+    /// The error of a failed attempt, cut to 200 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The beginning of the receiver's answer, if the namespace keeps answers and the token may see payloads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
-    /// The reason why the receiver, which may have had this attempt, may get the timer again.
+    /// The reason why the receiver may get the timer again although it may already have got this attempt. None if
+    /// there is no such reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub may_repeat: Option<RepeatCause>,
 }
@@ -95,17 +97,17 @@ pub struct PastAttempt {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum AttemptOutcome {
-    /// It succeeded.
+    /// The attempt succeeded.
     Delivered,
-    /// It failed and is repeated.
+    /// The attempt failed, and another one follows.
     Failed,
-    /// It failed, and deliveries were given up.
+    /// The attempt failed, and the service gave up on the timer.
     Dead,
-    /// It was put off. That does not count as an attempt.
+    /// The delivery was postponed. It does not count as an attempt.
     Parked,
-    /// It was given back, since the service stopped. That does not count as an attempt.
+    /// The service stopped, and gave the timer back to the store. It does not count as an attempt.
     GivenBack,
-    /// It took longer than its lease, or its end could not be stored.
+    /// The attempt took longer than its lease, or its end could not be stored.
     Lost,
 }
 
@@ -115,15 +117,15 @@ pub enum AttemptOutcome {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum RepeatCause {
-    /// The receiver did not answer in time, or the connection failed: the receiver may have acted.
+    /// The receiver did not answer in time, or the connection failed. The receiver may have acted nevertheless.
     NoAnswer,
-    /// The service had lost its lease of the timer before the answer.
+    /// The service lost its lease of the timer before the answer came.
     LeaseLost,
     /// The end of the delivery could not be stored.
     EndLost,
-    /// The service stopped while the delivery was under way.
+    /// The service stopped while the delivery was in progress.
     GivenBack,
-    /// The process died while the delivery was under way.
+    /// The process died while the delivery was in progress.
     ProcessDied,
 }
 
@@ -131,11 +133,11 @@ pub enum RepeatCause {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PastEnd {
-    /// The moment.
+    /// The moment of the end.
     pub at: Moment,
-    /// What happened.
+    /// The way in which the timer ended.
     pub how: EndKind,
-    /// The reason, or the id of the timer that took this timer's place.
+    /// The reason, or the id of the timer that replaced this timer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
@@ -148,12 +150,12 @@ pub struct PastEnd {
 pub enum EndKind {
     /// A delivery succeeded.
     Delivered,
-    /// The delivery was left out since it was too late.
+    /// The delivery was skipped because it would have been too late.
     Skipped,
-    /// The timer was cancelled, or was dead and dropped.
+    /// The timer was cancelled, or it was dead and was dropped.
     Cancelled,
-    /// Another timer took its place.
+    /// Another timer replaced this timer.
     Replaced,
-    /// Deliveries were given up. The timer is stored and can be replayed.
+    /// The service gave up on the timer. The timer is stored and can be replayed.
     Dead,
 }

@@ -1,36 +1,38 @@
-//! The policy: retries, deadlines and late deliveries.
+//! The policy of a timer: retries, deadlines and late deliveries.
 
 use crate::shape::{absent, needed};
 use serde::{Deserialize, Serialize};
 use tourbillon_words::Guarantee;
 
-/// The policy of one timer. Each field that is left out has its default.
+/// The policy of a timer. Each field that is left out has its default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Policy {
-    /// The number of failures after which the timer is dead. 10 by default, at most 1,000.
+    /// The number of failures after which the timer is dead: 10 by default, at most 1,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 1000))]
     pub attempts: Option<u32>,
-    /// The age, from the scheduled moment on, after which no further delivery is planned. None by default.
+    /// The time after the scheduled moment from which on no further delivery is planned. By default there is no such
+    /// limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_age_ms: Option<u64>,
-    /// The time for one attempt: 15 s by default, at least 100 ms, at most 30 s; up to an hour for a timer that a
-    /// receiver fetches.
+    /// The timeout of one attempt: 15 s by default, from 100 ms to 30 s. For a timer that a receiver fetches, at most
+    /// an hour.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 3_600_000))]
     pub timeout_ms: Option<u64>,
-    /// The pause after a failure. The service has a least pause (`deliveries.least_pause`, 1 s by default).
+    /// The pause after a failure. It is at least the service's `deliveries.least_pause`, which is 1 s by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff: Option<Backoff>,
-    /// A delivery that would be later than this is skipped. By default a timer is delivered however late.
+    /// The greatest lateness with which the timer is still delivered; a later delivery is skipped. By default, the
+    /// timer is delivered however late.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misfire_within_ms: Option<u64>,
-    /// The width of the window, from the due moment on, in which the timer becomes due. Zero by default.
+    /// The length of the window after the due moment within which the timer becomes due. Zero by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter_ms: Option<u64>,
-    /// How often a delivery may happen.
+    /// The delivery guarantee: how often the timer may be delivered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guarantee: Option<Guarantee>,
 }
@@ -41,21 +43,22 @@ pub struct Policy {
 #[serde(tag = "kind", rename_all = "kebab-case", try_from = "Shape")]
 #[non_exhaustive]
 pub enum Backoff {
-    /// 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h and 24 h, each lengthened at random by up to a fifth.
+    /// Pauses of 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h and 24 h, each lengthened at random by up to a fifth.
     Standard {},
-    /// The same pause each time.
+    /// The same pause after each failure.
     Fixed {
         /// The pause.
         pause_ms: u64,
     },
-    /// A random pause of up to `first_ms`, twice that, four times and so on, but of at most `max_ms`.
+    /// A random pause, whose upper bound is `first_ms` after the first failure and doubles with each further failure,
+    /// up to `max_ms`.
     Exponential {
-        /// The longest first pause.
+        /// The upper bound of the first pause.
         first_ms: u64,
-        /// The longest pause.
+        /// The upper bound of every pause.
         max_ms: u64,
     },
-    /// These pauses in order. The last pause repeats.
+    /// The given pauses in order. The last pause repeats.
     Ladder {
         /// The pauses, at most 32.
         #[cfg_attr(feature = "openapi", schema(max_items = 32))]
@@ -63,7 +66,7 @@ pub enum Backoff {
     },
 }
 
-/// The fields of all kinds of backoff together, as a request gives them. [`Backoff`] is made from this form.
+/// The fields of all kinds of backoff together, as a request contains them. [`Backoff`] is converted from this struct.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Shape {

@@ -3,11 +3,11 @@
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// An answer to a request that was not fulfilled, of the type `application/problem+json`.
+/// A problem: the answer to a request that failed, with the media type `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Problem {
-    /// The kind of the problem, `/problems/` and a word.
+    /// The kind of the problem: `/problems/` followed by a word.
     #[serde(rename = "type")]
     pub kind: ProblemKind,
     /// The kind in plain words.
@@ -15,27 +15,28 @@ pub struct Problem {
     /// The HTTP status.
     #[cfg_attr(feature = "openapi", schema(minimum = 400, maximum = 599))]
     pub status: u16,
-    /// The fault of this request.
+    /// The fault in this particular request.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
-    /// The faults of single fields.
+    /// The faults in single fields of the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<FieldFault>,
-    /// `unknown` if the request may have been fulfilled nevertheless. It may be repeated with the same idempotency key.
+    /// `unknown` if the request may have succeeded nevertheless. The client may repeat it with the same idempotency
+    /// key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
-    /// The time after which the request may be repeated, in milliseconds.
+    /// The time after which the client may repeat the request, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
 }
 
-/// The fault of a field.
+/// The fault in a field of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FieldFault {
-    /// The place of the field, a JSON Pointer.
+    /// The position of the field in the request's body, as a JSON Pointer.
     pub pointer: String,
-    /// The fault.
+    /// The fault in words.
     pub detail: String,
 }
 
@@ -74,47 +75,47 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// The request cannot be read.
+    /// The request is malformed or invalid.
     BadRequest "/problems/bad-request" 400 "The request is not valid"
-    /// The request has no token, or an unknown token.
+    /// The request has no token, or its token is unknown.
     Unauthorised "/problems/unauthorised" 401 "A valid token is needed"
     /// The token does not permit the request.
     Forbidden "/problems/forbidden" 403 "The token does not permit this"
-    /// There is no such thing.
+    /// The requested object does not exist.
     NotFound "/problems/not-found" 404 "Not found"
-    /// The path does not have this method.
+    /// The path does not support the request's method.
     MethodNotAllowed "/problems/method-not-allowed" 405 "The path does not have this method"
     /// Another timer has the key.
     KeyExists "/problems/key-exists" 409 "Another timer has the key"
     /// The timer is in a phase that does not permit the change.
     WrongPhase "/problems/wrong-phase" 409 "The timer's phase does not permit this"
-    /// Another request with the same idempotency key is under way.
+    /// Another request with the same idempotency key is in progress.
     IdempotencyInProgress "/problems/idempotency-in-progress" 409 "Another request with this idempotency key is under way"
-    /// The claim has ended: it was acknowledged, refused, or its time is over.
+    /// The claim has ended: the receiver has acknowledged or rejected it, or its time is over.
     ClaimEnded "/problems/claim-ended" 409 "The claim has ended"
-    /// Timers are stored in the namespace, or the namespace cannot be removed.
+    /// The namespace still has timers, or cannot be removed.
     NamespaceNotEmpty "/problems/namespace-not-empty" 409 "The namespace has timers"
-    /// A part is larger than it may be.
+    /// A part of the request is too large.
     TooLarge "/problems/too-large" 413 "Too large"
-    /// The body is not JSON by its type.
+    /// The media type of the body is not JSON.
     UnsupportedMediaType "/problems/unsupported-media-type" 415 "The body must be application/json"
     /// The idempotency key was used for another request.
     IdempotencyMismatch "/problems/idempotency-mismatch" 422 "The idempotency key was used for another request"
-    /// The callback must not go there.
+    /// The service must not send callbacks to the destination.
     BlockedDestination "/problems/blocked-destination" 422 "The destination is blocked"
     /// The due moment is too far away.
     DueTooFar "/problems/due-too-far" 422 "The due moment is too far away"
-    /// The time zone is not known.
+    /// The time zone is unknown.
     ZoneUnknown "/problems/zone-unknown" 422 "The time zone is not known"
-    /// A limit was reached.
+    /// A limit is reached.
     LimitReached "/problems/limit-reached" 429 "A limit was reached"
-    /// The service has failed in a way that it should not.
+    /// An error inside the service, which is a bug.
     Internal "/problems/internal" 500 "The service has failed"
-    /// The service permits no changes now.
+    /// The service accepts no changes at present.
     ReadOnly "/problems/read-only" 503 "The service permits no changes now"
-    /// The store cannot be used now.
+    /// The store is unavailable at present.
     StoreUnavailable "/problems/store-unavailable" 503 "The store cannot be used now"
-    /// The disk, or the memory of Redis, is nearly full: nothing new is stored. Deliveries and cancellations go on.
+    /// The disk, or the memory of Redis, is nearly full. Nothing new is stored; deliveries and cancellations continue.
     StorageFull "/problems/storage-full" 507 "Nothing new is stored: the store is full"
     /// The service is stopping.
     Stopping "/problems/stopping" 503 "The service is stopping"
@@ -122,7 +123,7 @@ kinds! {
     Timeout "/problems/timeout" 408 "The request took too long"
 }
 
-/// The derived schema would have the names of the variants.
+/// The derived schema would contain the names of the variants instead of the paths.
 #[cfg(feature = "openapi")]
 impl utoipa::PartialSchema for ProblemKind {
     fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
@@ -138,7 +139,7 @@ impl utoipa::PartialSchema for ProblemKind {
 impl utoipa::ToSchema for ProblemKind {}
 
 impl Problem {
-    /// A problem of this kind.
+    /// Makes a problem of the given kind. `detail` describes the fault in this particular request.
     #[must_use]
     pub fn new(kind: ProblemKind, detail: impl Into<String>) -> Self {
         Self {
@@ -152,27 +153,27 @@ impl Problem {
         }
     }
 
-    /// A request that cannot be read because of one field.
+    /// Makes the problem of a request with a fault in one field. `pointer` is a JSON Pointer to the field.
     #[must_use]
     pub fn field(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
         let detail = detail.into();
         Self::new(ProblemKind::BadRequest, detail.clone()).with_field(pointer, detail)
     }
 
-    /// Adds the fault of a field.
+    /// Adds the fault in a field.
     #[must_use]
     pub fn with_field(mut self, pointer: impl Into<String>, detail: impl Into<String>) -> Self {
         self.errors.push(FieldFault { pointer: pointer.into(), detail: detail.into() });
         self
     }
 
-    /// Says that the request may have been fulfilled nevertheless.
+    /// States that the request may have succeeded nevertheless.
     #[must_use]
     pub fn with_unknown_outcome(self) -> Self {
         Self { outcome: Some("unknown".to_owned()), ..self }
     }
 
-    /// Says when the request may be repeated.
+    /// States when the request may be repeated.
     #[must_use]
     pub fn with_retry_after_ms(self, millis: u64) -> Self {
         Self { retry_after_ms: Some(millis), ..self }

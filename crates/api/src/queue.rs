@@ -11,14 +11,14 @@ pub struct QueueView {
     pub namespace: String,
     /// The name.
     pub queue: String,
-    /// The number of timers that are due and wait for a receiver.
+    /// The number of due timers that wait for a receiver.
     pub depth: u64,
-    /// The due moment of the timer that has waited longest.
+    /// The due moment of the timer that has waited longest. None if no timer waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_due: Option<Moment>,
-    /// The time since then.
+    /// The time for which that timer has waited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_ms: Option<u64>,
-    /// The number of receivers that wait for timers, at the node that answers.
+    /// The number of receivers that wait for timers at the answering node.
     pub receivers: u64,
 }

@@ -1,9 +1,9 @@
-//! The service as a whole.
+//! Reports on the service as a whole.
 
 use crate::Moment;
 use serde::{Deserialize, Serialize};
 
-/// The numbers of the service. They come from counters.
+/// The counts of the service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ServiceStats {
@@ -11,7 +11,7 @@ pub struct ServiceStats {
     pub version: String,
     /// The service's time.
     pub now: Moment,
-    /// The time since the start.
+    /// The time since the service started.
     pub up_ms: u64,
     /// The number of pending timers.
     pub pending: u64,
@@ -21,10 +21,10 @@ pub struct ServiceStats {
     pub parked: u64,
     /// The number of dead timers.
     pub dead: u64,
-    /// The number of records that were damaged and set aside. `tourbillond check` names them.
+    /// The number of records that were damaged and set aside. `tourbillond check` lists them.
     #[serde(default)]
     pub damaged: u64,
-    /// The age of the oldest pending timer that is due.
+    /// The time by which the oldest due timer is overdue.
     pub overdue_ms: u64,
     /// The number of timers that were made since the start.
     pub created: u64,
@@ -34,36 +34,37 @@ pub struct ServiceStats {
     pub failed: u64,
     /// The number of timers that were cancelled since the start.
     pub cancelled: u64,
-    /// The moment of the last delivery's beginning since the start.
+    /// The moment at which the latest delivery began, since the start. None if there was no delivery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_fire: Option<Moment>,
-    /// The hosts of callbacks, at most 100.
+    /// The hosts that receive callbacks, at most 100.
     #[serde(default)]
     pub hosts: Vec<HostView>,
 }
 
-/// A host of callbacks.
+/// A host that receives callbacks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HostView {
     /// The host and port.
     pub host: String,
-    /// The callbacks under way.
+    /// The number of callbacks that are in progress.
     pub running: u64,
-    /// The failures since the last success of the namespace that has the most.
+    /// The number of consecutive failures, in the namespace that has the most.
     pub failures: u32,
-    /// The longest time for which callbacks of a namespace wait, to the host or to a path, if a breaker is open.
+    /// The longest time for which an open breaker still holds back callbacks to the host or to one of its paths. None
+    /// if no breaker is open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_for_ms: Option<u64>,
 }
 
-/// Whether the service can work.
+/// The readiness of the service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Readiness {
-    /// Whether it can.
+    /// True if the service is ready.
     pub ok: bool,
-    /// The reasons why not.
+    /// The reasons why the service is not ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<String>,
 }

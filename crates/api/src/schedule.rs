@@ -1,47 +1,49 @@
-//! Schedules: how they are made, and how they are shown.
+//! Schedules, in requests and in answers.
 
 use crate::{Callback, Moment, Policy, Pull};
 use serde::{Deserialize, Serialize};
 use tourbillon_words::{Missed, Overlap};
 
-/// The creation of a schedule. It has one of `cron`, `monthly` and `every_ms`, and one of `callback` and `pull`.
+/// A request that makes a schedule. It has exactly one of `cron`, `monthly` and `every_ms`, and exactly one of
+/// `callback` and `pull`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct NewSchedule {
-    /// A cron expression of five fields, or of six with the second before them.
+    /// A cron expression with five fields, or with six if it begins with a field for the second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cron: Option<String>,
     /// A day of each month.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub monthly: Option<Monthly>,
-    /// A fixed period, counted from the start or else from the creation.
+    /// A fixed period, counted from `start`. Without `start`, counted from the creation.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100))]
     pub every_ms: Option<u64>,
-    /// The time zone, a name of the IANA database such as `Europe/Zurich`. `UTC` by default. A fixed period has none.
+    /// The time zone, a name from the IANA database such as `Europe/Zurich`. `UTC` by default. A fixed period has no
+    /// time zone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
-    /// The effect of a local time that clocks skip.
+    /// The treatment of local times that a clock change skips.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gap: Option<Gap>,
-    /// The effect of instants that passed unnoticed, while the service was down for example.
+    /// The treatment of instants that passed unnoticed, for example while the service was down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<Missed>,
-    /// An instant that is noticed later than this is missed. 10 s by default.
+    /// The grace period: an instant that is noticed later than this counts as missed. 10 s by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_ms: Option<u64>,
-    /// The effect of an instant that comes while the occurrence before it is under way.
+    /// The treatment of an instant that comes while the previous occurrence is under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlap: Option<Overlap>,
-    /// The width of the window in which occurrences become due after their instants: all by the same time, which
-    /// follows from the key. Zero by default.
+    /// The longest time by which occurrences become due after their instants. The actual time depends on the key, and
+    /// is the same for all occurrences. Zero by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter_ms: Option<u64>,
-    /// No instant is before this moment.
+    /// The earliest moment for instants.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start: Option<Moment>,
-    /// No instant is after this moment.
+    /// The latest moment for instants.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end: Option<Moment>,
     /// The HTTP request that each occurrence sends.
@@ -53,8 +55,8 @@ pub struct NewSchedule {
     /// The policy for the deliveries of each occurrence. It has neither `misfire_within_ms` nor `jitter_ms`.
     #[serde(skip_serializing_if = "is_default")]
     pub policy: Policy,
-    /// Labels of the occurrences, at most 8 of at most 64 bytes each. They have the label `schedule:` with the key
-    /// besides.
+    /// The labels of the occurrences: at most 8, of at most 64 bytes each. Every occurrence also has the label
+    /// `schedule:` followed by the schedule's key.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(max_items = 8))]
     pub labels: Vec<String>,
@@ -64,9 +66,9 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// A change of a schedule. Fields that are left out stay as they are. One of `cron`, `monthly` and `every_ms` takes the
-/// place of the others, and so does one of `callback` and `pull`. Only a new creation under the same key removes a
-/// start or an end.
+/// A change of a schedule. Fields that are left out stay unchanged. One of `cron`, `monthly` and `every_ms` replaces
+/// the others, as does one of `callback` and `pull`. A change cannot remove `start` or `end`: to remove them, make the
+/// schedule again under the same key.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
@@ -111,17 +113,17 @@ pub struct SchedulePatch {
     /// See the creation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pull: Option<Pull>,
-    /// The whole policy.
+    /// The new policy, which replaces the old policy as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
-    /// All labels.
+    /// The new labels, which replace all old labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(max_items = 8))]
     pub labels: Option<Vec<String>>,
 }
 
 impl SchedulePatch {
-    /// The schedule after the change.
+    /// Returns the schedule `to` with this change applied.
     #[must_use]
     pub fn apply(self, to: NewSchedule) -> NewSchedule {
         let is_other_plan = self.cron.is_some() || self.monthly.is_some() || self.every_ms.is_some();
@@ -155,45 +157,45 @@ impl SchedulePatch {
     }
 }
 
-/// A day of each month.
+/// A day of each month, at a local time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Monthly {
-    /// The day, 1 to 31.
+    /// The day of the month, from 1 to 31.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 31))]
     pub day: i8,
-    /// The local time, `09:00` or `09:00:30`. Midnight by default.
+    /// The local time, such as `09:00` or `09:00:30`. Midnight by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(pattern = "^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?$"))]
     pub time: Option<String>,
-    /// The instant in months that are too short for the day.
+    /// The treatment of months that do not have this day.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub if_short: Option<ShortMonth>,
 }
 
-/// The instant in a month that is too short for the day.
+/// The treatment of a month that does not have the day.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ShortMonth {
-    /// The last day of the month takes the place of the day.
+    /// The instant is on the last day of the month.
     #[default]
     LastDay,
-    /// It is left out.
+    /// The month has no instant.
     Skip,
 }
 
-/// The effect of a local time that clocks skip. A cron expression whose second, minute or hour begins with `*` never
-/// comes at such a time.
+/// The treatment of a local time that a clock change skips. A cron expression whose second, minute or hour begins with
+/// `*` has no instants at such times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Gap {
-    /// The first instant after the gap takes its place.
+    /// The instant is the first moment after the gap.
     #[default]
     Move,
-    /// It is left out.
+    /// The local time has no instant.
     Skip,
 }
 
@@ -205,35 +207,35 @@ pub struct ScheduleView {
     pub key: String,
     /// The namespace.
     pub namespace: String,
-    /// The schedule as it was made, with all its fields. Readers see neither headers nor bodies.
+    /// The settings of the schedule, with all fields. Readers see neither headers nor bodies.
     pub schedule: NewSchedule,
     /// The state.
     pub state: ScheduleState,
-    /// The reason why the schedule is parked.
+    /// The reason why the schedule is parked. None if it is not parked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The moment of the creation.
+    /// The moment at which the schedule was made.
     pub created: Moment,
     /// The moment at which the next occurrence is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Moment>,
-    /// The last instant that was decided on: it got its occurrence, was skipped, or was missed.
+    /// The latest instant that was decided on: it got an occurrence, was skipped, or was missed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_scheduled: Option<Moment>,
-    /// The moment at which the last occurrence was made.
+    /// The moment at which the latest occurrence was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_fired: Option<Moment>,
-    /// The time by which the schedule's next decision is late.
+    /// The time by which the schedule's next decision is overdue.
     pub overdue_ms: u64,
-    /// The number of instants that got their occurrences.
+    /// The number of instants that got occurrences.
     pub fired: u64,
     /// The number of instants that were missed.
     pub missed: u64,
     /// The number of instants that were skipped because of an overlap.
     pub skipped: u64,
-    /// The number of occurrences that triggers and backfills have made.
+    /// The number of occurrences that were made by triggers and backfills.
     pub asked: u64,
-    /// The next ten instants. Lists have none.
+    /// The next ten instants. Lists leave them out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub upcoming: Vec<Occurrence>,
 }
@@ -244,22 +246,22 @@ pub struct ScheduleView {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum ScheduleState {
-    /// Occurrences come at their instants.
+    /// The schedule makes occurrences at its instants.
     Active,
-    /// The schedule is paused: its instants pass by.
+    /// The schedule is paused, and makes no occurrences.
     Paused,
-    /// The plan cannot be followed, for example since the service does not know the time zone any more. The schedule
-    /// waits until it is changed or resumed.
+    /// The plan cannot be followed, for example because the service no longer knows the time zone. The schedule waits
+    /// until it is changed or resumed.
     Parked,
-    /// No instant is left.
+    /// The schedule has no more instants.
     Ended,
 }
 
-/// An instant of a schedule, or a local time that has none.
+/// An instant of a schedule, or a planned local time without an instant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Occurrence {
-    /// The instant. Missing if clocks skip the local time and the schedule leaves it out.
+    /// The instant. None if a clock change skips the local time and the schedule leaves it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Moment>,
     /// The local time that the schedule names, without an offset.
@@ -267,7 +269,7 @@ pub struct Occurrence {
     /// The local time at the instant, with its offset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local: Option<String>,
-    /// The effect of a clock change.
+    /// The effect of a clock change on the local time. None if no clock change affects it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_change: Option<ClockChange>,
 }
@@ -282,7 +284,7 @@ pub enum ClockChange {
     Moved,
     /// The local time does not exist, and has no instant.
     Skipped,
-    /// The local time exists twice. A time of the day comes at the first of them, a repeating cron expression at both.
+    /// The local time exists twice. A fixed time of day uses the first, and a repeating cron expression uses both.
     Doubled,
 }
 
@@ -294,25 +296,26 @@ pub struct Preview {
     pub upcoming: Vec<Occurrence>,
 }
 
-/// The occurrence that a trigger has made.
+/// The occurrence that a trigger made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Triggered {
-    /// The id of the timer.
+    /// The id of the occurrence, which is a timer.
     pub id: String,
 }
 
-/// A range of instants whose occurrences are made at once.
+/// A request that makes the occurrences of past instants, for all instants in a range at once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Backfill {
     /// The first moment of the range.
     pub from: Moment,
-    /// The last moment of the range. The present by default.
+    /// The last moment of the range: now by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Moment>,
-    /// The greatest number of instants in the range: 1,000 by default, at most 10,000. A range with more is refused.
+    /// The greatest number of instants in the range: 1,000 by default, at most 10,000. The service refuses a range
+    /// with more instants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 10_000))]
     pub limit: Option<u32>,
@@ -322,6 +325,6 @@ pub struct Backfill {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Removed {
-    /// Whether there was such a schedule.
+    /// True if there was such a schedule.
     pub removed: bool,
 }

@@ -1,22 +1,23 @@
-//! Timers: how they are made, and how they are shown.
+//! Timers, in requests and in answers.
 
 use crate::{Moment, Policy, RawJson};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tourbillon_words::Phase;
 
-/// The creation of a timer. It has `callback` or `pull`, and at most one of `due` and `delay_ms`; without both it is
-/// due at once.
+/// A request that makes a timer. It has exactly one of `callback` and `pull`, and at most one of `due` and `delay_ms`.
+/// Without either of the latter, the timer is due at once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewTimer {
-    /// The moment from which the timer is due. A moment that has passed is accepted: the timer is due at once, and
-    /// `scheduled` keeps the moment; with `misfire_within_ms` in the policy the delivery is skipped if the moment is
-    /// longer ago.
+    /// The moment from which the timer is due. It may be in the past: the timer is then due at once, and `scheduled`
+    /// keeps the given moment. If the moment is further in the past than `misfire_within_ms` of the policy, the
+    /// delivery is skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<Moment>,
-    /// The time after which the timer is due, from the moment at which the service accepts it, by the service's clock.
+    /// The time from the moment at which the service accepts the timer, by the service's clock, until the timer is
+    /// due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
     /// The HTTP request that is sent when the timer is due.
@@ -28,11 +29,11 @@ pub struct NewTimer {
     /// The policy for failed and late deliveries.
     #[serde(default, skip_serializing_if = "is_default")]
     pub policy: Policy,
-    /// Words by which timers are listed and cancelled together: at most 8, of at most 64 bytes each.
+    /// The labels, by which timers are listed and cancelled together: at most 8, of at most 64 bytes each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(max_items = 8))]
     pub labels: Vec<String>,
-    /// The effect of the creation if another timer has the key.
+    /// What happens if another timer already has the key.
     #[serde(default, skip_serializing_if = "is_default")]
     pub if_present: IfPresent,
 }
@@ -42,25 +43,25 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl NewTimer {
-    /// A timer that sends this request, due at once.
+    /// Makes a timer that sends the request `callback`, and is due at once.
     #[must_use]
     pub fn callback(callback: Callback) -> Self {
         Self { callback: Some(callback), ..Self::default() }
     }
 
-    /// A timer that a receiver fetches, due at once.
+    /// Makes a timer that a receiver fetches, and is due at once.
     #[must_use]
     pub fn pull(pull: Pull) -> Self {
         Self { pull: Some(pull), ..Self::default() }
     }
 
-    /// Makes the timer due at this moment.
+    /// Makes the timer due at the moment `due`.
     #[must_use]
     pub fn at(self, due: Moment) -> Self {
         Self { due: Some(due), delay_ms: None, ..self }
     }
 
-    /// Makes the timer due `delay` milliseconds after its acceptance.
+    /// Makes the timer due `delay` milliseconds after the service accepts it.
     #[must_use]
     pub fn after_ms(self, delay: u64) -> Self {
         Self { due: None, delay_ms: Some(delay), ..self }
@@ -79,7 +80,7 @@ impl NewTimer {
         Self { policy, ..self }
     }
 
-    /// Sets the effect of the creation if another timer has the key.
+    /// Sets what happens if another timer already has the key.
     #[must_use]
     pub fn if_present(self, if_present: IfPresent) -> Self {
         Self { if_present, ..self }
@@ -91,19 +92,19 @@ impl NewTimer {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Callback {
-    /// The address.
+    /// The URL.
     #[cfg_attr(feature = "openapi", schema(format = "uri", max_length = 2048, pattern = "^https?://"))]
     pub url: String,
     /// `GET`, `POST`, `PUT`, `PATCH` or `DELETE`. `POST` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(pattern = "^(GET|POST|PUT|PATCH|DELETE)$"))]
     pub method: Option<String>,
-    /// Headers, but for those of the connection and of the service.
+    /// The headers. Headers that the connection or the service sets are not permitted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
-    /// The body as a JSON value, with the type `application/json` if `headers` names none. It is sent byte for byte as
-    /// it is written here, and may be any JSON: its keys, the size of its numbers and its depth are not checked. `null`
-    /// is the same as no body.
+    /// The body as a JSON value, with the type `application/json` unless `headers` names another. The service sends it
+    /// byte for byte as written here. It may be any JSON: its keys, the size of its numbers and its depth are not
+    /// checked. `null` means no body.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub json: Option<RawJson>,
@@ -122,7 +123,7 @@ pub struct Callback {
 }
 
 impl Callback {
-    /// A POST request without a body.
+    /// Makes a POST request without a body.
     #[must_use]
     pub fn post(url: impl Into<String>) -> Self {
         Self { url: url.into(), ..Self::default() }
@@ -135,16 +136,16 @@ impl Callback {
     }
 }
 
-/// A timer's place in a queue from which receivers fetch. It has at most one of `json`, `body` and `body_base64`.
+/// A queue from which receivers fetch the timer, and a body for the receiver. It has at most one of `json`, `body` and
+/// `body_base64`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Pull {
-    /// The queue's name: 1 to 64 letters, digits, `-`, `_` or `.`.
+    /// The name of the queue: 1 to 64 letters, digits, `-`, `_` or `.`.
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 64, pattern = r"^[A-Za-z0-9._-]+$"))]
     pub queue: String,
-    /// The body as a JSON value, which the receiver gets byte for byte as it is written here. `null` is the same as no
-    /// body.
+    /// The body as a JSON value, which the receiver gets byte for byte as written here. `null` means no body.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub json: Option<RawJson>,
@@ -162,7 +163,7 @@ pub struct Pull {
     pub body_base64: Option<String>,
 }
 
-/// The effect of the creation of a timer whose key another timer has.
+/// What happens to a new timer if another timer already has its key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -170,11 +171,11 @@ pub enum IfPresent {
     /// The new timer is refused with the problem `key-exists`.
     #[default]
     Reject,
-    /// The old timer stays, and the new timer is dropped. The answer has the old timer's phase in `kept`.
+    /// The old timer stays, and the new timer is discarded. The answer has the old timer's phase in `kept`.
     Keep,
-    /// The new timer takes the place of the old timer.
+    /// The new timer replaces the old timer.
     Replace,
-    /// The new timer takes the place of the old timer, and keeps its due moment.
+    /// The new timer replaces the old timer, but keeps the old timer's due moment.
     ReplaceKeepDue,
 }
 
@@ -182,33 +183,33 @@ pub enum IfPresent {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Placed {
-    /// The id of the timer that is stored now. Each delivery of it carries the id in the header `webhook-id`.
+    /// The id of the stored timer. Each delivery of the timer has this id in the header `webhook-id`.
     pub id: String,
-    /// The key.
+    /// The timer's key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// What happened.
+    /// What the request did.
     pub outcome: PlaceOutcome,
-    /// The timer that was replaced.
+    /// The timer that was replaced. None if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replaced: Option<Replaced>,
-    /// The timer that was kept.
+    /// The old timer that was kept. None if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Kept>,
 }
 
-/// The effect of the creation of a timer.
+/// The outcome of the creation of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PlaceOutcome {
-    /// The timer is stored.
+    /// The new timer is stored.
     Created,
-    /// An earlier request with the same idempotency key has stored the timer.
+    /// An earlier request with the same idempotency key stored the timer.
     Repeated,
-    /// The timer that has the key stays.
+    /// The old timer that has the key was kept.
     Kept,
-    /// The timer took the place of another timer.
+    /// The new timer replaced another timer.
     Replaced,
 }
 
@@ -226,8 +227,9 @@ pub struct Replaced {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Kept {
-    /// Its phase. If it is `leased`, its delivery has begun, perhaps before the state that the new timer is for. To get
-    /// a delivery after this request, repeat the request with `if_present: replace`.
+    /// The old timer's phase. If it is `leased`, a delivery has begun, perhaps before the event for which the new
+    /// timer was requested. To make sure that a delivery follows this request, repeat the request with `if_present:
+    /// replace`.
     pub was: Phase,
 }
 
@@ -263,13 +265,13 @@ pub struct Timer {
     /// The reason why the timer is parked or dead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The moment from which the timer is dead.
+    /// The moment at which the timer became dead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_since: Option<Moment>,
-    /// The HTTP request. Readers see no headers and no body.
+    /// The HTTP request of the timer. Readers see neither headers nor body.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callback: Option<Callback>,
-    /// The queue. Readers see no body.
+    /// The queue of the timer. Readers see no body.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pull: Option<Pull>,
     /// The policy, with all its fields.
@@ -283,7 +285,7 @@ pub struct Timer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Cancelled {
-    /// What happened.
+    /// The effect of the cancellation.
     pub result: CancelResult,
 }
 
@@ -292,23 +294,23 @@ pub struct Cancelled {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CancelResult {
-    /// No delivery begins any more.
+    /// No further delivery will begin.
     Cancelled,
-    /// A delivery has begun. It is the last delivery.
+    /// A delivery has already begun. No other delivery will follow.
     InFlight,
-    /// No such timer is stored: there was none, or it has ended.
+    /// No such timer is stored: it never existed, or it has ended.
     NotFound,
 }
 
-/// A new due moment. It has one of `due` and `delay_ms`.
+/// A new due moment. It has exactly one of `due` and `delay_ms`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Delay {
-    /// The moment.
+    /// The new due moment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<Moment>,
-    /// The time from now on.
+    /// The time from now to the new due moment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! A circuit breaker: decides whether a failing receiver gets no callbacks for a while.
+//! A circuit breaker, which stops callbacks to a failing receiver for a while.
 //!
 //! ```text
 //!            `failures` in a row, or 10 of the last 20 calls
@@ -6,20 +6,20 @@
 //!     ▲                                                         │ until      │ failure: twice the pause
 //!     └──────────────────── success ◄── half open: one callback ◄┘ ──────────┘
 //! ```
-//! A callback may still be under way when the breaker opens. Its end then changes nothing, since it shows the
-//! receiver's former state.
+//! If the breaker opens while a callback is under way, the end of this callback changes nothing, because it shows only
+//! the receiver's former state.
 
 use crate::limits::HostLimits;
 use core::time::Duration;
 use std::time::Instant;
 
-/// The number of recent outcomes of callbacks that a breaker remembers. If half of the outcomes are failures, the
-/// breaker opens.
+/// The number of recent outcomes of callbacks that a breaker remembers. The breaker opens if half of them are
+/// failures.
 const WINDOW: u32 = 20;
-/// The pause of a callback if another callback already probes whether the receiver works again.
+/// The pause before another try if a callback already probes whether the receiver works again.
 const PROBED: Duration = Duration::from_millis(250);
 
-/// The evidence that a finished callback gives about its receiver.
+/// What the end of a callback shows about its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sign {
     /// The callback shows that the receiver works.
@@ -35,14 +35,14 @@ pub(crate) enum Sign {
 pub(crate) enum Cause {
     /// The receiver cannot be reached, or does not answer in time.
     Silence,
-    /// The receiver answers with a status that means that the receiver does not work.
+    /// The receiver answers with a status which shows that it does not work.
     Answer,
 }
 
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    /// The cause of failures that open the breaker in two ways: many failures in a row, or half of the recent outcomes.
-    /// Failures of the other cause open the breaker only in a row.
+    /// The cause of failures that open the breaker either by many failures in a row or by half of the recent outcomes.
+    /// Failures of the other cause open it only by many failures in a row.
     frequent: Cause,
     in_a_row: u32,
     /// The recent outcomes of callbacks, a bit for each: 1 for a failure, 0 for a success. The lowest bit is the latest
@@ -56,7 +56,7 @@ pub(crate) struct Breaker {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Open {
-    /// The moment at which the closed breaker opened. A later failure does not change the moment. `cause` is the
+    /// The moment at which the closed breaker opened. Later failures do not change it. `cause` is the cause of the
     /// failure that opened the breaker.
     pub(crate) since: Instant,
     pub(crate) cause: Cause,
@@ -66,13 +66,13 @@ pub(crate) struct Open {
 }
 
 impl Breaker {
-    /// Makes a closed breaker. Failures of the cause `frequent` open the breaker if they come in a row, or if they are
-    /// half of the recent outcomes.
+    /// Makes a closed breaker. Failures of the cause `frequent` also open the breaker if they are half of the recent
+    /// outcomes. All failures open it if enough of them come in a row.
     pub(crate) fn new(frequent: Cause) -> Self {
         Self { frequent, in_a_row: 0, window: 0, known: 0, open: None, openings: 0 }
     }
 
-    /// Returns the time from now for which no callback may be sent. Returns `None` if a callback may be sent now.
+    /// Returns the time for which no callback may be sent. `None` if a callback may be sent now.
     pub(crate) fn rest(&self, now: Instant) -> Option<Duration> {
         let open = self.open?;
         if open.is_probed {
@@ -82,7 +82,7 @@ impl Breaker {
     }
 
     /// Records that a callback begins. If the breaker is open, this callback is the probe. The caller passes the
-    /// returned number to [`end`](Self::end).
+    /// returned number to [`end`](Self::end) when the callback ends.
     pub(crate) fn begin(&mut self) -> u64 {
         if let Some(open) = &mut self.open {
             open.is_probed = true;
@@ -119,7 +119,7 @@ impl Breaker {
         }
     }
 
-    /// Returns the open state that the breaker gets after a failure. Returns `None` if the breaker stays closed.
+    /// Returns the open state into which a failure puts the breaker. `None` if the breaker stays closed.
     fn opened(&mut self, cause: Cause, limits: &HostLimits, now: Instant) -> Option<Open> {
         let fails = self.in_a_row >= limits.failures
             || self.known >= WINDOW && self.window.count_ones() >= WINDOW / 2;
@@ -142,12 +142,12 @@ impl Breaker {
         self.open
     }
 
-    /// Returns the number of failures in a row after the last success.
+    /// Returns the number of failures since the last success.
     pub(crate) fn in_a_row(&self) -> u32 {
         self.in_a_row
     }
 
-    /// Returns whether the breaker permits no callback now, because its pause is not over.
+    /// Returns whether no callback is permitted now, because the breaker's pause is not over.
     pub(crate) fn rests(&self, now: Instant) -> bool {
         self.open.is_some_and(|open| open.until > now)
     }
@@ -157,8 +157,8 @@ impl Breaker {
         self.open.is_none() && self.window == 0 && self.in_a_row == 0
     }
 
-    /// Closes the breaker, and forgets all failures. A callback that is under way no longer changes the breaker when
-    /// the callback ends.
+    /// Closes the breaker, and forgets all failures. Callbacks that are under way no longer change the breaker when
+    /// they end.
     pub(crate) fn close(&mut self) {
         *self = Self { openings: self.openings + 1, ..Self::new(self.frequent) };
     }

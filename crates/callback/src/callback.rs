@@ -1,4 +1,4 @@
-//! Defines callbacks, with their URL, method, headers and body, and the reasons for which a callback is refused.
+//! Defines callbacks, which consist of a URL, a method, headers and a body, and the reasons why a callback is refused.
 
 use crate::guard::Blocked;
 use bytes::Bytes;
@@ -37,19 +37,19 @@ impl Default for Rules {
     }
 }
 
-/// The reason why a callback is refused.
+/// The reason why the parts of a callback are refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
     /// The text given as the URL is not a URL.
     Url(Box<str>),
-    /// The callback must not go to its destination. The value says why.
+    /// The callback must not go to its destination, for the reason in the value.
     Destination(Blocked),
     /// The method is not GET, POST, PUT, PATCH or DELETE.
     Method(Box<str>),
     /// The header is not permitted, or its name or value is not valid.
     Header(Box<str>),
-    /// A part of the callback is too long. The text names the part, for example the body.
+    /// A part of the callback is too long. The text names the part, such as the body.
     TooLong(&'static str),
 }
 
@@ -86,7 +86,7 @@ const RESERVED: [&str; 15] = [
     "traceparent",
 ];
 
-/// The ports of protocols whose servers might take a request for a command.
+/// The ports of other protocols whose servers might interpret a request as a command.
 const OTHER_PROTOCOLS: [u16; 3] = [2_049, 6_379, 11_211];
 
 fn is_port_permitted(port: u16) -> bool {
@@ -153,8 +153,8 @@ impl Callback {
         Ok(Self { url, method, headers: map, body })
     }
 
-    /// Returns the address and port if the URL contains an address in any notation. Returns `None` if the URL contains
-    /// the name of a host.
+    /// Returns the IP address and port if the URL contains an IP address in any notation. Returns `None` if the URL
+    /// contains a host name.
     #[must_use]
     pub fn literal(&self) -> Option<SocketAddr> {
         let address = match self.url.host()? {
@@ -165,8 +165,8 @@ impl Callback {
         Some(SocketAddr::new(address, self.url.port_or_known_default()?))
     }
 
-    /// Returns the host and port of the URL. All callbacks to this host and port share their breakers. A full stop at
-    /// the end of the host's name is ignored.
+    /// Returns the host and port of the URL, without a full stop at the end of the host's name. All callbacks of a
+    /// tenant to this host and port share a breaker.
     #[must_use]
     pub fn host(&self) -> String {
         let host = self.url.host_str().unwrap_or("").trim_end_matches('.');

@@ -31,18 +31,18 @@ pub struct CallerSettings {
     pub guard: Guard,
     /// The limits that decide when the breakers of hosts open, and for how long.
     pub hosts: HostLimits,
-    /// The longest time to resolve a name, and also the longest time to connect to an address. 5 s by default.
+    /// The longest time to resolve a name, and also to connect to an address. 5 s by default.
     pub connect_timeout: Duration,
-    /// The greatest number of bytes that are read of an answer's body and returned; 4 KiB by default. A longer body is
-    /// cut off, and the connection is closed.
+    /// The greatest number of bytes of an answer's body that are read and returned; 4 KiB by default. If the body is
+    /// longer, the rest is not read, and the connection is closed.
     pub answer: usize,
-    /// The longest pause that a receiver may ask for by `Retry-After`; a day by default.
+    /// The longest pause for which a receiver may ask with `Retry-After`; a day by default.
     pub longest_retry_after: Duration,
-    /// The function that resolves names. `None` means the default resolver. The default resolver blocks no thread,
-    /// remembers addresses for at most a minute, and asks `name_servers`.
+    /// The function that resolves names. `None` selects the default resolver, which blocks no thread, caches addresses
+    /// for at most a minute, and asks `name_servers`.
     pub resolver: Option<Resolver>,
-    /// The name servers that the default resolver asks. If the list is empty, the resolver asks the servers of the
-    /// system (`/etc/resolv.conf`), as read at the first look-up. Names in `/etc/hosts` come first.
+    /// The name servers that the default resolver asks. If the list is empty, the resolver asks the system's name
+    /// servers, which it reads from `/etc/resolv.conf` at the first look-up. Names in `/etc/hosts` take precedence.
     pub name_servers: Vec<SocketAddr>,
     /// Certificates, in DER, that are trusted in addition to the public authorities of the web.
     pub certificates: Vec<Vec<u8>>,
@@ -75,8 +75,8 @@ impl fmt::Debug for CallerSettings {
 /// A single attempt to send a callback.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<'a> {
-    /// The tenant to which the callback belongs. The callbacks of a tenant affect only this tenant's breakers. Empty if
-    /// there is only one tenant.
+    /// The tenant to which the callback belongs, or an empty text if there is only one tenant. Callbacks affect only
+    /// the breakers of their own tenant.
     pub tenant: &'a str,
     /// The id of the callback. All attempts of a callback have the same id, so that the receiver can recognise a
     /// repeated attempt. The id must not contain a full stop.
@@ -104,17 +104,17 @@ pub enum Outcome {
     Failed {
         /// The reason why the attempt failed.
         failure: Failure,
-        /// The pause for which the receiver asks by the header `Retry-After`. `None` without this header.
+        /// The pause for which the receiver asks with the header `Retry-After`. `None` without this header.
         retry_after: Option<Duration>,
     },
-    /// The receiver answered 410. By this status the receiver asks for no more callbacks to the URL.
+    /// The receiver answered 410, which asks for no more callbacks to the URL.
     Gone(Answer),
-    /// The destination is blocked. Another attempt would not help.
+    /// The destination is blocked, so another attempt would not help.
     Blocked(Blocked),
-    /// The callback was not sent, because earlier callbacks to its host or path have failed. A parked callback does not
-    /// count as an attempt.
+    /// The callback was not sent, because earlier callbacks to its host or path have failed. This does not count as an
+    /// attempt.
     Parked {
-        /// The part of the receiver that gets no callbacks now: the host or the path.
+        /// The part of the receiver to which no callbacks are sent at present: the host or the path.
         at: Part,
         /// The time until a callback may be sent again.
         for_: Duration,
@@ -129,13 +129,13 @@ pub struct Answer {
     pub status: StatusCode,
     /// The start of the answer's body, up to [`CallerSettings::answer`] bytes.
     pub head: Bytes,
-    /// The time from the start of the attempt until the start of the answer's body was read.
+    /// The time from the start of the attempt until the start of the answer's body had been read.
     pub took: Duration,
 }
 
 impl Answer {
-    /// Returns whether the answer means that the receiver does not work at present. The status 429 and all statuses 5xx
-    /// mean this.
+    /// Returns whether the answer means that the receiver does not work at present. Such answers have the status 429
+    /// or a status 5xx.
     #[must_use]
     pub fn is_of_fault(&self) -> bool {
         self.status.is_server_error() || self.status == StatusCode::TOO_MANY_REQUESTS
@@ -146,7 +146,8 @@ impl Answer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The receiver answered with a refusal. A redirection counts as a refusal, and is never followed.
+    /// The receiver answered with a status other than 2xx and 410. A redirection is such an answer, and is never
+    /// followed.
     Status(Answer),
     /// The receiver did not answer in time.
     Timeout,
@@ -174,15 +175,15 @@ const IDLE: Duration = Duration::from_secs(4);
 const BODY: Duration = Duration::from_secs(1);
 /// The greatest number of headers in an answer.
 const HEADERS: usize = 512;
-/// The number of connections that an attempt tries. A connection may end before any byte of the request is sent. After
-/// this number of such connections, the attempt fails.
+/// The greatest number of connections that an attempt tries one after another, if each of them ends before any byte of
+/// the request is sent. The attempt then fails.
 const CLOSED: usize = 32;
 
 /// Sends callbacks. Clones share the connections and the breakers.
 #[derive(Clone)]
 pub struct Caller {
     client: Client<Watched<HttpsConnector<Dialler>>, Full<Bytes>>,
-    /// A client that makes a new connection for each request.
+    /// A client that opens a new connection for each request.
     on_new: Client<Watched<HttpsConnector<Dialler>>, Full<Bytes>>,
     hosts: Hosts,
     settings: Arc<CallerSettings>,
@@ -245,14 +246,17 @@ impl Caller {
         Ok(Self { client, on_new, hosts: Hosts::new(settings.hosts), settings: Arc::new(settings) })
     }
 
-    /// Sends a callback once. A server may close a kept connection at any moment. If a connection closes within a
-    /// second of the request, before any byte of an answer, the callback is sent again at once on a new connection. The
-    /// head of the answer must come within the attempt's timeout, and decides the outcome. Then the body is read for at
-    /// most a second.
+    /// Sends a callback once.
+    ///
+    /// The head of the answer must arrive within the attempt's timeout, and decides the outcome. The body is then read
+    /// for at most a second.
+    ///
+    /// A server may close a kept connection at any moment. If the connection closes within a second of the request,
+    /// before any byte of an answer, the callback is sent again at once on a new connection.
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped, the receiver may have got the callback.
+    /// If the future is dropped, the receiver may still have got the callback.
     pub async fn send(&self, callback: &Callback, attempt: Attempt<'_>) -> Outcome {
         let begin = Instant::now();
         let to = (attempt.tenant, &*callback.host(), callback.path());
@@ -302,7 +306,7 @@ impl Caller {
 
     /// Sends the request, and returns the head of the answer. If a connection ends before any byte of the request is
     /// sent, the request goes to another connection. If a kept connection closes while the request is on its way, the
-    /// request is sent once more. Fails without an error if no connection took the request.
+    /// request is sent once more. Fails with `None` if no connection took the request.
     async fn answer(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Option<Error>> {
         for _ in 0..CLOSED {
             let (mut tried, mut exchange) = (request.clone(), None);
@@ -351,21 +355,22 @@ impl Caller {
         Outcome::Failed { failure: Failure::Status(answer), retry_after }
     }
 
-    /// Closes the breakers of a host and of its paths, for all tenants. Callbacks to the host are tried again at once.
+    /// Closes the breakers of a host and of its paths, for all tenants. Callbacks to the host are then sent again at
+    /// once.
     pub fn close_breakers(&self, host: &str) {
         self.hosts.close_breakers(host);
     }
 
-    /// Returns a report on each host to which callbacks were sent, for each tenant. A path has a report of its own
-    /// while its breaker is not closed.
+    /// Returns a report for each tenant and each host to which the tenant's callbacks were sent. A path has its own
+    /// report while its breaker is not closed.
     #[must_use]
     pub fn hosts(&self) -> Vec<HostReport> {
         self.hosts.report(Instant::now())
     }
 }
 
-/// Returns the evidence that an outcome gives about the receiver. An answer that refuses only this callback shows that
-/// the receiver works.
+/// Returns what an outcome shows about the receiver. An answer that refuses only this callback shows that the receiver
+/// works.
 fn shown(outcome: &Outcome) -> Shown {
     match outcome {
         Outcome::Failed { failure: Failure::Status(answer), .. } if answer.is_of_fault() => Shown::Refuses,

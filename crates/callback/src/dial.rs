@@ -1,4 +1,4 @@
-//! The connector of the client. It resolves a name, checks the addresses, and dials only these addresses.
+//! The connector of the client. It resolves a name, checks the resulting addresses, and connects only to these.
 
 use crate::guard::{Blocked, Guard};
 use crate::names::Resolver;
@@ -63,7 +63,7 @@ impl Service<Uri> for Dialler {
     }
 }
 
-/// Returns the guard's refusal of an address, if the error or a cause of the error contains such a refusal.
+/// Returns the guard's refusal of an address, if the error or one of its causes is such a refusal.
 pub(crate) fn blocked_in(error: &(dyn core::error::Error + 'static)) -> Option<Blocked> {
     let mut next = Some(error);
     while let Some(error) = next {

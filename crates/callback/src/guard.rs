@@ -1,13 +1,15 @@
 //! Decides to which addresses callbacks may be sent.
 //!
-//! The service calls addresses that its users choose. It may stand inside a network that its users cannot reach. So
-//! each address is checked when it is dialled, after the name was resolved. A check of the URL's text alone would miss
-//! three cases: a name that resolves to an inner address, a name that resolves to another address the second time, and
-//! an unusual notation of an address. The crate `url` reads the addresses in URLs, in all notations.
+//! Users of the service choose the addresses that it calls. The service may run inside a network that its users cannot
+//! reach. So each address is checked just before a connection is made, after its name was resolved. A check of the
+//! URL's text alone would miss three cases: a name that resolves to an internal address, a name that resolves to a
+//! different address the second time, and an unusual notation of an address. The crate `url` parses the addresses in
+//! URLs, in all notations.
 //!
 //! Ranges that IANA's registries mark as not globally reachable are blocked. So are the IPv6 ranges through which IPv4
 //! addresses are reached: 6to4, Teredo, NAT64. In IPv6 only `2000::/3` is in use, so all other addresses are blocked.
-//! At certain addresses clouds keep the secrets of a machine. These are blocked even if private ranges are permitted.
+//! At certain addresses, clouds serve the secrets of a machine. These addresses are blocked even if private ranges are
+//! permitted.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -87,7 +89,7 @@ impl FromStr for Range {
     }
 }
 
-/// Private ranges of addresses. The addresses in these ranges are blocked unless [`Guard::allow_private`] is set.
+/// Private ranges of addresses, which are blocked unless [`Guard::allow_private`] is set.
 const PRIVATE: [Range; 5] = [
     Range::v4(10, 0, 0, 0, 8),
     Range::v4(127, 0, 0, 0, 8),
@@ -137,18 +139,18 @@ const METADATA: [Range; 5] = [
 #[non_exhaustive]
 pub struct Guard {
     /// Whether private addresses and the addresses of this machine are permitted: 10/8, 127/8, 172.16/12, 192.168/16,
-    /// `fc00::/7` and `::1`. Link-local addresses stay blocked, and so do all addresses where clouds keep metadata.
+    /// `fc00::/7` and `::1`. Link-local addresses stay blocked, as do all addresses where clouds serve metadata.
     pub allow_private: bool,
-    /// Ranges that are permitted even if another rule blocks them. Only the addresses in `own` stay blocked. An address
-    /// where a cloud keeps metadata is permitted only by a range of exactly this address.
+    /// Ranges that are permitted even if another rule blocks them. Only the addresses in `own` stay blocked. An
+    /// address where a cloud serves metadata is permitted only by a range that consists of exactly this address.
     pub allowed: Vec<Range>,
-    /// The addresses at which the service itself listens. These addresses are never called, because a callback could
-    /// command the service. An unspecified address (`0.0.0.0`, `::`) stands for every address of this machine. The port
-    /// of an unspecified address is blocked on this machine's addresses and on private addresses.
+    /// The addresses at which the service itself listens. They are always blocked, because a callback could otherwise
+    /// command the service. An unspecified address (`0.0.0.0`, `::`) stands for every address of this machine: its
+    /// port is blocked on this machine's addresses and on private addresses.
     pub own: Vec<SocketAddr>,
 }
 
-/// The reason why an address may not be called.
+/// The reason why a destination must not be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Blocked {
@@ -166,7 +168,8 @@ pub enum Blocked {
     Port(u16),
 }
 
-/// The text of a refusal leaves the address out: a client must not learn the addresses of names inside the network.
+/// The text of a refusal leaves the address out, because a client must not learn the addresses of names inside the
+/// network.
 impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -182,9 +185,9 @@ impl fmt::Display for Blocked {
 
 impl core::error::Error for Blocked {}
 
-/// Returns whether an address belongs to this machine. For such an address the system would choose the address itself
-/// as the source of a packet. The test sends no packet. If no route leads to the address, the address belongs to
-/// another machine. After any other error the result is true.
+/// Returns whether an address belongs to this machine: whether the system would use the address itself as the source of
+/// a packet to it. No packet is sent. If no route leads to the address, it belongs to another machine. After any other
+/// error, the result is true.
 fn is_local(address: IpAddr) -> bool {
     let any =
         if address.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -242,8 +245,8 @@ impl Guard {
         if BLOCKED.iter().any(|range| range.contains(ip)) { Err(Blocked::NotGlobal(ip)) } else { Ok(()) }
     }
 
-    /// Checks all addresses of a name. A single blocked address suffices for a refusal. A name with public and inner
-    /// addresses is a trap, because any of its addresses could be dialled.
+    /// Checks all addresses of a name. A single blocked address is enough for a refusal, because any of the addresses
+    /// could be dialled. A name with both public and internal addresses is a trap.
     ///
     /// # Errors
     ///

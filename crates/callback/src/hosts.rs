@@ -1,9 +1,9 @@
-//! Keeps track of hosts that fail, for each tenant, and holds back callbacks to them.
+//! Keeps track of failing hosts, for each tenant, and holds back callbacks to them.
 //!
 //! # Tenants
-//! Each tenant has its own breakers for a host, which callbacks of other tenants do not affect. With common breakers, a
-//! tenant could shut a host for others by callbacks that must fail. It could, for example, call a path that does not
-//! exist, or set a timeout that is too short.
+//! Each tenant has its own breakers for a host, which callbacks of other tenants do not affect. If tenants shared
+//! breakers, one tenant could shut a host for the others with callbacks that must fail, for example by calling a path
+//! that does not exist or by setting too short a timeout.
 //!
 //! # Hosts and paths
 //! Each host of a tenant has a [`Breaker`]. Each path of the host that has refused callbacks lately has a breaker, too:
@@ -27,9 +27,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The number of hosts that are remembered, over all tenants. Beyond this number, hosts without running callbacks and
-/// without a pause are forgotten. If too many hosts remain, the tenant with the most hosts loses its hosts without
-/// running callbacks.
+/// The number of hosts that are remembered, over all tenants. Beyond this number, hosts are forgotten that have
+/// neither a running callback nor a pause. If too many hosts remain, the tenant with the most hosts loses all its
+/// hosts without a running callback.
 const MOST_HOSTS: usize = 10_000;
 /// The number of paths that are remembered for each host of a tenant. Beyond this number, paths without a pause are
 /// forgotten.
@@ -42,7 +42,7 @@ pub(crate) struct Hosts {
     states: Arc<Mutex<HashMap<Key, Host>>>,
 }
 
-/// The key of a host's state: the host, and the tenant that calls it.
+/// The key of a host's state: the host, and the tenant whose callbacks go to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     tenant: Box<str>,
@@ -53,14 +53,14 @@ struct Key {
 struct Host {
     running: usize,
     breaker: Breaker,
-    /// The paths of the host that have lately refused callbacks.
+    /// The paths of the host that have recently refused callbacks.
     paths: HashMap<Box<str>, Path>,
 }
 
 #[derive(Debug)]
 struct Path {
     breaker: Breaker,
-    /// Whether the path has refused a callback after the host's last success.
+    /// Whether the path has refused a callback since the host's last success.
     has_refused: bool,
 }
 
@@ -77,19 +77,19 @@ pub enum Part {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostReport {
-    /// The tenant whose callbacks the report is about.
+    /// The tenant whose callbacks the report covers.
     pub tenant: Box<str>,
     /// The name or address of the host, and the port.
     pub host: Box<str>,
-    /// The path, if the report concerns a path. `None` for the report on a whole host. A path has a report while its
-    /// breaker is not closed.
+    /// The path that the report covers. `None` if it covers the whole host. A path has a report while its breaker is
+    /// not closed.
     pub path: Option<Box<str>>,
     /// The number of callbacks to the host that are under way.
     pub running: usize,
-    /// The number of failed callbacks after the last successful callback.
+    /// The number of failed callbacks since the last success.
     pub failures: u32,
-    /// The time from now for which no callbacks are sent. After this time a single callback probes whether the receiver
-    /// works. `None` if the breaker is closed.
+    /// The time for which no callbacks are sent. After it, a single callback probes whether the receiver works. `None`
+    /// if the breaker is closed.
     pub open_for: Option<Duration>,
     /// The time for which the breaker has been open. `None` if the breaker is closed.
     pub open_since: Option<Duration>,
@@ -100,20 +100,20 @@ pub(crate) struct Permit {
     hosts: Hosts,
     key: Key,
     path: Box<str>,
-    /// The openings of the two breakers (of the host and of the path) when the callback began. At the callback's end,
-    /// these numbers show whether a breaker has opened during the callback.
+    /// The numbers of openings of the host's and the path's breaker when the callback began. At the callback's end,
+    /// these numbers show whether a breaker has opened in the meantime.
     openings: (u64, u64),
     is_settled: bool,
 }
 
-/// The evidence about its receiver that a finished callback gives.
+/// What the end of a callback shows about its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
     /// The callback shows that the receiver works.
     Works,
     /// The receiver cannot be reached, or does not answer in time.
     Silent,
-    /// The receiver answers with a status that means that the receiver does not work.
+    /// The receiver answers with a status which shows that it does not work.
     Refuses,
     /// The callback shows nothing about the receiver.
     Nothing,
@@ -128,8 +128,8 @@ impl Hosts {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Permits a tenant's callback to a path of a host. If the host or the path gets no callbacks now, fails with that
-    /// part and with the time until the next try.
+    /// Permits a tenant's callback to a path of a host. If the host or the path gets no callbacks at present, fails
+    /// with that part and with the time until the next try.
     pub(crate) fn admit(
         &self,
         (tenant, host, path): (&str, &str, &str),
@@ -189,7 +189,7 @@ impl Hosts {
     }
 }
 
-/// Forgets hosts, in order to make room for another host. At most [`MOST_HOSTS`] hosts are remembered.
+/// Forgets hosts to make room for a new host. At most [`MOST_HOSTS`] hosts are remembered.
 fn forget_some(states: &mut HashMap<Key, Host>, now: Instant) {
     states.retain(|_, host| host.running > 0 || host.rests(now));
     if states.len() < MOST_HOSTS {
@@ -237,7 +237,7 @@ impl Host {
         }
     }
 
-    /// Records that a path has refused a callback. Returns the evidence that the refusal gives about the host.
+    /// Records that a path has refused a callback. Returns what the refusal shows about the host.
     fn refusal(&mut self, path: &str, now: Instant) -> Sign {
         let is_new = !self.paths.contains_key(path);
         if is_new && self.paths.len() >= MOST_PATHS {
@@ -269,7 +269,7 @@ impl Permit {
     }
 }
 
-/// Ends a callback that was given up. Such a callback gives no evidence about the receiver.
+/// Dropping an unsettled permit ends its callback without evidence about the receiver.
 impl Drop for Permit {
     fn drop(&mut self) {
         if !self.is_settled {

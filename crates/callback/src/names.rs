@@ -1,7 +1,7 @@
-//! Looks up names without blocking threads. A silent name server delays only the callbacks to its own names.
+//! Resolves names without blocking threads. A silent name server delays only the callbacks to its own names.
 //!
-//! The system's resolver blocks a thread for each look-up. Names whose server does not answer would take up all threads
-//! of a runtime, and stop other work.
+//! The system's resolver blocks a thread for each look-up. Look-ups whose name server does not answer would occupy all
+//! threads of a runtime, and stop other work.
 
 use core::future::Future;
 use core::net::SocketAddr;
@@ -19,22 +19,22 @@ use std::sync::{Arc, OnceLock};
 /// The future that a [`Resolver`] returns.
 pub type Resolving = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
 
-/// A function that resolves the name of a host to addresses, each with the given port.
+/// A function that resolves a host name to addresses, and combines each address with the given port.
 pub type Resolver = Arc<dyn Fn(&str, u16) -> Resolving + Send + Sync>;
 
-/// The number of tries of a look-up to ask the name servers. All tries together must fit into the look-up's time.
+/// The number of times that a look-up asks the name servers. All tries together must fit into the time of the look-up.
 const TRIES: u32 = 3;
 /// The greatest number of names whose addresses the resolver remembers.
 const CACHED: u64 = 4_096;
-/// The longest time for which the resolver remembers an address. [`MISSED`] is the longest time for a name without an
-/// address.
+/// The longest time for which the resolver caches an address. For a name without an address, the longest time is
+/// [`MISSED`].
 const BELIEVED: Duration = Duration::from_secs(60);
 const MISSED: Duration = Duration::from_secs(5);
 /// The greatest number of look-ups that may be under way on one connection to a name server.
 const UNDER_WAY: usize = 4_096;
 
-/// Makes a resolver that asks these name servers. If the list is empty, the resolver asks the system's servers. Each
-/// look-up may take `time`.
+/// Makes a resolver that asks the name servers in `servers`, or the system's name servers if the list is empty. Each
+/// look-up may take at most `time`.
 ///
 /// The system's names (`/etc/hosts`) and servers (`/etc/resolv.conf`) are read at the first look-up. If these files
 /// cannot be read, the system's own resolver is used.

@@ -1,4 +1,4 @@
-//! Signs callbacks by Standard Webhooks 1.0: by HMAC-SHA256 over id, time and body.
+//! Signs callbacks according to Standard Webhooks 1.0, with HMAC-SHA256 over the id, the time and the body.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use core::fmt;
@@ -15,7 +15,7 @@ pub struct Secret(Box<[u8]>);
 pub enum SecretError {
     /// The text does not begin with `whsec_`, or the rest is not base 64.
     Form,
-    /// The secret has a wrong length. The value is the number of bytes. A secret must have 24 to 64 bytes.
+    /// The secret does not have 24 to 64 bytes. The value is its number of bytes.
     Length(usize),
 }
 
@@ -52,8 +52,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Returns the value of the header `webhook-signature`. Each secret adds a signature. So during a change of secrets,
-/// the old and the new secret both verify the header.
+/// Returns the value of the header `webhook-signature`. It has a signature for each secret. So during a change of
+/// secrets, receivers can verify it with either the old or the new secret.
 pub(crate) fn signatures(secrets: &[Secret], id: &str, timestamp: u64, body: &[u8]) -> String {
     let sign = |Secret(secret): &Secret| {
         let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("a key of any length will do");

@@ -1,15 +1,15 @@
-//! Connections that record how far the exchange on them has come.
+//! Wraps connections in order to record the progress of requests on them.
 //!
-//! A server may close a kept connection at any moment. If the next request is on its way then, the request fails
-//! although the server has not refused it. The connection shows this by three facts: it was used before, no byte of an
-//! answer has come since the request, and it ended shortly after the request was written. If a receiver has read the
-//! request and crashed, the facts are the same. So such a request is sent once more, on a new connection, and never a
-//! third time.
+//! A server may close a kept connection at any moment. If the next request is on its way at that moment, the request
+//! fails although the server has not refused it. Three facts indicate this: the connection was used before, no byte of
+//! an answer has arrived since the request, and the connection ended shortly after the request was written. The facts
+//! are the same if the receiver has read the request and crashed. So the request is sent once more, on a new
+//! connection, but never a third time.
 //!
-//! A request may be lost if it reaches a connection just as the connection ends. The connection's task has then already
-//! emptied its channel, and the request stays in the channel while the sender waits for an answer. (Seen with hyper
-//! 1.9, once in some ten thousand requests to a receiver that closes when the next request comes.) So a caller also
-//! waits for the end of the connection ([`lost`]).
+//! A request may be lost if it reaches a connection just as the connection ends. The connection's task has then
+//! already emptied its channel, and the request stays in the channel while the sender waits for an answer. This
+//! happened with hyper 1.9, about once in ten thousand requests to a receiver that closes the connection when the next
+//! request arrives. So a caller also waits for the end of the connection ([`lost`]).
 
 use core::future::Future;
 use core::pin::Pin;
@@ -30,9 +30,10 @@ use tower_service::Service;
 /// The time for which a request may still get an outcome after its connection has ended. After this time the request
 /// counts as lost.
 const GRACE: Duration = Duration::from_millis(100);
-/// The number of bytes that a server may send for an answer's head, informational answers included.
+/// The number of bytes that a server may send for the head of an answer, including informational answers.
 const HEAD: usize = 1 << 20;
-/// The longest time from the last write to the end of a connection for which the request still counts as on its way.
+/// The longest time from the last write to the end of a connection after which the request still counts as having been
+/// on its way.
 const SHORTLY: Duration = Duration::from_secs(1);
 
 /// The progress of a connection: the bytes read, the last write and the end. Clones refer to the same connection.
@@ -56,7 +57,7 @@ impl Progress {
         extras.remove()
     }
 
-    /// Changes the recorded progress of the connection. Waiting tasks are woken only once the connection has closed.
+    /// Changes the recorded progress of the connection. Wakes waiting tasks only if the connection has closed.
     fn change(&self, change: impl FnOnce(&mut State)) {
         self.0.send_if_modified(|state| {
             change(state);
@@ -72,7 +73,7 @@ impl Progress {
     }
 }
 
-/// The connection that a request uses, with the connection's state before the request.
+/// The connection that a request uses, and its state before the request.
 pub(crate) struct Exchange {
     progress: Progress,
     /// The number of bytes that were read from the connection before this request.
@@ -80,8 +81,8 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// Returns whether the server closed a kept connection while the request was on its way. Called after the request
-    /// has failed.
+    /// Returns whether the server closed a kept connection while the request was on its way. Must be called after the
+    /// request has failed.
     pub(crate) fn met_a_close(&self) -> bool {
         let state = *self.progress.0.borrow();
         let ended_shortly = state.written.is_some_and(|written| written.elapsed() <= SHORTLY);
@@ -95,8 +96,8 @@ pub(crate) fn is_unsent(error: &Error) -> bool {
     cause.is_some_and(hyper::Error::is_canceled)
 }
 
-/// Waits until the request's connection has ended, and then for the time [`GRACE`]. A request without an outcome is
-/// then lost. Stores the connection in `exchange` as soon as the request has a connection.
+/// Waits until the request's connection has ended, and then for the time [`GRACE`]. A request that still has no
+/// outcome is lost. Stores the connection in `exchange` as soon as the request has one.
 pub(crate) async fn lost(mut capture: CaptureConnection, exchange: &mut Option<Exchange>) {
     let progress = capture.wait_for_connection_metadata().await.as_ref().and_then(Progress::of);
     let Some(progress) = progress else { return core::future::pending().await };
@@ -108,9 +109,9 @@ pub(crate) async fn lost(mut capture: CaptureConnection, exchange: &mut Option<E
     tokio::time::sleep(GRACE).await;
 }
 
-/// A connector that records the progress of its connections: the bytes read, the last write and the end. It ends a
-/// connection on which a server sends without end: the client would parse what comes until the attempt's timeout, and
-/// would take a core for it.
+/// A connector that records the progress of its connections: the bytes read, the last write and the end. It also ends
+/// a connection on which a server sends without end. Otherwise the client would parse the input until the attempt's
+/// timeout, and use a whole core.
 #[derive(Clone)]
 pub(crate) struct Watched<C> {
     inner: C,
@@ -146,11 +147,11 @@ where
     }
 }
 
-/// A connection that a [`Watched`] connector has made and whose bytes are recorded.
+/// A connection that a [`Watched`] connector has made. It records its bytes, its writes and its end.
 pub(crate) struct Wire<T> {
     inner: TokioIo<T>,
     progress: Progress,
-    /// The greatest number of bytes that may come after a write.
+    /// The greatest number of bytes that may arrive after a write.
     most: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Reads the settings. A flag wins over an environment variable, a variable over the settings file, and the file over
-//! the default.
+//! Reads the settings. A flag takes precedence over an environment variable, a variable over the settings file, and
+//! the file over the default.
 
 use crate::exit::{Code, Failure};
 use crate::parse;
@@ -8,22 +8,22 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use tourbillon_client::Client;
 
-/// The settings that have flags.
+/// The settings that have command-line flags.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Flags {
     /// The service's URL [variable: TOURBILLON_URL] [default: http://127.0.0.1:7670]
     #[arg(long, global = true, value_name = "URL", help_heading = "Service")]
     pub(crate) url: Option<String>,
-    /// The file that has the token, and nothing else [variable: TOURBILLON_TOKEN_FILE]
+    /// The file that contains only the token [variable: TOURBILLON_TOKEN_FILE]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Service")]
     pub(crate) token_file: Option<String>,
     /// The namespace [variable: TOURBILLON_NAMESPACE] [default: default]
     #[arg(short, long, global = true, value_name = "NAME", help_heading = "Service")]
     pub(crate) namespace: Option<String>,
-    /// A file of certificates in PEM that are trusted besides those of the web [variable: TOURBILLON_CA]
+    /// A file of certificates in PEM that are trusted in addition to the public authorities [variable: TOURBILLON_CA]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Service")]
     pub(crate) ca: Option<String>,
-    /// The time for one request [variable: TOURBILLON_TIMEOUT] [default: 10s]
+    /// The timeout of one request [variable: TOURBILLON_TIMEOUT] [default: 10s]
     #[arg(long, global = true, value_name = "DURATION", help_heading = "Service")]
     pub(crate) timeout: Option<String>,
     /// The file with these settings [variable: TOURBILLON_CONFIG] [default: tourbillon/cli.toml in the folder for
@@ -43,7 +43,7 @@ pub(crate) struct Setting {
     pub(crate) origin: String,
 }
 
-/// The settings with which the program runs. Each setting knows its origin, such as a flag or a variable.
+/// The settings with which the program runs, each with the origin of its value, such as a flag or a variable.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     url: Setting,
@@ -68,8 +68,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Returns the path of the settings file, and whether the user named this path. Only a file that the user named must
-/// exist.
+/// Returns the path of the settings file, and whether the user named it. A file that the user named must exist.
 fn file_path(flag: Option<&Path>) -> Option<(PathBuf, bool)> {
     if let Some(path) = flag {
         return Some((path.to_owned(), true));
@@ -138,8 +137,7 @@ impl Config {
         self.namespace.value.as_deref().unwrap_or("default")
     }
 
-    /// Returns the namespace that the user has set by a flag, a variable or the settings file. `None` if nobody has set
-    /// a namespace.
+    /// Returns the namespace that a flag, a variable or the settings file sets. `None` if the setting has its default.
     pub(crate) fn named_namespace(&self) -> Option<&str> {
         let is_named = self.namespace.origin != DEFAULT;
         self.namespace.value.as_deref().filter(|_| is_named)
@@ -154,8 +152,7 @@ impl Config {
             .map_err(|fault| Failure::new(Code::Usage, format!("{}: {fault}", self.timeout.origin)))
     }
 
-    /// Makes a client that calls the service. The URL, the token, the certificates and the timeout come from these
-    /// settings.
+    /// Makes a client of the service with the URL, the token, the certificates and the timeout of these settings.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
         let mut builder = Client::builder(self.url()).timeout(self.timeout()?);
         if let Some(path) = &self.token_file.value {

@@ -17,14 +17,14 @@ pub(crate) enum Code {
     NotPermitted = 6,
 }
 
-/// The reason for which a command failed, with the exit code of the program.
+/// The reason why a command failed, with the exit code of the program.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: Code,
     /// The message to print. `None` if the command's output has already shown the reason.
     pub(crate) message: Option<String>,
     pub(crate) problem: Option<Box<tourbillon_client::api::Problem>>,
-    /// Whether the output failed because its reader, such as `head`, has ended. Then the exit code of the program is 0.
+    /// Whether the output failed because its reader, such as `head`, has ended. The program then exits with 0.
     pub(crate) is_reader_gone: bool,
 }
 

@@ -46,7 +46,7 @@ Exit codes:
 struct Arguments {
     #[command(flatten)]
     flags: Flags,
-    /// Print JSON: one value, or one a line.
+    /// Print JSON: a single value, or one value on each line.
     #[arg(long, global = true, help_heading = "Service")]
     json: bool,
     #[command(subcommand)]
@@ -59,7 +59,7 @@ enum Command {
     Put(Box<place::Put>),
     /// Show a timer
     Get(single::Which),
-    /// Show the past of a timer, also after its end: its attempts and its end
+    /// Show a timer's past, even after its end: its attempts and how it ended
     History(single::Which),
     /// Cancel a timer, or drop a dead one
     Cancel(single::Which),
@@ -67,50 +67,51 @@ enum Command {
     Move(single::Move),
     /// Deliver a timer now
     Fire(single::Which),
-    /// Put a timer aside until it is resumed
+    /// Pause a timer: it is not delivered until it is resumed
     Pause(single::Which),
-    /// End a pause
+    /// Resume a paused timer
     Resume(single::Which),
     /// List timers
     List(list::List),
-    /// Cancel all timers with a label or a beginning of the key
+    /// Cancel all timers that have a label, or whose keys begin with a text
     CancelMany(list::CancelMany),
     /// Show events as they happen
     Tail(watch::Tail),
-    /// Dead timers, of which deliveries were given up
+    /// List, replay or drop dead timers, on which the service gave up
     #[command(subcommand)]
     Dead(list::Dead),
-    /// Schedules, which make timers again and again
+    /// Manage schedules, which make timers repeatedly
     #[command(subcommand)]
     Schedule(schedule::Schedule),
-    /// Namespaces
+    /// Manage namespaces
     #[command(subcommand)]
     Ns(manage::Ns),
-    /// List the hosts to which callbacks go, with their breakers and times
+    /// List the hosts to which callbacks go, with their breakers and response times
     Endpoints,
-    /// List the nodes that share the timers, or the shards that they deliver
+    /// List the nodes that share the timers, or the shards that the nodes deliver
     Nodes(nodes::Which),
-    /// List operations on many timers, or show one of them
+    /// List operations on many timers, or show one operation
     Operation(operation::Which),
-    /// Fetch timers of a queue that are due
+    /// Fetch due timers from a queue
     Claim(pull::Claim),
-    /// End the delivery of fetched timers: they are done
+    /// Acknowledge fetched timers, whose deliveries succeeded
     Ack(pull::Ack),
-    /// Say that the delivery of a fetched timer has failed
+    /// Report that the delivery of a fetched timer has failed
     Nack(pull::Nack),
-    /// Prolong the delivery of a fetched timer
+    /// Renew the claim of a fetched timer
     Renew(pull::Renew),
-    /// Show the audit trail: changes of namespaces, of tokens and of many timers at a time, and all changes on the page
+    /// Show the audit trail: changes of namespaces, of tokens and of many timers at once, and all changes on the web
+    /// page
     Audit(audit::Audit),
-    /// Copy all timers, schedules and namespaces into a file, while the service goes on
+    /// Copy all timers, schedules and namespaces into a file, while the service runs
     Backup(backup::Backup),
-    /// Show the numbers of the service
+    /// Show the counters of the service
     Stats,
-    /// Show the numbers of the service live, as a table
+    /// Show the counters of the service live, as a table
     Top(watch::Top),
-    /// Measure a running service
+    /// Measure the performance of a running service
     Bench(bench::Bench),
-    /// Print a script that completes commands in a shell
+    /// Print a completion script for a shell
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
@@ -119,7 +120,8 @@ enum Command {
     Config,
 }
 
-/// Runs the program: reads the arguments, runs the command, and returns an exit code that the README lists.
+/// Runs the program: reads the arguments, runs the command, and returns the exit code. The README lists the exit
+/// codes.
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();

@@ -4,14 +4,14 @@ use comfy_table::{Table, presets};
 use serde::Serialize;
 use std::io::{self, Write as _};
 
-/// Prints the results of commands. The flag `--json` selects JSON. Without the flag, prints text for people.
+/// Prints the results of commands. With the flag `--json` it prints JSON, and otherwise text for people.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     pub(crate) is_json: bool,
 }
 
 impl Output {
-    /// Prints a value as one line of JSON. Without `--json`, prints the line that `line` makes of the value.
+    /// Prints a value: with `--json` as one line of JSON, and otherwise as the line that `line` makes of it.
     pub(crate) fn value<T: Serialize>(self, value: &T, line: impl FnOnce(&T) -> String) -> io::Result<()> {
         if self.is_json { self.json(value) } else { print(&line(value)) }
     }
@@ -21,8 +21,8 @@ impl Output {
         print(&serde_json::to_string(value)?)
     }
 
-    /// Prints each value as one line of JSON. Without `--json`, prints a table: `columns` are the headings, and `row`
-    /// makes the row of a value.
+    /// Prints a list of values: with `--json` each value as one line of JSON, and otherwise a table. `columns` are the
+    /// headings of the table, and `row` makes the row of a value.
     pub(crate) fn list<T: Serialize, const N: usize>(
         self,
         values: &[T],
@@ -35,7 +35,7 @@ impl Output {
         print(&table(Some(columns), values.iter().map(row)))
     }
 
-    /// Prints a value as one line of JSON. Without `--json`, prints each field of the value on its own line, and leaves
+    /// Prints a value: with `--json` as one line of JSON, and otherwise with each of its fields on a line. Leaves
     /// empty fields out.
     pub(crate) fn fields<T: Serialize>(
         self,
@@ -94,7 +94,7 @@ pub(crate) fn plain(text: &str) -> String {
     plain
 }
 
-/// Returns the JSON text of a value without quotes, such as the word for a variant of an enum.
+/// Returns the JSON text of a value without its quotes, for example the word for a variant of an enum.
 pub(crate) fn word(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,

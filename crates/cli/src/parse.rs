@@ -43,7 +43,7 @@ pub(crate) fn short(mut millis: u64) -> String {
     if text.is_empty() { "0s".to_owned() } else { text }
 }
 
-/// Reads a back-off (the pauses between attempts): `standard`, `fixed:5s`, `exponential:1s..1h` or `ladder:1s,5s,1m`.
+/// Parses a backoff: `standard`, `fixed:5s`, `exponential:1s..1h` or `ladder:1s,5s,1m`.
 pub(crate) fn backoff(text: &str) -> Result<Backoff, String> {
     let fault =
         || format!("not a back-off such as standard, fixed:5s, exponential:1s..1h or ladder:1s,5s: {text:?}");
@@ -61,8 +61,8 @@ pub(crate) fn backoff(text: &str) -> Result<Backoff, String> {
     }
 }
 
-/// Parses a day of the month: a number from 1 to 31, or `last`. `last` means 31, because a shorter month uses its last
-/// day.
+/// Parses a day of the month: a number from 1 to 31, or `last`. The word `last` means 31, because a shorter month uses
+/// its last day.
 pub(crate) fn day(text: &str) -> Result<i8, String> {
     if text == "last" {
         return Ok(31);

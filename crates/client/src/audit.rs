@@ -1,4 +1,4 @@
-//! Reads a service's audit trail, the record of all changes.
+//! Reads a service's audit trail, which records requested changes.
 
 use crate::error::Error;
 use crate::pages::{Paged, word};

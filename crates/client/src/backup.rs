@@ -1,4 +1,4 @@
-//! Receives backups of a service, and verifies them while they come.
+//! Receives backups of a service, and verifies them while they arrive.
 
 use crate::error::{Error, with_causes};
 use bytes::Bytes;
@@ -19,7 +19,7 @@ struct End {
     crc32: u32,
 }
 
-/// The counts and checksums of the bytes of a backup that have arrived. The backup's last line must agree with them.
+/// The counts and checksums of the bytes that have arrived. The backup's last line must agree with them.
 #[derive(Default)]
 struct Seen {
     /// The number of complete lines that have arrived.
@@ -51,8 +51,8 @@ impl Seen {
         }
     }
 
-    /// Returns the number of timers in a complete backup. Returns `None` if the backup is incomplete, or contradicts
-    /// its last line.
+    /// Returns the number of timers if the backup is complete and its last line matches the bytes before it. Otherwise
+    /// returns `None`.
     fn end(&self) -> Option<u64> {
         let line = self.last.strip_suffix(b"\n")?;
         let end: End = serde_json::from_slice(line).ok()?;
@@ -75,14 +75,14 @@ impl Backup {
         Self { body, patience, seen: Seen::default(), timers: None }
     }
 
-    /// Returns the next piece of the backup, or `None` after the last piece. After `None`, the pieces together are a
-    /// complete backup. [`timers`](Self::timers) then returns the number of timers.
+    /// Returns the next piece of the backup, or `None` after the last piece. After `None`, the backup is complete, and
+    /// [`timers`](Self::timers) returns the number of its timers.
     ///
     /// # Errors
     ///
     /// Fails with [`Error::Connection`] if the backup breaks off, or if its number of timers or its checksum is wrong.
-    /// Fails with [`Error::Timeout`] if no byte comes within the client's timeout. After any error the pieces are not a
-    /// complete backup.
+    /// Fails with [`Error::Timeout`] if no byte comes within the client's timeout. After an error, the pieces do not
+    /// form a complete backup.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
             let frame = tokio::time::timeout(self.patience, self.body.frame()).await;

@@ -212,7 +212,7 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "namespaces"]))).await
     }
 
-    /// Returns the present counters and numbers of the service.
+    /// Returns the present counts of the service.
     ///
     /// # Errors
     ///
@@ -221,8 +221,8 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "stats"]))).await
     }
 
-    /// Returns the service's numbers over time, from `since` on, or over the last 72 hours. The numbers are summed up
-    /// in at most `points` intervals, by default in at most 360.
+    /// Returns the counts of the service over time, from `since` on, or over the last 72 hours. They are summed up in
+    /// at most `points` intervals, or 360 by default.
     ///
     /// # Errors
     ///
@@ -233,8 +233,8 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "history"]) + &query)).await
     }
 
-    /// Returns how late the deliveries of the last hour were. The deliveries are grouped by the second of the minute in
-    /// which they were due.
+    /// Returns how late the deliveries of the last hour began, grouped by the second of the minute at which they were
+    /// due.
     ///
     /// # Errors
     ///
@@ -261,7 +261,7 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "endpoints"]))).await
     }
 
-    /// Returns the nodes of the service, and the shards of timers that each node delivers.
+    /// Returns the nodes of the service, and the shards that each node delivers.
     ///
     /// # Errors
     ///
@@ -270,8 +270,8 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "nodes"]))).await
     }
 
-    /// Returns the queues in which timers or receivers wait, sorted by namespace and name. The queues of all namespaces
-    /// that the token may read are included.
+    /// Returns the queues in which timers or receivers wait, in all namespaces that the token may read. They are
+    /// sorted by namespace and name.
     ///
     /// # Errors
     ///
@@ -286,8 +286,8 @@ impl Client {
         List::new(Arc::clone(&self.0), join(&["v1", "timers"]))
     }
 
-    /// Makes a list of the audit trail, which shows all changes and the people and programs that made them. Needs the
-    /// rights of an administrator. Sends no request.
+    /// Makes a list of the audit trail, which records changes with the people and programs that requested them. Needs
+    /// the rights of an administrator. Sends no request.
     #[must_use]
     pub fn audit(&self) -> Audit {
         Audit::new(Arc::clone(&self.0))
@@ -306,8 +306,8 @@ impl Client {
         Ok(Backup::new(response.into_body(), self.0.timeout))
     }
 
-    /// Makes a stream of events as they happen, in a namespace or in all namespaces. The stream connects at the first
-    /// call of [`Events::next`].
+    /// Makes a stream of events as they happen, in the given namespace or, with `None`, in all namespaces. The stream
+    /// connects at the first call of [`Events::next`].
     #[must_use]
     pub fn events(&self, namespace: Option<&str>) -> Events {
         let path = join(&["v1", "events"]) + &query(&[("namespace", namespace)]);
@@ -333,7 +333,7 @@ impl Client {
         self.0.send(&Call { also: not_ready, ..Call::read(join(&["readyz"])) }).await
     }
 
-    /// Returns the service's numbers in the text format of Prometheus.
+    /// Returns the metrics of the service in the text format of Prometheus.
     ///
     /// # Errors
     ///

@@ -16,8 +16,8 @@ pub enum Error {
     /// A request that only reads got no answer in time. For other requests, the error is an [unknown
     /// outcome](Self::UnknownOutcome) instead.
     Timeout,
-    /// It is unknown whether the service has fulfilled the request. The connection broke, the time was over, or the
-    /// answer could not be read. Each of these happened after the request was sent.
+    /// It is unknown whether the service has fulfilled the request. After the request was sent, the connection broke,
+    /// the answer did not come in time, or the answer could not be read.
     UnknownOutcome(Box<str>),
     /// The answer cannot be read. The service has changed nothing for the request.
     Decode {

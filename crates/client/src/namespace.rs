@@ -16,7 +16,7 @@ use tourbillon_api::{
     NewTimer, Operation, OperationState, Page, Preview, QueueView, Renewed, ReplayMany,
 };
 
-/// Gives access to the timers of a namespace. Cloning is cheap.
+/// Gives access to a namespace. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Namespace {
     transport: Arc<Transport>,
@@ -36,9 +36,9 @@ impl Namespace {
         path
     }
 
-    /// Prepares the creation of a timer. Awaiting the result sends the request. The request has an idempotency key, by
-    /// default a fresh key. So the client can repeat the request after an unknown outcome, and the service still makes
-    /// a single timer.
+    /// Prepares the creation of a timer. Awaiting the result sends the request. The request has an idempotency key,
+    /// which is fresh by default. So the client can repeat the request after an unknown outcome, and the service still
+    /// makes a single timer.
     #[must_use = "the timer is made when this is awaited"]
     pub fn place<'a>(&'a self, timer: &'a NewTimer) -> Place<'a> {
         Place::new(&self.transport, &self.path, timer)
@@ -85,7 +85,7 @@ impl Namespace {
         SchedulePages::new(Arc::clone(&self.transport), self.below(&["schedules"]))
     }
 
-    /// Returns the next ten instants of a schedule with this rule. Does not make the schedule.
+    /// Returns the next ten instants of a schedule without making the schedule.
     ///
     /// # Errors
     ///
@@ -131,7 +131,7 @@ impl Namespace {
         self.transport.send(&Call::read(self.below(&["queues"]))).await
     }
 
-    /// Returns the operations that run or have ended within the last hour, the newest first.
+    /// Returns the operations that are running or ended within the last hour, the newest first.
     ///
     /// # Errors
     ///
@@ -150,8 +150,8 @@ impl Namespace {
         self.transport.send(&Call::read(self.below(&["operations", id]))).await
     }
 
-    /// Waits until an operation has ended. The first check of its state comes after 50 ms. Later checks come less
-    /// often, but at least once a second. Calls `progress` with each state.
+    /// Waits until an operation has ended. Checks its state after 50 ms, and then less and less often, but at least
+    /// once a second. Calls `progress` with each state.
     ///
     /// # Errors
     ///
@@ -173,20 +173,20 @@ impl Namespace {
         Ok(operation)
     }
 
-    /// Gives access to the queue with this name. The program fetches timers from the queue. Sends no request.
+    /// Gives access to the queue with this name, from which the program fetches timers. Sends no request.
     #[must_use]
     pub fn queue(&self, name: &str) -> Queue {
         Queue::new(Arc::clone(&self.transport), self.below(&["queues", name, "claims"]))
     }
 
-    /// Reports that a fetched timer is done, which ends its delivery. Returns once the service has stored the report.
-    /// Even if the service is killed later, it does not hand out the timer again. With a store in a file, a loss of
-    /// power within some 20 ms can still lose the report. If the report is lost, the timer is delivered again under the
-    /// same id.
+    /// Acknowledges a fetched timer: its delivery succeeded. Returns once the service has stored the acknowledgement.
+    /// From then on, the service does not hand out the timer again, even if the service is killed. With a store in a
+    /// file, a power failure within about 20 ms can still lose the acknowledgement. The timer is then delivered again,
+    /// with the same id.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. Fails with the problem `claim-ended` if the time of the claim was over. Then the timer is
+    /// See [`Error`]. Fails with the problem `claim-ended` if the time of the claim was over; the timer is then
     /// delivered again, or already was. After an unknown outcome the call may be repeated. In that case `claim-ended`
     /// can also mean that the first call took effect.
     pub async fn ack(&self, claim: &str) -> Result<(), Error> {
@@ -202,7 +202,7 @@ impl Namespace {
         self.settle(&Call::change(Method::POST, self.below(&["claims", claim, "nack"])).json(nack)?).await
     }
 
-    /// Prolongs the delivery of a fetched timer. From now on, the receiver has the time that the timer's policy sets
+    /// Renews the claim of a fetched timer. From now on, the receiver again has the time that the timer's policy sets
     /// for a delivery attempt.
     ///
     /// # Errors
@@ -216,7 +216,7 @@ impl Namespace {
         self.transport.send_for(call, |_| Ok(())).await
     }
 
-    /// Returns the limits and the present numbers of the namespace.
+    /// Returns the limits and the present counts of the namespace.
     ///
     /// # Errors
     ///
@@ -243,7 +243,7 @@ impl Namespace {
         self.settle(&Call::change(Method::DELETE, self.path.to_string())).await
     }
 
-    /// Makes a new signing secret. The service still signs with older secrets for a while.
+    /// Makes a new signing secret. For a while, the service also signs with the older secrets.
     ///
     /// # Errors
     ///

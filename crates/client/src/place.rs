@@ -32,8 +32,8 @@ impl<'a> Place<'a> {
         Self { key: Some(key), ..self }
     }
 
-    /// Sets the idempotency key. By default each creation has a fresh key. With a chosen key, another process can
-    /// repeat the creation. After a restart, the same process can repeat it too.
+    /// Sets the idempotency key. By default each creation has a fresh key. A chosen key allows the creation to be
+    /// repeated by another process, or by the same process after a restart.
     #[must_use]
     pub fn idempotency_key(self, key: &'a str) -> Self {
         Self { idempotency_key: Some(key), ..self }

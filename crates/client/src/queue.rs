@@ -19,8 +19,8 @@ impl Queue {
         Self { transport, path }
     }
 
-    /// Fetches up to `max` (1 to 100) due timers. If no timer is due, the service waits for up to `wait` (at most 20 s)
-    /// until a timer becomes due. If no timer becomes due in that time, the result is empty.
+    /// Fetches up to `max` due timers, from 1 to 100. If no timer is due, the service waits for the first one for up
+    /// to `wait`, at most 20 s. If no timer becomes due in that time, the result is empty.
     ///
     /// The caller must acknowledge each timer ([`Namespace::ack`](crate::Namespace::ack)) before the timer's claim
     /// ends. Otherwise the timer is delivered again.

@@ -60,7 +60,7 @@ impl<'a> ScheduleAt<'a> {
         self.transport.send(&Call::change(Method::DELETE, self.path.clone())).await
     }
 
-    /// Pauses the schedule. During the pause, instants pass without timers.
+    /// Pauses the schedule. It makes no timers for the instants during the pause.
     ///
     /// # Errors
     ///

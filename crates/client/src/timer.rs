@@ -31,7 +31,7 @@ impl<'a> TimerAt<'a> {
         self.transport.send(&Call::read(self.path.clone())).await
     }
 
-    /// Returns the timer's attempts and its end. A key stands for the last timer that had the key. The service
+    /// Returns the timer's past: its attempts and its end. A key names the last timer that had it. The service
     /// remembers an ended timer for some time.
     ///
     /// # Errors

@@ -11,9 +11,10 @@
 //! | 2xx that cannot be read | [`Error::Decode`] | unknown outcome | unknown outcome |
 //! | another status without a problem | [`Error::Decode`] | [`Error::Decode`] | [`Error::Decode`] |
 //!
-//! *Again* means that the request is repeated. If no repetition succeeds, and the outcome of any attempt is unknown,
-//! the outcome of the call is unknown. The last answer changes this only if it holds for the first attempt as well.
-//! There are three such answers: the request cannot be read, its content is refused, or another timer has its key.
+//! *Again* means that the request is repeated. If no repetition succeeds and the outcome of any attempt is unknown,
+//! the outcome of the call is unknown. There is one exception: if the last answer proves that no earlier attempt had
+//! an effect, the call fails with that answer. Three answers prove this: the request cannot be read, its content is
+//! refused, or another timer has its key.
 
 use crate::connect::Connector;
 use crate::error::{Error, with_causes};
@@ -105,7 +106,7 @@ struct Failed {
     again: Option<Duration>,
 }
 
-/// The stage at which an exchange with the service failed. The stage decides whether the service may have fulfilled the
+/// The stage at which an exchange with the service failed. It determines whether the service may have fulfilled the
 /// request.
 enum Broken {
     /// The exchange failed before the request was sent. The text says why.
@@ -185,15 +186,14 @@ impl Transport {
     }
 
     /// Sends a request for a stream of events. Returns once the head of the answer has arrived. The body of the answer
-    /// does not end.
+    /// is endless.
     pub(crate) async fn open(&self, path: &str) -> Result<Response<Incoming>, Error> {
         let mut call = Call::read(path.to_owned());
         call.headers.push((ACCEPT, HeaderValue::from_static("text/event-stream")));
         self.begin(&call).await
     }
 
-    /// Sends a request that changes nothing. Does not repeat the request. Returns once the head of the answer has
-    /// arrived.
+    /// Sends a request that changes nothing, and does not repeat it. Returns once the head of the answer has arrived.
     pub(crate) async fn begin(&self, call: &Call) -> Result<Response<Incoming>, Error> {
         let head = tokio::time::timeout(self.timeout, self.head(call)).await.unwrap_or(Err(Broken::Late));
         let response = head.map_err(|broken| failed_exchange(broken, Effect::Read).error)?;
@@ -294,7 +294,7 @@ fn refused(status: StatusCode, body: &[u8], effect: Effect) -> Failed {
     }
 }
 
-/// A problem that a later version of the service may have sent. Unknown fields and kinds are accepted.
+/// A problem as a later version of the service may send it. Unknown fields and kinds are accepted.
 #[derive(Deserialize)]
 struct LaterProblem {
     #[serde(rename = "type")]
@@ -329,7 +329,7 @@ fn problem(status: StatusCode, body: &[u8]) -> Option<Problem> {
     Some(Problem { kind: known, title, status: status.as_u16(), detail, errors, outcome, retry_after_ms })
 }
 
-/// Returns whether the service would have answered the first attempt with the same error too. In that case, no attempt
+/// Returns whether the service would have answered every earlier attempt with this error too. In that case, no attempt
 /// has changed anything.
 fn holds_for_all(error: &Error) -> bool {
     match error {
@@ -341,8 +341,8 @@ fn holds_for_all(error: &Error) -> bool {
     }
 }
 
-/// Returns the pause before a repetition. The pause is random, between half of a bound and the bound. The bound is 100
-/// ms at first, then 200 ms, and so on up to 3.2 s.
+/// Returns the pause before a repetition: a random time between half of a bound and the bound. The bound is 100 ms at
+/// first, then 200 ms, and so on up to 3.2 s.
 fn back_off(sent: u32) -> Duration {
     let longest = 100_u64 << sent.min(5);
     Duration::from_millis(longest / 2 + fastrand::u64(..=longest / 2))

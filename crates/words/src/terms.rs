@@ -3,7 +3,7 @@
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
-/// The phase of a timer.
+/// The stage of a timer's life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "kebab-case"))]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -23,7 +23,7 @@ pub enum Phase {
     Withdrawn,
 }
 
-/// How often a timer is delivered.
+/// The delivery guarantee of a timer: how often it is delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "kebab-case"))]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -37,8 +37,8 @@ pub enum Guarantee {
     AtMostOnce,
 }
 
-/// The treatment of instants of a schedule that passed unnoticed, in a downtime for example. They are counted and
-/// reported, unless they get occurrences.
+/// How a schedule treats instants that passed unnoticed, for example while the service was down. Instants that get no
+/// occurrence are counted and reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "kebab-case"))]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -54,8 +54,8 @@ pub enum Missed {
     All,
 }
 
-/// The treatment of an instant of a schedule that comes while the occurrence before it waits, is delivered, or is
-/// between two attempts. An occurrence that is dead is not under way.
+/// How a schedule treats an instant that comes while the previous occurrence is under way: it waits, is being
+/// delivered, or is between two attempts. A dead occurrence is not under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "kebab-case"))]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -1,4 +1,4 @@
-//! Puts load on a service: several connections, each of which makes one timer after another.
+//! Puts load on a service: creates timers over several connections, one after another on each.
 
 use crate::exit::{Code, Failure};
 use core::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tourbillon_client::Namespace;
 use tourbillon_client::api::{Callback, NewTimer, Pull};
 
-/// The specification of the timers that a measurement creates. All these timers are equal.
+/// The specification of the timers that a measurement creates. All these timers are alike.
 pub(super) struct Work {
     pub(super) delay_ms: u64,
     /// The URL that each timer calls. `None` if the timers go to the queue `bench` instead.
@@ -19,14 +19,14 @@ pub(super) struct Work {
     pub(super) label: String,
 }
 
-/// The result of creating timers: the numbers of created timers and of failed requests, and the time that each creation
-/// took.
+/// The result of creating timers: the numbers of created timers and of failed requests, and the duration of each
+/// creation.
 pub(super) struct Load {
     pub(super) created: u64,
     pub(super) failed: u64,
     pub(super) unknown: u64,
     pub(super) first_error: Option<String>,
-    /// The times from the request of a creation to its answer, in microseconds.
+    /// The durations of the creations, from the request to its answer, in microseconds.
     pub(super) latency: Histogram<u64>,
     /// The ids of the created timers. Empty if the timers go to a queue instead of a callback.
     pub(super) ids: Vec<Box<str>>,

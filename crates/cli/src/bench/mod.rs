@@ -22,14 +22,14 @@ use std::time::Instant;
 use tourbillon_client::api::{CancelMany, NamespaceLimits, OperationState, ProblemKind};
 use tourbillon_client::{Client, Error, Namespace};
 
-/// A measurement. It makes a namespace of its own if the token permits that, and otherwise works in the given
-/// namespace, and removes all that it made.
+/// A measurement. It makes its own namespace if the token permits this, and otherwise works in the given namespace. At
+/// its end it removes everything that it made.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
-    /// The number of connections, each of which makes one timer after another
+    /// The number of connections. Each makes one timer after another
     #[arg(long, value_name = "NUMBER", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     connections: u32,
-    /// The length of the load
+    /// The duration of the load, in seconds
     #[arg(long, value_name = "NUMBER", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
     /// The kind of load
@@ -38,7 +38,7 @@ pub(crate) struct Bench {
     /// The size of each timer's body in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 64)]
     body: usize,
-    /// The greatest rate of creations a second. Without it each connection makes the next timer at once
+    /// The greatest number of creations per second. Without this flag, each connection makes the next timer at once
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     rate: Option<u32>,
     /// For callbacks: the time from the creation to the due moment
@@ -47,7 +47,7 @@ pub(crate) struct Bench {
     /// For callbacks: the address at which the receiver listens. The service must be allowed to call it
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     receiver: SocketAddr,
-    /// For callbacks: the longest time to wait for the last callbacks
+    /// For callbacks: the longest time to wait without a further callback at the end
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse::duration)]
     patience: Duration,
 }
@@ -116,12 +116,12 @@ struct Callbacks {
     /// The number of callbacks that arrived more than once. The service may repeat a callback without a fault.
     repeated: u64,
     arrived_per_second: f64,
-    /// How long after its due moment each callback arrived. The service's clock determines the due moment, and this
-    /// process's clock determines the arrival.
+    /// How late each callback arrived after its due moment. The due moment is by the service's clock, and the arrival
+    /// is by the clock of this process.
     lateness: Percentiles,
 }
 
-/// The result of comparing this program's numbers with the service's numbers.
+/// The comparison of this program's counts with the service's counts.
 #[derive(Debug, Serialize)]
 struct Check {
     is_right: bool,
@@ -152,7 +152,7 @@ impl Place {
     }
 
     /// Returns the number of stored timers that the command `bench` created. If the command created the namespace,
-    /// reads the namespace's counters. Otherwise counts the timers with the command's label.
+    /// this is the namespace's count. Otherwise counts the timers with the command's label.
     async fn stored(&self) -> Result<u64, Error> {
         if self.is_own {
             let view = self.timers.view().await?;
@@ -163,7 +163,7 @@ impl Place {
     }
 
     /// Removes every timer that the command `bench` created, including timers whose creation was interrupted. Also
-    /// removes the namespace if the command created the namespace.
+    /// removes the namespace if the command created it.
     async fn clear(&self) -> Result<(), Failure> {
         let all = CancelMany { label: Some(self.label.clone()), key_prefix: None };
         let begin = Instant::now();

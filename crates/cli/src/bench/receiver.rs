@@ -18,21 +18,21 @@ use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 use tourbillon_client::api::Moment;
 
-/// The callbacks that arrived at a receiver: how often each callback came, and how late.
+/// The callbacks that arrived at a receiver: how often each of them arrived, and how late.
 #[derive(Clone, Debug)]
 pub(super) struct Arrivals {
-    /// The number of arrivals of each callback, by the callback's id.
+    /// The number of times that each callback arrived, by the callback's id.
     pub(super) ids: HashMap<Box<str>, u32>,
     /// The number of callbacks that arrived more than once.
     pub(super) repeated: u64,
-    /// How long after its due moment each callback arrived, in microseconds.
+    /// How late each callback arrived after its due moment, in microseconds.
     pub(super) lateness: Histogram<u64>,
     first: Option<Instant>,
     last: Option<Instant>,
 }
 
 impl Arrivals {
-    /// Returns the time from the first arrival to the last arrival.
+    /// Returns the time from the first to the last arrival.
     pub(super) fn span(&self) -> Duration {
         self.first.zip(self.last).map_or(Duration::ZERO, |(first, last)| last - first)
     }

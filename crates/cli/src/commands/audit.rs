@@ -1,4 +1,4 @@
-//! Runs the command that prints the audit trail: the changes that administrators made, with their authors.
+//! Runs the command that prints the audit trail: the requested changes, with their authors.
 
 use crate::exit::Failure;
 use crate::output::{Output, or_none, word};
@@ -6,16 +6,16 @@ use clap::Args;
 use tourbillon_client::Client;
 use tourbillon_client::api::{AuditAction, AuditAuthor, AuditEntry, Moment};
 
-/// The conditions of the list.
+/// The conditions for the listed entries.
 #[derive(Debug, Args)]
 pub(crate) struct Audit {
-    /// Show the changes in all namespaces, although a setting names one
+    /// Show the changes in all namespaces, even if a setting names a namespace
     #[arg(long)]
     all_namespaces: bool,
     /// Only changes by the token with this name or id
     #[arg(long, value_name = "NAME")]
     by_token: Option<String>,
-    /// Only changes of this kind: cancel-many, set-namespace and so on
+    /// Only changes of this kind, such as cancel-many or set-namespace
     #[arg(long, value_name = "ACTION", value_parser = action)]
     action: Option<AuditAction>,
     /// Only entries from this moment on
@@ -85,7 +85,7 @@ fn row(entry: &AuditEntry) -> [String; 8] {
     ]
 }
 
-/// Returns the author of a change, as the text of a cell in the table.
+/// Returns the author of a change, as text for a table cell.
 fn author(by: &AuditAuthor) -> String {
     let name = by.token.as_ref().or(by.token_id.as_ref()).or(by.user.as_ref());
     let parts = [name.cloned(), Some(word(&by.via)), by.peer.clone()];

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use tempfile::NamedTempFile;
 use tourbillon_client::Client;
 
-/// Copies all timers, schedules and namespaces as they are at one moment. For a token with the role admin. The file has
-/// bodies and signing secrets, and only its owner may read it.
+/// Copies all timers, schedules and namespaces as of one moment. Needs a token with the role admin. The file contains
+/// bodies and signing secrets, so only its owner can read it.
 #[derive(Debug, Args)]
 pub(crate) struct Backup {
-    /// The file, or `-` for the standard output. A file of this name is replaced once the copy is complete
+    /// The file, or `-` for the standard output. An existing file is replaced once the copy is complete
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
@@ -94,7 +94,7 @@ pub(crate) async fn backup(to: Backup, client: &Client, output: Output) -> Resul
     let mut progress = Progress { is_shown, bytes: 0, last: None };
     let copying = async {
         if path.as_os_str() == "-" {
-            // A reader of the standard output that leaves has no complete copy. So the command has failed.
+            // A reader of the standard output that ends early has no complete copy, so the command fails.
             let failed = |error| Failure::new(Code::NotFulfilled, format!("the output failed: {error}"));
             return copy(client, &mut io::stdout(), &mut progress, failed).await.map(|_| None);
         }

@@ -6,7 +6,7 @@ use crate::parse;
 use tourbillon_client::Client;
 use tourbillon_client::api::Endpoint;
 
-/// Prints the hosts to which callbacks go. Each host has a line with the state of its circuit breaker and its response
+/// Prints the hosts to which callbacks go, one on each line, with the state of its circuit breaker and its response
 /// times.
 pub(crate) async fn endpoints(client: &Client, output: Output) -> Result<(), Failure> {
     let all = client.endpoints().await?;
@@ -41,8 +41,8 @@ fn row(endpoint: &Endpoint) -> [String; 10] {
     ]
 }
 
-/// Returns the part `errors` of `all` as a percentage, rounded up. So only a host without failures shows zero. Returns
-/// an empty text if `all` is zero.
+/// Returns the fraction `errors` of `all` as a percentage, rounded up, so that only a host without failures shows
+/// zero. Returns an empty text if `all` is zero.
 fn share(errors: u64, all: u64) -> String {
     if all == 0 {
         return String::new();

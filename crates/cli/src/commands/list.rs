@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use tourbillon_client::Namespace;
 use tourbillon_client::api::{self, CancelResult, Moment, ReplayMany, Timer};
 
-/// The conditions of a list.
+/// The conditions for the listed timers.
 #[derive(Debug, Args)]
 pub(crate) struct List {
     /// Only timers in this phase
@@ -25,7 +25,7 @@ pub(crate) struct List {
     /// Only timers that are due after this moment
     #[arg(long, value_name = "MOMENT")]
     due_after: Option<Moment>,
-    /// Only timers that were made after this moment. A moment in the future finds those that were made while the
+    /// Only timers that were made after this moment. A moment in the future finds the timers that were made while the
     /// clock was ahead
     #[arg(long, value_name = "MOMENT")]
     created_after: Option<Moment>,
@@ -33,13 +33,13 @@ pub(crate) struct List {
     length: Length,
 }
 
-/// The length of a list.
+/// How many timers a list prints.
 #[derive(Debug, Args)]
 pub(crate) struct Length {
     /// The greatest number of timers
     #[arg(long, value_name = "NUMBER", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
-    /// All timers
+    /// List all timers
     #[arg(long, conflicts_with = "limit")]
     all: bool,
 }
@@ -50,9 +50,9 @@ enum Phase {
     Pending,
     /// The timer is being delivered
     Leased,
-    /// The timer is put aside
+    /// The timer is parked
     Parked,
-    /// Deliveries were given up
+    /// The service gave up on the timer
     Dead,
 }
 
@@ -161,18 +161,18 @@ pub(crate) async fn list(list: List, timers: &Namespace, output: Output) -> Resu
     show(wanted, list.length, output, false).await
 }
 
-/// The timers to be cancelled.
+/// The timers to cancel.
 #[derive(Debug, Args)]
 pub(crate) struct CancelMany {
     #[command(flatten)]
     which: ByLabelOrKey,
-    /// Do not wait until all are cancelled
+    /// Do not wait until all timers are cancelled
     #[arg(long)]
     no_wait: bool,
 }
 
-/// A condition for timers, of which there is one. clap counts all arguments of a group's struct to the group, so it has
-/// no others.
+/// A condition that selects timers. Exactly one of the flags must be given. clap counts every argument of the struct
+/// to the group, so the struct must have no other arguments.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct ByLabelOrKey {
@@ -205,13 +205,13 @@ pub(crate) enum Dead {
     },
     /// Deliver dead timers again, as if they were new
     Replay {
-        /// The ids, or the keys that the timers had
+        /// The ids of the timers, or their former keys
         #[arg(required = true, value_name = "ID or KEY")]
         names: Vec<String>,
     },
     /// Drop dead timers
     Drop {
-        /// The ids, or the keys that the timers had
+        /// The ids of the timers, or their former keys
         #[arg(required = true, value_name = "ID or KEY")]
         names: Vec<String>,
     },
@@ -220,7 +220,7 @@ pub(crate) enum Dead {
         /// Only timers with this label
         #[arg(short, long, value_name = "LABEL")]
         label: Option<String>,
-        /// Do not wait until all are replayed
+        /// Do not wait until all timers are replayed
         #[arg(long)]
         no_wait: bool,
     },
@@ -267,8 +267,8 @@ fn is_id(text: &str) -> bool {
     text.len() == 36 && text.bytes().enumerate().all(is_permitted)
 }
 
-/// Returns the id of a dead timer. `name` is the timer's id, or the key that the timer had. Fails if several dead
-/// timers had the key, because a timer gives up its key when it dies.
+/// Returns the id of a dead timer. `name` is the timer's id or its former key. A timer gives up its key when it dies,
+/// so several dead timers may have had the same key. In this case the function fails.
 async fn id_of_dead(name: &str, timers: &Namespace) -> Result<String, Failure> {
     if is_id(name) {
         return Ok(name.to_owned());

@@ -27,14 +27,14 @@ pub(crate) enum Ns {
         /// The name
         name: String,
     },
-    /// Make a new signing secret, which is shown only now
+    /// Make a new signing secret, which is shown only once
     RotateSecret {
         /// The name
         name: String,
     },
 }
 
-/// A namespace and the limits that change. The others stay.
+/// A namespace and the limits to change. Other limits stay unchanged.
 #[derive(Debug, Args)]
 pub(crate) struct Set {
     /// The name
@@ -42,26 +42,26 @@ pub(crate) struct Set {
     /// The greatest number of stored timers, or `none`
     #[arg(long, value_name = "NUMBER", value_parser = parse::limit::<u64>)]
     max_timers: Option<Limit<u64>>,
-    /// The greatest number of timers that are made in a second, or `none` for the service's
+    /// The greatest number of timers made per second, or `none` for the service's limit
     #[arg(long, value_name = "NUMBER", value_parser = parse::limit::<u32>)]
     creations: Option<Limit<u32>>,
-    /// The greatest number of schedules, or `none` for the service's
+    /// The greatest number of schedules, or `none` for the service's limit
     #[arg(long, value_name = "NUMBER", value_parser = parse::limit::<u64>)]
     max_schedules: Option<Limit<u64>>,
-    /// The greatest number of deliveries a second, or `none`
+    /// The greatest number of deliveries per second, or `none`
     #[arg(long, value_name = "NUMBER", value_parser = parse::limit::<u32>)]
     rate: Option<Limit<u32>>,
-    /// The greatest number of deliveries at a time, or `none`
+    /// The greatest number of concurrent deliveries, or `none`
     #[arg(long, value_name = "NUMBER", value_parser = parse::limit::<u32>)]
     concurrency: Option<Limit<u32>>,
-    /// The greatest body of a delivery in bytes, or `none`
+    /// The greatest size of a delivery's body in bytes, or `none`
     #[arg(long, value_name = "BYTES", value_parser = parse::limit::<u32>)]
     max_body: Option<Limit<u32>>,
-    /// The longest time to the due moment, or `none`
+    /// The longest time until the due moment, or `none`
     #[arg(long, value_name = "DURATION", value_parser = parse::limit_millis)]
     max_delay: Option<Limit<u64>>,
-    /// A host that callbacks may go to, with its subdomains if it begins with `*.`. All such flags together replace the
-    /// list
+    /// A host to which callbacks may go. A host that begins with `*.` includes its subdomains. The given hosts
+    /// together replace the whole list
     #[arg(long, value_name = "HOST", conflicts_with = "allow_all_hosts")]
     allow_host: Vec<String>,
     /// Let callbacks go to all hosts
@@ -70,22 +70,22 @@ pub(crate) struct Set {
     /// Hold deliveries back
     #[arg(long, conflicts_with = "resume")]
     pause: bool,
-    /// Do not hold deliveries back any more
+    /// Stop holding deliveries back
     #[arg(long)]
     resume: bool,
-    /// Keep the beginnings of receivers' answers with timers
+    /// Keep the beginning of each receiver's answer with the timer
     #[arg(long, conflicts_with = "drop_answers")]
     keep_answers: bool,
-    /// Keep no more than the status of an answer
+    /// Keep only the status of each answer
     #[arg(long)]
     drop_answers: bool,
-    /// Begin with no limits, instead of those that the namespace has
+    /// Remove all limits that the namespace has before setting the given ones
     #[arg(long)]
     replace: bool,
 }
 
-/// Returns the limits of a namespace after the changes that the user's flags set. A limit without a flag stays as it
-/// is.
+/// Returns the limits of a namespace after the changes that the user's flags set. A limit without a flag stays
+/// unchanged.
 fn changed(limits: NamespaceLimits, set: &Set) -> NamespaceLimits {
     fn of<T: Copy>(change: Option<Limit<T>>, before: Option<T>) -> Option<T> {
         change.map_or(before, Limit::get)
@@ -110,7 +110,7 @@ fn changed(limits: NamespaceLimits, set: &Set) -> NamespaceLimits {
     }
 }
 
-/// Runs a command of `ns`, such as `list`, `set` or `delete`. These commands show and change namespaces.
+/// Runs a command of `ns`, such as `list`, `set` or `delete`, which shows or changes namespaces.
 pub(crate) async fn ns(ns: Ns, client: &Client, output: Output) -> Result<(), Failure> {
     match ns {
         Ns::List => {

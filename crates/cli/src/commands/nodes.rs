@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use tourbillon_client::Client;
 use tourbillon_client::api::{Moment, Node, Nodes, Shard};
 
-/// The nodes, or the shards.
+/// Whether to list nodes or shards.
 #[derive(Debug, Args)]
 pub(crate) struct Which {
     /// List the shards, each with its node
@@ -16,7 +16,7 @@ pub(crate) struct Which {
     shards: bool,
 }
 
-/// Prints the nodes that share the timers. With the flag `--shards`, prints the shards of the timers instead.
+/// Prints the nodes that share the timers, or their shards with the flag `--shards`.
 pub(crate) async fn nodes(which: Which, client: &Client, output: Output) -> Result<(), Failure> {
     let all = client.nodes().await?;
     if output.is_json {

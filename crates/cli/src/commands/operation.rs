@@ -1,4 +1,4 @@
-//! Runs the command about operations: changes of many timers that the service makes in the background.
+//! Runs the command about operations. An operation changes many timers in the background.
 
 use crate::exit::{Code, Failure};
 use crate::output::{Output, or_none, plain, word};
@@ -6,18 +6,17 @@ use clap::Args;
 use tourbillon_client::Namespace;
 use tourbillon_client::api::{Operation, OperationState};
 
-/// Which operations, and whether to wait.
+/// The operations to show, and whether to wait.
 #[derive(Debug, Args)]
 pub(crate) struct Which {
-    /// The id that a command on many timers printed; all of the last hour without it
+    /// The id that a command on many timers printed. Without an id, all operations of the last hour are shown
     id: Option<String>,
     /// Wait until the operation has ended
     #[arg(long, requires = "id")]
     wait: bool,
 }
 
-/// Lists the operations of a namespace. An operation changes many timers in the background. If the user gives an id,
-/// prints only the operation with this id.
+/// Lists the operations of a namespace. If the user gives an id, prints only the operation with this id.
 pub(crate) async fn operation(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let Some(id) = which.id else {
         let columns = ["ID", "STATE", "BEGUN", "CHANGED", "IN FLIGHT", "REFUSED", "ERROR"];
@@ -38,8 +37,8 @@ fn row(operation: &Operation) -> [String; 7] {
     ]
 }
 
-/// Prints an operation, a change of many timers in the background. If `waits` is true, first waits for the operation's
-/// end. `verb` names the change, such as "cancelled". Fails if the operation has failed.
+/// Prints an operation. If `waits` is true, first waits for the operation's end. `verb` names the change, such as
+/// "cancelled". Fails if the operation has failed.
 pub(super) async fn show(
     mut operation: Operation,
     waits: bool,

@@ -12,7 +12,7 @@ use tourbillon_client::api::{
     Pull, RawJson,
 };
 
-/// A timer has a callback or a queue. Without a moment it is due at once.
+/// Makes a timer with either a callback or a queue. By default it is due at once.
 #[derive(Debug, Args)]
 #[command(after_help = "The file of --file has the timer in JSON, as the service's interface describes it:
 
@@ -21,7 +21,7 @@ use tourbillon_client::api::{
 Further flags change what the file says. Secrets, in headers for example, belong into a file: other users see the
 command line.")]
 pub(crate) struct Put {
-    /// The key, by which the timer is shown, moved, cancelled and replaced
+    /// The timer's key, by which other commands show, move, cancel or replace it
     key: Option<String>,
     /// Become due after this time
     #[arg(long = "in", value_name = "DURATION", value_parser = parse::millis, conflicts_with = "at")]
@@ -38,40 +38,40 @@ pub(crate) struct Put {
     /// Wait in this queue for a receiver that fetches the timer
     #[arg(long, value_name = "NAME", help_heading = "What happens")]
     queue: Option<String>,
-    /// The method of the callback, POST by default
+    /// The HTTP method of the callback. POST by default
     #[arg(long, value_name = "METHOD", requires = "callback", help_heading = "What happens")]
     method: Option<String>,
-    /// A header of the callback, `name: value`
+    /// A header of the callback, in the form `name: value`
     #[arg(long, value_name = "HEADER", value_parser = parse::header, requires = "callback", help_heading = "What happens")]
     header: Vec<(String, String)>,
     /// The body as text
     #[arg(long, value_name = "TEXT", group = "content", help_heading = "What happens")]
     body: Option<String>,
-    /// The body in JSON
+    /// The body as JSON
     #[arg(long, value_name = "JSON", group = "content", help_heading = "What happens")]
     body_json: Option<RawJson>,
-    /// A file that has the body, or `-` for the standard input
+    /// A file with the body, or `-` for the standard input
     #[arg(long, value_name = "FILE", group = "content", help_heading = "What happens")]
     body_file: Option<String>,
     /// A label, by which timers are listed and cancelled together
     #[arg(short, long, value_name = "LABEL")]
     label: Vec<String>,
-    /// The effect if another timer has the key
+    /// What happens if another timer already has the key
     #[arg(long, value_enum, value_name = "WHAT")]
     if_present: Option<Present>,
-    /// The idempotency key, for a repetition of this command. By default each run has a fresh one
+    /// The idempotency key, for a repetition of this command. By default each run has a fresh key
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
-    /// The trace context, a `traceparent` of W3C, which each delivery carries
+    /// The W3C trace context (`traceparent`) that each delivery carries
     #[arg(long, value_name = "TRACEPARENT")]
     trace: Option<String>,
     /// The number of failures after which the timer is dead
     #[arg(long, value_name = "NUMBER", help_heading = "Policy")]
     attempts: Option<u32>,
-    /// The age after which no further delivery is planned
+    /// The time after the due moment from which on no further delivery is planned
     #[arg(long, value_name = "DURATION", value_parser = parse::millis, help_heading = "Policy")]
     max_age: Option<u64>,
-    /// The time for one attempt
+    /// The timeout of one attempt
     #[arg(long, value_name = "DURATION", value_parser = parse::millis, help_heading = "Policy")]
     attempt_timeout: Option<u64>,
     /// The pause after a failure: standard, fixed:5s, exponential:1s..1h or ladder:1s,5s,1m
@@ -80,24 +80,24 @@ pub(crate) struct Put {
     /// Skip a delivery that would be later than this
     #[arg(long, value_name = "DURATION", value_parser = parse::millis, help_heading = "Policy")]
     misfire_within: Option<u64>,
-    /// The width of the window in which the timer becomes due
+    /// The length of the window within which the timer becomes due
     #[arg(long, value_name = "DURATION", value_parser = parse::millis, help_heading = "Policy")]
     jitter: Option<u64>,
-    /// Deliver once or never, instead of once or more often
+    /// Deliver at most once, instead of at least once
     #[arg(long, help_heading = "Policy")]
     at_most_once: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Present {
-    /// The timer is refused
+    /// The new timer is refused
     Reject,
-    /// The old timer stays, even if its delivery has begun, and the new timer is dropped. The answer has the old
+    /// The old timer stays, even if its delivery has begun, and the new timer is discarded. The answer has the old
     /// timer's phase
     Keep,
-    /// The new timer takes the place of the old timer
+    /// The new timer replaces the old timer
     Replace,
-    /// The new timer takes the place of the old timer, and keeps its due moment
+    /// The new timer replaces the old timer, but keeps the old timer's due moment
     ReplaceKeepDue,
 }
 
@@ -132,7 +132,7 @@ pub(super) fn read(path: &str) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// Builds a timer from the flags and from the file that `--file` names. A flag replaces the same field in the file.
+/// Builds a timer from the flags and from the file that `--file` names. A flag overrides the same field in the file.
 fn timer(put: &Put) -> Result<NewTimer, Failure> {
     let mut timer = match &put.file {
         None => NewTimer::default(),
@@ -187,7 +187,7 @@ fn timer(put: &Put) -> Result<NewTimer, Failure> {
 }
 
 /// Creates a timer on the service. Prints whether the timer is new, whether it replaced an old timer, or whether the
-/// old timer stays.
+/// old timer was kept.
 pub(crate) async fn put(put: Put, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let timer = timer(&put)?;
     let mut place = timers.place(&timer);

@@ -9,24 +9,23 @@ use std::time::Instant;
 use tourbillon_client::Namespace;
 use tourbillon_client::api::{self, Nack as Refusal};
 
-/// A queue.
+/// The queue from which timers are fetched.
 #[derive(Debug, Args)]
 pub(crate) struct Claim {
-    /// The queue's name
+    /// The name of the queue
     queue: String,
-    /// The greatest number of timers
+    /// The greatest number of timers to fetch
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     max: u32,
-    /// The longest wait for the first timer
+    /// The longest time to wait for the first timer
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse::duration)]
     wait: Duration,
 }
 
-/// The longest wait that the service permits for a single request. A longer wait takes several requests.
+/// The longest wait that the service permits for a single request. A longer wait is split into several requests.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
-/// Fetches due timers from a queue and prints them. Each timer is printed with its claim, by which a receiver ends the
-/// delivery.
+/// Fetches due timers from a queue and prints them, each with its claim. A receiver ends the delivery with the claim.
 pub(crate) async fn claim(claim: Claim, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let queue = timers.queue(&claim.queue);
     let begin = Instant::now();
@@ -54,7 +53,7 @@ pub(crate) async fn claim(claim: Claim, timers: &Namespace, output: Output) -> R
     Ok(())
 }
 
-/// Claims that end.
+/// The claims to acknowledge.
 #[derive(Debug, Args)]
 pub(crate) struct Ack {
     /// The claims
@@ -62,7 +61,7 @@ pub(crate) struct Ack {
     claims: Vec<String>,
 }
 
-/// Reports to the service that the work for the fetched timers is done.
+/// Acknowledges fetched timers, whose deliveries succeeded.
 pub(crate) async fn ack(ack: Ack, timers: &Namespace) -> Result<(), Failure> {
     for claim in ack.claims {
         timers.ack(&claim).await?;
@@ -70,7 +69,7 @@ pub(crate) async fn ack(ack: Ack, timers: &Namespace) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A claim that has failed.
+/// The claim to reject.
 #[derive(Debug, Args)]
 pub(crate) struct Nack {
     /// The claim
@@ -78,29 +77,29 @@ pub(crate) struct Nack {
     /// The error, which is stored with the timer
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
-    /// The pause before the next delivery. The policy's counts if it is longer
+    /// The pause before the next delivery. The policy's pause applies instead if it is longer
     #[arg(long, value_name = "DURATION", value_parser = parse::millis, conflicts_with = "dead")]
     retry_after: Option<u64>,
-    /// The work can never succeed: the timer is dead at once
+    /// The delivery can never succeed, so the timer is dead at once
     #[arg(long)]
     dead: bool,
 }
 
-/// Reports to the service that the work for a fetched timer has failed.
+/// Reports to the service that the delivery of a fetched timer has failed.
 pub(crate) async fn nack(nack: Nack, timers: &Namespace) -> Result<(), Failure> {
     let Nack { claim, error, retry_after, dead } = nack;
     timers.nack(&claim, &Refusal { error, retry_after_ms: retry_after, dead }).await?;
     Ok(())
 }
 
-/// A claim that needs more time.
+/// The claim to renew.
 #[derive(Debug, Args)]
 pub(crate) struct Renew {
     /// The claim
     claim: String,
 }
 
-/// Prolongs the time in which the receiver must report the end of its work for a fetched timer.
+/// Renews a claim: extends the time by which the receiver must acknowledge or reject the fetched timer.
 pub(crate) async fn renew(renew: Renew, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let renewed = timers.renew(&renew.claim).await?;
     Ok(output.value(&renewed, |renewed| format!("until {}", renewed.until))?)

@@ -15,7 +15,7 @@ use tourbillon_client::api::{
 /// Schedules.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Schedule {
-    /// Make a schedule, or change it as a whole, and show its next instants
+    /// Make a schedule, or replace an existing one, and show its next instants
     Put(Box<Put>),
     /// Show a schedule with its next instants
     Get(Key),
@@ -25,32 +25,32 @@ pub(crate) enum Schedule {
         #[arg(long, value_name = "TEXT")]
         key_prefix: Option<String>,
     },
-    /// Remove a schedule. Its occurrences stay
+    /// Remove a schedule. The timers that it has made stay
     Delete(Key),
-    /// Pause a schedule: its instants pass by
+    /// Pause a schedule, so that it makes no timers
     Pause(Key),
     /// End the pause of a schedule
     Resume(Key),
-    /// Make an occurrence now
+    /// Make a timer of a schedule now
     Trigger(Key),
-    /// Make the occurrences of a range in the past
+    /// Make timers for the past instants in a range of time
     Backfill {
         /// The key
         key: String,
         /// The first moment of the range
         #[arg(long, value_name = "MOMENT")]
         from: Moment,
-        /// The last moment of the range, the present by default
+        /// The last moment of the range. The present by default
         #[arg(long, value_name = "MOMENT")]
         until: Option<Moment>,
-        /// The greatest number of instants. A range with more is refused
+        /// The greatest number of instants. A range with more instants is refused
         #[arg(long, value_name = "NUMBER")]
         limit: Option<u32>,
-        /// Do not wait until all are made
+        /// Do not wait until all timers are made
         #[arg(long)]
         no_wait: bool,
     },
-    /// Show the next instants of a schedule that is not made
+    /// Show the next instants of a schedule without making it
     Preview(Box<Rule>),
 }
 
@@ -61,55 +61,55 @@ pub(crate) struct Key {
     key: String,
 }
 
-/// When a schedule comes.
+/// The plan of a schedule: its instants.
 #[derive(Debug, Args)]
 pub(crate) struct Rule {
-    /// A cron expression: `0 9 * * MON-FRI`
+    /// A cron expression, such as `0 9 * * MON-FRI`
     #[arg(long, value_name = "EXPRESSION", help_heading = "When")]
     cron: Option<String>,
-    /// A day of each month, the last day if the month is shorter; or `last`
+    /// A day of each month, or `last`. Shorter months use their last day
     #[arg(long, value_name = "DAY", value_parser = parse::day, conflicts_with = "cron", help_heading = "When")]
     day: Option<i8>,
-    /// The time of the day of --day: `09:00`. Midnight by default
+    /// The time of day for --day, such as `09:00`. Midnight by default
     #[arg(long, value_name = "TIME", requires = "day", help_heading = "When")]
     time: Option<String>,
-    /// Leave months out that are too short for --day
+    /// Skip months that are too short for --day
     #[arg(long, requires = "day", help_heading = "When")]
     skip_short: bool,
     /// A fixed period
     #[arg(long, value_name = "DURATION", value_parser = parse::millis, conflicts_with_all = ["cron", "day"], help_heading = "When")]
     every: Option<u64>,
-    /// The time zone: `Europe/Zurich`. UTC by default
+    /// The time zone, such as `Europe/Zurich`. UTC by default
     #[arg(long, value_name = "ZONE", help_heading = "When")]
     zone: Option<String>,
-    /// Leave local times out that clocks skip, instead of moving them behind the gap
+    /// Skip local times that a clock change leaves out, instead of moving them behind the gap
     #[arg(long, help_heading = "When")]
     skip_gaps: bool,
-    /// No instant is before this moment
+    /// The earliest moment for instants
     #[arg(long, value_name = "MOMENT", help_heading = "When")]
     start: Option<Moment>,
-    /// No instant is after this moment
+    /// The latest moment for instants
     #[arg(long, value_name = "MOMENT", help_heading = "When")]
     end: Option<Moment>,
 }
 
-/// A schedule has one of --cron, --day, --every and --file, and a callback or a queue.
+/// Makes a schedule with one of --cron, --day, --every and --file, and with either a callback or a queue.
 #[derive(Debug, Args)]
 pub(crate) struct Put {
     /// The key
     key: String,
     #[command(flatten)]
     rule: Rule,
-    /// The effect of instants that passed unnoticed, while the service was down for example
+    /// What happens with instants that passed unnoticed, for example while the service was down
     #[arg(long, value_enum, value_name = "WHAT")]
     missed: Option<Missed>,
-    /// An instant that is noticed later than this is missed. 10s by default
+    /// An instant that is noticed later than this counts as missed. 10s by default
     #[arg(long, value_name = "DURATION", value_parser = parse::millis)]
     grace: Option<u64>,
-    /// The effect of an instant that comes while the occurrence before it is under way
+    /// What happens with an instant that comes while the previous occurrence is under way
     #[arg(long, value_enum, value_name = "WHAT")]
     overlap: Option<Overlap>,
-    /// The width of the window in which occurrences become due after their instants
+    /// The longest time by which occurrences become due after their instants
     #[arg(long, value_name = "DURATION", value_parser = parse::millis)]
     jitter: Option<u64>,
     /// Read the schedule from a file in JSON, or from the standard input if it is `-`
@@ -124,7 +124,7 @@ pub(crate) struct Put {
     /// The body as text
     #[arg(long, value_name = "TEXT", conflicts_with = "body_json", help_heading = "What happens")]
     body: Option<String>,
-    /// The body in JSON
+    /// The body as JSON
     #[arg(long, value_name = "JSON", help_heading = "What happens")]
     body_json: Option<RawJson>,
     /// A label of the occurrences
@@ -133,7 +133,7 @@ pub(crate) struct Put {
     /// The number of failures after which an occurrence is dead
     #[arg(long, value_name = "NUMBER", help_heading = "Policy")]
     attempts: Option<u32>,
-    /// The time for one attempt
+    /// The timeout of one attempt
     #[arg(long, value_name = "DURATION", value_parser = parse::millis, help_heading = "Policy")]
     attempt_timeout: Option<u64>,
     /// The pause after a failure: standard, fixed:5s, exponential:1s..1h or ladder:1s,5s,1m
@@ -143,7 +143,7 @@ pub(crate) struct Put {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Missed {
-    /// They are left out
+    /// They get no occurrences
     Skip,
     /// The last of them gets an occurrence
     Once,
@@ -153,16 +153,16 @@ enum Missed {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Overlap {
-    /// It is skipped
+    /// The instant is skipped
     Skip,
-    /// It gets its occurrence
+    /// The instant gets its occurrence
     Allow,
-    /// One instant waits, and further instants are skipped
+    /// One instant waits for the end of the previous occurrence, and further instants are skipped
     QueueOne,
 }
 
-/// Replaces fields of a schedule by the values of the user's flags. `--cron`, `--day` or `--every` replaces the whole
-/// plan. A field without a flag stays as it is.
+/// Replaces fields of a schedule with the values of the user's flags. `--cron`, `--day` or `--every` replaces the
+/// whole plan. A field without a flag stays unchanged.
 fn with_rule(mut schedule: NewSchedule, rule: &Rule) -> NewSchedule {
     if rule.cron.is_some() || rule.day.is_some() || rule.every.is_some() {
         let monthly = |day| Monthly {
@@ -181,7 +181,8 @@ fn with_rule(mut schedule: NewSchedule, rule: &Rule) -> NewSchedule {
     schedule
 }
 
-/// Builds a schedule from the flags and from the file that `--file` names. A flag replaces the same field in the file.
+/// Builds a schedule from the flags and from the file that `--file` names. A flag overrides the same field in the
+/// file.
 fn described(put: &Put) -> Result<NewSchedule, Failure> {
     let schedule = match &put.file {
         None => NewSchedule::default(),
@@ -290,7 +291,7 @@ async fn list(key_prefix: Option<String>, timers: &Namespace, output: Output) ->
     Ok(())
 }
 
-/// Describes in a line the moments at which a schedule makes its timers.
+/// Describes the instants of a schedule in a line.
 fn rule(schedule: &NewSchedule) -> String {
     let zone = schedule.zone.as_deref().unwrap_or("UTC");
     match (&schedule.cron, &schedule.monthly, schedule.every_ms) {

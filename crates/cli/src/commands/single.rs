@@ -8,7 +8,7 @@ use core::time::Duration;
 use tourbillon_client::api::{CancelResult, Changed, Moment, Past, Policy, Timer};
 use tourbillon_client::{Namespace, TimerAt};
 
-/// A timer by its key or id.
+/// A timer, given by its key or its id.
 #[derive(Debug, Args)]
 pub(crate) struct Which {
     /// The key
@@ -28,7 +28,7 @@ impl Which {
     }
 }
 
-/// A timer and its new due moment.
+/// A timer, with its new due moment.
 #[derive(Debug, Args)]
 pub(crate) struct Move {
     #[command(flatten)]
@@ -171,7 +171,7 @@ fn changed(changed: &Changed, verb: &str, output: Output) -> Result<(), Failure>
     Ok(output.value(changed, |changed| format!("{verb} {}", plain(&changed.id)))?)
 }
 
-/// Moves a timer to another due moment.
+/// Moves a timer's due moment.
 pub(crate) async fn move_to(to: Move, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let at = to.which.at(timers);
     let moved = match (to.at, to.delay) {

@@ -1,4 +1,4 @@
-//! Runs the commands that show the service's events and numbers while it runs.
+//! Runs the commands that show the service's events and counters while it runs.
 
 use crate::exit::Failure;
 use crate::output::{Output, or_none, plain, print, table, word};
@@ -11,7 +11,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use tourbillon_client::api::{Event, HostView, ServiceStats};
 use tourbillon_client::{Client, Seen};
 
-/// The events that are shown.
+/// The events to show.
 #[derive(Debug, Args)]
 pub(crate) struct Tail {
     /// Show the events of all namespaces
@@ -114,13 +114,13 @@ fn text(stats: &ServiceStats, before: Option<&ServiceStats>) -> String {
     text
 }
 
-/// The table of numbers.
+/// How the table of counters is shown.
 #[derive(Debug, Args)]
 pub(crate) struct Top {
-    /// The time between two looks
+    /// The time between two updates
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse::duration)]
     interval: Duration,
-    /// Print the table once, as it is done without a terminal
+    /// Print the table only once, as is the default without a terminal
     #[arg(long)]
     once: bool,
 }
@@ -149,8 +149,8 @@ impl Drop for Screen {
     }
 }
 
-/// Shows the service's counters again and again until the user presses Ctrl-C. If the output is not a terminal, prints
-/// the counters only once.
+/// Shows the service's counters and refreshes them until the user presses Ctrl-C. If the output is not a terminal,
+/// prints the counters only once.
 pub(crate) async fn top(top: Top, client: &Client, url: &str, output: Output) -> Result<(), Failure> {
     if top.once || output.is_json || !io::stdout().is_terminal() {
         return stats(client, output).await;

@@ -80,7 +80,7 @@ struct Found {
 }
 
 impl Found {
-    /// Checks an open store. Returns the faults of the store behind the given `faults`.
+    /// Checks an open store. The result has the given `faults`, followed by those of the store.
     fn in_store(store: &dyn TimerStore, mut faults: Vec<String>) -> Result<Self, StoreError> {
         let found = pollster::block_on(store.check())?;
         let counts = pollster::block_on(store.counts())?;
@@ -89,8 +89,8 @@ impl Found {
     }
 }
 
-/// Checks the Redis servers, and then the timers that the service stores on these servers. If the servers cannot be
-/// used, does not check the timers.
+/// Checks the Redis servers, and then the timers that the service stores on these servers. Leaves the timers unchecked
+/// if the servers cannot be used.
 fn check_shared(redis: &RedisSettings, matches: &ArgMatches) -> Outcome {
     let place = format!("the deployment {}", redis.deployment);
     let report = match service::checked(redis) {
@@ -108,8 +108,8 @@ fn check_shared(redis: &RedisSettings, matches: &ArgMatches) -> Outcome {
     show(&place, Some(&report), &found, matches)
 }
 
-/// Checks the schema in PostgreSQL with its shared documents, without a change, and the files beside it. Fails if the
-/// schema has another version.
+/// Checks the schema in PostgreSQL with its shared documents, and the service's files beside it. Changes nothing.
+/// Fails if the version of the schema is not the version of this program.
 fn check_postgres(config: &Config, postgres: &PostgresSettings, matches: &ArgMatches) -> Outcome {
     let place = format!("the schema {} (version {})", postgres.schema, tourbillon_postgres::VERSION);
     let failure = |error| -> Failure { format!("the schema {}: {error}", postgres.schema).into() };

@@ -29,8 +29,7 @@ impl Condition {
         self.breakers.note(&service.reports().breakers());
     }
 
-    /// Logs whether the loop that delivers timers has died or revived after the last check. Logs nothing if the loop's
-    /// state is the same.
+    /// Logs that the loop that delivers timers has died or revived since the last check.
     pub(super) fn note_loop(&mut self, alive: &Result<(), Box<str>>) {
         match alive {
             Err(reason) if !self.is_dead => error!(target: "loop", "the loop is dead: {reason}"),
@@ -40,8 +39,7 @@ impl Condition {
         self.is_dead = alive.is_err();
     }
 
-    /// Logs a change of the collector (the server that receives spans) after the last check: it refuses spans, or takes
-    /// spans again.
+    /// Logs that the collector of spans has begun to refuse spans, or accepts them again, since the last check.
     fn note_collector(&mut self, fault: Option<&str>) {
         match fault {
             Some(error) if !self.has_no_collector => {
@@ -53,7 +51,7 @@ impl Condition {
         self.has_no_collector = fault.is_some();
     }
 
-    /// Logs a change of the store after the last check: the store has begun to refuse changes, or takes changes again.
+    /// Logs that the store has begun to refuse changes, or accepts them again, since the last check.
     fn note_refusal(&mut self, refusal: Option<&StoreError>) {
         match refusal {
             Some(error) if !self.refuses => {
@@ -65,7 +63,7 @@ impl Condition {
         self.refuses = refusal.is_some();
     }
 
-    /// Logs how many damaged entries of the store were found after the last check.
+    /// Logs how many damaged entries of the store were found since the last check.
     fn note_damage(&mut self, damaged: u64) {
         let count = damaged.saturating_sub(self.damaged);
         if count > 0 {

@@ -118,7 +118,7 @@ async fn send(service: SocketAddr, method: &str, path: &str, body: Value) -> Res
     if status.is_success() { Ok(answer) } else { Err(format!("{method} {path}: {status}: {answer}").into()) }
 }
 
-/// The moment at which the demonstration started. Prints lines that begin with the time from the start.
+/// The clock of the demonstration, which holds its start. It prints lines that begin with the time since then.
 struct Clock(Instant);
 
 impl Clock {

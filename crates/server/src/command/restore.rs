@@ -1,4 +1,4 @@
-//! Runs `tourbillond restore`. It stores the timers of a backup in the empty store of a service that does not run.
+//! Runs `tourbillond restore`. It stores the timers of a backup in the empty store of a stopped service.
 
 use super::terminal::{Outcome, note, print, say};
 use crate::audit::{Deed, End};

@@ -26,8 +26,8 @@ use sd_notify::NotifyState;
 use std::process::ExitCode;
 use tracing::{error, info, warn};
 
-/// The longest time for which the service waits for answers to running requests when it stops. The service waits twice:
-/// before deliveries stop, and afterwards.
+/// The longest time for which the stopping service waits for answers to running requests. It waits twice: before
+/// deliveries stop, and afterwards.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 /// The time between two checks of the token file and of the service's condition.
 const LOOK: Duration = Duration::from_secs(1);
@@ -224,7 +224,7 @@ async fn second(signals: &mut Signals) -> Signal {
 /// Checks a running service again and again, until a signal ends the service. Returns the signal.
 async fn watch(service: &Service, tls: Option<&Tls>, signals: &mut Signals) -> Signal {
     let watchdog = sd_notify::watchdog_enabled();
-    // The manager wants a sign of life in each interval. A sign after half an interval is in time even on a busy
+    // The manager expects a heartbeat in each interval. A heartbeat after half an interval is in time even on a busy
     // machine.
     let pause = watchdog.map_or(LOOK, |interval| LOOK.min(interval / 2));
     let mut looks = tokio::time::interval(pause.max(Duration::from_millis(10)));
@@ -260,8 +260,7 @@ async fn watch(service: &Service, tls: Option<&Tls>, signals: &mut Signals) -> S
     }
 }
 
-/// Sends the service manager a sign of life if `alive` is `Ok`. Without signs of life, the manager starts a new
-/// process.
+/// Sends the service manager a heartbeat if `alive` is `Ok`. Without heartbeats, the manager starts a new process.
 fn tell_manager(alive: &Result<(), Box<str>>, notify: impl FnOnce(&[NotifyState<'_>])) {
     if alive.is_ok() {
         notify(&[NotifyState::Watchdog]);

@@ -26,8 +26,8 @@ pub(super) fn say(line: impl fmt::Display) {
     let _best_effort = writeln!(io::stderr().lock(), "tourbillond: {line}");
 }
 
-/// Adds the entry about a command's change to the service's audit trail. If the data folder is missing, only prints a
-/// message. A command that names only the token file must not make the folder.
+/// Adds an entry about a command's change to the service's audit trail. If the data folder is missing, only prints a
+/// message, because a command that names only the token file must not make the folder.
 pub(super) fn note(config: &Config, deed: Deed, end: End) {
     if !config.data.exists() {
         let data = config.data.display();
@@ -50,8 +50,8 @@ pub(super) fn note(config: &Config, deed: Deed, end: End) {
     }
 }
 
-/// Prints a text to the standard output. Fails if the output cannot be written. A reader that has ended, such as
-/// `head`, is not a failure.
+/// Prints a text to the standard output. Fails if the output cannot be written. It is no failure if the reader has
+/// ended, as `head` does.
 pub(super) fn print(text: impl fmt::Display) -> Result<(), Failure> {
     match write!(io::stdout().lock(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),

@@ -100,7 +100,7 @@ impl core::error::Error for ConfigError {}
 pub(crate) struct Sources<'a> {
     /// The settings file that the flag `--config` names. `None` if the flag was not given.
     pub(crate) file: Option<&'a Path>,
-    /// The folder in which the settings file `tourbillon.toml` is searched if the flag `--config` was not given.
+    /// The folder that is searched for the settings file `tourbillon.toml` if the flag `--config` was not given.
     pub(crate) folder: &'a Path,
     pub(crate) environment: Vec<(OsString, OsString)>,
     /// Returns the value of a setting's command-line flag. Returns `None` if the flag was not given.

@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::io;
 use tourbillon_postgres::{Connect, ConnectError, Tls};
 
-/// The least and the greatest time without a sign of life after which a node counts as dead.
+/// The permitted range of the time without a heartbeat after which a node counts as dead.
 const TTL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3_600);
 
 impl Config {

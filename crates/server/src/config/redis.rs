@@ -8,10 +8,10 @@ use std::io;
 use std::path::Path;
 use tourbillon_redis::{Connect, ConnectError, Tls};
 
-/// The greatest number of shards (parts of the timers) in a deployment on Redis.
+/// The greatest number of shards in a deployment on Redis. A shard is a part of the timers.
 const MOST_SHARDS: u32 = 1_024;
 
-/// The range of the setting for the time for which a node claims shards, the parts of the timers.
+/// The permitted range of the time for which a node leases its shards.
 const TTL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3_600);
 
 /// Fails if the file of a password at `path` cannot be read or is empty.
@@ -29,7 +29,7 @@ fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
     std::fs::read(path).map_err(|error| ConfigError::Read(path.to_owned(), error))
 }
 
-/// Returns the name of this host. If the system does not tell the name, returns `node`.
+/// Returns the name of this host, or `node` if the system does not provide the name.
 pub(super) fn host_name() -> String {
     #[cfg(unix)]
     let name = Some(rustix::system::uname().nodename().to_string_lossy().into_owned());
@@ -44,7 +44,7 @@ impl Config {
         !self.redis_servers.is_empty()
     }
 
-    /// Fails if the settings for Redis contradict each other. The error is a text that names the contradiction.
+    /// Fails if the settings for Redis contradict each other. The error describes the contradiction.
     pub(super) fn check_redis(&self) -> Result<(), String> {
         let named = [
             ("redis.sentinel", self.redis_sentinel.is_some()),

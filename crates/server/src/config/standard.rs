@@ -1,11 +1,11 @@
-//! Reads the environment variables that OpenTelemetry defines. All programs of a machine may use these variables. So a
-//! wrong value only causes a warning, and a setting of this program takes precedence. Headers that cannot be parsed are
-//! an exception. They are an error, because the collector would refuse all spans without its headers.
+//! Reads the environment variables that OpenTelemetry defines. Other programs on the machine may use these variables
+//! too. So a wrong value only causes a warning, and a setting of this program takes precedence. Only headers that
+//! cannot be parsed are an error, because the collector would refuse all spans without its headers.
 
 use percent_encoding::percent_decode_str;
 use std::ffi::OsString;
 
-/// The values that OpenTelemetry's environment variables give to settings. Also has warnings about wrong values.
+/// The values that OpenTelemetry's environment variables give to settings, and the warnings about wrong values.
 #[derive(Debug, Default)]
 pub(super) struct Standard {
     /// The settings whose value an environment variable gives: the setting's key, the variable's name, and the value.
@@ -56,8 +56,8 @@ pub(super) fn read(environment: &[(OsString, OsString)]) -> Standard {
 }
 
 /// Parses the headers of requests to the OpenTelemetry collector from an environment variable. The text has names and
-/// percent-encoded values, separated by commas. A setting does not exist, because headers may be secret. If the text is
-/// not valid, fails with the variable's name.
+/// percent-encoded values, separated by commas. There is no setting for these headers, because they may be secret. If
+/// the text is not valid, fails with the variable's name.
 pub(crate) fn headers(environment: &[(OsString, OsString)]) -> Result<Vec<(String, String)>, &'static str> {
     let names = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
     let Some((variable, text)) =

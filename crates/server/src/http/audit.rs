@@ -15,29 +15,29 @@ use tourbillon_api::{AuditAction, AuditEntry, Moment, Page, Role};
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct AuditQuery {
-    /// The namespace. It is needed by a token that is for one namespace only.
+    /// The namespace of the changes. A token that is limited to one namespace must give it.
     namespace: Option<String>,
-    /// The name of a token, or its id.
+    /// The name or the id of the token that made the change.
     token: Option<String>,
     /// The kind of change.
     action: Option<AuditAction>,
-    /// The moment of the first entries.
+    /// Lists only entries from this moment on.
     since: Option<Moment>,
-    /// The moment before which the entries are.
+    /// Lists only entries before this moment.
     until: Option<Moment>,
-    /// The cursor of the page before.
+    /// The `next` of the previous page.
     cursor: Option<String>,
     /// The greatest number of entries: 50 by default, at most 200.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<u32>,
 }
 
-/// Lists the changes with their authors, the newest first, a page at a time.
+/// Lists the audit trail, one page at a time: who changed what, with the latest change first.
 ///
-/// The trail has each change of a namespace, its limits and secrets, of the tokens, and of many timers at a time; each
-/// change that was made on the page; and backups and restores. Changes of single timers and schedules by programs are
-/// not in it. It has no secrets and no payloads. The list is at its end when `next` is missing. On Redis each node has
-/// the changes that it was asked for.
+/// The trail records each change of a namespace, of its limits and secrets, of tokens, and of many timers at once;
+/// each change that was made on the web page; and each backup and restore. It does not record the changes that
+/// programs make to single timers and schedules. It contains no secrets and no payloads. The last page has no `next`.
+/// On Redis, each node lists only the changes that it was asked to make.
 #[utoipa::path(
     get, path = "/v1/audit", tag = "service",
     params(AuditQuery),

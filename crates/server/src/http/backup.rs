@@ -1,4 +1,4 @@
-//! Answers requests for a backup of the service, which goes on with its work.
+//! Answers requests for a backup. The service works on while it makes one.
 
 use super::answer::{Answer, Refused};
 use super::scope::{Admin, Everywhere};
@@ -19,7 +19,7 @@ const PIECE: usize = 64 << 10;
 /// The greatest number of a backup's pieces that wait until the client reads them.
 const WAITING: usize = 4;
 
-/// A writer whose bytes go to the client of a backup. A write fails once the client has gone.
+/// A writer that sends its bytes to the client of a backup. A write fails once the client has disconnected.
 struct ToReader(mpsc::Sender<io::Result<Bytes>>);
 
 impl io::Write for ToReader {
@@ -36,7 +36,7 @@ impl io::Write for ToReader {
 
 /// Writes a backup to the client piece by piece. Blocks the calling thread.
 ///
-/// An error cuts the connection, so that the client does not take the copy for complete. The audit trail notes the
+/// On an error, the connection is cut, so the client can tell that the copy is incomplete. The audit trail records the
 /// backup as done once the client has taken the last piece.
 fn write(backup: &Backup, sender: &mpsc::Sender<io::Result<Bytes>>, note: Note, runtime: &Handle) {
     let to = BufWriter::with_capacity(PIECE, ToReader(sender.clone()));
@@ -75,12 +75,12 @@ impl Pieces {
     }
 }
 
-/// Copies all timers, schedules and namespaces as they are at one moment, while the service goes on.
+/// Copies all timers, schedules and namespaces as of one moment, while the service works on.
 ///
-/// The copy has lines of JSON. Its last line has the number of timers and the CRC-32 of all bytes before that line: a
-/// copy without it is not complete. `tourbillond restore` verifies a copy and stores it. The copy has the bodies of
-/// callbacks and the signing secrets of the namespaces, so it is for administrators. Tokens, operations that have not
-/// ended, and the history are not in it.
+/// The copy consists of lines of JSON. Its last line has the number of timers and the CRC-32 of all bytes before that
+/// line: a copy without this line is incomplete. `tourbillond restore` verifies a copy and stores its contents. The
+/// copy contains the bodies of callbacks and the signing secrets of the namespaces, so only administrators may make
+/// one. It contains no tokens, no unfinished operations and no history.
 #[utoipa::path(
     post, path = "/v1/backup", tag = "service",
     responses(

@@ -1,4 +1,4 @@
-//! Answers requests that make many changes at a time.
+//! Answers requests that make many changes at once.
 
 use super::answer::{Answer, Refused};
 use super::extract::trace;
@@ -12,9 +12,10 @@ pub(super) const LONGEST: usize = 8 << 20;
 
 /// Makes at most 1,000 changes in one transaction.
 ///
-/// Each change has its result, in the same order, and sees the changes before it. A change that is refused hinders no
-/// other: its result is a problem, and the answer's status is 200. A request that cannot be read changes nothing. Of
-/// two changes with the same idempotency key, the second gets `idempotency-in-progress`. The body has at most 8 MiB.
+/// The answer has one result for each change, in the same order, and each change sees the effects of the changes
+/// before it. A refused change does not stop the others: its result is a problem, and the status of the answer is
+/// still 200. A request that cannot be read changes nothing. If two changes have the same idempotency key, the second
+/// gets `idempotency-in-progress`. The body may have at most 8 MiB.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/batch", tag = "timers",
     request_body(content = Batch, example = json!({ "changes": [

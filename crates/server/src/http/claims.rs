@@ -1,5 +1,5 @@
-//! Answers requests of receivers that fetch timers from a queue. A claim is a timer that was fetched and whose delivery
-//! has not ended.
+//! Answers requests of receivers that fetch timers from a queue. A claim is a fetched timer whose delivery has not
+//! ended.
 
 use super::answer::{Answer, Refused};
 use super::scope::{Body, Name, Within, Writer};
@@ -19,8 +19,10 @@ const LONGEST_WAIT_MS: u64 = 20_000;
 /// the header `Retry-After`.
 const LONGEST_PAUSE_MS: u64 = 86_400_000;
 
-/// Fetches timers of a queue that are due. Waits at most `wait_ms` for the first of them. Where nodes share the timers,
-/// each node hands over the timers of all.
+/// Fetches due timers from a queue.
+///
+/// If no timer is due, the request waits at most `wait_ms` for the first. Where several nodes share the timers, any
+/// node can hand over the timers of all nodes.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/queues/{queue}/claims", tag = "claims",
     request_body(content = ClaimRequest, example = json!({ "max": 10, "wait_ms": 100 })),
@@ -54,7 +56,7 @@ pub(super) async fn claim(
     Ok(Json(Claims { claims }))
 }
 
-/// Acknowledges a claim: the timer is done.
+/// Acknowledges a claim: the delivery succeeded, and the timer is done.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/claims/{claim}/ack", tag = "claims",
     responses(
@@ -67,7 +69,7 @@ pub(super) async fn ack(scope: Within<Writer>, Name(claim): Name) -> Answer<Stat
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Refuses a claim: the delivery has failed, and the timer is delivered again or is dead.
+/// Rejects a claim: the delivery failed. The timer is then delivered again or becomes dead.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/claims/{claim}/nack", tag = "claims", request_body(content = Nack, example = json!({ "error": "the printer is out of paper" })),
     responses(
@@ -92,7 +94,7 @@ pub(super) async fn nack(scope: Within<Writer>, Name(claim): Name, body: Body<Na
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Prolongs a claim: its time begins again.
+/// Renews a claim: its time limit starts again.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/claims/{claim}/renew", tag = "claims",
     responses(

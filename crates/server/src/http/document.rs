@@ -148,8 +148,8 @@ impl Queries {
 ///
 /// # Panics
 ///
-/// Panics if two paths of the document match the same request. The router of the service, made from the same paths,
-/// panics before.
+/// Panics if two paths of the document match the same request. The router of the service is made from the same paths,
+/// and panics first.
 pub(super) fn queries(document: &OpenApi) -> Queries {
     let mut queries = matchit::Router::new();
     for (path, item) in document.paths.paths.clone() {

@@ -25,16 +25,16 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct EventsQuery {
-    /// The only namespace whose events are shown.
+    /// Shows only the events of this namespace.
     namespace: Option<String>,
 }
 
-/// Shows events as they happen, as server-sent events.
+/// Streams events as they happen, as server-sent events.
 ///
-/// The data of each is an `Event` in JSON. Events are not stored. A reader that is more than a thousand events behind
-/// misses some: the next event has their number, counted over all namespaces, in `missed`. A comment is sent every 15
-/// seconds without an event. The stream ends when the service stops, and when the token is revoked or expires. Each
-/// token has a share of the streams.
+/// The data of each server-sent event is an `Event` in JSON. Events are not stored. A reader that falls more than a
+/// thousand events behind misses some: `missed` in its next event has their number, counted over all namespaces. After
+/// every 15 seconds without an event, the service sends a comment. The stream ends when the service stops, and when
+/// the token is revoked or expires. Each token may open only a share of all streams.
 #[utoipa::path(
     get, path = "/v1/events", tag = "service", params(EventsQuery),
     responses(
@@ -71,7 +71,7 @@ pub(super) async fn events(
 struct Reader {
     events: Subscription,
     namespace: Option<String>,
-    /// The number of events that the client has missed after its last event.
+    /// The number of events that the client has missed since the last event that it received.
     missed: u64,
     stop: Stop,
 }

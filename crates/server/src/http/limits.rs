@@ -109,7 +109,7 @@ impl Inner {
         challenge(&mut response, has_token);
         counters.answered(response.status().as_u16());
         let headers = response.headers_mut();
-        // An answer depends on the token and on the moment: no cache may keep it.
+        // An answer depends on the token and on the time, so no cache may keep it.
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         response

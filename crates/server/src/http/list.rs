@@ -17,25 +17,27 @@ use tourbillon_durable::store::Filter;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ListQuery {
-    /// The phase.
+    /// Lists only timers in this phase.
     phase: Option<Phase>,
-    /// The reason for which the timers are parked, as their `reason` has it: `queue:default/emails` for example.
+    /// Lists only timers that are parked for this reason, such as `queue:default/emails`. A parked timer has it in
+    /// `reason`.
     reason: Option<String>,
-    /// A label.
+    /// Lists only timers with this label.
     label: Option<String>,
-    /// The beginning of the key. Dead timers have left their keys, and are listed by it only with `phase=dead`.
+    /// Lists only timers whose keys begin with this text. Dead timers have given up their keys: only together with
+    /// `phase=dead` does this condition find them, by their former keys.
     key_prefix: Option<String>,
-    /// The moment before which the timers are due.
+    /// Lists only timers that are due before this moment.
     due_before: Option<Moment>,
-    /// The moment after which the timers are due.
+    /// Lists only timers that are due after this moment.
     due_after: Option<Moment>,
-    /// The moment after which the timers were made. A moment in the future finds the timers that were made while the
-    /// clock was ahead.
+    /// Lists only timers that were made after this moment. A moment in the future finds the timers that were made
+    /// while the service's clock was ahead.
     created_after: Option<Moment>,
     /// The direction: `asc` by default.
     #[param(inline)]
     order: Option<Order>,
-    /// The cursor of the page before.
+    /// The `next` of the previous page.
     cursor: Option<String>,
     /// The greatest number of timers: 50 by default, at most 200.
     #[param(minimum = 1, maximum = 200)]
@@ -46,22 +48,22 @@ pub(super) struct ListQuery {
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum Order {
-    /// In the list's order.
+    /// In the list's own order.
     Asc,
-    /// From its last timer back.
+    /// In reverse order.
     Desc,
 }
 
-/// Lists timers, a page at a time.
+/// Lists timers, one page at a time.
 ///
-/// The list is at its end when `next` is missing. Without a condition, or by the phase alone, a page has timers unless
-/// there are none left, whatever other namespaces have; a namespace with more than 50,000 timers on Redis, or a million
-/// in a file, may still have empty pages. By other conditions a page may have fewer timers than asked for, even none,
-/// although more follow. A page of more than 50 ends early if their bodies have a megabyte together.
+/// The last page has no `next`. A page may have fewer timers than `limit`, even none, although more follow. Without a
+/// condition, or with `phase` alone, a page is empty only at the end of the list, whatever other namespaces contain;
+/// the exception is a namespace with more than 50,000 timers on Redis, or a million in a file. A page of more than 50
+/// timers ends early once their bodies have a megabyte together.
 ///
-/// The order is, for the first of these conditions that is given, that of the ids (a label), of
-/// the keys (the beginning of the key, unless the phase is `dead`), of the due moments (a reason, `pending`), of the
-/// ends of deliveries' leases (`leased`), or of the moments of death (`dead`); otherwise that of the ids.
+/// The first of these conditions that the request has determines the order: `label` sorts by id, `key_prefix` by key
+/// (unless `phase` is `dead`), `reason` and `phase=pending` by due moment, `phase=leased` by the end of the delivery's
+/// lease, and `phase=dead` by the moment of death. Without any of them, the order is by id.
 #[utoipa::path(
     get, path = "/v1/namespaces/{namespace}/timers", tag = "timers",
     params(ListQuery),
@@ -75,9 +77,10 @@ pub(super) async fn list_timers(
     page(&scope.service, &scope.right, Some(&scope.namespace), query).await
 }
 
-/// Lists the timers of all namespaces, a page at a time.
+/// Lists the timers of all namespaces, one page at a time.
 ///
-/// As the list of one namespace. By a label or by the beginning of the key the order is that of the namespaces first.
+/// The conditions and pages are those of the list of one namespace. With `label` or `key_prefix`, the order is first
+/// by namespace.
 #[utoipa::path(
     get, path = "/v1/timers", tag = "timers", params(ListQuery),
     responses((status = 200, description = "A page.", body = Page<Timer>))

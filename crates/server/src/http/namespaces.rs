@@ -22,7 +22,8 @@ pub(super) async fn list_namespaces(
     Ok(Json(service.namespace_admin().views(may_see).await?))
 }
 
-/// Sets the limits of a namespace, which is made if there is none. Limits that are left out are lifted.
+/// Sets the limits of a namespace, and creates the namespace if it does not exist. A limit that the request leaves out
+/// is removed.
 #[utoipa::path(
     put, path = "/v1/namespaces/{namespace}", tag = "namespaces", request_body(content = NamespaceLimits, example = json!({ "rate_per_second": 100, "allowed_hosts": ["*.shop.example"] })),
     responses(
@@ -41,7 +42,7 @@ pub(super) async fn put_namespace(
     Ok((if is_new { StatusCode::CREATED } else { StatusCode::OK }, Json(view)))
 }
 
-/// Shows a namespace with its numbers.
+/// Shows a namespace with its limits and counts.
 #[utoipa::path(
     get, path = "/v1/namespaces/{namespace}", tag = "namespaces",
     responses((status = 200, description = "The namespace.", body = NamespaceView))
@@ -50,7 +51,7 @@ pub(super) async fn get_namespace(scope: Within<Reader>) -> Answer<Json<Namespac
     Ok(Json(scope.service.namespace_admin().view(&scope.namespace).await?))
 }
 
-/// Removes a namespace. It must have no timers.
+/// Removes a namespace. The namespace must have no timers.
 #[utoipa::path(
     delete, path = "/v1/namespaces/{namespace}", tag = "namespaces",
     responses(
@@ -63,8 +64,10 @@ pub(super) async fn delete_namespace(all: Everywhere<Admin>, Name(namespace): Na
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Makes a new signing secret, which is shown this once. The former secret signs beside it for a day. At most ten
-/// secrets sign at a time: the oldest makes room.
+/// Makes a signing secret, which only this answer shows.
+///
+/// For a day, callbacks are signed with the previous secret as well. At most ten secrets sign at a time: a new one
+/// displaces the oldest.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/secrets", tag = "namespaces",
     responses(

@@ -1,4 +1,4 @@
-//! Answers requests for operations: changes of many timers that go on after the answer.
+//! Answers requests for operations: changes of many timers, which continue in the background after the answer.
 
 use super::answer::{Answer, Refused};
 use super::scope::{Body, Name, Reader, Within, Writer};
@@ -14,17 +14,16 @@ async fn begin(scope: &Within<Writer>, work: Work) -> Answer<Accepted> {
     Ok(accepted(&scope.namespace, scope.service.operations().begin(&scope.namespace, work).await?))
 }
 
-/// Makes the answer to a request that has begun an operation, a change of many timers in the background. The answer has
-/// the operation's address.
+/// Makes the answer to a request that has begun an operation. The answer has the operation's address.
 pub(super) fn accepted(namespace: &str, operation: Operation) -> Accepted {
     let location = format!("/v1/namespaces/{namespace}/operations/{}", operation.id);
     (StatusCode::ACCEPTED, [(LOCATION, location)], Json(operation))
 }
 
-/// Cancels all timers that have a label, or whose keys have a beginning, dead timers included.
+/// Cancels all timers that have a label, or whose keys begin with a text, including dead timers.
 ///
-/// Timers that are made after the answer stay. The operation goes on after a restart of the service, and is shown for
-/// an hour after its end; its counts may be lower than the truth if the service was killed.
+/// Timers that are made after the answer are not cancelled. The operation continues after a restart of the service,
+/// and can be read for an hour after its end. If the service was killed, the operation's counts may be too low.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/cancellations", tag = "operations",
     request_body(content = CancelMany, example = json!({ "label": "customer 4" })),
@@ -46,9 +45,9 @@ pub(super) async fn cancel_timers(scope: Within<Writer>, body: Body<CancelMany>)
     begin(&scope, Work::Cancel(which)).await
 }
 
-/// Delivers dead timers again, as if they were new: all of the namespace, or those with a label.
+/// Delivers dead timers again, as if they were new: all dead timers of the namespace, or those with a label.
 ///
-/// Timers that die after the answer stay dead, and so do those whose keys are other timers' by now.
+/// Timers that die after the answer stay dead. So do timers whose keys other timers use by now.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/replays", tag = "operations",
     request_body(content = ReplayMany, example = json!({})),
@@ -62,7 +61,7 @@ pub(super) async fn replay_timers(scope: Within<Writer>, body: Body<ReplayMany>)
     begin(&scope, Work::Replay(which)).await
 }
 
-/// Lists the operations that run, or have ended within the last hour, the latest first.
+/// Lists the operations that are running or ended within the last hour, the latest first.
 #[utoipa::path(
     get, path = "/v1/namespaces/{namespace}/operations", tag = "operations",
     responses((status = 200, description = "All of them: there is no further page.", body = Page<Operation>))

@@ -8,7 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use tourbillon_api::{QueueView, Role};
 
-/// Lists the queues of a namespace in which timers or receivers wait, by name, at most 1,000.
+/// Lists the queues of a namespace in which timers or receivers wait: at most 1,000, sorted by name.
 #[utoipa::path(
     get, path = "/v1/namespaces/{namespace}/queues", tag = "claims",
     responses((status = 200, description = "The queues.", body = Vec<QueueView>))
@@ -18,7 +18,7 @@ pub(super) async fn list_queues(scope: Within<Reader>) -> Answer<Json<Vec<QueueV
     Ok(Json(scope.service.reports().queues(|name| *name == *scope.namespace).await?))
 }
 
-/// Lists the queues of all namespaces that the token may read, by namespace and name, at most 1,000.
+/// Lists the queues of all namespaces that the token may read: at most 1,000, sorted by namespace and name.
 #[utoipa::path(
     get, path = "/v1/queues", tag = "claims",
     responses((status = 200, description = "The queues.", body = Vec<QueueView>))

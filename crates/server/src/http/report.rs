@@ -1,4 +1,4 @@
-//! Answers requests for the service's condition. They come from programs that watch the service.
+//! Answers requests of programs that watch the condition of the service.
 
 use super::answer::{Answer, NotReady, Refused};
 use super::auth::Right;
@@ -13,8 +13,10 @@ use http::header::CONTENT_TYPE;
 use tourbillon::Prometheus;
 use tourbillon_api::{Problem, ProblemKind, Readiness, ServiceStats};
 
-/// Shows whether the loop that delivers timers polls. If it does not, only a restart of the process helps. There is one
-/// exception: if this node cannot reach a store that nodes share, the loop goes on by itself once it can.
+/// Shows whether the loop that delivers timers is polling.
+///
+/// If it is not, only a restart of the process helps. There is one exception: if this node cannot reach a store that
+/// several nodes share, the loop continues by itself once the node can.
 #[utoipa::path(
     get, path = "/healthz", tag = "service", security(()),
     responses(
@@ -51,7 +53,7 @@ pub(super) async fn readyz(
 
 type Text<T> = ([(HeaderName, &'static str); 1], T);
 
-/// Shows the numbers of the service in Prometheus' text format.
+/// Shows the metrics of the service in Prometheus' text format.
 #[utoipa::path(
     get, path = "/metrics", tag = "service",
     responses((status = 200, description = "The numbers.", body = String, content_type = "text/plain"))
@@ -60,7 +62,7 @@ pub(super) async fn metrics(all: Everywhere<Reader>) -> Answer<Text<String>> {
     Ok(([(CONTENT_TYPE, Prometheus::CONTENT_TYPE)], all.service.metrics().text().await))
 }
 
-/// Shows this document.
+/// Shows this OpenAPI document.
 #[utoipa::path(
     get, path = "/openapi.json", tag = "service",
     responses((status = 200, description = "The document.", body = Object))
@@ -69,7 +71,7 @@ pub(super) async fn openapi(_right: Right) -> Text<&'static str> {
     ([(CONTENT_TYPE, "application/json")], document::text())
 }
 
-/// Shows the numbers of the service. They come from counters.
+/// Shows the counts of the service.
 #[utoipa::path(
     get, path = "/v1/stats", tag = "service",
     responses((status = 200, description = "The numbers.", body = ServiceStats))

@@ -19,18 +19,18 @@ use tourbillon_durable::store::Cursor;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ListQuery {
-    /// The beginning of the key.
+    /// Lists only schedules whose keys begin with this text.
     key_prefix: Option<String>,
-    /// The cursor of the page before.
+    /// The `next` of the previous page.
     cursor: Option<String>,
     /// The greatest number of schedules: 50 by default, at most 200.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<u32>,
 }
 
-/// Lists schedules, a page at a time, in the order of their keys.
+/// Lists schedules, one page at a time, sorted by key.
 ///
-/// The list is at its end when `next` is missing.
+/// The last page has no `next`.
 #[utoipa::path(
     get, path = "/v1/namespaces/{namespace}/schedules", tag = "schedules",
     params(ListQuery),
@@ -52,10 +52,11 @@ pub(super) async fn list_schedules(
     Ok(Json(Page { items, next }))
 }
 
-/// Makes a schedule, or changes it as a whole.
+/// Makes a schedule, or replaces the settings of an existing one.
 ///
-/// The numbers of a schedule that is changed stay, and so does a pause. If its instants are the same as before, those
-/// that have come and were not decided on yet stay, too; otherwise it goes on with the first instant from now on.
+/// An existing schedule keeps its counts, and stays paused if it is. If its instants are the same as before, instants
+/// that have passed without a decision are still decided on. Otherwise, the schedule continues with the first instant
+/// from now on.
 #[utoipa::path(
     put, path = "/v1/namespaces/{namespace}/schedules/{key}", tag = "schedules",
     request_body(content = NewSchedule, examples(
@@ -108,7 +109,7 @@ pub(super) async fn get_schedule(scope: Within<Reader>, Name(key): Name) -> Answ
     see(scope, key, Schedules::get).await
 }
 
-/// Changes the fields of a schedule that are given.
+/// Changes only those fields of a schedule that the request has.
 #[utoipa::path(
     patch, path = "/v1/namespaces/{namespace}/schedules/{key}", tag = "schedules",
     request_body(content = SchedulePatch, example = json!({ "overlap": "allow", "zone": "America/New_York" })),
@@ -130,8 +131,8 @@ pub(super) async fn patch_schedule(
 
 /// Removes a schedule.
 ///
-/// Its occurrences stay: they are cancelled by their label, `schedule:` with the key. The answer has the status 200
-/// whether or not there is such a schedule.
+/// Its stored occurrences stay. They can be cancelled by their label, `schedule:` followed by the key. The status of
+/// the answer is 200 whether or not there was such a schedule.
 #[utoipa::path(
     delete, path = "/v1/namespaces/{namespace}/schedules/{key}", tag = "schedules",
     responses((status = 200, description = "What happened.", body = Removed, example = json!({ "removed": true })))
@@ -140,7 +141,7 @@ pub(super) async fn delete_schedule(scope: Within<Writer>, Name(key): Name) -> A
     Ok(Json(scope.service.schedules().remove(at(&scope, key)).await?))
 }
 
-/// Pauses a schedule: its instants pass by. Occurrences that are stored go on.
+/// Pauses a schedule: it makes no occurrences for instants during the pause. Stored occurrences are not affected.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/schedules/{key}/pause", tag = "schedules",
     responses((status = 200, description = "The schedule is paused.", body = ScheduleView))
@@ -149,10 +150,10 @@ pub(super) async fn pause_schedule(scope: Within<Writer>, Name(key): Name) -> An
     see(scope, key, Schedules::pause).await
 }
 
-/// Ends the pause of a schedule, or tries a plan again that could not be followed.
+/// Ends the pause of a schedule, or retries a plan that could not be followed.
 ///
-/// After a pause the schedule goes on with the first instant from now on. The instants of the time in which the plan
-/// could not be followed are missed.
+/// After a pause, the schedule continues with the first instant from now on. The instants at which the plan could not
+/// be followed count as missed.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/schedules/{key}/resume", tag = "schedules",
     responses(
@@ -173,10 +174,11 @@ pub(super) async fn trigger_schedule(scope: Within<Writer>, Name(key): Name) -> 
     Ok(Json(scope.service.schedules().trigger(at(&scope, key)).await?))
 }
 
-/// Makes the occurrences of a range of instants in the past at once.
+/// Makes the occurrences of past instants, for all instants in a range at once.
 ///
-/// Their ids follow from their instants: an instant whose occurrence is stored, or has ended within an hour, gets no
-/// second occurrence and is counted in `refused`. The operation goes on after a restart of the service.
+/// The id of an occurrence is derived from its instant. So an instant whose occurrence is stored, or ended within the
+/// last hour, gets no second occurrence and is counted in `refused`. The operation continues after a restart of the
+/// service.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/schedules/{key}/backfill", tag = "schedules",
     request_body(content = Backfill, example = json!({ "from": "2026-11-01T00:00:00.000Z" })),
@@ -196,7 +198,7 @@ pub(super) async fn backfill_schedule(
     Ok(accepted(&scope.namespace, operation))
 }
 
-/// Shows the next ten instants of a schedule that is not made. The callback or the queue may be missing.
+/// Shows the next ten instants of a schedule without making it. The callback or the queue may be missing.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/previews", tag = "schedules",
     request_body(content = NewSchedule, example = json!({ "cron": "30 2 * * *", "zone": "Europe/Zurich" })),

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use tourbillon_api::{Problem, ProblemKind, Role};
 use tourbillon_durable::timer::TimerId;
 
-/// A role as a type. So the signature of a handler says which role a request needs.
+/// A role as a type. With it, the signature of a handler says which role a request needs.
 pub(super) trait Needs {
     const ROLE: Role;
 }
@@ -173,7 +173,7 @@ impl FromRequestParts<Service> for TimerName {
     }
 }
 
-/// A parameter of a request's path, such as a timer's key. `is_id` says whether the route calls the parameter `id`.
+/// A parameter of a request's path, such as a timer's key. `is_id` is true if the route calls the parameter `id`.
 struct Parameter {
     is_id: bool,
     text: String,

@@ -1,7 +1,7 @@
 //! Answers requests that make, show or change a single timer.
 //!
-//! A request names a timer by its key or by its id. A timer without a key has only its id. So has a dead timer, since
-//! other timers may use its key.
+//! A request names a timer by its key or by its id. A timer without a key has only an id. So has a dead timer, because
+//! another timer may use its key.
 
 use super::answer::Answer;
 use super::auth::Right;
@@ -32,7 +32,7 @@ async fn place(
 
 /// Makes a timer with a key, or replaces the timer that has the key.
 ///
-/// With an idempotency key the request may be repeated: see the creation of a timer without a key.
+/// With an idempotency key, the request may be repeated safely: see the creation of a timer without a key.
 #[utoipa::path(
     put, path = "/v1/namespaces/{namespace}/timers/{key}", tag = "timers",
     request_body(content = NewTimer, examples(
@@ -71,11 +71,11 @@ pub(super) async fn put_timer(
 
 /// Makes a timer without a key.
 ///
-/// With an idempotency key the request may be repeated: while the timer is stored, and for an hour after its end, no
-/// second timer is made and the answer is `repeated`. The same idempotency key with another request is refused with
-/// `idempotency-mismatch`; after a restart of the service that holds for timers that are still stored only. A request
-/// that comes while another request with the key is under way gets `idempotency-in-progress`. Requests that were
-/// refused are not remembered.
+/// With an idempotency key, the request may be repeated safely: while the timer is stored, and for an hour after its
+/// end, a repetition makes no second timer and the answer is `repeated`. Another request with the same idempotency key
+/// is refused with `idempotency-mismatch`. After a restart of the service, both hold only for timers that are still
+/// stored. A request that arrives while another with its key is in progress gets `idempotency-in-progress`. Refused
+/// requests are not remembered.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/timers", tag = "timers",
     request_body(content = NewTimer, example = json!({
@@ -134,9 +134,9 @@ pub(super) async fn move_timer(
     Ok(Json(scope.service.changes().move_timer(&scope.namespace, timer.named(), &to).await?))
 }
 
-/// Cancels a timer. A dead timer is dropped, by its id.
+/// Cancels a timer. If the request names a dead timer by its id, drops the timer.
 ///
-/// The answer has the status 200 whether or not there is such a timer.
+/// The status of the answer is 200 whether or not there was such a timer.
 #[utoipa::path(
     delete, path = "/v1/namespaces/{namespace}/timers/{key}", tag = "timers",
     responses((status = 200, description = "What happened.", body = Cancelled, example = json!({ "result": "cancelled" })))
@@ -149,7 +149,7 @@ async fn change(scope: Within<Writer>, timer: TimerName, verb: Verb) -> Answer<J
     Ok(Json(scope.service.changes().change(&scope.namespace, timer.named(), verb).await?))
 }
 
-/// Delivers a timer now. It is pending or paused; by its id, it may also be dead.
+/// Delivers a timer now. The timer must be pending or paused. If it is named by its id, it may also be dead.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/timers/{key}/fire", tag = "timers",
     responses(
@@ -161,7 +161,7 @@ pub(super) async fn fire_timer(scope: Within<Writer>, timer: TimerName) -> Answe
     change(scope, timer, Verb::Fire).await
 }
 
-/// Puts a timer aside until it is resumed.
+/// Pauses a timer: it is not delivered until it is resumed.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/timers/{key}/pause", tag = "timers",
     responses(
@@ -173,7 +173,7 @@ pub(super) async fn pause_timer(scope: Within<Writer>, timer: TimerName) -> Answ
     change(scope, timer, Verb::Pause).await
 }
 
-/// Puts a paused timer back.
+/// Resumes a paused timer.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/timers/{key}/resume", tag = "timers",
     responses(
@@ -185,7 +185,9 @@ pub(super) async fn resume_timer(scope: Within<Writer>, timer: TimerName) -> Ans
     change(scope, timer, Verb::Resume).await
 }
 
-/// Delivers a dead timer again, as if it were new. A dead timer has left its key to others, and has its id only.
+/// Delivers a dead timer again, as if it were new.
+///
+/// A dead timer can be named only by its id, because another timer may use its key.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/ids/{id}/replay", tag = "timers",
     responses(
@@ -197,9 +199,10 @@ pub(super) async fn replay_timer(scope: Within<Writer>, timer: TimerName) -> Ans
     change(scope, timer, Verb::Replay).await
 }
 
-/// Shows the past of a timer that is stored, or that has ended not long ago: by a key, of the last timer that had it.
+/// Shows the past of a timer that is stored or ended recently.
 ///
-/// The attempts are remembered in memory, those of some ten thousand timers, and not over a restart of the service.
+/// A key names the last timer that had it. The service remembers attempts in memory, for about ten thousand timers,
+/// and forgets them when it restarts.
 #[utoipa::path(
     get, path = "/v1/namespaces/{namespace}/timers/{key}/past", tag = "timers",
     responses((status = 200, description = "The past.", body = Past))

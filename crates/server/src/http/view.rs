@@ -1,5 +1,5 @@
-//! Answers requests for reports on the past, the present and the near future of the service. Answers come from
-//! counters, so they cost no search through the timers.
+//! Answers requests for reports on the past, the present and the near future of the service. The answers come from
+//! counters and need no search through the timers.
 
 use super::answer::{Answer, Refused};
 use super::extract::Query;
@@ -15,14 +15,14 @@ const MOST_POINTS: u32 = 1_000;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct HistoryQuery {
-    /// The first moment: 72 hours ago by default, and at the earliest.
+    /// The start of the history. By default 72 hours ago, which is also the earliest possible start.
     since: Option<Moment>,
     /// The greatest number of intervals: 360 by default, at most 1,000.
     #[param(minimum = 1, maximum = 1000)]
     points: Option<u32>,
 }
 
-/// Shows the service's numbers of the last 72 hours.
+/// Shows the counts of the service over the last 72 hours.
 #[utoipa::path(
     get, path = "/v1/history", tag = "service", params(HistoryQuery),
     responses((status = 200, description = "The numbers.", body = History))
@@ -39,7 +39,7 @@ pub(super) async fn history(
     Ok(Json(all.service.reports().history(query.since, points as usize)))
 }
 
-/// Shows how late the deliveries of the last hour were, by the second of the minute for which they were due.
+/// Shows how late the deliveries of the last hour began, by the second of the minute at which they were due.
 #[utoipa::path(
     get, path = "/v1/lateness", tag = "service",
     responses((status = 200, description = "The sixty seconds.", body = LatenessBySecond))
@@ -48,7 +48,7 @@ pub(super) async fn lateness(all: Everywhere<Reader>) -> Answer<Json<LatenessByS
     Ok(Json(all.service.reports().lateness_by_second()))
 }
 
-/// Shows the hosts that callbacks go to, at most 1,000: those of the latest callbacks.
+/// Shows the hosts of the latest callbacks, at most 1,000.
 #[utoipa::path(
     get, path = "/v1/endpoints", tag = "service",
     responses((status = 200, description = "The hosts.", body = Vec<Endpoint>))
@@ -57,7 +57,7 @@ pub(super) async fn endpoints(all: Everywhere<Reader>) -> Answer<Json<Vec<Endpoi
     Ok(Json(all.service.reports().endpoints()))
 }
 
-/// Shows the number of pending timers by the time until they are due.
+/// Shows how many timers are pending, by the time until they are due.
 #[utoipa::path(
     get, path = "/v1/horizon", tag = "service",
     responses((status = 200, description = "The numbers.", body = Horizon))

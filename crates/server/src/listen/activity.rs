@@ -56,7 +56,7 @@ struct State {
     /// The moment at which the connection's last answer ended. Before the first answer, the moment at which the
     /// connection began.
     quiet_since: Timestamp,
-    /// The moment at which the first byte arrived after the moment `quiet_since`. `None` if no byte has arrived.
+    /// The moment at which the first byte after `quiet_since` arrived. `None` if no byte has arrived.
     first_byte: Option<Timestamp>,
     /// The moment at which a write of an answer began to wait for the client. `None` if no write waits.
     blocked_since: Option<Timestamp>,
@@ -113,9 +113,8 @@ pub(super) struct Idleness {
     pub(super) since: Timestamp,
 }
 
-/// The rank of a stranger's connection when the server closes such connections. A stranger's connection has had
-/// answers, but no permitted request. Connections without a running request are closed first, and then the connections
-/// that have been quiet longest.
+/// The rank of a stranger's connection when the server closes such connections. Connections without a running request
+/// are closed first, and then the connections that have been quiet longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Strangeness {
     pub(super) is_waiting: bool,
@@ -187,8 +186,8 @@ impl Activity {
         is_idle.then_some(Idleness { has_sent_a_request: state.has_sent_a_request, since: state.quiet_since })
     }
 
-    /// Returns the rank of a stranger's connection when such connections are closed to make room. A stranger's
-    /// connection has had answers, but no permitted request. Returns `None` for other connections.
+    /// Returns the rank of a stranger's connection when such connections are closed to make room. Returns `None` for
+    /// other connections.
     pub(super) fn strangeness(&self) -> Option<Strangeness> {
         let state = self.lock();
         let is_strange = state.was_without_a_right && !state.has_shown_a_right;
@@ -243,8 +242,7 @@ pub(super) struct Noted {
     /// Whether the connection sends a refusal instead, because too many answers to unpermitted requests already wait
     /// for the client.
     pub(super) is_beyond: bool,
-    /// Whether the answer makes the connection a stranger's connection. A stranger's connection has had answers, but no
-    /// permitted request.
+    /// Whether the answer makes the connection a stranger's.
     pub(super) makes_a_stranger: bool,
 }
 
@@ -313,8 +311,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// A handle of a request under way. The parts of the server that work on the request record their progress with such a
-/// handle.
+/// A handle to a request under way. With it, the parts of the server that work on the request record their progress.
 #[derive(Clone, Debug)]
 pub(super) struct Stage {
     activity: Arc<Activity>,

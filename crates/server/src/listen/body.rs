@@ -1,5 +1,5 @@
-//! Wraps the bodies of requests and of answers. Requests are limited in size and time. An answer shows when its request
-//! ends.
+//! Wraps the bodies of requests and of answers. The body of a request is limited in size and time. The body of an
+//! answer reports the end of its request.
 
 use super::activity::{Stage, UnderWay};
 use super::limits::Limits;

@@ -19,16 +19,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{oneshot, watch};
 
-/// A server reserves the 64th part of its places for clients on its own machine. A place permits one open connection.
-/// To make room, the server closes as many connections at a time as it reserves places.
+/// One place in 64 is reserved for clients on the server's own machine. To make room, the server closes as many
+/// connections at once as it has reserved places.
 const PART: usize = 64;
 
-/// Strangers may have an eighth of the server's places for connections. A stranger's connection has had answers, but no
-/// permitted request.
+/// Strangers may have one place in eight.
 const STRANGERS: usize = 8;
 
-/// The least number of open connections whose memory is worth giving back to the system. The number is also a divisor:
-/// strangers (clients without a permitted request) lose an eighth of their places at a time.
+/// The least number of open connections whose memory is worth giving back to the system. It is also a divisor: if
+/// strangers have too many places, they lose an eighth of their share.
 const FEW: usize = 8;
 
 /// The places of a server. Each open connection takes a place.
@@ -44,8 +43,8 @@ pub(super) struct Places {
 struct State {
     taken: HashMap<u64, Taken>,
     next: u64,
-    /// An upper bound of the number of strangers' connections. A stranger's connection has had answers, but no
-    /// permitted request. Each new stranger raises the bound, and an exact count lowers it.
+    /// An upper bound of the number of strangers' connections. Each new stranger raises the bound, and an exact count
+    /// lowers it.
     strangers: usize,
     /// The greatest number of open connections after the last time that memory was given back to the system.
     peak: usize,
@@ -58,7 +57,7 @@ struct Taken {
     leave: oneshot::Sender<()>,
 }
 
-/// The place of an open connection. The number of a server's places is limited. Dropping the value frees the place.
+/// The place of an open connection. Dropping the value frees the place.
 #[derive(Debug)]
 pub(super) struct Place {
     places: Arc<Places>,
@@ -97,8 +96,7 @@ impl Places {
         Some(Place { places: Arc::clone(self), number, peer, activity, left: Some(left) })
     }
 
-    /// Counts a connection as a stranger's: it has had answers, but no permitted request. If strangers then have too
-    /// many places, takes some of their places away.
+    /// Counts a connection as a stranger's. If strangers then have too many places, takes some of their places away.
     pub(super) fn note_stranger(&self) {
         let most = (self.all / STRANGERS).max(PART);
         let mut state = self.lock();
@@ -109,8 +107,8 @@ impl Places {
         }
     }
 
-    /// Returns whether half of the connections have ended after the last call that returned true. Returns false if
-    /// there were too few connections.
+    /// Returns whether at least half of the connections have ended since the last call that returned true. Returns
+    /// false if there were always fewer than [`FEW`] connections.
     pub(super) fn have_emptied(&self) -> bool {
         let mut state = self.lock();
         let open = state.taken.len();
@@ -130,8 +128,7 @@ impl Places {
 }
 
 impl State {
-    /// Counts the strangers' connections exactly. A stranger's connection has had answers, but no permitted request.
-    /// Takes places away until strangers have at most `most` places.
+    /// Counts the strangers' connections exactly. Takes places away until strangers have at most `most` places.
     fn limit_strangers(&mut self, most: usize) {
         let strange = |taken: &Taken| taken.activity.strangeness();
         let mut all: Vec<(Strangeness, IpAddr, u64)> = self

@@ -56,8 +56,8 @@ impl Kinds {
         false
     }
 
-    /// Removes each kind of event whose window of ten seconds is over by `is_over`. Returns for each removed kind the
-    /// number of events that were not logged.
+    /// Removes each kind whose window of ten seconds is over. `is_over` decides this. Returns the number of events
+    /// without a line for each removed kind that has any.
     fn settle(&mut self, is_over: impl Fn(&Window) -> bool) -> Vec<Surplus> {
         let mut all = Vec::new();
         self.0.retain(|kind, window| {

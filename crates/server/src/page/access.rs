@@ -17,7 +17,7 @@ use core::time::Duration;
 use std::io;
 use tourbillon_api::{AuditAction, Moment, NamespaceLimits, NamespaceView, Problem, ProblemKind, Role};
 
-/// The greatest number of namespaces on the page. The page also shows at most this number of tokens.
+/// The greatest number of namespaces, and of tokens, on the page.
 const MOST: usize = 500;
 /// The longest name of a token, in bytes.
 const LONGEST_NAME: usize = 100;
@@ -115,8 +115,8 @@ pub(super) async fn show_access(State(service): State<Service>, visitor: Visitor
     page(&service, &visitor, None).await
 }
 
-/// Changes a namespace. `verb` is the last part of the address. `verb` says whether to make, pause, resume or remove
-/// the namespace, or to make a signing secret.
+/// Makes, pauses, resumes or removes a namespace, or makes a signing secret. `verb` is the last part of the address,
+/// and names the change.
 pub(super) async fn change_namespace(
     State(service): State<Service>,
     Path(verb): Path<String>,
@@ -153,8 +153,7 @@ pub(super) async fn change_namespace(
     Ok(Redirect::to("/ui/access").into_response())
 }
 
-/// Changes the file of tokens by `change`, and makes the service read the file again. Calls `change` on a thread that
-/// may block.
+/// Applies `change` to the file of tokens, on a thread that may block. Then makes the service read the file again.
 async fn change_file<T: Send + 'static>(
     service: &Service,
     change: impl FnOnce(&Service) -> io::Result<T> + Send + 'static,
@@ -176,8 +175,8 @@ async fn change_file<T: Send + 'static>(
     })
 }
 
-/// Makes or revokes a token. `verb` is the last part of the address, and says which of these changes to make. Only the
-/// answer to this request shows the text of a new token.
+/// Makes or revokes a token. `verb` is the last part of the address, and names the change. Only the answer to this
+/// request shows the text of a new token.
 pub(super) async fn change_token(
     State(service): State<Service>,
     Path(verb): Path<String>,

@@ -95,7 +95,7 @@ fn outcome(outcome: AuditOutcome) -> (&'static str, &'static str) {
     }
 }
 
-/// Describes the way by which an author made a change, with the author's address.
+/// Describes the interface through which an author made a change, and the author's address.
 fn from(by: &AuditAuthor) -> String {
     let via = match by.via {
         AuditVia::Page => "the page",

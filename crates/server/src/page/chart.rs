@@ -211,9 +211,9 @@ pub(super) fn lateness(lateness: &LatenessBySecond) -> Option<Chart> {
     })
 }
 
-/// Draws a row for each node that lives or owns shards, for at most `most` nodes. A row has a rectangle for each shard
-/// of the node. The rectangle's height and colour show how late the shard's first timer is. Returns `None` if there are
-/// no shards.
+/// Draws a row for each node that is live or owns shards, for at most `most` nodes. A row has a rectangle for each
+/// shard of the node. The rectangle's height and colour show how late the shard's first timer is. Returns `None` if
+/// there are no shards.
 pub(super) fn shards(nodes: &Nodes, most: usize) -> Option<Chart> {
     const ROW: u64 = 44;
     const CELL: u64 = 24;

@@ -46,8 +46,8 @@ pub(super) struct Asked {
     /// The text with which the last error of each listed dead timer begins.
     error: String,
     cursor: String,
-    /// A word for the visitor's last change, such as `cancel`. After the change, the browser was redirected here, and
-    /// the page shows a message. Empty if there was no change.
+    /// A word for the visitor's last change, such as `cancel`, for which the page shows a message. Empty if the
+    /// visitor does not come from a change.
     pub(super) done: String,
 }
 
@@ -58,8 +58,8 @@ pub(super) struct InNamespace {
     pub(super) namespace: String,
 }
 
-/// A word for the visitor's last change, such as `pause`. The change redirected the browser here, and the page shows a
-/// message. Empty if there was no change.
+/// A word for the visitor's last change, such as `pause`, for which the page shows a message. Empty if the visitor
+/// does not come from a change.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Done {
@@ -260,7 +260,7 @@ impl Conditions {
 
     fn filter(&self) -> Filter {
         let given = |text: &str| Some(text).filter(|text| !text.is_empty()).map(Into::into);
-        // A listed timer may be due exactly at `from`, and the store's bound excludes its moment. So the bound is a
+        // The list includes timers that are due exactly at `from`, but the store excludes its bound. So the bound is a
         // millisecond earlier.
         let before = |moment: &Moment| UtcMillis::from_millis(moment.as_millis().saturating_sub(1));
         Filter {

@@ -40,8 +40,7 @@ pub(super) struct Asked {
     /// The word for the way in which the listed timers ended, a word of [`ENDS`]. If the text is empty, the list has
     /// timers with any end.
     how: String,
-    /// The number of the last timer on the previous page, by which the history numbers the ended timers. The list
-    /// continues after this timer. `None` on the first page.
+    /// The number that the history gave to the last timer on the previous page. The list continues after that timer.
     before: Option<u64>,
 }
 

@@ -14,7 +14,7 @@ use tourbillon_api::{Moment, Node, Nodes, Shard};
 
 /// The greatest number of nodes that the page shows.
 const MOST: usize = 100;
-/// The greatest number of late shards that the page shows. The page also shows at most this number of lost shards.
+/// The greatest number of late shards, and of lost shards, that the page shows.
 const MOST_LATE: usize = 10;
 /// How long a shard's first timer must have been due before the page shows the shard as late, in milliseconds.
 const LATE: u64 = 1_000;
@@ -72,7 +72,7 @@ fn overdue(node: &Node, shards: &[Shard]) -> String {
     }
 }
 
-/// Returns how long ago a node looked at the one of its shards that it looked at least recently.
+/// Returns how long ago a node last looked for due timers in its most neglected shard.
 fn polled(node: &Node, shards: &[Shard]) -> String {
     let polled = own(node, shards).filter_map(|shard| shard.polled_ms_ago).max();
     polled.map_or_else(|| "–".to_owned(), |age| format!("{} ago", span(age)))

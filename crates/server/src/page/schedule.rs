@@ -58,7 +58,7 @@ pub(super) fn address(namespace: &str, key: &str) -> String {
     format!("/ui/schedules/{namespace}/{}", utf8_percent_encode(key, NON_ALPHANUMERIC))
 }
 
-/// Writes a local time for people. If the text names a distance from UTC, a space separates the time from the distance.
+/// Writes a local time for people. If the text has an offset from UTC, a space separates the time from the offset.
 fn local(text: &str) -> String {
     let text = text.replacen('T', " ", 1);
     match text.rsplit_once(['+', '-']) {

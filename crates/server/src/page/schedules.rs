@@ -32,8 +32,8 @@ pub(super) struct Asked {
     /// The text with which the key of each listed schedule begins.
     q: String,
     cursor: String,
-    /// A word for the visitor's last change. After the change, the browser was redirected here. Empty if there was no
-    /// change.
+    /// A word for the visitor's last change, for which the page shows a message. Empty if the visitor does not come
+    /// from a change.
     done: String,
 }
 

@@ -100,12 +100,12 @@ fn actions(timer: &Timer) -> Vec<Action> {
     }
 }
 
-/// Returns whether somebody has paused the timer. `reason` says why the timer is parked (held in the store).
+/// Returns whether somebody has paused the timer. `reason` says why the timer is parked.
 fn is_pause(reason: &str) -> bool {
     reason == "paused"
 }
 
-/// Explains in a sentence why a timer is parked (held in the store). `reason` is the stored reason.
+/// Explains in a sentence why a timer is parked. `reason` is the stored reason.
 fn parked_words(reason: &str) -> String {
     let (kind, name) = reason.split_once(':').unwrap_or((reason, ""));
     match kind {

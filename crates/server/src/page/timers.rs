@@ -14,8 +14,7 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use tourbillon_api::{Moment, Past, Phase, Timer};
 use tourbillon_durable::timer::TimerId;
 
-/// The field of a form that selects all timers of a list by one condition. The buttons that change all these timers
-/// send the field.
+/// The form field that the buttons send to change all timers of a list. It selects these timers by a single condition.
 struct Many<'a> {
     field: &'a str,
     value: &'a str,
@@ -39,7 +38,7 @@ struct TimersPage<'a> {
     many: Option<Many<'a>>,
     /// Whether the page says that a visitor must choose a namespace in order to change all listed timers together.
     wants_namespace: bool,
-    /// The message about the visitor's last change, which redirected the browser here. `None` if there was no change.
+    /// The message about the visitor's last change. `None` if the visitor does not come from a change.
     done: Option<&'static str>,
 }
 

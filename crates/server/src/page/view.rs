@@ -1,4 +1,4 @@
-//! Builds the parts that all pages have: the frame with the navigation, the form of moments, and the response.
+//! Builds the parts that all pages share: the frame with the navigation, the display of moments, and the response.
 
 use super::text::{ago_or_in, plain};
 use super::visitor::Visitor;
@@ -59,7 +59,7 @@ pub(super) fn show(page: &impl Template) -> Response {
     }
 }
 
-/// A moment for a page. The page shows the moment in UTC, and the time between the moment and now.
+/// A moment as pages show it: in UTC, together with its distance from now.
 #[derive(Debug, Template)]
 #[template(
     ext = "html",

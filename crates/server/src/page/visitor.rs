@@ -114,8 +114,8 @@ fn visitor(parts: &Parts, service: &Service) -> Option<Visitor> {
     Some(Visitor { principal, token, mark, is_open: false, has_nodes })
 }
 
-/// A slot in a request for the visitor who sent the request. The handler that determines the visitor fills the slot.
-/// The page about a fault shows this visitor.
+/// A slot in a request for the visitor who sent it. The extraction of the [`Visitor`] fills the slot, and a page about
+/// a fault reads it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen(pub(super) Arc<OnceLock<Visitor>>);
 

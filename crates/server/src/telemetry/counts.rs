@@ -2,19 +2,19 @@
 
 use crate::state::Counter;
 
-/// The numbers of spans after the start of the process, by the outcome of their export.
+/// The numbers of spans since the start of the process, by the outcome of their export.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     /// The number of spans that the collector took.
     pub(super) exported: Counter,
-    /// The number of spans that were sent in vain. The collector gave no answer, or refused the spans.
+    /// The number of spans whose export failed, because the collector gave no answer or refused them.
     pub(super) failed: Counter,
-    /// The number of spans that were not sent. Too many spans waited, or the service had ended.
+    /// The number of spans that were not sent, because too many spans waited or the service had ended.
     pub(super) dropped: Counter,
 }
 
 impl Counts {
-    /// Returns each number of spans, with its name in the metrics.
+    /// Returns the numbers of spans, each with its name in the metrics.
     pub(crate) fn all(&self) -> [(&'static str, u64); 3] {
         [("exported", self.exported.get()), ("failed", self.failed.get()), ("dropped", self.dropped.get())]
     }

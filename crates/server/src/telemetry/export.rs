@@ -156,8 +156,7 @@ impl fmt::Debug for Exporter {
     }
 }
 
-/// A span that has not ended. Dropping the value ends the span, and adds the span to the spans that wait for the
-/// collector.
+/// A span that has not ended. Dropping the value ends the span, and queues it for the collector.
 pub(super) struct Open {
     span: Span,
     begun: Instant,

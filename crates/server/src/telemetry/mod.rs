@@ -39,7 +39,7 @@ use std::sync::Arc;
 use tourbillon_api::{Placed, Problem};
 use tourbillon_durable::{Delivery, Verdict};
 
-/// The least and the greatest time for sending the waiting spans when the service ends.
+/// The shortest and the longest time for sending the waiting spans when the service ends.
 const LAST: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 
 /// Makes the spans of the service for creations and deliveries. Clones share the exporter.
@@ -157,9 +157,9 @@ impl Telemetry {
         self.exporter.as_ref().and_then(Exporter::fault)
     }
 
-    /// Sends the waiting spans to the collector, and takes no further spans. Blocks the calling thread for at most
-    /// `patience`. The time is at least half a second and at most five seconds, even if `patience` is outside of this
-    /// range. A second call returns at once.
+    /// Sends the waiting spans to the collector, and accepts no further spans. Blocks the calling thread for at most
+    /// `patience`, which is raised to at least half a second and limited to five seconds. A second call returns at
+    /// once.
     pub(crate) fn close(&self, patience: Duration) {
         if let Some(exporter) = &self.exporter {
             exporter.close(patience.clamp(LAST.0, LAST.1));
@@ -167,8 +167,8 @@ impl Telemetry {
     }
 }
 
-/// A span, and the trace context of the work within the span. Dropping the value ends the span. If nobody noted an
-/// outcome, the span says that the work was given up.
+/// A span, and the trace context of the work within it. Dropping the value ends the span. If no outcome was noted
+/// before, the span says that the work was given up.
 pub(crate) struct Span {
     trace: Option<Trace>,
     open: Option<Box<Open>>,
@@ -215,8 +215,7 @@ impl Span {
         }
     }
 
-    /// Notes in the span how a receiver's claim (its hold on a timer) ended. `None` means that the timer went back to
-    /// its queue.
+    /// Notes in the span how a receiver's claim ended. `None` means that the timer went back to its queue.
     pub(crate) fn ended(&mut self, verdict: Option<&Verdict>) {
         let Some(open) = &mut self.open else { return };
         match verdict {

@@ -1,13 +1,13 @@
 //! Reads JSON from clients in one pass, and more strictly than serde's derived types read it.
 //!
-//! Types whose `Deserialize` is derived accept two texts that a sender did not mean. They read a list in the place of
-//! an object: each item becomes a field, in the order of the fields. A map reads a key that occurs twice, and keeps the
-//! last value.
+//! A type with a derived `Deserialize` accepts two kinds of input that the sender probably did not mean. Where it
+//! expects an object, it also reads a list: each item becomes a field, in the order of the fields. Where it expects a
+//! map, it accepts a repeated key, and keeps the last value.
 //!
-//! [`Strict`] stands between the text and the types, and refuses both texts. A fault names its place in the text, and
-//! the kind of value that was expected at this place.
+//! [`Strict`] stands between the text and the types, and refuses both kinds of input. A fault names its place in the
+//! text, and the kind of value that was expected there.
 //!
-//! Any valid JSON passes for a [`RawJson`](tourbillon_api::RawJson), which keeps its value as it was written.
+//! Any valid JSON is accepted for a [`RawJson`](tourbillon_api::RawJson), which keeps the value as it was written.
 
 mod fault;
 
@@ -59,7 +59,7 @@ fn leave<T, E: de::Error>(result: Result<T, Fault>, place: &mut Option<Fault>) -
     })
 }
 
-/// Writes methods of a deserializer. Each method reads any kind of value. `$expected` is the kind of value that an
+/// Defines methods of a deserializer. Each method accepts any kind of value. `$expected` is the kind of value that an
 /// error names as expected.
 macro_rules! expect {
     ($($method:ident($($argument:ident: $type:ty),*) => $expected:expr,)*) => {

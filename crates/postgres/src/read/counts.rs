@@ -14,7 +14,7 @@ const LOOKS: usize = 10_000;
 /// Returns the numbers of timers by namespace and phase. The sums of the changes count leased timers as pending, and
 /// the leases are counted by themselves.
 pub(crate) async fn counts(deployment: &Deployment) -> Result<Counts, StoreError> {
-    let mut session = deployment.session().await?;
+    let mut session = deployment.session_for_read().await?;
     let sql = "WITH leased AS (SELECT l.namespace, count(*) AS number FROM tourbillon.lease l GROUP BY 1)
                SELECT c.namespace, c.phase, sum(c.number)::bigint FROM (
                    SELECT a.namespace, a.phase::text AS phase, a.number FROM tourbillon.tally a
@@ -42,7 +42,7 @@ pub(crate) async fn counts(deployment: &Deployment) -> Result<Counts, StoreError
 /// counts of later spans are lower bounds.
 pub(crate) async fn horizon(deployment: &Deployment) -> Result<Horizon, StoreError> {
     let pending = counts(deployment).await?.of(Phase::Pending);
-    let mut session = deployment.session().await?;
+    let mut session = deployment.session_for_read().await?;
     let argument = deployment.time.argument();
     let most = i64::try_from(LOOKS).unwrap_or(i64::MAX) + 1;
     let sql = "SELECT coalesce($1, tourbillon.now_ms()), d.due, count(*) FROM (

@@ -108,7 +108,7 @@ impl Change {
     /// Makes the change if the document has the expected version. Returns whether it was made, and the version that
     /// the document has afterwards.
     async fn attempt(&self, deployment: &Deployment) -> Result<(bool, i64), Failure> {
-        let mut session = deployment.pool.session().await?;
+        let mut session = deployment.pool.session_for_call().await?;
         let params: [Param<'_>; 4] = [
             (&self.name, Type::TEXT),
             (&self.version, Type::INT8),
@@ -122,7 +122,7 @@ impl Change {
 }
 
 async fn read(deployment: &Deployment, name: &str) -> Result<Option<SharedDocument>, StoreError> {
-    let mut session = deployment.session().await?;
+    let mut session = deployment.session_for_read().await?;
     let sql = "SELECT d.version, d.value FROM tourbillon.document d WHERE d.name = $1";
     let rows = session.read(sql, &[(&name, Type::TEXT)]).await.map_err(Failure::into_error)?;
     let document = |row: &tokio_postgres::Row| SharedDocument {

@@ -113,6 +113,8 @@ pub(crate) struct Unanswered {
     pub(crate) ends: usize,
     /// Whether a renewal of leases is in progress. The end of expired leases, which follows a renewal, counts, too.
     pub(crate) is_renewing: bool,
+    /// Whether timers are still to be unparked because their kinds have a handler now.
+    pub(crate) is_unparking: bool,
     /// The moment at which the oldest unanswered call began. Reports of ends of deliveries and renewals of leases count
     /// as calls. The pause after a failed report counts like a call. `None` if the delivery loop waits for no answer.
     pub(crate) since: Option<Instant>,
@@ -147,6 +149,7 @@ impl RuntimeState {
             && self.settled.events.is_empty()
             && self.unanswered.ends == 0
             && !self.unanswered.is_renewing
+            && !self.unanswered.is_unparking
             && self.deliveries.running() == 0
             && self.deliveries.is_empty()
             && self.plans == Plans::Followed

@@ -35,8 +35,8 @@ impl Failure {
             let message = error.to_string();
             return Self::lost(message, commits);
         };
-        // A pool answers with an error of this class if it loses its own connection to the server.
-        // The server ends the session, or itself, with these severities. A commit that was sent may have had its effect.
+        // A pool answers with an error of this class if it loses its own connection to the server. With these
+        // severities the server ends the session, or itself. A commit that was sent may have had its effect.
         let severity = error.as_db_error().and_then(DbError::parsed_severity);
         if code.code().starts_with("08") || matches!(severity, Some(Severity::Fatal | Severity::Panic)) {
             return Self::lost(described(&error), commits);

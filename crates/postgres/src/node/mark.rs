@@ -53,7 +53,7 @@ pub(crate) struct Mark {
     /// Whether a look since the last claim has found a late timer or a held one. Another look before the next claim
     /// would find it again.
     pub(crate) has_late: bool,
-    /// When the marks last started again.
+    /// The moment of the claim that began at the first timer.
     started: i64,
     /// When the marks start again because there were more held timers than are asked for again.
     rescan: Option<i64>,
@@ -117,6 +117,9 @@ impl Mark {
             // The numbers of lost transactions are given out again.
             self.open = Open::default();
         }
+        if has_changed || self.seen.is_none() {
+            self.started = head.now;
+        }
         self.owned.clone_from(&head.owned);
         (self.due, self.id) = (head.mark_due, Id(head.mark_id.unwrap_or(TimerId::from_u128(0))));
         self.lanes = head.behind.iter().map(|(lane, ..)| *lane).collect();
@@ -128,7 +131,7 @@ impl Mark {
         self.has_late = false;
         let has_long_ended = head.seen.as_deref().is_some_and(|seen| self.open.learn(seen, head.now, LONG));
         if has_long_ended || self.is_rescan_due(head.now) {
-            self.restart(head.now);
+            self.restart();
         } else if head.held.len() > MOST_HELD && self.rescan.is_none() {
             // The marks have passed the timers beyond the limit. Claims of others have three times as long as the marks
             // took to come so far.
@@ -151,7 +154,7 @@ impl Mark {
         let has_long_ended = self.open.learn(seen, now, LONG);
         let restarts = has_long_ended || self.is_rescan_due(now);
         if restarts {
-            self.restart(now);
+            self.restart();
         } else if has_late {
             self.has_late = true;
         } else {
@@ -160,9 +163,9 @@ impl Mark {
         restarts
     }
 
-    fn restart(&mut self, now: i64) {
+    fn restart(&mut self) {
         (self.due, self.seen) = (-1, None);
-        (self.started, self.rescan) = (now, None);
+        self.rescan = None;
         self.held.clear();
         (self.lanes, self.lane_dues, self.lane_ids) = (Vec::new(), Vec::new(), Vec::new());
         self.withheld.clear();
@@ -212,19 +215,22 @@ mod tests {
             (mark.due, mark.held.len())
         };
         assert_eq!(follow(1_000_000, MOST_HELD), (5, MOST_HELD));
-        // The marks have never started again, so the time is the longest.
-        let begin = 1_000_001;
-        assert_eq!(follow(begin, MOST_HELD + 1), (5, MOST_HELD));
-        assert_eq!(follow(begin + most - 1, MOST_HELD + 1), (5, MOST_HELD));
-        assert_eq!(follow(begin + most, 3), (-1, 0));
-        // They come so far within a second, so the time is the shortest.
-        let begin = begin + most;
-        assert_eq!(follow(begin + 1_000, MOST_HELD + 1), (5, MOST_HELD));
-        assert_eq!(follow(begin + 1_000 + least - 1, 0), (5, 0));
-        assert!(!mark.notice("9:9:", begin + 1_000 + least - 1, false));
-        assert!(mark.notice("9:9:", begin + 1_000 + least, false), "a look finds that it is time, too");
-        mark.follow(&Head { now: begin + 60_000, ..head("9:9:", MOST_HELD + 1) });
-        assert!(mark.notice("9:9:", begin - most, false), "the clock was set back");
+        // The marks come so far within a second, so the time is the shortest.
+        let moment = 1_001_000 + least;
+        assert_eq!(follow(1_001_000, MOST_HELD + 1), (5, MOST_HELD));
+        assert_eq!(follow(moment - 1, MOST_HELD + 1), (5, MOST_HELD));
+        assert_eq!(follow(moment, 3), (-1, 0));
+        // Within 15 seconds. A look finds that it is time, too.
+        assert_eq!(follow(1_020_000, 0), (5, 0));
+        assert_eq!(follow(1_035_000, MOST_HELD + 1), (5, MOST_HELD));
+        assert!(!mark.notice("9:9:", 1_079_999, false));
+        assert!(mark.notice("9:9:", 1_080_000, false));
+        // Within ten minutes. Then the clock is set back.
+        for (now, held) in [(2_000_000, 0), (2_600_000, MOST_HELD + 1)] {
+            mark.follow(&Head { now, ..head("9:9:", held) });
+        }
+        assert!(!mark.notice("9:9:", 2_600_000 + most - 1, false));
+        assert!(mark.notice("9:9:", 1_000_000, false));
     }
 
     #[test]

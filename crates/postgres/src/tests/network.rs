@@ -255,11 +255,10 @@ fn failure_at(at: &'static str, severity: &'static str, code: &'static str) -> F
         client.write_all(b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I")?;
         loop {
             let mut tag = [0];
-            client.read_exact(&mut tag)?;
-            let statement = message(&mut client)?;
-            if tag == *b"X" {
+            if client.read_exact(&mut tag).is_err() || tag == *b"X" {
                 return Ok(());
             }
+            let statement = message(&mut client)?;
             if !statement.starts_with(at.as_bytes()) {
                 client.write_all(b"C\0\0\0\x08SET\0Z\0\0\0\x05T")?;
                 continue;

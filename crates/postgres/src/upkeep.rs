@@ -113,7 +113,11 @@ async fn look(node: &Node, session: &mut Session) -> Result<Looked, Failure> {
         }
         return Ok(Looked { next: Next::AfterClaim, has_sums: false });
     };
-    let Mark { owned, due, id, seen, held, lanes, lane_dues, lane_ids, withheld, .. } = node.mark();
+    let Mark { owned, due, id, seen, held, lanes, lane_dues, lane_ids, withheld, has_late: was_late, .. } =
+        node.mark();
+    // A late timer waits for the claim that takes it. Without a snapshot the server does not look for it again: it
+    // answers that a claim is needed, and reads no timers.
+    let seen = seen.filter(|_| !was_late);
     let deployment = &node.deployment;
     let now = deployment.time.argument();
     let sent = instant();

@@ -221,6 +221,12 @@ impl Reporter {
         self.report(&Incident::StoreFailed(error.clone()));
     }
 
+    /// Counts and reports an error of a call that unparks timers. Claims and ends go on, so the runtime is not failing.
+    pub(crate) fn unpark_failed(&self, error: &StoreError) {
+        self.lock().stats.store_errors += 1;
+        self.report(&Incident::StoreFailed(error.clone()));
+    }
+
     pub(crate) fn clock_stepped(&self, Step { from, to }: Step) {
         {
             let stats = &mut self.lock().stats;

@@ -10,6 +10,7 @@ mod parts;
 mod races;
 mod simulation;
 mod stores;
+mod unparks;
 mod wakes;
 
 use serde::{Deserialize, Serialize};

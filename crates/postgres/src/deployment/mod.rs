@@ -18,8 +18,14 @@ pub(crate) struct Deployment {
 }
 
 impl Deployment {
-    /// Returns a connection.
+    /// Returns a connection for a claim, a renewal or another call without which the node would lose its shards or its
+    /// leases.
     pub(crate) async fn session(&self) -> Result<Session, StoreError> {
         self.pool.session().await.map_err(Failure::into_error)
+    }
+
+    /// Returns a connection for a read of a caller. If many reads are slow, two connections are left for others.
+    pub(crate) async fn session_for_read(&self) -> Result<Session, StoreError> {
+        self.pool.session_for_call().await.map_err(Failure::into_error)
     }
 }

@@ -1,7 +1,7 @@
 //! The meaning of errors: which of them leave no effect, and which are worth a repetition.
 
 use tokio_postgres::Error;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, Severity, SqlState};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
 /// The reason why a statement or a transaction failed.
@@ -35,8 +35,10 @@ impl Failure {
             let message = error.to_string();
             return Self::lost(message, commits);
         };
-        // A pool answers with an error of this class if it loses its own connection to the server.
-        if code.code().starts_with("08") {
+        // A pool answers with an error of this class if it loses its own connection to the server. With these
+        // severities the server ends the session, or itself. A commit that was sent may have had its effect.
+        let severity = error.as_db_error().and_then(DbError::parsed_severity);
+        if code.code().starts_with("08") || matches!(severity, Some(Severity::Fatal | Severity::Panic)) {
             return Self::lost(described(&error), commits);
         }
         let failed = |kind| Self::Failed(StoreError::new(kind, described(&error)));
@@ -45,7 +47,6 @@ impl Failure {
             | SqlState::T_R_DEADLOCK_DETECTED
             | SqlState::UNIQUE_VIOLATION
             | SqlState::LOCK_NOT_AVAILABLE => Self::Again(io(described(&error))),
-            // The server ends the session. A commit that was sent may have had its effect.
             SqlState::ADMIN_SHUTDOWN
             | SqlState::CRASH_SHUTDOWN
             | SqlState::CANNOT_CONNECT_NOW

@@ -18,8 +18,8 @@ use tourbillon_durable::store::{StoreError, StoreErrorKind};
 /// The pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The number of connections that no call waits on for a transaction of a caller. Claims, renewals and signs of life
-/// find one of them.
+/// The number of connections that neither reads nor calls that wait for transactions of callers may take. Claims,
+/// renewals and signs of life find one of them.
 const RESERVED: usize = 2;
 
 /// The connections to a server. The settings limit their number. A call waits for a free
@@ -28,7 +28,7 @@ pub(crate) struct Pool {
     connect: Connect,
     shelf: Arc<Shelf>,
     places: Arc<Semaphore>,
-    /// The places of calls that may wait for transactions of callers.
+    /// The places of reads, and of calls that may wait for transactions of callers.
     calls: Arc<Semaphore>,
     /// The runtime that drives the connections. `None` once the pool is dropped.
     runtime: Option<Runtime>,
@@ -85,8 +85,8 @@ impl Pool {
         self.connect.patience
     }
 
-    /// Returns a connection as [`session`](Self::session) does, for a call that may wait for transactions of callers.
-    /// If many such calls wait, two connections are left for others.
+    /// Returns a connection as [`session`](Self::session) does, for a read or for a call that may wait for transactions
+    /// of callers. If many such calls wait, two connections are left for others.
     pub(crate) async fn session_for_call(self: &Arc<Self>) -> Result<Session, Failure> {
         let place = self.place(&self.calls).await?;
         Ok(self.session().await?.keep(place))

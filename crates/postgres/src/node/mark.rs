@@ -27,6 +27,9 @@ use tourbillon_durable::timer::TimerId;
 const LONG: i64 = 50 * 60_000;
 /// The greatest number of timers that are asked for again because other transactions hold them.
 const MOST_HELD: usize = 10_000;
+/// The least and the greatest time in milliseconds after which the marks start again because some held timers are not
+/// asked for again.
+const RESCAN: (i64, i64) = (10_000, 60_000);
 
 /// The low-water marks of a node. All timers up to the mark of their lane that were visible in the snapshot are leased,
 /// or are among the held timers.
@@ -45,8 +48,15 @@ pub(crate) struct Mark {
     pub(crate) withheld: Vec<i16>,
     /// The snapshot of the last look. `None` before the first look, and after the mark was reset.
     pub(crate) seen: Option<String>,
-    /// The timers that other transactions held during the last look.
+    /// The timers that other transactions held during the last look, up to [`MOST_HELD`].
     pub(crate) held: Vec<Id>,
+    /// Whether a look since the last claim has found a late timer or a held one. Another look before the next claim
+    /// would find it again.
+    pub(crate) has_late: bool,
+    /// The moment of the claim that began at the first timer.
+    started: i64,
+    /// When the marks start again because there were more held timers than are asked for again.
+    rescan: Option<i64>,
     open: Open,
 }
 
@@ -80,8 +90,22 @@ impl Default for Mark {
         let id = Id(TimerId::from_u128(0));
         let (lanes, lane_dues, lane_ids) = (Vec::new(), Vec::new(), Vec::new());
         let (owned, withheld, held) = (String::new(), Vec::new(), Vec::new());
-        let open = Open::default();
-        Self { owned, due: -1, id, lanes, lane_dues, lane_ids, withheld, seen: None, held, open }
+        let (has_late, started, rescan, open) = (false, 0, None, Open::default());
+        Self {
+            owned,
+            due: -1,
+            id,
+            lanes,
+            lane_dues,
+            lane_ids,
+            withheld,
+            seen: None,
+            held,
+            has_late,
+            started,
+            rescan,
+            open,
+        }
     }
 }
 
@@ -93,6 +117,9 @@ impl Mark {
             // The numbers of lost transactions are given out again.
             self.open = Open::default();
         }
+        if has_changed || self.seen.is_none() {
+            self.started = head.now;
+        }
         self.owned.clone_from(&head.owned);
         (self.due, self.id) = (head.mark_due, Id(head.mark_id.unwrap_or(TimerId::from_u128(0))));
         self.lanes = head.behind.iter().map(|(lane, ..)| *lane).collect();
@@ -100,24 +127,40 @@ impl Mark {
         self.lane_ids = head.behind.iter().map(|(.., id)| Id(*id)).collect();
         self.withheld.clone_from(&head.withheld);
         self.seen.clone_from(&head.seen);
-        self.held = head.held.iter().copied().map(Id).collect();
+        self.held = head.held.iter().copied().map(Id).take(MOST_HELD).collect();
+        self.has_late = false;
         let has_long_ended = head.seen.as_deref().is_some_and(|seen| self.open.learn(seen, head.now, LONG));
-        if has_long_ended || self.held.len() > MOST_HELD {
+        if has_long_ended || self.is_rescan_due(head.now) {
             self.restart();
+        } else if head.held.len() > MOST_HELD && self.rescan.is_none() {
+            // The marks have passed the timers beyond the limit. Claims of others have three times as long as the marks
+            // took to come so far.
+            let (least, most) = RESCAN;
+            let took = head.now.saturating_sub(self.started);
+            self.rescan = Some(head.now + took.saturating_mul(3).clamp(least, most));
         }
         has_changed
+    }
+
+    /// Returns whether held timers that are not asked for again must be looked for now. A moment that is far ahead is
+    /// from before the server's clock was set back.
+    fn is_rescan_due(&self, now: i64) -> bool {
+        self.rescan.is_some_and(|moment| moment <= now || moment - now > RESCAN.1)
     }
 
     /// Learns the snapshot of a look that has leased nothing. If the look has found no late timer, the next look begins
     /// at its snapshot. Returns whether the marks start again.
     pub(crate) fn notice(&mut self, seen: &str, now: i64, has_late: bool) -> bool {
         let has_long_ended = self.open.learn(seen, now, LONG);
-        if has_long_ended {
+        let restarts = has_long_ended || self.is_rescan_due(now);
+        if restarts {
             self.restart();
-        } else if !has_late {
+        } else if has_late {
+            self.has_late = true;
+        } else {
             self.seen = Some(seen.to_owned());
         }
-        has_long_ended
+        restarts
     }
 
     /// Returns the shards that are not this node's, a bit for each.
@@ -131,6 +174,7 @@ impl Mark {
 
     fn restart(&mut self) {
         (self.due, self.seen) = (-1, None);
+        self.rescan = None;
         self.held.clear();
         (self.lanes, self.lane_dues, self.lane_ids) = (Vec::new(), Vec::new(), Vec::new());
         self.withheld.clear();
@@ -164,14 +208,38 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_starts_again_after_a_long_transaction_and_with_many_held_timers() {
+    fn the_mark_starts_again_after_a_long_transaction() {
         let mut mark = Mark::default();
         mark.follow(&head("7:7:", 0));
         mark.follow(&head("7:9:7", 0));
         mark.follow(&Head { now: 5 + LONG, ..head("9:9:", 0) });
         assert_eq!((mark.due, mark.seen.as_deref()), (-1, None));
-        mark.follow(&head("9:9:", MOST_HELD + 1));
-        assert_eq!((mark.due, mark.held.len()), (-1, 0));
+    }
+
+    #[test]
+    fn the_mark_passes_many_held_timers_and_comes_back_for_those_beyond_the_limit() {
+        let (mut mark, (least, most)) = (Mark::default(), RESCAN);
+        let mut follow = |now, held| {
+            mark.follow(&Head { now, ..head("9:9:", held) });
+            (mark.due, mark.held.len())
+        };
+        assert_eq!(follow(1_000_000, MOST_HELD), (5, MOST_HELD));
+        // The marks come so far within a second, so the time is the shortest.
+        let moment = 1_001_000 + least;
+        assert_eq!(follow(1_001_000, MOST_HELD + 1), (5, MOST_HELD));
+        assert_eq!(follow(moment - 1, MOST_HELD + 1), (5, MOST_HELD));
+        assert_eq!(follow(moment, 3), (-1, 0));
+        // Within 15 seconds. A look finds that it is time, too.
+        assert_eq!(follow(1_020_000, 0), (5, 0));
+        assert_eq!(follow(1_035_000, MOST_HELD + 1), (5, MOST_HELD));
+        assert!(!mark.notice("9:9:", 1_079_999, false));
+        assert!(mark.notice("9:9:", 1_080_000, false));
+        // Within ten minutes. Then the clock is set back.
+        for (now, held) in [(2_000_000, 0), (2_600_000, MOST_HELD + 1)] {
+            mark.follow(&Head { now, ..head("9:9:", held) });
+        }
+        assert!(!mark.notice("9:9:", 2_600_000 + most - 1, false));
+        assert!(mark.notice("9:9:", 1_000_000, false));
     }
 
     #[test]
@@ -180,6 +248,9 @@ mod tests {
         mark.follow(&head("7:7:", 0));
         assert!(!mark.notice("7:8:7", 6, true));
         assert_eq!(mark.seen.as_deref(), Some("7:7:"), "a claim must find the late timer");
+        assert!(mark.has_late, "the next look need not find it again");
+        mark.follow(&head("7:7:", 0));
+        assert!(!mark.has_late);
         assert!(!mark.notice("7:9:7", 7, false));
         assert_eq!((mark.due, mark.seen.as_deref(), &mark.lanes[..]), (5, Some("7:9:7"), &[3][..]));
         assert!(mark.notice("9:9:", 7 + LONG, false));

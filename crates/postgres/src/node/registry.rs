@@ -9,7 +9,7 @@ use tourbillon_durable::store::{self, Nodes, Shard, StoreError};
 /// Returns the nodes in the order of their starts, and the shards in the order of their numbers.
 pub(crate) async fn nodes(node: &Node) -> Result<Nodes, StoreError> {
     let deployment = &node.deployment;
-    let mut session = deployment.session().await?;
+    let mut session = deployment.session_for_read().await?;
     let argument = deployment.time.argument();
     let failed = Failure::into_error;
     let sql =

@@ -14,7 +14,7 @@ const LOOKS: u64 = 10_000;
 /// Returns the numbers of timers by namespace and phase. The sums of the changes count leased timers as pending, and
 /// the leases are counted by themselves.
 pub(crate) async fn counts(deployment: &Deployment) -> Result<Counts, StoreError> {
-    let mut session = deployment.session().await?;
+    let mut session = deployment.session_for_read().await?;
     let sql = "WITH leased AS (SELECT l.namespace, count(*) AS number FROM tourbillon.lease l GROUP BY 1)
                SELECT c.namespace, c.phase, sum(c.number)::bigint FROM (
                    SELECT a.namespace, a.phase::text AS phase, a.number FROM tourbillon.tally a
@@ -43,7 +43,7 @@ pub(crate) async fn counts(deployment: &Deployment) -> Result<Counts, StoreError
 pub(crate) async fn horizon(deployment: &Deployment) -> Result<Horizon, StoreError> {
     let counts = counts(deployment).await?;
     let (pending, leased) = (counts.of(Phase::Pending), counts.of(Phase::Leased));
-    let mut session = deployment.session().await?;
+    let mut session = deployment.session_for_read().await?;
     let argument = deployment.time.argument();
     let failed = Failure::into_error;
     let sql = "SELECT coalesce($1, tourbillon.now_ms())";

@@ -12,7 +12,7 @@ use tourbillon_durable::timer::{Address, Timer, TimerId};
 
 /// Returns the timer at an address. A row that cannot be read counts as no timer.
 pub(crate) async fn find(deployment: &Deployment, at: &Address) -> Result<Option<Timer>, StoreError> {
-    let mut session = deployment.session().await?;
+    let mut session = deployment.session_for_read().await?;
     let rows = match at {
         Address::Id(id) => {
             let sql = format!("SELECT {COLUMNS} FROM tourbillon.stored_timer r WHERE r.id = $1");
@@ -56,7 +56,7 @@ pub(crate) async fn upcoming(
     until: UtcMillis,
     limit: u32,
 ) -> Result<Vec<(UtcMillis, TimerId)>, StoreError> {
-    let mut session = deployment.session().await?;
+    let mut session = deployment.session_for_read().await?;
     // Each lane has an index by due moment.
     let sql = "SELECT c.due, c.id FROM generate_series(0, 63) AS s (number), LATERAL (
                    SELECT t.due, t.id FROM tourbillon.timer t

@@ -195,7 +195,7 @@ pub(crate) async fn list(
         .iter()
         .map(|(value, sql_type)| (&**value as &(dyn ToSql + Sync), sql_type.clone()))
         .collect();
-    let mut session = deployment.session().await?;
+    let mut session = deployment.session_for_read().await?;
     let mut rows = session.read(&sql, &params).await.map_err(Failure::into_error)?;
     let has_more = i64::try_from(rows.len()).unwrap_or(i64::MAX) > limit;
     rows.truncate(usize::try_from(limit).unwrap_or(usize::MAX));

@@ -27,7 +27,7 @@ pub(crate) async fn reasons(
                    SELECT count(*) FROM tourbillon.timer t WHERE t.phase = 'k' AND t.reason = f.reason
                        AND t.shard IN (SELECT s.number FROM tourbillon.shard s WHERE s.owner = $2))
                FROM (SELECT reason FROM found WHERE reason IS NOT NULL LIMIT $3) f";
-    let mut session = deployment.session().await?;
+    let mut session = deployment.session_for_read().await?;
     let params = [(&after as _, Type::TEXT), (&owner as _, Type::INT8), (&limit as _, Type::INT8)];
     let rows = session.read(sql, &params).await.map_err(Failure::into_error)?;
     let mut page = Reasons::default();
@@ -52,7 +52,7 @@ pub(crate) async fn parked_among(
                WHERE EXISTS (SELECT 1 FROM tourbillon.timer t WHERE t.phase = 'k' AND t.reason = n.reason
                    AND t.due <= coalesce($2, tourbillon.now_ms()))";
     let now = deployment.time.argument();
-    let mut session = deployment.session().await?;
+    let mut session = deployment.session_for_read().await?;
     let params = [(&reasons as _, Type::TEXT_ARRAY), (&now as _, Type::INT8)];
     let rows = session.read(sql, &params).await.map_err(Failure::into_error)?;
     Ok(rows.iter().map(|row| row.get::<_, &str>(0).into()).collect())

@@ -14,7 +14,7 @@ const MOST_FAULTS: usize = 1_000;
 /// Sends all timers, as one snapshot shows them. Ends early if nobody receives them. A row that cannot be read is left
 /// out.
 pub(crate) async fn export(deployment: &Deployment, to: mpsc::Sender<Timer>) -> Result<(), StoreError> {
-    let mut session = deployment.session().await?;
+    let mut session = deployment.session_for_read().await?;
     let sql = format!("SELECT {COLUMNS} FROM tourbillon.stored_timer r ORDER BY r.id");
     let mut rows = session.rows(&sql).await.map_err(Failure::into_error)?;
     while let Some(row) = rows.next().await.map_err(Failure::into_error)? {
@@ -30,7 +30,7 @@ pub(crate) async fn export(deployment: &Deployment, to: mpsc::Sender<Timer>) -> 
 /// Returns the faults of the structure: rows that cannot be read, leases without timers, withdrawn timers without
 /// leases, timers in a wrong shard, and wrong numbers. Keeps no timer in memory.
 pub(crate) async fn check(deployment: &Deployment) -> Result<Vec<Fault>, StoreError> {
-    let mut session = deployment.session().await?;
+    let mut session = deployment.session_for_read().await?;
     let failed = Failure::into_error;
     let mut faults = Vec::new();
     let sql = format!("SELECT {COLUMNS} FROM tourbillon.stored_timer r ORDER BY r.id");
@@ -43,7 +43,7 @@ pub(crate) async fn check(deployment: &Deployment) -> Result<Vec<Fault>, StoreEr
         }
     }
     drop(session);
-    let mut session = deployment.session().await?;
+    let mut session = deployment.session_for_read().await?;
     let sql = "SELECT 'lease', l.id, 'a lease without a timer' FROM tourbillon.lease l
                WHERE NOT EXISTS (SELECT 1 FROM tourbillon.timer t WHERE t.id = l.id AND t.phase IN ('p', 'c', 'r'))
                UNION ALL

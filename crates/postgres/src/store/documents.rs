@@ -110,7 +110,7 @@ impl Change {
 
     /// Makes the change if the row of the document has the expected version; 0 stands for a name without a row.
     async fn attempt(&self, deployment: &Deployment, expected: i64) -> Result<After, Failure> {
-        let mut session = deployment.pool.session().await?;
+        let mut session = deployment.pool.session_for_call().await?;
         let params: [Param<'_>; 4] = [
             (&self.name, Type::TEXT),
             (&expected, Type::INT8),
@@ -140,7 +140,7 @@ struct After {
 }
 
 async fn read(deployment: &Deployment, name: &str) -> Result<Option<SharedDocument>, StoreError> {
-    let mut session = deployment.session().await?;
+    let mut session = deployment.session_for_read().await?;
     let sql =
         "SELECT d.version, d.value FROM tourbillon.document d WHERE d.name = $1 AND d.value IS NOT NULL";
     let rows = session.read(sql, &[(&name, Type::TEXT)]).await.map_err(Failure::into_error)?;

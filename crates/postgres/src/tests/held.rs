@@ -1,7 +1,7 @@
 //! Tests transactions of callers that hold timers for a long time, while a node delivers other timers.
 
 use super::life::{await_end, spec};
-use super::server::connect;
+use super::server::{connect, open};
 use super::session::{Psql, await_idle, await_sessions};
 use crate::PostgresStore;
 use crate::link::Failure;
@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
+use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Claimant, Durability, IfPresent, Limit, Op, Outcome, TimerStore};
 use tourbillon_durable::timer::{Address, KeyOf};
 use tourbillon_durable::{Delivery, Durable, Verdict};
@@ -23,6 +24,11 @@ struct Runtime {
 }
 
 fn start(server: &Postgres, lease: Duration) -> Runtime {
+    start_with(server, lease, &["mail"])
+}
+
+/// Starts a runtime that has the handler for these kinds.
+fn start_with(server: &Postgres, lease: Duration, kinds: &[&'static str]) -> Runtime {
     let store = pollster::block_on(PostgresStore::builder().open(&connect(server))).unwrap();
     let (begun, ended, ends) =
         (Arc::<AtomicU32>::default(), Arc::<Mutex<Vec<Vec<u8>>>>::default(), Arc::<AtomicBool>::default());
@@ -37,7 +43,8 @@ fn start(server: &Postgres, lease: Duration) -> Runtime {
         list.lock().unwrap().push(payload.into());
         async { Verdict::Done }
     };
-    let builder = Durable::builder_on(Arc::new(store)).bytes_handler("mail", handler);
+    let builder = Durable::builder_on(Arc::new(store));
+    let builder = kinds.iter().fold(builder, |builder, kind| builder.bytes_handler(*kind, handler.clone()));
     let durable = builder.lease(lease).workers(4).end_durability(Durability::ProcessCrash).start().unwrap();
     Runtime { durable, begun, ended, ends }
 }
@@ -220,6 +227,70 @@ fn calls_that_wait_for_a_transaction_leave_connections_to_the_node() {
     assert!((1..=12).all(|number| runtime.count(&format!("held {number}")) == 1));
 }
 
+/// More reads wait for a lock than the store has connections. Claims and renewals go on.
+#[test]
+fn reads_that_wait_leave_connections_to_the_node() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let store = open(&server);
+    let _ids = server.sql("SELECT tourbillon.schedule('mail')");
+    let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
+    let claim = |number| {
+        let limit = Limit { timers: 9, bytes: u64::MAX };
+        pollster::block_on(store.claim(by, number, limit)).unwrap().leased
+    };
+    let leased = claim(1);
+    let mut other = Psql::new(&server);
+    other.send("BEGIN; LOCK TABLE tourbillon.tally IN ACCESS EXCLUSIVE MODE;");
+    await_idle(&server, 1);
+    thread::scope(|scope| {
+        let reads: Vec<_> =
+            (0..12).map(|_| scope.spawn(|| pollster::block_on(store.counts()).unwrap())).collect();
+        eventually("the reads wait", || {
+            let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+            server.sql(waits).parse::<u32>().unwrap() >= 6
+        });
+        thread::sleep(Duration::from_millis(200));
+        let begin = Instant::now();
+        assert_eq!(claim(2).len(), 0);
+        let lost = pollster::block_on(store.renew(by, vec![(leased[0].timer.id, leased[0].token)])).unwrap();
+        let took = begin.elapsed();
+        other.send("COMMIT;");
+        for read in reads {
+            assert_eq!(read.join().unwrap().of(Phase::Leased), 1);
+        }
+        assert_eq!(lost, []);
+        assert!(took < Duration::from_secs(2), "{took:?}");
+    });
+}
+
+/// Timers of a kind were parked while no node had a handler for it. A caller holds one of them when a node starts that
+/// has a handler.
+#[test]
+fn a_transaction_that_holds_a_parked_timer_holds_up_no_start() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    drop(open(&server));
+    let _ids = server.sql(
+        "SELECT count(tourbillon.schedule('other', payload => convert_to('other ' || n, 'UTF8'), key => 'k' || n))
+         FROM generate_series(1, 3) n",
+    );
+    drop({
+        let runtime = start(&server, Duration::from_secs(5));
+        let parked = "SELECT count(*) FROM tourbillon.timer WHERE phase = 'k'";
+        eventually("they are parked", || server.sql(parked) == "3");
+        runtime
+    });
+    let mut caller = Psql::new(&server);
+    caller.send("BEGIN; SELECT tourbillon.cancel('k1');");
+    await_idle(&server, 1);
+    let runtime = start_with(&server, Duration::from_secs(5), &["mail", "other"]);
+    runtime.assert_goes_on("mail");
+    eventually("the others are delivered", || (2..=3).all(|n| runtime.count(&format!("other {n}")) == 1));
+    caller.send("ROLLBACK;");
+    caller.end().unwrap();
+    eventually("it is delivered", || runtime.count("other 1") == 1);
+    await_end(&runtime.durable);
+}
+
 /// A caller holds a timer that is parked. The others that are parked for the same reason are put back at once.
 #[test]
 fn a_transaction_that_holds_a_parked_timer_delays_this_timer_alone() {
@@ -307,4 +378,34 @@ fn a_transaction_that_has_ended_a_delivery_stops_no_renewal() {
     await_idle(&server, 0);
     let lost = pollster::block_on(store.renew(by, leases.clone())).unwrap();
     assert_eq!(lost, [first.0]);
+}
+
+/// A caller holds more due timers than a node asks for again. The timers that are due after them are claimed. The held
+/// ones are claimed once the caller has let them go.
+#[test]
+fn very_many_held_timers_hold_up_no_other() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let store = open(&server);
+    let _ids = server.sql("SELECT count(tourbillon.schedule('mail')) FROM generate_series(1, 11000)");
+    let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
+    let mut number = 0;
+    let mut claim = || {
+        number += 1;
+        let limit = Limit { timers: 512, bytes: u64::MAX };
+        pollster::block_on(store.claim(by, number, limit)).unwrap().leased
+    };
+    let mut caller = Psql::new(&server);
+    caller.send("BEGIN; SELECT count(*) FROM (SELECT 1 FROM tourbillon.timer FOR UPDATE) t;");
+    await_idle(&server, 1);
+    let _id = server.sql("SELECT tourbillon.schedule('mail', key => 'free')");
+    let found: Vec<_> = (0..60).flat_map(|_| claim()).map(|leased| leased.timer.key).collect();
+    assert_eq!(found, [Some("free".into())]);
+    caller.send("ROLLBACK;");
+    await_idle(&server, 0);
+    let (begin, mut found) = (Instant::now(), 0);
+    while found < 11_000 {
+        assert!(begin.elapsed() < Duration::from_secs(120), "only {found} were found");
+        found += claim().len();
+    }
+    assert_eq!((found, claim().len()), (11_000, 0));
 }

@@ -2,9 +2,12 @@
 
 use super::server::open;
 use super::session::{Psql, await_idle, await_sessions};
+use crate::link::{Failure, Pool};
 use crate::{Connect, PostgresStore};
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_durable::state::Phase;
@@ -229,4 +232,76 @@ fn calls_that_give_up_a_held_timer_leave_no_session_that_waits() {
     caller.end().unwrap();
     assert!(matches!(apply(&store, ops[2].clone()).unwrap(), Outcome::Cancelled(_)));
     assert!(matches!(apply(&store, ops[0].clone()).unwrap(), Outcome::Created(_)));
+}
+
+/// Reads a message of a client, after its tag. Returns the text in it.
+fn message(client: &mut impl io::Read) -> io::Result<Vec<u8>> {
+    let mut length = [0; 4];
+    client.read_exact(&mut length)?;
+    let mut text = vec![0; usize::try_from(u32::from_be_bytes(length)).unwrap() - 4];
+    client.read_exact(&mut text)?;
+    Ok(text)
+}
+
+/// Plays a server that answers each statement whose text begins with `at` by an error. Returns the failure that a
+/// transaction of two statements meets there.
+fn failure_at(at: &'static str, severity: &'static str, code: &'static str) -> Failure {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = thread::spawn(move || -> io::Result<()> {
+        let (mut client, _) = listener.accept()?;
+        message(&mut client)?;
+        // The client is let in, and the server is ready.
+        client.write_all(b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I")?;
+        loop {
+            let mut tag = [0];
+            if client.read_exact(&mut tag).is_err() || tag == *b"X" {
+                return Ok(());
+            }
+            let statement = message(&mut client)?;
+            if !statement.starts_with(at.as_bytes()) {
+                client.write_all(b"C\0\0\0\x08SET\0Z\0\0\0\x05T")?;
+                continue;
+            }
+            let fields = format!("S{severity}\0V{severity}\0C{code}\0Mno room\0\0");
+            let length = u32::try_from(fields.len() + 4).unwrap().to_be_bytes();
+            client.write_all(&[b"E", &length[..], fields.as_bytes()].concat())?;
+            if severity != "ERROR" {
+                return Ok(());
+            }
+            client.write_all(b"Z\0\0\0\x05E")?;
+        }
+    });
+    let address = format!("postgresql://postgres@127.0.0.1:{port}/postgres?sslmode=disable");
+    let pool = Pool::new(Connect::to(&address).unwrap(), "tourbillon").unwrap();
+    let inside = Arc::clone(&pool);
+    let failure = pool.spawn(async move {
+        let mut session = inside.session().await.map_err(Failure::into_error)?;
+        Ok(match session.begin().await {
+            Ok(()) => session.commit().await.expect_err("the commit fails"),
+            Err(failure) => failure,
+        })
+    });
+    let failure = pollster::block_on(failure).unwrap();
+    drop(pool);
+    server.join().unwrap().unwrap();
+    failure
+}
+
+/// The server ends the session, or itself. A commit that was sent may be in the log all the same.
+#[test]
+fn an_error_that_ends_the_session_at_a_commit_tells_no_outcome() {
+    for (severity, code) in [("PANIC", "58030"), ("PANIC", "53100"), ("FATAL", "57P05"), ("FATAL", "25P04")] {
+        let failure = failure_at("COMMIT", severity, code);
+        assert!(
+            matches!(&failure, Failure::Unknown(error) if error.kind() == StoreErrorKind::Unknown),
+            "{severity} {code}: {failure:?}"
+        );
+        let failure = failure_at("BEGIN", severity, code);
+        assert!(matches!(failure, Failure::Lost(_)), "{severity} {code}: {failure:?}");
+    }
+    for (code, kind) in [("58030", StoreErrorKind::Io), ("53100", StoreErrorKind::Full)] {
+        let failure = failure_at("COMMIT", "ERROR", code);
+        assert!(matches!(&failure, Failure::Failed(error) if error.kind() == kind), "{code}: {failure:?}");
+    }
 }

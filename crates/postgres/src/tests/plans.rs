@@ -4,7 +4,10 @@
 
 use super::server::{connect, open};
 use super::session::{Psql, await_idle, await_sessions};
+use crate::PostgresStore;
 use core::time::Duration;
+use std::sync::mpsc::channel;
+use std::thread::sleep;
 use tourbillon_durable::store::{Claimant, Durability, Limit, Op, Outcome, TimerStore};
 use tourbillon_fault::Postgres;
 
@@ -95,6 +98,54 @@ fn looks_beside_an_open_transaction_read_none_of_its_timers() {
     assert_eq!((peek(&seen).trim(), claim(6, &seen).trim()), ("t|t", "10"));
     assert!(read() >= before + 4_000, "{} entries of the index", read() - before);
     drop(store);
+}
+
+/// A late timer waits for a claim, and the node has no free place. The looks do not read again and again what was
+/// written since then, and still wake the runtime.
+#[test]
+fn looks_beside_a_late_timer_read_no_further_timers() {
+    let Some(server) = Postgres::start(&["autovacuum=off", "track_counts=on"]) else { return };
+    let builder = PostgresStore::builder().poll(Some(Duration::from_millis(250)));
+    let store = pollster::block_on(builder.open(&connect(&server))).unwrap();
+    let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
+    let limit = Limit { timers: 100, bytes: u64::MAX };
+    let claim = |number| pollster::block_on(store.claim(by, number, limit)).unwrap().leased.len();
+    // The node knows when the transaction of the caller begins.
+    assert_eq!(claim(1), 0);
+    let mut caller = Psql::new(&server);
+    caller.send("BEGIN; SELECT tourbillon.schedule('mail');");
+    await_idle(&server, 1);
+    assert_eq!(claim(2), 0);
+    let (sender, calls) = channel();
+    store.subscribe(Box::new(move || _ = sender.send(())));
+    caller.send("COMMIT;");
+    let _answer = caller.end().unwrap();
+    calls.recv_timeout(Duration::from_secs(10)).expect("the late timer wakes the runtime");
+    let _ids = server.sql(
+        "SELECT count(tourbillon.schedule('mail', delay => '30 minutes')) FROM generate_series(1, 10000)",
+    );
+    let read = || {
+        let read = "SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'timer'";
+        server.sql(read).parse::<u64>().unwrap()
+    };
+    // The server counts with a delay.
+    sleep(Duration::from_secs(2));
+    let before = read();
+    while calls.try_recv().is_ok() {}
+    sleep(Duration::from_secs(3));
+    assert!(read() - before < 20_000, "{} entries of the index", read() - before);
+    assert!(calls.try_recv().is_ok(), "the timer still waits");
+    assert_eq!((claim(3), claim(4)), (1, 0));
+    // The looks go on from the claim. The next late timer wakes the runtime, too.
+    let mut caller = Psql::new(&server);
+    caller.send("BEGIN; SELECT tourbillon.schedule('mail');");
+    await_idle(&server, 1);
+    assert_eq!(claim(5), 0);
+    sleep(Duration::from_millis(600));
+    while calls.try_recv().is_ok() {}
+    caller.send("COMMIT;");
+    calls.recv_timeout(Duration::from_secs(10)).expect("the next late timer wakes the runtime");
+    assert_eq!(claim(6), 1);
 }
 
 /// One of ten deliveries has failed. The failed ones do not make the others wait for a statement each.

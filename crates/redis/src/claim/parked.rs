@@ -40,6 +40,7 @@ use crate::script::{Words, damaged};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tourbillon_durable::UtcMillis;
+use tourbillon_durable::policy::Guarantee;
 use tourbillon_durable::state::{Lease, Token};
 use tourbillon_durable::store::dry_run::DryRun;
 use tourbillon_durable::store::{Claimant, Claimed, Limit, Op, PAUSED, StoreError, StoreErrorKind};
@@ -127,17 +128,31 @@ impl ParkedClaims {
             }
         }
         found.sort_by_key(|leased: &Found| (leased.timer.due, leased.timer.id));
+        let is_once = |leased: &Found| leased.timer.policy.guarantee == Guarantee::AtMostOnce;
+        let mut failed = None;
         for leased in found {
-            if leased.timer.series.as_ref().is_some_and(|series| series.paused) {
-                let id = leased.id();
-                let park = move |draft: DryRun| draft.apply(Op::Park(id, token, PAUSED.into()));
-                self.transactions.transact(Start::Read(Box::new(leased)), park).await?;
-            } else {
-                self.claims.leases.take(leased, token, &mut claimed).await?;
+            if failed.is_some() && is_once(&leased) {
+                // The lease of this timer ends by itself.
+                continue;
+            }
+            if let Err(error) = self.hand_out(leased, token, &mut claimed).await {
+                failed = Some(error);
             }
         }
         claimed.next_due = self.node.state().shards.next_due();
-        Ok(claimed)
+        // An error must not replace an answer with removed timers: nobody else can deliver them.
+        failed.filter(|_| claimed.leased.is_empty()).map_or(Ok(claimed), Err)
+    }
+
+    /// Adds a leased timer to the answer, or parks it again if its series is paused.
+    async fn hand_out(&self, leased: Found, token: Token, claimed: &mut Claimed) -> Result<(), StoreError> {
+        if leased.timer.series.as_ref().is_some_and(|series| series.paused) {
+            let id = leased.id();
+            let park = move |draft: DryRun| draft.apply(Op::Park(id, token, PAUSED.into()));
+            self.transactions.transact(Start::Read(Box::new(leased)), park).await?;
+            return Ok(());
+        }
+        self.claims.leases.take(leased, token, claimed).await
     }
 
     /// Returns the index entries of due timers that begin with `beginning`, in the order of their due moments. Leaves

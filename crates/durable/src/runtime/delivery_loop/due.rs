@@ -1,10 +1,9 @@
 //! Claims due timers, and parked timers for callers.
 
 use super::DeliveryLoop;
-use crate::handler::Verdict;
 use crate::runtime::catch_up::CatchUp;
-use crate::runtime::shared::{Backlog, Fetch, REAP};
-use crate::store::{Durability, Leased, Limit, Op, Outcome, Shares, StoreError, StoreErrorKind};
+use crate::runtime::shared::{Backlog, Fetch};
+use crate::store::{Leased, Limit, Shares, StoreError, StoreErrorKind};
 use core::time::Duration;
 use tourbillon_words::UtcMillis;
 
@@ -20,26 +19,6 @@ fn limit(timers: u32) -> Limit {
 }
 
 impl DeliveryLoop<'_> {
-    /// Unparks, for each kind that has a handler now, the timers that were parked while no runtime had a handler for
-    /// the kind.
-    pub(super) fn put_back_known_kinds(&mut self) {
-        let runtime = self.runtime;
-        for kind in runtime.kinds() {
-            loop {
-                let op = Op::Unpark(Verdict::reason_for_unknown(kind), REAP);
-                match self.wait_for(runtime.store.apply(vec![op], Durability::Volatile)) {
-                    Ok(outcomes) if matches!(outcomes[..], [Outcome::Unparked(REAP..)]) => {}
-                    Ok(_) => break,
-                    Err(error) => {
-                        if !self.bear(&error) || error.kind() == StoreErrorKind::Closed {
-                            return;
-                        }
-                    }
-                }
-            }
-        }
-    }
-
     /// Claims at most `room` due timers, and begins their deliveries.
     pub(super) fn claim(&mut self, room: usize) {
         let runtime = self.runtime;

@@ -10,14 +10,14 @@
 //! | `look` | the alarm at the next due moment; the store, if a timer may be due earlier; room for a delivery | claims due timers |
 //! | `events` | a handler that is called, if there is an observer | emits the events |
 //! | `ends` | a delivery that is settled | sends the waiting ends to the store, in one batch for each part of the store |
-//! | `poll` | the waker of a call at the store | polls the calls; reports ends as stored, reaps (ends expired leases) |
+//! | `poll` | the waker of a call at the store | polls the calls; reports ends as stored, reaps (ends expired leases), claims timers that were unparked |
 //! | `renewal` | an alarm at each third of a lease, while deliveries are under way | renews leases |
 //! | `stage` | `shutdown` | gives back the deliveries under way, waits for the answers to ends, and ends |
 //!
 //! # States
 //! The shared state ([`RuntimeState`](super::shared::RuntimeState)) has the life of the runtime (`stage`), the present
-//! work of the thread (`activity`), and the alarm of the next renewal (`requests.renewal`). Ends and renewals have
-//! states of their own ([`ends`], [`renewals`]).
+//! work of the thread (`activity`), and the alarm of the next renewal (`requests.renewal`). Ends, renewals and unparks
+//! have states of their own ([`ends`], [`renewals`], [`unparks`]).
 //!
 //! | `stage` | claims | renewals | ends with |
 //! |---|---|---|---|
@@ -55,10 +55,10 @@
 //!
 //! # Wake-ups
 //! All calls at the store share one waker. It sets `poll` under the lock and notifies the thread. The thread clears
-//! `poll` under the lock. Then it polls three kinds of calls: the call that it waits for, the ends, and the renewal. A
-//! waker that is called after a poll sets `poll` again. The thread sees the new value before it sleeps, since it reads
-//! `poll` and begins to sleep under one lock. A call that is polled without need answers "pending" again. Each new call
-//! is polled after it was made.
+//! `poll` under the lock. Then it polls four kinds of calls: the call that it waits for, the ends, the renewal, and the
+//! unparks. A waker that is called after a poll sets `poll` again. The thread sees the new value before it sleeps,
+//! since it reads `poll` and begins to sleep under one lock. A call that is polled without need answers "pending"
+//! again. Each new call is polled after it was made.
 //!
 //! # Why no timers are loaded ahead
 //! The store's index by due moment is the queue, and each claim returns the moment at which the next timer is due. So
@@ -88,6 +88,7 @@ mod due;
 mod ends;
 mod launcher;
 mod renewals;
+mod unparks;
 mod wait;
 
 use self::call::store_panicked;
@@ -95,6 +96,7 @@ use self::claims::Claims;
 use self::ends::{Answered, Ends};
 use self::launcher::Launcher;
 use self::renewals::{Renewals, Renewed};
+use self::unparks::Unparks;
 use super::event::Event;
 use super::shared::{Fetch, Runtime, Stage};
 use crate::executor::{Threads, block_on};
@@ -112,6 +114,7 @@ pub(crate) struct DeliveryLoop<'a> {
     claims: Claims,
     ends: Ends,
     renewals: Renewals,
+    unparks: Unparks,
 }
 
 /// A step of the delivery loop, with the data that the step needs.
@@ -147,8 +150,10 @@ impl<'a> DeliveryLoop<'a> {
             claims: Claims::new(settings),
             ends: Ends::new(Arc::clone(store), settings.end_durability, settings.lease),
             renewals: Renewals::new(Arc::clone(store), runtime.claimant),
+            unparks: Unparks::new(Arc::clone(store), runtime.kinds(), settings.lease),
         };
-        this.put_back_known_kinds();
+        // The store gets these calls before the first claim, and the claim does not wait for their answers.
+        this.drive(false);
         // The store's clock may have stepped back while no process ran, so the plans are recomputed.
         runtime.follow_clock(threads);
         while let Some(step) = this.next() {

@@ -1,6 +1,5 @@
 //! Chooses the loop's next step. Waits for work, for the answer of a call, or for the end of a pause.
 
-use super::ends::Ends;
 use super::{DeliveryLoop, Step};
 use crate::delivery::Settlement;
 use crate::runtime::shared::{
@@ -63,7 +62,7 @@ impl DeliveryLoop<'_> {
 
     /// Chooses the next step of the delivery loop. The table "Choice of a step" in the parent module shows the order.
     fn choose(&mut self, state: &mut RuntimeState) -> Choice {
-        if has_calls(&self.ends, state, true) {
+        if self.has_calls(state, true) {
             return Choice::Drive;
         }
         // The events of a delivery come before its end. The end is emitted when the store has confirmed it.
@@ -77,7 +76,7 @@ impl DeliveryLoop<'_> {
         if let Some(renewed) = self.renewals.take_answered() {
             return at_store(state, Step::Reap(renewed));
         }
-        let (now, mut until) = (Instant::now(), self.ends.first_rest());
+        let (now, mut until) = (Instant::now(), self.first_rest());
         if let Stage::Stopping { until: patience } = state.stage {
             let is_settled = state.deliveries.is_empty();
             if is_settled && self.ends.count() == 0 {
@@ -140,6 +139,7 @@ impl DeliveryLoop<'_> {
         Unanswered {
             ends: self.ends.count(),
             is_renewing: self.renewals.is_in_progress(),
+            is_unparking: self.unparks.is_in_progress(),
             since: self.ends.since().into_iter().chain(self.renewals.since()).min(),
         }
     }
@@ -162,12 +162,18 @@ impl DeliveryLoop<'_> {
             // The stop comes after the poll, so a batch that failed in this poll is sent again at once.
             self.ends.stop();
             self.ends.poll(&mut context);
+            self.unparks.stop();
         }
         self.renewals.poll(&mut context);
+        self.unparks.poll(&mut context);
         for error in self.ends.take_errors() {
             self.runtime.reporter.store_failed(&error);
         }
-        self.runtime.lock().unanswered = self.unanswered();
+        let unparked = self.unparks.take_unparked();
+        unparked.errors.iter().for_each(|error| self.runtime.reporter.unpark_failed(error));
+        let mut state = self.runtime.lock();
+        state.unanswered = self.unanswered();
+        state.requests.look |= unparked.has_timers;
     }
 
     /// Waits for the store's answer to `call`. Until the answer comes, polls the other calls of the delivery loop.
@@ -205,23 +211,28 @@ impl DeliveryLoop<'_> {
         let takes_ends = self.ends.has_parts();
         let runtime = self.runtime;
         let state = runtime.lock();
-        if has_calls(&self.ends, &state, takes_ends) {
+        if self.has_calls(&state, takes_ends) {
             drop(state);
             return self.drive(takes_ends);
         }
         let wakes = Wakes { on_ends: takes_ends && self.ends.sends_at_once(), on_requests: false };
-        sleep(runtime, state, wakes, until.into_iter().chain(self.ends.first_rest()).min());
+        sleep(runtime, state, wakes, until.into_iter().chain(self.first_rest()).min());
     }
-}
 
-/// Returns true if the delivery loop must poll its calls at the store, because a call has made progress, a pause is
-/// over, or the runtime was stopped. If `takes_ends` is true, an end of a delivery that waits to be sent is a reason,
-/// too.
-fn has_calls(ends: &Ends, state: &RuntimeState, takes_ends: bool) -> bool {
-    state.requests.poll
-        || takes_ends && !state.settled.ends.is_empty()
-        || state.is_stopping() && !ends.is_stopping()
-        || ends.first_rest().is_some_and(|rest| rest <= Instant::now())
+    /// Returns the end of the first pause after which the delivery loop repeats a call.
+    fn first_rest(&self) -> Option<Instant> {
+        self.ends.first_rest().into_iter().chain(self.unparks.first_rest()).min()
+    }
+
+    /// Returns true if the delivery loop must poll its calls at the store, because a call has made progress, a pause is
+    /// over, or the runtime was stopped. If `takes_ends` is true, an end of a delivery that waits to be sent is a
+    /// reason, too.
+    fn has_calls(&self, state: &RuntimeState, takes_ends: bool) -> bool {
+        state.requests.poll
+            || takes_ends && !state.settled.ends.is_empty()
+            || state.is_stopping() && !self.ends.is_stopping()
+            || self.first_rest().is_some_and(|rest| rest <= Instant::now())
+    }
 }
 
 fn at_store(state: &mut RuntimeState, step: Step) -> Choice {

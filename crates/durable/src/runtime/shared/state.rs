@@ -114,6 +114,8 @@ pub(crate) struct Unanswered {
     /// True while a renewal of leases is in progress. The call that ends expired leases after a renewal is a part of
     /// it.
     pub(crate) is_renewing: bool,
+    /// True while timers are still to be unparked because their kinds have a handler now.
+    pub(crate) is_unparking: bool,
     /// The moment at which the oldest unanswered report of ends or renewal of leases began. The pause after a failed
     /// report counts like a report. `None` if the delivery loop waits for no answer.
     pub(crate) since: Option<Instant>,
@@ -148,6 +150,7 @@ impl RuntimeState {
             && self.settled.events.is_empty()
             && self.unanswered.ends == 0
             && !self.unanswered.is_renewing
+            && !self.unanswered.is_unparking
             && self.deliveries.running() == 0
             && self.deliveries.is_empty()
             && self.plans == Plans::Followed

@@ -1,5 +1,6 @@
 //! The hash of the server's certificate to which SCRAM binds a password (`tls-server-end-point`, RFC 5929).
 
+use super::der::{SEQUENCE, element};
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
 
 /// The hash functions that a signature may use.
@@ -37,7 +38,6 @@ const HASHES: [(&[u8], Hash); 4] = [
     (b"\x60\x86\x48\x01\x65\x03\x04\x02\x03", Hash::Sha512),
 ];
 
-const SEQUENCE: u8 = 0x30;
 const OBJECT_IDENTIFIER: u8 = 0x06;
 /// The tag of the hash function in the parameters of RSASSA-PSS.
 const HASH: u8 = 0xa0;
@@ -72,21 +72,6 @@ fn hash(certificate: &[u8]) -> Option<Hash> {
     };
     let (identifier, _) = element(OBJECT_IDENTIFIER, element(SEQUENCE, hash)?.0)?;
     find(&HASHES, identifier)
-}
-
-/// Splits a text in DER into the content of its first element, which must have this tag, and the bytes after it.
-fn element(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (&[found, first], rest) = der.split_first_chunk()?;
-    let (length, rest) = if first < 0x80 {
-        (usize::from(first), rest)
-    } else {
-        let (length, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
-        // A certificate has fewer than 2^32 bytes.
-        let length =
-            length.len().le(&4).then(|| length.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte)))?;
-        (length, rest)
-    };
-    (found == tag).then(|| rest.split_at_checked(length))?
 }
 
 #[cfg(test)]

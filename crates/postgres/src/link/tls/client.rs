@@ -2,6 +2,7 @@
 
 use super::fault::Fault;
 use super::settings::{Authority, Mode, Tls};
+use super::validity::check;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature};
@@ -87,31 +88,45 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// Returns the system's authorities. They are read once in the process.
-fn system() -> Result<Arc<RootCertStore>, Fault> {
-    static SYSTEM: OnceLock<Arc<RootCertStore>> = OnceLock::new();
+/// Returns the certificates of the system's authorities. They are read once in the process.
+fn system() -> &'static [CertificateDer<'static>] {
+    static SYSTEM: OnceLock<Vec<CertificateDer<'static>>> = OnceLock::new();
     if let Some(found) = SYSTEM.get() {
-        return Ok(Arc::clone(found));
+        return found;
     }
-    let mut authorities = RootCertStore::empty();
-    let _counts = authorities.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if authorities.is_empty() {
-        return Err(Fault::new(
-            "the system has no authorities that could vouch for the server (sslrootcert names a file)",
-        ));
-    }
-    Ok(Arc::clone(SYSTEM.get_or_init(|| Arc::new(authorities))))
+    let found = rustls_native_certs::load_native_certs().certs;
+    // A system without authorities may get some.
+    if found.is_empty() { &[] } else { SYSTEM.get_or_init(|| found) }
 }
 
+/// Returns the authorities that count now. Others are as good as not there, so a file may have an authority that has
+/// expired beside the one that follows it.
 fn authorities(tls: &Tls) -> Result<Arc<RootCertStore>, Fault> {
-    let Some(Authority::Given(pem)) = &tls.authority else { return system() };
-    let mut authorities = RootCertStore::empty();
+    let (mut authorities, now, mut not_now) = (RootCertStore::empty(), UnixTime::now(), None);
+    let Some(Authority::Given(pem)) = &tls.authority else {
+        let valid = system().iter().filter(|certificate| check(certificate, now).is_ok()).cloned();
+        let _counts = authorities.add_parsable_certificates(valid);
+        if authorities.is_empty() {
+            return Err(Fault::new(
+                "the system has no authorities that could vouch for the server (sslrootcert names a file)",
+            ));
+        }
+        return Ok(Arc::new(authorities));
+    };
+    let mut others = RootCertStore::empty();
     for certificate in pem.certificates()? {
-        authorities.add(certificate).map_err(|error| {
+        let checked = check(&certificate, now);
+        // A certificate that cannot be used is named as such, also if it has expired.
+        let into = if checked.is_ok() { &mut authorities } else { &mut others };
+        into.add(certificate).map_err(|error| {
             Fault::new(format!("the certificate of an authority cannot be used: {error}"))
         })?;
+        not_now = checked.err().or(not_now);
     }
-    Ok(Arc::new(authorities))
+    match not_now {
+        Some(fault) if authorities.is_empty() => Err(fault),
+        _ => Ok(Arc::new(authorities)),
+    }
 }
 
 /// Returns the configuration of a connection. Reads the files of the certificates.

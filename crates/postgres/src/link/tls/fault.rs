@@ -32,6 +32,17 @@ impl Fault {
         Self { message: message.into(), is_final: true }
     }
 
+    /// Makes the fault of an authority whose certificate is no longer valid.
+    pub(super) fn of_expired_authority(until: UnixTime, now: UnixTime) -> Self {
+        Self::last(format!("the certificate of the authority expired {} ago", between(until, now)))
+    }
+
+    /// Makes the fault of an authority whose certificate is not valid yet.
+    pub(super) fn of_early_authority(from: UnixTime, now: UnixTime) -> Self {
+        let rest = between(now, from);
+        Self::last(format!("the certificate of the authority is valid only in {rest}: a clock may be wrong"))
+    }
+
     /// Returns the reason why a handshake failed.
     pub(super) fn of_handshake(error: &io::Error) -> Self {
         match of_rustls(error) {

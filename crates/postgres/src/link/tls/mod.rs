@@ -2,10 +2,12 @@
 
 mod binding;
 mod client;
+mod der;
 mod fault;
 mod handshake;
 mod pem;
 mod settings;
+mod validity;
 
 pub(crate) use client::client_config;
 pub(crate) use fault::{Fault, refusal};

@@ -76,6 +76,32 @@ fn each_mode_takes_the_servers_for_which_it_is() {
 }
 
 #[test]
+fn an_authority_that_is_not_valid_now_vouches_for_no_server() {
+    let (past, future) = (rcgen::date_time_ymd(2020, 1, 1), rcgen::date_time_ymd(2900, 1, 1));
+    let expired = Authority::with("ours", |parameters| parameters.not_after = past);
+    let early = Authority::with("ours", |parameters| parameters.not_before = future);
+    let (other, files) = (Authority::new("other"), Files::new());
+    let Some(mut secure) = Secure::start(&expired.server(&["127.0.0.1"]), &other.pem(), ALL) else { return };
+    for (authority, words) in [(&expired, "authority expired "), (&early, "authority is valid only in ")] {
+        secure.show(&authority.server(&["127.0.0.1"]));
+        let ours = files.put("ours.pem", &authority.pem());
+        let both = files.put("both.pem", &format!("{}{}", authority.pem(), other.pem()));
+        let (ours, both) = (ours.display(), both.display());
+        for mode in ["verify-ca", "verify-full"] {
+            let at = |path: String| secure.address("postgres", &format!("sslmode={mode}&sslrootcert={path}"));
+            let failure = refused(&at(ours.to_string()), words);
+            assert!(matches!(failure, Failure::Failed(_)), "{failure:?}");
+            let _failure = refused(&at(both.to_string()), "from no authority that is trusted");
+        }
+        accepted(&secure.address("postgres", "sslmode=require"), WITH_TLS);
+    }
+    // An authority that follows an expired one stands beside it.
+    secure.show(&other.server(&["127.0.0.1"]));
+    let both = files.put("both.pem", &format!("{}{}", expired.pem(), other.pem()));
+    accepted(&secure.address("postgres", &format!("sslrootcert={}", both.display())), WITH_TLS);
+}
+
+#[test]
 fn a_server_without_tls_is_refused_if_the_mode_insists() {
     let Some(server) = Postgres::start(&[]) else { return };
     for words in ["", "?sslmode=prefer", "?sslmode=disable"] {

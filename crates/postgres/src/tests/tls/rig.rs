@@ -49,8 +49,14 @@ fn named(names: &[&str], common: &str) -> CertificateParams {
 
 impl Authority {
     pub(super) fn new(name: &str) -> Self {
+        Self::with(name, |_| {})
+    }
+
+    /// Makes an authority with changed parameters.
+    pub(super) fn with(name: &str, change: impl FnOnce(&mut CertificateParams)) -> Self {
         let mut parameters = named(&[], name);
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        change(&mut parameters);
         Self(CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap()).unwrap())
     }
 

@@ -63,8 +63,8 @@ impl Pool {
         &self,
         future: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> impl Future<Output = Result<T, StoreError>> + Send + 'static {
-        // A boxed future has one type for all calls with this result. So the runtime's code for tasks is not compiled for
-        // each call, and the future is moved once.
+        // A boxed future has one type for all calls with this result. So the runtime's code for tasks is not compiled
+        // for each call, and the future is moved once.
         let future: Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>> = Box::pin(future);
         let task = self.runtime.as_ref().map(|runtime| runtime.spawn(future));
         async move {

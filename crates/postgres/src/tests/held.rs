@@ -44,7 +44,7 @@ fn start_with(server: &Postgres, lease: Duration, kinds: &[&'static str]) -> Run
         async { Verdict::Done }
     };
     let builder = Durable::builder_on(Arc::new(store));
-    let builder = kinds.iter().fold(builder, |builder, kind| builder.bytes_handler(*kind, handler.clone()));
+    let builder = kinds.iter().fold(builder, |builder, kind| builder.bytes_handler(kind, handler.clone()));
     let durable = builder.lease(lease).workers(4).end_durability(Durability::ProcessCrash).start().unwrap();
     Runtime { durable, begun, ended, ends }
 }

@@ -190,10 +190,10 @@ typedef enum tb_status {
     TB_NOT_UTF8 = -3,
     // The engine's capacity for timers is used up.
     TB_FULL = -4,
-    // The call would have had to wait where a wait could be for the caller itself: the lane to the shard is full, and
-    // the call comes from a callback that runs inline, or from a program that drives the engine. Or the engine is
-    // being advanced, and the call would advance or free it. Or the loop is being turned, and the call comes from a
-    // callback of that turn. Or another `tb_loop` has the loop's number.
+    // The call cannot proceed now. The lane to the shard is full, and the call must not wait, because it comes from a
+    // callback that runs inline, or from a program that drives the engine; or the engine is being advanced, and the
+    // call would advance or free it; or the loop is being turned, and the call comes from a callback of that turn; or
+    // another `tb_loop` has the loop's index.
     TB_BUSY = -5,
     // The engine was shut down.
     TB_SHUT_DOWN = -6,
@@ -202,8 +202,7 @@ typedef enum tb_status {
     // A handle was freed before, or never was one. Only libraries with debug assertions detect this; otherwise such a
     // call is undefined.
     TB_STALE = -8,
-    // The engine has another way of delivery, and nothing to poll; or it is not driven, and cannot be advanced; or it
-    // has no loops.
+    // The engine was not created for this call: it does not deliver by polling, or is not driven, or has no loops.
     TB_WRONG_MODE = -9,
     // This system lacks a facility that the call needs.
     TB_UNSUPPORTED = -10,
@@ -270,8 +269,8 @@ typedef struct tb_loop tb_loop;
 // A periodic task.
 typedef struct tb_task tb_task;
 
-// A timer that its handle owns, armed and disarmed any number of times: for example one for each connection, armed
-// anew with each message.
+// A timer that its handle owns, and that can be armed and disarmed any number of times. For example, a connection has
+// one timer, and arms it again with each message.
 typedef struct tb_timer tb_timer;
 
 // The options of an engine. 0 means the default in every field but `size`; start with `TB_OPTIONS_INIT`.
@@ -281,14 +280,15 @@ typedef struct tb_options {
     // The length of a tick in nanoseconds, which is the resolution of deadlines: 1 us to 1 h; by default 1 ms.
     uint64_t tick_ns;
     // The number of timers by which a thread may be ahead of a shard before it waits or is refused: 64 to 2^32; by
-    // default 65,536. Counted apart where `capacity` is.
+    // default 65,536. Where one-shots by key and periodic tasks have a `capacity` of their own, they have their own
+    // lanes, too.
     uint64_t lane_capacity;
     // The number of shards, each of them a wheel with a thread of its own: 1 to 1,024; by default one for each core.
     uint32_t shards;
     // The number of workers for `TB_POOL`: 1 to 1,024; by default as many as shards.
     uint32_t workers;
     // The number of timers that may be pending; by default 16,777,216. With `TB_POLLED`, with loops and on a driven
-    // engine, one-shots by key and periodic tasks are counted apart: as many again.
+    // engine, one-shots by key and periodic tasks are counted separately, with a limit of the same size.
     uint32_t capacity;
     // A `tb_delivery`.
     uint32_t delivery;
@@ -297,8 +297,8 @@ typedef struct tb_options {
     // A `tb_clock`. A driven engine ignores it and has a clock of its own.
     uint32_t clock;
     // The number of the program's event loops that turn the engine's shards, by `tb_loop_turn`: 1 to 1,024. The engine
-    // then starts no threads, and has as many shards as loops; `shards` and `workers` are 0, and `delivery` is not
-    // `TB_POLLED`. By default there are no loops.
+    // then starts no threads, and has as many shards as loops; `shards` and `workers` must be 0, and `delivery` must
+    // not be `TB_POLLED`. By default there are no loops.
     uint32_t loops;
     // 0.
     uint32_t reserved;
@@ -324,7 +324,7 @@ typedef struct tb_event {
     // The key of a one-shot that was scheduled by key; otherwise NULL. In a callback the key lives as long as the
     // call. In a polled event it lives until the thread that polled it calls `tb_poll` again, for any engine.
     const char *key;
-    // All 0. Later versions may give the words a meaning, in which 0 means "not given".
+    // All 0. Later versions may give the words a meaning; 0 will then mean "not given".
     uint64_t reserved[5];
 } tb_event;
 
@@ -357,12 +357,11 @@ typedef struct tb_stats {
     uint64_t wakes;
     // Chunks of due timers that no worker and no poll has begun. The number grows when they fall behind.
     uint64_t queued_chunks;
-    // The lateness that half of the callbacks or events do not exceed: the time from the deadline to the start of the
-    // callback, or to the poll.
+    // The median lateness. A lateness is the time from the deadline to the start of the callback, or to the poll.
     uint64_t lateness_p50_ns;
-    // The lateness that 99 of 100 do not exceed.
+    // The 99th percentile of the lateness.
     uint64_t lateness_p99_ns;
-    // The lateness that 999 of 1,000 do not exceed.
+    // The 99.9th percentile of the lateness.
     uint64_t lateness_p999_ns;
     // The largest lateness.
     uint64_t lateness_max_ns;
@@ -386,8 +385,8 @@ const char *tb_last_error(void);
 // The name of a status, as in this header. The string is a constant.
 const char *tb_status_name(int32_t status);
 
-// Creates an engine and starts its threads, which get the calling thread's signal mask. With NULL options every option
-// has its default.
+// Creates an engine and starts its threads, which get the calling thread's signal mask. If `options` is NULL, every
+// option has its default.
 enum tb_status tb_engine_create(const struct tb_options *options,
                                 struct tb_engine **engine);
 
@@ -396,20 +395,23 @@ enum tb_status tb_engine_create(const struct tb_options *options,
 enum tb_status tb_engine_create_driven(const struct tb_options *options,
                                        struct tb_engine **engine);
 
-// Advances the clock of a driven engine, and stops at each tick at which a timer is due.
-enum tb_status tb_engine_advance(const struct tb_engine *engine, uint64_t by_ns);
+// Advances the clock of a driven engine by `by_ns`. The clock stops at each tick at which a timer is due, and the
+// timer fires there.
+enum tb_status tb_engine_advance(const struct tb_engine *engine,
+                                 uint64_t by_ns);
 
-// Reads the engine's clock. The clock has one origin for all engines of the process; the clock of a driven engine
-// starts at 0.
+// Reads the engine's clock. All engines of the process count from the same origin, except that the clock of a driven
+// engine starts at 0.
 enum tb_status tb_now(const struct tb_engine *engine,
                       uint64_t *now_ns);
 
 // Shuts an engine down: refuses new timers, waits for running callbacks, and returns each one-shot that has not fired,
-// with or without a key. For each of them it calls `unfired`, on this thread, with the one-shot's `user` and an event
-// that has its callback. `unfired` may be NULL. `count` gets the number of these one-shots, and may be NULL. Timers
-// and tasks are at rest afterwards; their handles are still to be freed. No event waits afterwards: one-shots whose
-// events waited are returned. A second shutdown waits for the first and returns nothing. In a callback of this engine
-// the shutdown does not wait, and a second shutdown may return a part.
+// with or without a key. A one-shot whose event has not been polled is also returned. For each returned one-shot, the
+// shutdown calls `unfired` on this thread, with the one-shot's `user` and an event that has its callback. `unfired`
+// may be NULL. `count` gets the number of returned one-shots, and may be NULL. Afterwards no event waits, and timers
+// and tasks no longer fire; their handles must still be freed. A second shutdown waits for the first and returns
+// nothing. A shutdown in a callback of this engine does not wait, and a second shutdown may then return some of the
+// one-shots.
 enum tb_status tb_engine_shutdown(const struct tb_engine *engine,
                                   tb_callback unfired,
                                   uint64_t *count);
@@ -420,9 +422,9 @@ enum tb_status tb_engine_shutdown(const struct tb_engine *engine,
 // child process nothing is freed.
 enum tb_status tb_engine_free(struct tb_engine *engine);
 
-// Schedules a one-shot: `callback` is called with `user` once, `delay_ns` from now or later, and never earlier. A
-// delay of 0 is due when the present tick ends, and `UINT64_MAX` is never due. `id` may be NULL; ids are never 0. The
-// callback of a one-shot that is refused is not called.
+// Schedules a one-shot: `callback` is called once with `user`, no earlier than `delay_ns` from now. A delay of 0 is
+// due when the present tick ends, and `UINT64_MAX` is never due. `id` may be NULL; ids are never 0. The callback of a
+// one-shot that is refused is not called.
 enum tb_status tb_schedule(const struct tb_engine *engine,
                            uint64_t delay_ns,
                            tb_callback callback,
@@ -437,7 +439,7 @@ enum tb_status tb_schedule_at(const struct tb_engine *engine,
                               void *user,
                               uint64_t *id);
 
-// Cancels a one-shot. `outcome` may be NULL. After `TB_CANCELLED`, `user` is the caller's again.
+// Cancels a one-shot. `outcome` may be NULL. After `TB_CANCELLED`, the caller owns `user` again.
 enum tb_status tb_cancel(const struct tb_engine *engine, uint64_t id, enum tb_outcome *outcome);
 
 // As `tb_cancel`, but waits until a callback that has begun has returned. It never returns `TB_RUNNING`, except in a
@@ -470,18 +472,18 @@ enum tb_status tb_reschedule_keyed(const struct tb_engine *engine,
                                    const char *key,
                                    uint64_t delay_ns);
 
-// Cancels the one-shot of a key. `TB_CANCELLED`: the one-shot was pending, and its `user` is put into `user`.
-// Otherwise `user` gets NULL: `TB_RUNNING` if a callback of the key runs, and `TB_GONE` if the key has no one-shot, or
-// the event of its one-shot was polled. A key that was scheduled again while its callback runs has a
-// pending one-shot. `outcome` and `user` may be NULL.
+// Cancels the one-shot of a key. With the outcome `TB_CANCELLED`, the one-shot was pending, and `user` gets its
+// `user`. With any other outcome, `user` gets NULL. `TB_RUNNING` means that a callback of the key runs. `TB_GONE`
+// means that the key has no one-shot, or that the event of its one-shot was polled. If a key was scheduled again while
+// its callback runs, the new one-shot is pending and is cancelled. `outcome` and `user` may be NULL.
 enum tb_status tb_cancel_keyed(const struct tb_engine *engine,
                                const char *key,
                                enum tb_outcome *outcome,
                                void **user);
 
-// As `tb_cancel_keyed`, but waits until the callbacks of the key that have begun have returned, also before it returns
-// `TB_CANCELLED`. It never returns `TB_RUNNING`, except in a callback of this engine: there it does not wait, since
-// the callback would wait for itself.
+// As `tb_cancel_keyed`, but waits until all running callbacks of the key have returned, even if the outcome is
+// `TB_CANCELLED`. The outcome is never `TB_RUNNING`, except in a callback of this engine: there the call does not
+// wait, since the callback would wait for itself.
 enum tb_status tb_cancel_keyed_and_wait(const struct tb_engine *engine,
                                         const char *key,
                                         enum tb_outcome *outcome,
@@ -496,10 +498,9 @@ enum tb_status tb_timer_create(const struct tb_engine *engine,
 // Gets the `user` that was given to `tb_timer_create`.
 enum tb_status tb_timer_user(const struct tb_timer *timer, void **user);
 
-// Arms a timer: it is due `delay_ns` from now or later, and never earlier. If the timer is armed, the new deadline
-// takes the place of the old deadline, even if the timer is due and its event was not polled. A callback for an
-// earlier deadline may have begun; the timer is then due again once that callback has returned. Fails after a
-// shutdown.
+// Arms a timer, which is then due no earlier than `delay_ns` from now. If the timer is armed, the new deadline takes
+// the place of the old deadline, even if the timer is due and its event was not polled. If a callback for an earlier
+// deadline has begun, the timer is due again once that callback has returned. Fails after a shutdown.
 enum tb_status tb_timer_arm(const struct tb_timer *timer,
                             uint64_t delay_ns);
 
@@ -516,12 +517,12 @@ enum tb_status tb_timer_disarm(const struct tb_timer *timer, enum tb_outcome *ou
 enum tb_status tb_timer_disarm_and_wait(const struct tb_timer *timer,
                                         enum tb_outcome *outcome);
 
-// Disarms a timer and frees it. The timer's own callback may call it. A callback that runs on another thread is not
-// waited for: before you free the memory behind `user`, call `tb_timer_disarm_and_wait`. No event of the timer is
-// polled afterwards.
+// Disarms a timer and frees it. The timer's own callback may call it. The call does not wait for a callback that runs
+// on another thread: before you free the memory behind `user`, call `tb_timer_disarm_and_wait`. No event of the timer
+// is polled afterwards.
 enum tb_status tb_timer_free(struct tb_timer *timer);
 
-// Starts a task that is due every `period_ns`, for the first time one period from now, at a fixed rate. An instant
+// Starts a task that is due every `period_ns`, at a fixed rate. The first run is due one period from now. An instant
 // that was missed, because the callback before it had not returned or its event was not polled, has no run of its own.
 // The next event counts it, and has the deadline of the first instant that it counts. If `task` is NULL, the task goes
 // on until the shutdown.
@@ -545,9 +546,9 @@ enum tb_status tb_task_free(struct tb_task *task);
 // Takes up to `n` events into `events`, and puts their number into `count`. Fewer than `n` means that no more were
 // waiting at that moment. There may be none although the descriptor was readable. The call does not wait for events.
 // Several threads may call it: each event goes to one of them. A timer is pending until its event is polled: it can be
-// cancelled, moved or armed anew.
+// cancelled, moved or armed again.
 //
-// An engine holds due timers back while a shard has found timers due in 128 ticks since the last poll. They follow as
+// When a shard has found due timers in 128 ticks since the last poll, it holds further due timers back. They follow as
 // soon as a poll has made room, and make the descriptor readable.
 enum tb_status tb_poll(const struct tb_engine *engine,
                        struct tb_event *events,
@@ -562,60 +563,61 @@ enum tb_status tb_event_fd(const struct tb_engine *engine,
 
 // Creates loop `index` of an engine with `options.loops`, counted from 0. The loop belongs to the calling thread: only
 // this thread turns it, and timers that this thread schedules or arms go to the loop's shard. Fails with `TB_BUSY` if
-// a loop of that number was created and not freed. Timers that are pending at the shard, of a loop that was freed or
-// from before the first, fire in this loop's turns.
+// a loop with this index was created and not freed. Timers that are already pending at the shard fire in this loop's
+// turns, whether they were scheduled before the shard's first loop or for a loop that was freed.
 enum tb_status tb_loop_create(const struct tb_engine *engine,
                               uint32_t index,
                               struct tb_loop **looped);
 
-// Gets a descriptor that becomes readable when the loop must look again: another thread has armed a timer for an
-// earlier moment than `tb_loop_next_deadline` gave. The descriptor belongs to the loop: do not read, write or close
-// it. `tb_loop_turn` makes it unreadable. Linux only: elsewhere `TB_UNSUPPORTED`; see `tb_loop_wake_by`.
+// Gets a descriptor that becomes readable when another thread arms a timer for an earlier moment than
+// `tb_loop_next_deadline` gave. The loop must then turn. The descriptor belongs to the loop: do not read, write or
+// close it. `tb_loop_turn` makes it unreadable. Linux only: elsewhere `TB_UNSUPPORTED`; see `tb_loop_wake_by`.
 enum tb_status tb_loop_fd(const struct tb_loop *looped,
                           int *fd);
 
-// Sets a function that wakes the loop, in place of its descriptor, for polls that have a call of their own for it,
-// such as `uv_async_send`. The function is called on the thread that arms the timer, once for each earlier moment. It
-// must make the present or the next poll return at once, must not block, and must not use this loop. It may be called
-// until `tb_loop_free` has returned, and after that by a call that began before. If a wake is lost, the loop finds the
-// timer in its next turn.
+// Sets a function that wakes the loop in place of its descriptor, for event libraries that have a wake-up call of
+// their own, such as `uv_async_send`. A thread that arms a timer for an earlier moment than `tb_loop_next_deadline`
+// gave calls the function, once for each earlier moment. The function must make the present or the next poll return at
+// once, must not block, and must not use this loop. It may be called until `tb_loop_free` has returned, and after that
+// by a call that began before. If a wake is lost, the loop finds the timer in its next turn.
 enum tb_status tb_loop_wake_by(const struct tb_loop *looped,
                                tb_wake wake,
                                void *user);
 
-// Gets the moment on the engine's clock at which the loop must turn at the latest: a moment in the past if it must
-// turn at once, `UINT64_MAX` if nothing is pending. Call it after the last call that arms a timer, and before each
-// poll.
+// Gets the latest moment, on the engine's clock, at which the loop must turn. The moment is in the past if the loop
+// must turn at once, and `UINT64_MAX` if nothing is pending. Call it after the last call that arms a timer, and before
+// each poll.
 enum tb_status tb_loop_next_deadline(const struct tb_loop *looped,
                                      uint64_t *deadline_ns);
 
-// As `tb_loop_next_deadline`, as a timeout of `poll` or `epoll_wait` from `now_ns` on: milliseconds, rounded up, and
-// -1 if nothing is pending. `epoll_pwait2` takes finer timeouts. A `now_ns` that was
-// read before slow callbacks makes the poll longer by their time: read it anew then.
+// As `tb_loop_next_deadline`, but gives a timeout for `poll` or `epoll_wait` that counts from `now_ns`: in
+// milliseconds, rounded up, and -1 if nothing is pending. `epoll_pwait2` takes finer timeouts. If slow callbacks have
+// run since `now_ns` was read, read it again, because the poll would last longer by their time.
 enum tb_status tb_loop_timeout(const struct tb_loop *looped,
                                uint64_t now_ns,
                                int *timeout_ms);
 
-// Fires the timers that are due at `now_ns`: calls their callbacks, here. At most `budget` of them are fired or moved,
-// rounded up to a few dozen, and 0 means 1. `more` gets 1 if something is left to do, and 0 otherwise; it may be NULL,
-// since `tb_loop_next_deadline` is in the past then. A turn at which nothing is due takes no lock.
+// Fires the timers that are due at `now_ns`: calls their callbacks on this thread. At most `budget` timers are fired
+// or moved; `budget` is rounded up to a few dozen, and 0 means 1. `more` gets 1 if work is left, and 0 otherwise.
+// `more` may be NULL, since `tb_loop_next_deadline` gives a moment in the past while work is left. A turn at which
+// nothing is due takes no lock.
 //
-// A one-shot is due by `now_ns` alone, and a timer when the engine's clock agrees. A moment before that of the last
-// turn fires nothing early: the wheel waits until the moments have caught up. A callback may use the engine, and may
-// not use this loop (`TB_BUSY`).
+// A one-shot is due by `now_ns` alone. A timer is due only if the engine's clock has also reached its deadline. If
+// `now_ns` is before the `now_ns` of the last turn, nothing fires early: nothing new is due until the moments have
+// caught up. A callback may use the engine, but must not use this loop (`TB_BUSY`).
 enum tb_status tb_loop_turn(const struct tb_loop *looped,
                             uint64_t now_ns,
                             size_t budget,
                             int *more);
 
-// Frees a loop, on any thread, while no other call uses it; not inside of its turn (`TB_BUSY`). Nothing is lost:
-// timers of its shard are pending until they are cancelled, or the shutdown returns them, or `tb_loop_create` with the
-// same index, on any thread, makes the loop that fires them. So a loop moves to another thread by this call and the
-// next `tb_loop_create`. May come after `tb_engine_free`.
+// Frees a loop. Any thread may call it while no other call uses the loop. Within a turn of the loop, the call fails
+// with `TB_BUSY`. The timers of the loop's shard stay pending until they are cancelled, or the shutdown returns them,
+// or a new loop with the same index fires them. To move a loop to another thread, free it and call `tb_loop_create`
+// there. A loop may also be freed after `tb_engine_free`.
 enum tb_status tb_loop_free(struct tb_loop *looped);
 
-// As `tb_schedule_at`, on the shard of loop `index`: the callback is called on that loop's thread. For a thread that
-// schedules for another one's loop.
+// As `tb_schedule_at`, but on the shard of loop `index`, whose thread calls the callback. Any thread may schedule in
+// this way for another thread's loop.
 enum tb_status tb_schedule_on(const struct tb_engine *engine,
                               uint32_t index,
                               uint64_t deadline_ns,
@@ -630,9 +632,9 @@ enum tb_status tb_reschedule_on(const struct tb_engine *engine,
                                 uint64_t deadline_ns,
                                 uint64_t *new_id);
 
-// As `tb_timer_arm_at`, and moves the timer to the shard of loop `index`, on whose thread its callback is called from
-// then on. A connection that goes to another loop takes its timer along by this call. If the timer's callback runs at
-// this moment, or its shard looks at it, the timer stays where it is for this arming.
+// As `tb_timer_arm_at`, but also moves the timer to the shard of loop `index`, whose thread calls the callback from
+// then on. Use it when a connection moves to another loop. If the timer's callback runs at this moment, or its shard
+// is processing the timer, the timer stays on its shard for this arming.
 enum tb_status tb_timer_arm_on(const struct tb_timer *timer,
                                uint32_t index,
                                uint64_t deadline_ns);
@@ -642,12 +644,13 @@ enum tb_status tb_timer_arm_on(const struct tb_timer *timer,
 enum tb_status tb_engine_stats(const struct tb_engine *engine,
                                struct tb_stats *stats);
 
-// Gives the library the functions by which it annotates hand-overs. This header calls it under ThreadSanitizer, with
-// `TB_TSAN`. The first call of a process counts.
+// Sets the functions of ThreadSanitizer with which the library annotates hand-overs. This header calls it under
+// ThreadSanitizer, with `TB_TSAN`. Only the first call of a process has an effect.
 void tb_annotate_with(tb_annotation acquire,
                       tb_annotation release);
 
-// Annotates that the call that follows hands `user` over. This header calls it under ThreadSanitizer, with `TB_TSAN`.
+// Annotates that the next call of the library hands `user` over to another thread. This header calls it under
+// ThreadSanitizer, with `TB_TSAN`.
 void tb_hand_over(void *user);
 
 #ifdef __cplusplus

@@ -219,7 +219,9 @@ impl World {
     fn start_on_guard(&self, n: usize) {
         let set = StdArc::clone(&self.set);
         self.threads.lock().unwrap().push(thread::spawn(move || {
-            handle_alarms(&set, |watch, rung| drop(watch.await_alarms(rung)));
+            handle_alarms(&set, |watch, rung| {
+                watch.await_alarms(rung);
+            });
             ShardThread::new(&set, n).serve();
         }));
     }

@@ -26,7 +26,7 @@ fn engine_threads() -> Vec<String> {
 }
 
 #[test]
-fn an_engine_futures_and_tasks_have_as_many_threads_as_shards_and_workers() {
+fn an_engine_futures_and_tasks_share_one_set_of_threads() {
     Builder::new().shards(2).workers(3).set_global().expect("no shards are started yet");
     let (sender, fired) = mpsc::channel();
     let (repeated, log) = (sender.clone(), fired);
@@ -46,7 +46,7 @@ fn an_engine_futures_and_tasks_have_as_many_threads_as_shards_and_workers() {
     while seen != [true; 2] {
         seen[usize::from(log.recv_timeout(PATIENCE).expect("both fire") == 17)] = true;
     }
-    let expected = ["tb-shard-0", "tb-shard-1", "tb-worker-0", "tb-worker-1", "tb-worker-2"];
+    let expected = ["tb-sentry", "tb-shard-0", "tb-shard-1", "tb-worker-0", "tb-worker-1", "tb-worker-2"];
     // A thread registers the process for barriers, and then ends by itself.
     let start = Instant::now();
     while engine_threads() != expected {

@@ -144,7 +144,9 @@ static void accept_all(struct loop *loop) {
         connection->socket = socket;
         connection->loop = other;
         must(tb_timer_create(server->engine, close_idle, connection, &connection->timer));
-        must(tb_timer_arm_on(connection->timer, other->index, loop->now + server->idle_ns));
+        uint64_t now; // A client may have connected after the poll, so its time is read here.
+        must(tb_now(server->engine, &now));
+        must(tb_timer_arm_on(connection->timer, other->index, now + server->idle_ns));
         pthread_mutex_lock(&other->lock);
         connection->next = other->queue;
         other->queue = connection;

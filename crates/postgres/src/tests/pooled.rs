@@ -12,8 +12,8 @@ use tokio_postgres::NoTls;
 use tourbillon::ManualClock;
 use tourbillon_conformance::{self as conformance, Life};
 use tourbillon_durable::Rejection;
-use tourbillon_durable::store::{MemoryStore, StoreErrorKind, TimerStore};
-use tourbillon_durable::timer::TimerId;
+use tourbillon_durable::store::{Durability, IfPresent, MemoryStore, Op, StoreErrorKind, TimerStore};
+use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_fault::{Bouncer, Postgres, eventually};
 
 fn start() -> Option<(Postgres, Bouncer)> {
@@ -106,28 +106,41 @@ fn timers_behind_a_pool_are_delivered_while_sessions_change_and_the_pool_and_the
     assert_eq!(pollster::block_on(timers.check()).unwrap(), []);
 }
 
-/// The server has a commit, and the pool loses the session before the answer. So the outcome is not known, and the
-/// store says so.
+/// The server has received a commit, and the pool loses the session before the answer arrives. So the outcome is not
+/// known, and the store says so.
 #[test]
 fn a_commit_whose_session_ends_behind_a_pool_is_unknown() {
     let Some((server, pool)) = start() else { return };
     let store = pollster::block_on(PostgresStore::builder().poll(None).open(&connect(&pool))).unwrap();
-    // A commit waits for a replica that does not exist.
+    // A commit waits for a replica that does not exist, from soon on: the server reads its settings again when it
+    // likes.
     let _set = server.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
     let _set = server.sql("SELECT pg_reload_conf()");
-    let timer = tourbillon_durable::timer::Timer::new(TimerId::fresh(), "mail", store.now());
-    let op = tourbillon_durable::store::Op::Place(Box::new(timer), Default::default());
-    thread::scope(|scope| {
-        let applied = scope.spawn(|| {
-            pollster::block_on(store.apply(vec![op], tourbillon_durable::store::Durability::PowerLoss))
+    let place = || {
+        let op = Op::Place(Box::new(Timer::new(TimerId::fresh(), "mail", store.now())), IfPresent::Reject);
+        pollster::block_on(store.apply(vec![op], Durability::PowerLoss))
+    };
+    let answered = thread::scope(|scope| {
+        let placing = scope.spawn(|| {
+            let mut answered = 0;
+            loop {
+                match place() {
+                    Ok(_) => answered += 1,
+                    Err(error) => return (answered, error),
+                }
+            }
         });
-        let waits =
+        let end_waiting =
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
-        eventually("a commit waits", || server.sql(waits) != "0");
-        let error = applied.join().unwrap().unwrap_err();
+        eventually("a commit whose session ends", || {
+            let _ended = server.sql(end_waiting);
+            placing.is_finished()
+        });
+        let (answered, error) = placing.join().unwrap();
         assert_eq!(error.kind(), StoreErrorKind::Unknown, "{error}");
+        answered
     });
-    assert_eq!(server.sql("SELECT count(*) FROM tourbillon.timer"), "1");
+    assert_eq!(server.sql("SELECT count(*) FROM tourbillon.timer"), (answered + 1).to_string());
 }
 
 /// A caller prepares its statements within the transaction that uses them, so they are known to its session.

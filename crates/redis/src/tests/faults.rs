@@ -15,7 +15,7 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::policy::{Guarantee, Policy};
 use tourbillon_durable::state::{Failure, Phase, Refusal};
 use tourbillon_durable::store::{
-    Claimant, Claimed, Cursor, Durability, Filter, IfPresent, Limit, Op, Outcome, Reaped, StoreError,
+    Claimant, Claimed, Cursor, Durability, Filter, IfPresent, Limit, Op, Outcome, PAUSED, Reaped, StoreError,
     StoreErrorKind, TimerStore,
 };
 use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
@@ -170,6 +170,25 @@ fn a_claim_that_fails_in_the_middle_loses_no_timer_that_is_delivered_at_most_onc
     clock.advance(LEASE);
     assert_eq!(now(store.reap(10)).returned, [id(3), id(4), id(5)]);
     assert_eq!(ids(&now(store.claim(BY, 2, ALL))), [id(3), id(4), id(5)]);
+    assert_eq!(now(store.check()), []);
+}
+
+#[test]
+fn a_claim_of_parked_timers_that_fails_in_the_middle_loses_none_that_is_delivered_at_most_once() {
+    let Some(Two { store, link, clock, server: _server, .. }) = start(1) else { return };
+    // The node owns the shard from its first claim on, and ends its leases.
+    assert_eq!(ids(&now(store.claim(BY, 1, ALL))), []);
+    for number in 1..=5 {
+        let policy = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
+        place(&store, Timer { policy, ..timer(number, 5) });
+        assert_eq!(apply(&store, Op::Pause(id(number).into())), Outcome::Changed(id(number)));
+    }
+    link.at("commit", 3, Act::Fail);
+    let claimed = now(store.claim_parked(BY, 2, PAUSED.into(), 5, ALL)).unwrap();
+    assert_eq!(ids(&claimed), [id(1), id(2)], "what was removed is delivered");
+    assert_eq!(now(store.counts()).of(Phase::Leased), 3);
+    clock.advance(LEASE);
+    assert_eq!(now(store.reap(10)).returned, [id(3), id(4), id(5)]);
     assert_eq!(now(store.check()), []);
 }
 

@@ -184,7 +184,8 @@ impl Builder {
     /// as long as the shard's own wake-up took, and longer if the cores are busy. The shard's thread sets an alarm of
     /// the system before it runs handlers. If the handlers have not returned when the alarm rings, 1.25 to 1.5
     /// milliseconds after they began, another thread takes the shard over. The wake-ups of two threads add to that
-    /// time.
+    /// time. On Linux the alarms take a file descriptor for each shard, and one more. If the process has no descriptors
+    /// left, the engine does without.
     ///
     /// After a takeover, the due timers of the shard go to the workers for a while: the next 16 times, up to 1,024
     /// times if takeovers recur. So once in a while a handler that blocks delays other timers of its shard by 1.5

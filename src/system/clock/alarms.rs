@@ -154,7 +154,7 @@ mod timers {
         closing: OwnedFd,
     }
 
-    /// The pause after which a wait that the system refuses is repeated.
+    /// The pause after a wait that the system has refused, or that has ended without an alarm.
     const PAUSE: Duration = Duration::from_millis(1);
 
     impl Timers {
@@ -185,6 +185,12 @@ mod timers {
                 Err(_) => sleep(PAUSE),
             }
             rung.extend((0..self.alarms.len()).filter(|&n| has_rung(&self.alarms[n])));
+            let is_closed = fds.last().is_some_and(|closing| closing.revents().contains(PollFlags::IN));
+            if rung.is_empty() && !is_closed {
+                // The alarm was cleared just now, or the program has closed descriptors that are not its own. Then each
+                // poll returns at once.
+                sleep(PAUSE);
+            }
         }
     }
 

@@ -27,6 +27,8 @@ pub struct Budget {
     pub rollbacks: u8,
     /// The number of renewals. They do no harm, but each makes the search longer.
     pub renewals: u8,
+    /// The number of claims that pass over a lane because it has its share. Only PostgreSQL's model has lanes.
+    pub passes: u8,
 }
 
 /// The answer to a client.

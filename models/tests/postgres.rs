@@ -10,8 +10,16 @@ use tourbillon_models::postgres::{
     TWO_LEASES,
 };
 
-const NONE: Budget =
-    Budget { losses: 0, sleeps: 0, lapses: 0, failovers: 0, crashes: 0, rollbacks: 0, renewals: 0 };
+const NONE: Budget = Budget {
+    losses: 0,
+    sleeps: 0,
+    lapses: 0,
+    failovers: 0,
+    crashes: 0,
+    rollbacks: 0,
+    renewals: 0,
+    passes: 0,
+};
 /// A node that sleeps past its lease, an owner whose time ends, a transaction that is rolled back, a renewal.
 const TRANSACTIONS: Budget = Budget { sleeps: 1, lapses: 1, rollbacks: 1, renewals: 1, ..NONE };
 /// A lost answer, a node that sleeps past its lease, and a crash.
@@ -22,6 +30,8 @@ const LOST_ANSWER: Budget = Budget { losses: 1, sleeps: 1, lapses: 1, renewals: 
 const OWNERS: Budget = Budget { sleeps: 1, lapses: 1, ..NONE };
 /// A transaction that is rolled back.
 const ROLLBACK: Budget = Budget { rollbacks: 1, ..NONE };
+/// Claims that pass over a lane, beside a transaction that is rolled back.
+const PASSES: Budget = Budget { passes: 2, ..ROLLBACK };
 /// A failover among renewals and transactions that are rolled back.
 const FAILOVER: Budget = Budget { failovers: 1, rollbacks: 1, renewals: 1, ..NONE };
 /// A failover and a lost answer.
@@ -44,7 +54,8 @@ fn the_protocol_holds_and_each_situation_is_reached() {
         ("crash", one(CRASH)),
         ("lost answer", one(LOST_ANSWER)),
         ("looks without a shard", one(OWNERS).with_idle_looks()),
-        ("two timers", two(ROLLBACK)),
+        ("two timers in one lane", two(PASSES)),
+        ("two timers in two lanes", two(PASSES).with_lanes()),
         ("failover", one(FAILOVER)),
         ("failover and lost answer", one(FAILOVER_AND_LOSS)),
         ("failover of owners", one(FAILOVER_OF_OWNERS)),
@@ -63,7 +74,8 @@ fn each_planted_fault_is_found() {
             Fault::NoSecondLook | Fault::ForgetOpen | Fault::ForgetLocked | Fault::ReturnKeepsNumber => {
                 (one(TRANSACTIONS), LOST)
             }
-            Fault::MarkTooEarly | Fault::AdvanceTooEarly => (two(ROLLBACK), LOST),
+            Fault::MarkTooEarly | Fault::LeavesLate => (two(ROLLBACK), LOST),
+            Fault::PassesOverAll | Fault::LeavesLocked => (one(PASSES), LOST),
             Fault::OwnerWithoutEpoch => (one(OWNERS).with_idle_looks(), LOST),
             Fault::ClaimWithoutNodeLock => (one(TRANSACTIONS), NOT_OWNER),
             // Of two guards, one alone is enough. See the test below.

@@ -10,8 +10,16 @@ use tourbillon_models::redis::{
     TWO_HOLDERS, TWO_LEASES,
 };
 
-const NONE: Budget =
-    Budget { losses: 0, sleeps: 0, lapses: 0, failovers: 0, crashes: 0, rollbacks: 0, renewals: 0 };
+const NONE: Budget = Budget {
+    losses: 0,
+    sleeps: 0,
+    lapses: 0,
+    failovers: 0,
+    crashes: 0,
+    rollbacks: 0,
+    renewals: 0,
+    passes: 0,
+};
 /// One server: lost answers, a node that sleeps past its lease twice, an owner whose time ends, a crash.
 const ONE_SERVER: Budget = Budget { losses: 1, sleeps: 2, lapses: 1, crashes: 1, renewals: 1, ..NONE };
 /// A failover while answers are lost and a node sleeps.

@@ -7,12 +7,16 @@ pub enum Fault {
     NoSecondLook,
     /// The second look leaves out the transactions that were open at the last look.
     ForgetOpen,
-    /// The mark moves too early: it passes the due timers that were beyond the limit of a claim.
+    /// The mark of a lane moves too early: it passes the due timers that were beyond the limit of a claim.
     MarkTooEarly,
+    /// A look that passes over a lane moves the lane's mark all the same.
+    PassesOverAll,
     /// The mark passes rows that other transactions had locked, and nobody asks for them again.
     ForgetLocked,
-    /// The snapshot of the second look advances although late timers are left.
-    AdvanceTooEarly,
+    /// A look that leaves a late timer does not move the mark of its lane back.
+    LeavesLate,
+    /// A look that passes over the lane of a locked row neither asks for the row again nor moves the lane's mark back.
+    LeavesLocked,
     /// A timer whose lease has ended keeps its transaction number.
     ReturnKeepsNumber,
     /// An owner has no epoch: a mark from a time without the shard counts for the shard.
@@ -45,12 +49,14 @@ pub enum Fault {
 
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::NoSecondLook,
         Self::ForgetOpen,
         Self::MarkTooEarly,
+        Self::PassesOverAll,
         Self::ForgetLocked,
-        Self::AdvanceTooEarly,
+        Self::LeavesLate,
+        Self::LeavesLocked,
         Self::ReturnKeepsNumber,
         Self::OwnerWithoutEpoch,
         Self::ClaimWithoutNodeLock,
@@ -95,8 +101,14 @@ pub enum Event {
     GoneMeanwhile,
     /// A locked row that a look has passed over is asked for again, and leased.
     ClaimedAgain,
-    /// A look leaves late timers, and its snapshot does not advance.
+    /// A look leaves a late timer, and the mark of its lane goes back.
     LateLeft,
+    /// A look passes over a lane with a due timer.
+    LanePassedOver,
+    /// A look passes over the lane of a locked row, and the mark of the lane goes back.
+    LockedLeft,
+    /// A look finds a locked row still locked.
+    StillLocked,
     /// A look by a node that does not own the shard moves its mark.
     LookedInVain,
     /// A mark starts again, because the owner or its epoch has changed.
@@ -143,7 +155,7 @@ pub enum Event {
 
 impl Event {
     /// All events.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 37] = [
         Self::Created,
         Self::Repeated,
         Self::RolledBack,
@@ -157,6 +169,9 @@ impl Event {
         Self::GoneMeanwhile,
         Self::ClaimedAgain,
         Self::LateLeft,
+        Self::LanePassedOver,
+        Self::LockedLeft,
+        Self::StillLocked,
         Self::LookedInVain,
         Self::MarkReset,
         Self::MarkMoved,

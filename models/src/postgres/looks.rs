@@ -1,7 +1,7 @@
 //! The looks of an owner for due timers: the low-water mark, and the second look.
 
 use super::faults::{Event, Fault};
-use super::state::{Mark, Node, Owner, Snapshot, State, Timer, Work};
+use super::state::{Lane, Mark, Node, Owner, Snapshot, State, Timer, Work};
 use super::{BOUND, CLAIMS, NOT_OWNER, Postgres};
 use crate::parts::Held;
 use crate::timer::{Step, Stored, step};
@@ -40,19 +40,44 @@ impl Postgres {
         Some(())
     }
 
-    /// Begins a look. A look that would find nothing and move nothing at once is left out: it may be repeated for ever.
-    pub(crate) fn look(&self, state: &mut State, number: u8) -> Option<()> {
+    /// Begins a look, which may pass over a lane. A look that would find nothing and move nothing at once is left out:
+    /// it may be repeated for ever.
+    pub(crate) fn look(&self, state: &mut State, number: u8, closed: Option<Lane>) -> Option<()> {
         let before = state.nodes.get(usize::from(number))?.mark;
-        let snapshot = state.snapshot(number);
-        if snapshot.epoch.is_none() && !self.has_idle_looks {
-            return None;
-        }
+        let snapshot = self.snapshot(state, number, closed)?;
         state.work(number, Work::Looking(snapshot));
         let mut at_once = *state;
         self.take(&mut at_once, number, false)?;
         at_once.normalize();
         let node = at_once.nodes.get(usize::from(number))?;
         (node.work != Work::Idle || node.mark != before).then_some(())
+    }
+
+    /// Returns the snapshot of a look, with the rows that were locked at the last look and are still locked. `None` if
+    /// the node owns no shard, and the model leaves the looks of such nodes out.
+    fn snapshot(&self, state: &State, number: u8, closed: Option<Lane>) -> Option<Snapshot> {
+        let mut snapshot = state.snapshot(number);
+        if snapshot.epoch.is_none() && (closed.is_some() || !self.has_idle_looks) {
+            return None;
+        }
+        snapshot.closed = closed;
+        let Mark { held, epoch, .. } = state.nodes.get(usize::from(number))?.mark;
+        if epoch != snapshot.epoch {
+            // The marks start again, so nothing is asked for again.
+            return Some(snapshot);
+        }
+        for (timer, is_stuck) in snapshot.stuck.iter_mut().enumerate() {
+            let row = state.server.rows.get(timer)?;
+            *is_stuck = *held.get(timer)?
+                && row.is_locked
+                && row.timer == Stored::Pending
+                && Some(self.lane(timer)) != closed;
+        }
+        Some(snapshot)
+    }
+
+    fn lane(&self, timer: Timer) -> Lane {
+        self.lanes.get(timer).copied().unwrap_or_default()
     }
 
     /// Ends a look. A claim takes one timer at most.
@@ -70,8 +95,7 @@ impl Postgres {
         }
         mark.epoch = snapshot.epoch;
         let chosen = self.chosen(&snapshot, &mark);
-        let (found, late_left) =
-            (chosen.first().copied(), chosen.iter().skip(1).any(|chosen| chosen.is_late));
+        let found = chosen.iter().copied().find(|chosen| Some(self.lane(chosen.timer)) != snapshot.closed);
         let mut taken = None;
         if let Some(Chosen { timer, is_late }) = found {
             taken = self.lease(state, timer)?;
@@ -100,31 +124,59 @@ impl Postgres {
             // The node has learned nothing.
             return taken.map(drop);
         }
+        self.move_marks(&mut mark, &snapshot, &chosen, found);
+        let passed_over = found.filter(|_| taken.is_none()).map(|found| found.timer);
         for (timer, (is_held, row)) in mark.held.iter_mut().zip(&state.server.rows).enumerate() {
-            *is_held |= found.is_some_and(|found| found.timer == timer);
-            *is_held &= row.timer == Stored::Pending && !self.has(Fault::ForgetLocked);
-        }
-        let all = u8::try_from(self.timers).unwrap_or(u8::MAX);
-        if late_left && !self.has(Fault::AdvanceTooEarly) {
-            self.note(Event::LateLeft);
-        } else {
-            let left = chosen.len() > 1;
-            let after = match found {
-                Some(found) if left && !self.has(Fault::MarkTooEarly) => {
-                    u8::try_from(found.timer + 1).unwrap_or(u8::MAX)
-                }
-                _ => all,
-            };
-            if after > mark.passed {
-                self.note(if snapshot.epoch.is_none() { Event::LookedInVain } else { Event::MarkMoved });
+            let is_stuck = snapshot.stuck.get(timer).is_some_and(|is_stuck| *is_stuck);
+            if is_stuck {
+                self.note(Event::StillLocked);
             }
-            mark.passed = mark.passed.max(after);
-            mark.unseen = Some(snapshot.unseen);
+            let is_locked = passed_over == Some(timer) && row.timer == Stored::Pending;
+            *is_held = (is_stuck || is_locked) && !self.has(Fault::ForgetLocked);
         }
+        mark.unseen = Some(snapshot.unseen);
         if let Some(node) = state.nodes.get_mut(usize::from(node)) {
             node.mark = mark;
         }
         Some(())
+    }
+
+    /// Moves the mark of each lane. It goes back before the first late timer that is left, it passes the timer that was
+    /// found, and it passes all due timers if none of them is left.
+    fn move_marks(&self, mark: &mut Mark, snapshot: &Snapshot, chosen: &[Chosen], found: Option<Chosen>) {
+        let all = u8::try_from(self.timers).unwrap_or(u8::MAX);
+        let after = |timer: Timer| u8::try_from(timer + 1).unwrap_or(u8::MAX);
+        let held = mark.held;
+        for (lane, passed) in mark.passed.iter_mut().enumerate() {
+            let is_closed = snapshot.closed == Some(lane);
+            let in_lane = || chosen.iter().filter(|chosen| self.lane(chosen.timer) == lane);
+            let mut left = in_lane().filter(|chosen| Some(chosen.timer) != found.map(|found| found.timer));
+            if is_closed && in_lane().next().is_some() {
+                self.note(Event::LanePassedOver);
+            }
+            let is_left_to_others = |late: &Chosen| {
+                let is_locked = held.get(late.timer).is_some_and(|is_held| *is_held);
+                self.has(Fault::LeavesLate) || is_locked && is_closed && self.has(Fault::LeavesLocked)
+            };
+            if let Some(late) = left.clone().find(|left| left.is_late && !is_left_to_others(left)) {
+                let is_locked = held.get(late.timer).is_some_and(|is_held| *is_held);
+                self.note(if is_locked { Event::LockedLeft } else { Event::LateLeft });
+                *passed = u8::try_from(late.timer).unwrap_or(u8::MAX);
+                continue;
+            }
+            let in_order = found.filter(|found| !found.is_late && self.lane(found.timer) == lane);
+            let target = if is_closed && !self.has(Fault::PassesOverAll) {
+                *passed
+            } else if left.all(|left| left.is_late) || self.has(Fault::MarkTooEarly) || is_closed {
+                all
+            } else {
+                in_order.map_or(*passed, |found| after(found.timer))
+            };
+            if target > *passed {
+                self.note(if snapshot.epoch.is_none() { Event::LookedInVain } else { Event::MarkMoved });
+            }
+            *passed = target.max(*passed);
+        }
     }
 
     /// Returns the due timers that a look finds, in the order of their due moments.
@@ -135,10 +187,11 @@ impl Postgres {
                 (was_open || number >= unseen.next) && !self.has(Fault::NoSecondLook)
             })
         };
-        let seen = snapshot.seen.into_iter().zip(mark.held).enumerate();
-        let seen = seen.filter(|_| snapshot.epoch.is_some());
-        seen.filter_map(|(timer, (number, is_held))| {
-            let (number, is_late) = (number?, timer < usize::from(mark.passed));
+        let seen = snapshot.seen.into_iter().zip(mark.held).zip(snapshot.stuck).enumerate();
+        let seen = seen.filter(|(_, (_, is_stuck))| snapshot.epoch.is_some() && !is_stuck);
+        seen.filter_map(|(timer, ((number, is_held), _))| {
+            let passed = mark.passed.get(self.lane(timer)).copied().unwrap_or_default();
+            let (number, is_late) = (number?, timer < usize::from(passed));
             (!is_late || is_held || is_unseen(number)).then_some(Chosen { timer, is_late })
         })
         .collect()

@@ -7,12 +7,12 @@
 //! | part | state |
 //! |---|---|
 //! | database | the rows of timers, each with the number of the transaction that wrote it and with its lease; the owner of the shard and its epoch; the effects that handlers have committed. An open transaction may have locked a row |
-//! | node | its low-water mark: the epoch, the due moments that are passed, the transactions that the last look did not see, the rows that were locked then. Its work: a look, with the snapshot; a claim whose answer was lost; a claimed timer; a delivery that has begun; an open transaction that ends the delivery |
+//! | node | its low-water marks: the epoch, the due moments that are passed in each lane, the transactions that the last look did not see, the rows that were locked then. Its work: a look, with the snapshot and the lane that it passes over; a claim whose answer was lost; a claimed timer; a delivery that has begun; an open transaction that ends the delivery |
 //! | client | has asked nothing; has a snapshot; has an open transaction; has committed, perhaps not on the standby yet; has the answer |
 //!
-//! The timers are due at two moments, one after the other, and both have come. A claim takes one timer at most, so a
-//! limit is reached with two. Only the order of the transactions' numbers matters, so they are numbered anew in each
-//! state.
+//! The timers are due at two moments, one after the other, and both have come. They are in one lane, or in two. A claim
+//! takes one timer at most, so a limit is reached with two. It may pass over a lane, as if the lane had its share. Only
+//! the order of the transactions' numbers matters, so they are numbered anew in each state.
 //!
 //! # Actions
 //! SQL cannot be called from here. Each action is a statement, with its snapshot and its locks. The
@@ -24,7 +24,7 @@
 //! | [`Insert`](Action::Insert), [`Commit`](Action::Commit), [`Rollback`](Action::Rollback) | `place_checked`: the id is free and not remembered, and the row has the number of its transaction (`xid_for`). Others see it after the commit |
 //! | [`BeginCancel`](Action::BeginCancel), [`Cancel`](Action::Cancel), [`CommitCancel`](Action::CommitCancel), [`RollbackCancel`](Action::RollbackCancel) | `cancel`: the transaction has a snapshot; then `lock_at` locks the row, and `withdraw_locked` looks for a lease by a statement of its own |
 //! | [`Own`](Action::Own) | `sign`: a node takes the shard, after a claim of the dead owner has ended |
-//! | [`Look`](Action::Look), [`Take`](Action::Take) | `claim`: the snapshot by which the timers are chosen; then `SKIP LOCKED`, and `ON CONFLICT` for the key of the leases. The answer moves the mark (`node/mark.rs`). The row of the node is locked all the time |
+//! | [`Look`](Action::Look), [`Take`](Action::Take) | `claim`: the snapshot by which the timers are chosen; then `SKIP LOCKED`, and `ON CONFLICT` for the key of the leases. The answer moves the marks (`node/mark.rs`). The row of the node is locked all the time |
 //! | [`Recover`](Action::Recover) | the node asks for the leases of a claim whose answer was lost |
 //! | [`Begin`](Action::Begin) | `may_begin` of `tourbillon-durable`: no handler is called after the end of its lease; the timer is released then |
 //! | [`Done`](Action::Done), [`CommitDone`](Action::CommitDone), [`RollbackDone`](Action::RollbackDone) | `done` in the handler's transaction, which locks the row and compares the token; then its effect and the end are committed together |
@@ -64,7 +64,9 @@ mod state;
 mod steps;
 
 pub use faults::{Event, Fault};
-pub use state::{Action, Caller, Database, Mark, Node, Owner, Row, Snapshot, State, Timer, Unseen, Work};
+pub use state::{
+    Action, Caller, Database, Lane, Mark, Node, Owner, Row, Snapshot, State, Timer, Unseen, Work,
+};
 
 use crate::explore::Reached;
 use crate::parts::{Answer, Budget, Sync};
@@ -76,6 +78,8 @@ use std::sync::Arc;
 const NODES: usize = 2;
 /// The greatest number of timers.
 const TIMERS: usize = 2;
+/// The number of lanes.
+const LANES: usize = 2;
 /// The greatest number of open transactions that write: one for each client and each node.
 const OPEN: usize = TIMERS + 1 + NODES;
 /// The greatest number of claims in a run, with room to spare. [`BOUND`] proves that no run needs more.
@@ -90,6 +94,8 @@ pub struct Postgres {
     pub faults: Vec<Fault>,
     /// The number of timers: 1 or 2.
     pub timers: usize,
+    /// The lane of each timer.
+    pub lanes: [Lane; TIMERS],
     /// How often something goes wrong.
     pub budget: Budget,
     /// Whether nodes look although they own no shard.
@@ -131,6 +137,7 @@ impl Postgres {
             sync,
             faults: Vec::new(),
             timers,
+            lanes: [0; TIMERS],
             budget,
             has_idle_looks: false,
             unchecked: &[],
@@ -151,6 +158,12 @@ impl Postgres {
         Self { has_idle_looks: true, ..self }
     }
 
+    /// Gives each timer a lane of its own.
+    #[must_use]
+    pub fn with_lanes(self) -> Self {
+        Self { lanes: [0, 1], ..self }
+    }
+
     /// Leaves properties unchecked.
     #[must_use]
     pub fn without(self, unchecked: &'static [&'static str]) -> Self {
@@ -169,6 +182,13 @@ impl Postgres {
         if !self.unchecked.contains(&property) {
             state.broken = Some(property);
         }
+    }
+
+    /// Returns whether a mark of some node has passed the timer.
+    fn is_passed(&self, state: &State, timer: Timer) -> bool {
+        let lane = self.lanes.get(timer).copied().unwrap_or_default();
+        let passed = |node: &Node| node.mark.passed.get(lane).copied().unwrap_or_default();
+        state.nodes.iter().any(|node| usize::from(passed(node)) > timer)
     }
 
     /// Returns whether nothing can happen any more. A run that has broken a property is not followed any further.
@@ -236,7 +256,8 @@ impl Model for Postgres {
         for (number, node) in (0..).zip(&state.nodes).filter(|(_, node)| node.is_alive) {
             match node.work {
                 Work::Idle => {
-                    actions.extend([Action::Own(number), Action::Look(number)]);
+                    actions.extend([Action::Own(number), Action::Look(number, None)]);
+                    actions.extend((0..LANES).map(|lane| Action::Look(number, Some(lane))));
                     actions.extend((0..TIMERS).map(|timer| Action::Reap(number, timer)));
                 }
                 Work::Looking(_) => {
@@ -313,10 +334,9 @@ impl Model for Postgres {
                 let first = timers.next().flatten();
                 first.is_some() && timers.all(|timer| timer == first)
             }),
-            Property::sometimes(ABOVE, |_, state: &State| {
+            Property::sometimes(ABOVE, |model: &Self, state: &State| {
                 let is_open = |(timer, caller): (usize, &Caller)| {
-                    matches!(caller, Caller::Open(..))
-                        && state.nodes.iter().any(|node| usize::from(node.mark.passed) > timer)
+                    matches!(caller, Caller::Open(..)) && model.is_passed(state, timer)
                 };
                 state.creators.iter().enumerate().any(is_open)
             }),

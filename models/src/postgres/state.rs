@@ -1,6 +1,6 @@
 //! The states and the actions of the model of PostgreSQL.
 
-use super::{CLAIMS, NODES, OPEN, TIMERS};
+use super::{CLAIMS, LANES, NODES, OPEN, TIMERS};
 use crate::parts::{Answer, Budget, Held};
 use crate::timer::{Lease, Stored};
 
@@ -81,11 +81,11 @@ pub struct Node {
 pub struct Mark {
     /// The epoch in which the node owned the shard at its last look. `None` if it did not own the shard.
     pub epoch: Option<u8>,
-    /// The number of due moments that the scan leaves out.
-    pub passed: u8,
+    /// For each lane, the number of due moments that the scan leaves out.
+    pub passed: [u8; LANES],
     /// The transactions that the last look did not see. `None` before the first look.
     pub unseen: Option<Unseen>,
-    /// The timers that other transactions had locked at the last look.
+    /// The timers that other transactions had locked at the last look, and for which the next look asks again.
     pub held: [bool; TIMERS],
 }
 
@@ -107,6 +107,10 @@ pub struct Snapshot {
     pub seen: [Option<u8>; TIMERS],
     /// The transactions that the snapshot does not show.
     pub unseen: Unseen,
+    /// The lane that the look passes over, because the lane has its share.
+    pub closed: Option<Lane>,
+    /// The timers of other lanes that were locked at the last look, and are still locked.
+    pub stuck: [bool; TIMERS],
 }
 
 /// The work of a node, which does one thing at a time.
@@ -128,6 +132,9 @@ pub enum Work {
 
 /// A timer, by its place among the rows.
 pub type Timer = usize;
+
+/// A lane: timers that share a mark.
+pub type Lane = usize;
 
 /// A state of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -183,8 +190,8 @@ pub enum Action {
     AnswerCanceller,
     /// A node takes the shard, or keeps it.
     Own(u8),
-    /// A node begins a look.
-    Look(u8),
+    /// A node begins a look, and may pass over a lane.
+    Look(u8, Option<Lane>),
     /// A look ends.
     Take(u8, bool),
     /// A node asks for the timers of a claim whose answer was lost.
@@ -217,7 +224,8 @@ pub enum Action {
 pub(crate) const STRAY: Stored = Stored::Leased(Lease { token: u8::MAX, renewals: 0, is_withdrawn: true });
 
 impl Mark {
-    pub(crate) const NEW: Self = Self { epoch: None, passed: 0, unseen: None, held: [false; TIMERS] };
+    pub(crate) const NEW: Self =
+        Self { epoch: None, passed: [0; LANES], unseen: None, held: [false; TIMERS] };
 }
 
 impl Caller {
@@ -292,7 +300,8 @@ impl State {
         open.iter_mut().zip(self.open()).for_each(|(place, number)| *place = number);
         open.sort_unstable_by_key(|number| if *number == 0 { u8::MAX } else { *number });
         let epoch = self.server.owner.filter(|owner| owner.node == node).map(|_| self.server.epoch);
-        Snapshot { epoch, seen, unseen: Unseen { open, next: self.next } }
+        let unseen = Unseen { open, next: self.next };
+        Snapshot { epoch, seen, unseen, closed: None, stuck: [false; TIMERS] }
     }
 
     /// Returns whether the clock has passed the end of a lease after this number of renewals.

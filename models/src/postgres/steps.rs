@@ -28,7 +28,7 @@ impl Postgres {
         let row = state.server.rows.get_mut(timer)?;
         (row.timer, row.number) = (Stored::Pending, number);
         self.note(Event::Created);
-        if state.nodes.iter().any(|node| usize::from(node.mark.passed) > timer) {
+        if self.is_passed(state, timer) {
             self.note(Event::CommittedLate);
         }
         let ran = state.ran(answer);
@@ -279,7 +279,10 @@ impl Postgres {
             Action::AnswerCreator(timer) => self.answer(state.creators.get_mut(timer)?, state.term)?,
             Action::AnswerCanceller => self.answer(&mut state.canceller, state.term)?,
             Action::Own(node) => self.own(state, node)?,
-            Action::Look(node) => self.look(state, node)?,
+            Action::Look(node, closed) => {
+                state.left.passes = state.left.passes.checked_sub(closed.is_some().into())?;
+                self.look(state, node, closed)?;
+            }
             Action::Take(node, is_lost) => {
                 state.left.losses = state.left.losses.checked_sub(is_lost.into())?;
                 self.take(state, node, is_lost)?;

@@ -21,7 +21,8 @@
 
 // Floors: a module uses only modules of its own floor and of the floors below it (`tests/tidy`).
 
-// Floor 0: ports, waits, proxies, clocks, disks, and histories of timers.
+// Floor 0: ports, waits, proxies, clocks, disks, certificates, and histories of timers.
+mod authority;
 mod disk;
 pub mod history;
 mod ports;
@@ -42,6 +43,7 @@ mod watched;
 #[cfg(feature = "runner")]
 pub mod run;
 
+pub use authority::{Authority, Issued};
 pub use bouncer::Bouncer;
 pub use cluster::Cluster;
 pub use disk::SmallDisk;

@@ -1,11 +1,12 @@
 //! Starts a PostgreSQL server and controls its process.
 
+use crate::authority::Issued;
 use crate::ports::free_port;
 use crate::wait::eventually;
 use rustix::process::{Pid, Signal, getuid, kill_process};
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt as _, chown};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -164,6 +165,35 @@ impl Postgres {
         }
         let copied = copy.arg("-a").arg(template).arg(self.data()).output().expect("cp starts");
         assert!(copied.status.success(), "cp: {}", String::from_utf8_lossy(&copied.stderr));
+    }
+
+    /// Makes the server accept TLS with this certificate. `authority` is the certificate of the authority that issues
+    /// the certificates of users. `rules` are lines of `pg_hba.conf`; the tests' own statements need no TLS. The server
+    /// starts again.
+    pub fn secure(&mut self, own: &Issued, authority: &str, rules: &str) {
+        self.put("pg_hba.conf", &format!("host all postgres 127.0.0.1/32 trust\n{rules}"));
+        self.put("users.crt", authority);
+        for setting in ["ssl = on", "ssl_ca_file = 'users.crt'"] {
+            let _set = self.sql(&format!("ALTER SYSTEM SET {setting}"));
+        }
+        self.present(own);
+    }
+
+    /// Starts a server that accepts TLS again, with this certificate.
+    pub fn present(&mut self, own: &Issued) {
+        self.put("server.crt", &own.certificate);
+        self.put("server.key", &own.key);
+        self.shut_down();
+        self.run();
+    }
+
+    /// Writes a file into the folder of the data, for the server alone.
+    pub fn put(&self, name: &str, text: &str) {
+        let path = self.data().join(name);
+        let owner = fs::metadata(self.data()).expect("a folder");
+        fs::write(&path, text).expect("a new file");
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("a file of this process");
+        chown(&path, Some(owner.uid()), Some(owner.gid())).expect("a file of this process");
     }
 
     /// Starts a replica of this server. The replica accepts no writes before it is [promoted](Self::promote).

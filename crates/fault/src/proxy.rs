@@ -16,6 +16,8 @@ pub enum Fate {
     LoseReplies,
     /// The proxy drops requests. It forwards replies, and messages to a subscriber.
     LoseRequests,
+    /// The proxy flips a bit in each piece of a reply.
+    Damage,
     /// The proxy drops all bytes. Neither side sees the connection end, so it is half open.
     Silence,
     /// The proxy closes a new connection at once.
@@ -238,6 +240,9 @@ fn pump(link: &Arc<Link>, is_reply: bool, shared: &Shared) {
             }
         }
         let fate = *link.fate();
+        if let (Fate::Damage, true, Some(last)) = (fate, is_reply, piece.last_mut()) {
+            *last ^= 1;
+        }
         match fate {
             Fate::LoseReplies | Fate::Silence if is_reply => shared.state().lost_replies += 1,
             Fate::Silence => {}

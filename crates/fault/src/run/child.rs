@@ -99,6 +99,8 @@ pub struct Daemons {
     program: PathBuf,
     /// The URL of the PostgreSQL server.
     server: String,
+    /// The server's URL for nodes whose connections have TLS, and the certificate of the authority that they trust.
+    secure: Option<(String, String)>,
     /// The port at which the receiver accepts callbacks.
     receiver: u16,
     pub(super) addresses: Addresses,
@@ -115,7 +117,20 @@ impl Daemons {
     pub fn on(server: impl Into<String>) -> Option<Self> {
         let program = env::current_exe().expect("the path of this program").with_file_name("tourbillond");
         let (server, receiver) = (server.into(), free_port());
-        program.exists().then(|| Self { program, server, receiver, addresses: Addresses::default() })
+        program.exists().then(|| Self {
+            program,
+            server,
+            secure: None,
+            receiver,
+            addresses: Addresses::default(),
+        })
+    }
+
+    /// Gives the nodes another URL of the server, under which their connections have TLS. They trust `authority`, a
+    /// certificate in PEM.
+    #[must_use]
+    pub fn with_tls(self, server: String, authority: String) -> Self {
+        Self { secure: Some((server, authority)), ..self }
     }
 
     /// Returns the URL of the PostgreSQL server.
@@ -158,7 +173,15 @@ impl Daemons {
         ]);
         // Each timer has a policy of its own. The receiver refuses some callbacks on purpose.
         command.args(["--deliveries-host-failures", "1000000", "--deliveries-host-concurrency", "1024"]);
-        command.args(["--deliveries-prompt-host-concurrency", "1024", "--postgres-server", &self.server]);
+        command.args(["--deliveries-prompt-host-concurrency", "1024", "--postgres-server"]);
+        match &self.secure {
+            None => command.arg(&self.server),
+            Some((server, authority)) => {
+                let file = folder.join("authority.pem");
+                std::fs::write(&file, authority).expect("a new file");
+                command.args([server, "--postgres-certificates"]).arg(file)
+            }
+        };
         command.args([
             "--deliveries-concurrency",
             &workers.to_string(),

@@ -5,9 +5,9 @@
 use super::given::{Given, Outcome};
 use std::thread;
 use std::time::{Duration, Instant};
-use tourbillon_fault::Postgres;
 use tourbillon_fault::history::{Cause, Terms};
 use tourbillon_fault::run::{Daemons, Load, Stage, moment};
+use tourbillon_fault::{Authority, Postgres};
 
 const NO_SERVER: Outcome = Outcome::Skipped("no PostgreSQL");
 const NO_PROGRAM: &str =
@@ -28,11 +28,17 @@ pub(super) fn missing() -> Option<&'static str> {
     Some("there is no PostgreSQL (apt-get install postgresql)")
 }
 
-/// Starts a server that answers a change only when the change is on its disk, and prepares a run on it.
+/// Starts a server that answers a change only when the change is on its disk, and prepares a run on it. The nodes'
+/// connections have TLS, which the server demands.
 fn prepare() -> Result<(Postgres, Stage), Outcome> {
-    let Some(server) = Postgres::start(&["fsync=on"]) else { return Err(NO_SERVER) };
+    let Some(mut server) = Postgres::start(&["fsync=on"]) else { return Err(NO_SERVER) };
     let Some(daemons) = Daemons::on(server.url()) else { return Err(Outcome::Skipped(NO_PROGRAM)) };
-    let mut stage = Stage::of_daemons(daemons);
+    let authority = Authority::new("the authority of the run");
+    let own = authority.server(&["127.0.0.1"]);
+    server.secure(&own, &authority.pem(), "hostssl all node 127.0.0.1/32 trust\n");
+    let _made = server.sql("CREATE ROLE node LOGIN SUPERUSER");
+    let url = format!("{}?sslmode=verify-full", server.url_of("node"));
+    let mut stage = Stage::of_daemons(daemons.with_tls(url, authority.pem()));
     stage.workers = 128;
     Ok((server, stage))
 }

@@ -13,7 +13,7 @@ use tourbillon_fault::Postgres;
 const TIMERS: u64 = 2_000;
 /// The number of timers that stay pending. They are due in a day.
 const PENDING: u64 = 20_000;
-/// The number of timers of a claim, and of ends that share a transaction.
+/// The number of timers in a claim, and also the number of deliveries that end in one transaction.
 const TOGETHER: u32 = 500;
 
 /// The number of timers that a runtime creates in one transaction, and the number of these transactions.

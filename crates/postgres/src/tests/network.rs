@@ -19,8 +19,13 @@ use tourbillon_fault::{Fate, Postgres, Proxy};
 
 /// Opens a store whose connections pass a proxy. A call waits for an answer for a second.
 pub(super) fn through_proxy(server: &Postgres) -> (Proxy, PostgresStore) {
+    through_proxy_with(server, "postgres", "")
+}
+
+/// As [`through_proxy`], with connections of this user and with these words in the query of the address.
+pub(super) fn through_proxy_with(server: &Postgres, user: &str, words: &str) -> (Proxy, PostgresStore) {
     let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, server.port())));
-    let address = format!("postgresql://postgres@{}/postgres", proxy.address());
+    let address = format!("postgresql://{user}@{}/postgres?{words}", proxy.address());
     let connect = Connect::to(&address).unwrap().response_timeout(Duration::from_secs(1));
     let connect = connect.patience(Duration::from_secs(3));
     let store = pollster::block_on(PostgresStore::builder().poll(None).open(&connect)).unwrap();
@@ -50,6 +55,10 @@ fn insist(store: &PostgresStore, op: &Op) -> (Outcome, u32) {
 fn replies_that_are_lost_make_no_second_timer_and_lose_none() {
     let Some(server) = Postgres::start(&[]) else { return };
     let (proxy, store) = through_proxy(&server);
+    lose_replies(&server, &proxy, &store);
+}
+
+pub(super) fn lose_replies(server: &Postgres, proxy: &Proxy, store: &PostgresStore) {
     let (mut unknown, mut outcomes) = (0, BTreeMap::<&str, u32>::new());
     for number in 0..12_u128 {
         if number % 3 == 1 {
@@ -61,7 +70,7 @@ fn replies_that_are_lost_make_no_second_timer_and_lose_none() {
             has_chosen_id: true,
             ..Timer::new(TimerId::from_u128(number + 1), "mail", due)
         };
-        let (outcome, times) = insist(&store, &Op::Place(Box::new(timer), IfPresent::Reject));
+        let (outcome, times) = insist(store, &Op::Place(Box::new(timer), IfPresent::Reject));
         unknown += times;
         let name = match outcome {
             Outcome::Created(_) => "created",
@@ -79,6 +88,10 @@ fn replies_that_are_lost_make_no_second_timer_and_lose_none() {
 fn a_claim_whose_reply_is_lost_is_recovered() {
     let Some(server) = Postgres::start(&[]) else { return };
     let (proxy, store) = through_proxy(&server);
+    lose_a_claim(&server, &proxy, &store);
+}
+
+pub(super) fn lose_a_claim(server: &Postgres, proxy: &Proxy, store: &PostgresStore) {
     let by = Claimant { incarnation: 7, lease: Duration::from_secs(60) };
     let claim = |number| pollster::block_on(store.claim(by, number, Limit { timers: 9, bytes: u64::MAX }));
     assert_eq!(claim(1).unwrap().leased.len(), 0);
@@ -90,7 +103,7 @@ fn a_claim_whose_reply_is_lost_is_recovered() {
     let again = claim(3).unwrap().leased;
     assert_eq!((recovered.len(), again.len()), (5, 0));
     for leased in recovered {
-        let ended = apply(&store, Op::Ack(leased.timer.id, leased.token)).unwrap();
+        let ended = apply(store, Op::Ack(leased.timer.id, leased.token)).unwrap();
         assert!(matches!(ended, Outcome::Ended { phase: Phase::Done, .. }));
     }
 }
@@ -99,19 +112,23 @@ fn a_claim_whose_reply_is_lost_is_recovered() {
 fn half_open_connections_are_given_up_and_replaced() {
     let Some(server) = Postgres::start(&[]) else { return };
     let (proxy, store) = through_proxy(&server);
+    half_open(&proxy, &store);
+}
+
+pub(super) fn half_open(proxy: &Proxy, store: &PostgresStore) {
     let timer = |number: u128| {
         let due = store.now() + Duration::from_secs(3_600);
         Timer { has_chosen_id: true, ..Timer::new(TimerId::from_u128(number), "mail", due) }
     };
     let place = |number| Op::Place(Box::new(timer(number)), IfPresent::Reject);
-    apply(&store, place(1)).unwrap();
+    apply(store, place(1)).unwrap();
     proxy.doom(Fate::Silence);
     let begin = Instant::now();
-    let (_, unknown) = insist(&store, &place(2));
+    let (_, unknown) = insist(store, &place(2));
     assert!(unknown == 1 && begin.elapsed() < Duration::from_secs(20), "{unknown}, {:?}", begin.elapsed());
     proxy.cut();
     thread::sleep(Duration::from_millis(50));
-    insist(&store, &place(3));
+    insist(store, &place(3));
     proxy.greet(Fate::Refuse);
     proxy.cut();
     thread::sleep(Duration::from_millis(50));
@@ -121,14 +138,34 @@ fn half_open_connections_are_given_up_and_replaced() {
     assert_eq!(pollster::block_on(store.counts()).unwrap().of(Phase::Pending), 3);
 }
 
+/// Each reply on the open connections has a flipped bit, which their protocol notices.
+pub(super) fn when_damaged(server: &Postgres, proxy: &Proxy, store: &PostgresStore) {
+    let timer = |number: u128| {
+        let due = store.now() + Duration::from_secs(3_600);
+        Timer { has_chosen_id: true, ..Timer::new(TimerId::from_u128(number), "mail", due) }
+    };
+    for number in 1..=5 {
+        let place = Op::Place(Box::new(timer(number)), IfPresent::Reject);
+        proxy.doom(Fate::Damage);
+        let error = apply(store, place.clone()).unwrap_err();
+        assert!(error.is_transient(), "{error}");
+        // The server may have committed it.
+        insist(store, &place);
+        assert_eq!(server.sql("SELECT count(*) FROM tourbillon.timer"), number.to_string());
+    }
+    assert_eq!(pollster::block_on(store.check()).unwrap(), []);
+}
+
 /// The primary is lost, and its replica takes over. What was answered is there, and the mark of the node starts again.
 #[test]
 fn a_replica_that_takes_over_has_all_timers_and_delivers_them() {
     let Some(mut primary) = Postgres::start(&[]) else { return };
     let replica = primary.replica();
-    // A commit waits until the replica has it.
+    // A commit waits until the replica has it. A server that only reads its settings again would begin with that when
+    // it likes.
     let _set = primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
-    let _set = primary.sql("SELECT pg_reload_conf()");
+    primary.shut_down();
+    primary.run();
     let address = format!(
         "host=127.0.0.1,127.0.0.1 port={},{} user=postgres dbname=postgres",
         primary.port(),

@@ -159,7 +159,7 @@ fn a_held_timer_of_a_namespace_that_is_passed_over_is_found_once_it_has_room() {
     assert_eq!(pollster::block_on(places.store.check()).unwrap(), []);
 }
 
-/// Returns the number of rows that sessions have read, which have ended by now.
+/// Waits until all sessions have ended, and returns the number of rows that they have read.
 fn rows_read(server: &Postgres) -> u64 {
     await_sessions(server, "application_name = 'tourbillon'", 0);
     server.sql("SELECT sum(seq_tup_read + idx_tup_fetch) FROM pg_stat_user_tables").parse().unwrap()

@@ -6,16 +6,14 @@ use crate::backup::{filled, lines, sealed};
 use crate::clients::{Http, far, timer};
 use crate::process::{Daemon, SOON, folder, program, run, text, until};
 use crate::receiver::Receiver;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
 use rustix::process::Signal;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tourbillon_durable::timer::TimerId;
-use tourbillon_fault::Postgres;
+use tourbillon_fault::{Authority, Postgres};
 
 /// Starts a service on the server. Its data folder is `data`.
 fn serve(folder: &Path, server: &Postgres, data: &str) -> Daemon {
@@ -316,44 +314,19 @@ fn a_start_on_a_schema_or_with_settings_that_do_not_fit_is_refused() {
 /// Makes the server take connections of the user `node` with TLS and a client certificate only. Returns the arguments
 /// for such connections. The files of the client are in `folder`.
 fn secure(folder: &Path, server: &mut Postgres) -> Vec<String> {
-    let named = |name: &str, host: &str| {
-        let mut parameters = CertificateParams::new(vec![host.to_owned()]).unwrap();
-        parameters.distinguished_name = DistinguishedName::new();
-        parameters.distinguished_name.push(DnType::CommonName, name);
-        parameters
-    };
-    let mut parameters = named("authority", "authority.example");
-    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap()).unwrap();
-    let issue = |name: &str, host: &str| {
-        let key = KeyPair::generate().unwrap();
-        let certificate = named(name, host).signed_by(&key, &authority).unwrap();
-        (certificate.pem(), key.serialize_pem())
-    };
-    let (own, client) = (issue("server", "127.0.0.1"), issue("node", "node.example"));
-    let data = server.folder().join("data");
-    let owner = fs::metadata(&data).unwrap();
-    let rules = "host all postgres 127.0.0.1/32 trust\nhostssl all node 127.0.0.1/32 cert\n";
-    for (name, text) in [
-        ("server.crt", &*own.0),
-        ("server.key", &*own.1),
-        ("root.crt", &authority.pem()),
-        ("pg_hba.conf", rules),
-    ] {
-        let path = data.join(name);
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        chown(&path, Some(owner.uid()), Some(owner.gid())).unwrap();
-    }
-    for setting in ["ssl = on", "ssl_ca_file = 'root.crt'"] {
-        let _set = server.sql(&format!("ALTER SYSTEM SET {setting}"));
-    }
+    let authority = Authority::new("authority");
+    let client = authority.user("node");
+    server.secure(
+        &authority.server(&["127.0.0.1"]),
+        &authority.pem(),
+        "hostssl all node 127.0.0.1/32 cert\n",
+    );
     let _made = server.sql("CREATE ROLE node LOGIN SUPERUSER");
-    server.shut_down();
-    server.run();
-    fs::write(folder.join("ca.pem"), authority.pem()).unwrap();
-    fs::write(folder.join("node.pem"), client.0).unwrap();
-    fs::write(folder.join("node.key"), client.1).unwrap();
+    for (name, text) in
+        [("ca.pem", authority.pem()), ("node.pem", client.certificate), ("node.key", client.key)]
+    {
+        fs::write(folder.join(name), text).unwrap();
+    }
     let words = [
         "--callbacks-allow-http",
         "--callbacks-allow-private",

@@ -1,8 +1,9 @@
 //! Tests the binding of SCRAM to the server's certificate.
 
-use super::rig::{Authority, Files, Middle, Secure, WITH_TLS, accepted, refused, self_signed};
+use super::rig::{Files, Middle, Secure, WITH_TLS, accepted, refused, self_signed};
 use crate::link::Failure;
 use tourbillon_durable::store::StoreErrorKind;
+use tourbillon_fault::Authority;
 
 const RULES: &str = "host all app 127.0.0.1/32 scram-sha-256\n";
 
@@ -37,7 +38,7 @@ fn a_password_is_bound_to_the_certificate_of_the_server() {
 
     for algorithm in [&rcgen::PKCS_ECDSA_P384_SHA384, &rcgen::PKCS_ED25519] {
         let own = self_signed(algorithm, false);
-        secure.show(&own);
+        secure.0.present(&own);
         let trusted = files.put("own.pem", &own.certificate);
         let trusted = format!("sslrootcert={}", trusted.display());
         accepted(&secure.address("app:hunter2", &trusted), WITH_TLS);

@@ -1,10 +1,10 @@
 //! Tests client certificates, and files that change while a store is open.
 
-use super::rig::{Authority, Files, Secure, Seen, dial, refused, refused_by};
+use super::rig::{Files, Secure, Seen, dial, refused, refused_by};
 use crate::{Connect, ConnectError, PostgresStore, Tls};
 use std::time::Duration;
 use tourbillon_durable::store::{StoreErrorKind, TimerStore as _};
-use tourbillon_fault::eventually;
+use tourbillon_fault::{Authority, Issued, eventually};
 
 const RULES: &str = "hostssl all by_certificate 127.0.0.1/32 cert
 hostssl all by_both 127.0.0.1/32 trust clientcert=verify-full
@@ -39,7 +39,7 @@ fn a_client_certificate_is_sent_and_a_missing_or_wrong_one_is_named() {
     }
 
     // Of another user, of another authority, and one that has expired.
-    let sent = |user: &str, issued: &super::rig::Issued| {
+    let sent = |user: &str, issued: &Issued| {
         let tls = Tls::new().certificate(issued.certificate.clone(), issued.key.clone());
         Connect::to(&at(user, "")).unwrap().tls(tls)
     };
@@ -113,8 +113,8 @@ fn files_that_have_changed_are_read_for_new_connections() {
     counts().unwrap();
 
     let (authority, users) = (Authority::new("ours, later"), Authority::new("users, later"));
-    secure.put("users.crt", &users.pem());
-    secure.show(&authority.server(&["127.0.0.1"]));
+    secure.0.put("users.crt", &users.pem());
+    secure.0.present(&authority.server(&["127.0.0.1"]));
     // The connections have ended, and the files are the old ones.
     let error = counts().unwrap_err();
     assert!(error.is_transient() && error.kind() == StoreErrorKind::Io, "{error}");

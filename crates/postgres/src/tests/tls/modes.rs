@@ -1,8 +1,6 @@
 //! Tests the modes, on servers with and without TLS and with good and bad certificates.
 
-use super::rig::{
-    Authority, Files, Issued, Middle, Secure, WITH_TLS, WITHOUT_TLS, accepted, refused, self_signed,
-};
+use super::rig::{Files, Middle, Secure, WITH_TLS, WITHOUT_TLS, accepted, refused, self_signed};
 use crate::link::Failure;
 use crate::{Connect, ConnectError, PostgresStore, Tls};
 use std::fs;
@@ -10,7 +8,7 @@ use std::net::TcpListener;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use tourbillon_durable::store::StoreErrorKind;
-use tourbillon_fault::Postgres;
+use tourbillon_fault::{Authority, Issued, Postgres};
 
 const ALL: &str = "host all all 127.0.0.1/32 trust\n";
 
@@ -63,7 +61,7 @@ fn each_mode_takes_the_servers_for_which_it_is() {
     ] {
         // A trusted authority shows its own certificate. It may not serve with it.
         let _path = files.put("ours.pem", &format!("{}{}", authority.pem(), own.certificate));
-        secure.show(&own);
+        secure.0.present(&own);
         let full = format!("sslmode=verify-full&sslrootcert={ours}");
         let _failure = refused(&secure.address("postgres", &full), words);
         accepted(&secure.address("postgres", "sslmode=require"), WITH_TLS);
@@ -71,7 +69,7 @@ fn each_mode_takes_the_servers_for_which_it_is() {
     // A certificate that its own key has signed vouches for itself.
     let own = self_signed(&rcgen::PKCS_ED25519, false);
     let _path = files.put("ours.pem", &own.certificate);
-    secure.show(&own);
+    secure.0.present(&own);
     accepted(&secure.address("postgres", &format!("sslrootcert={ours}")), WITH_TLS);
 }
 
@@ -83,7 +81,7 @@ fn an_authority_that_is_not_valid_now_vouches_for_no_server() {
     let (other, files) = (Authority::new("other"), Files::new());
     let Some(mut secure) = Secure::start(&expired.server(&["127.0.0.1"]), &other.pem(), ALL) else { return };
     for (authority, words) in [(&expired, "authority expired "), (&early, "authority is valid only in ")] {
-        secure.show(&authority.server(&["127.0.0.1"]));
+        secure.0.present(&authority.server(&["127.0.0.1"]));
         let ours = files.put("ours.pem", &authority.pem());
         let both = files.put("both.pem", &format!("{}{}", authority.pem(), other.pem()));
         let (ours, both) = (ours.display(), both.display());
@@ -96,7 +94,7 @@ fn an_authority_that_is_not_valid_now_vouches_for_no_server() {
         accepted(&secure.address("postgres", "sslmode=require"), WITH_TLS);
     }
     // An authority that follows an expired one stands beside it.
-    secure.show(&other.server(&["127.0.0.1"]));
+    secure.0.present(&other.server(&["127.0.0.1"]));
     let both = files.put("both.pem", &format!("{}{}", expired.pem(), other.pem()));
     accepted(&secure.address("postgres", &format!("sslrootcert={}", both.display())), WITH_TLS);
 }

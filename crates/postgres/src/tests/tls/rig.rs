@@ -4,16 +4,12 @@ use crate::Connect;
 use crate::link::Failure;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
-    SignatureAlgorithm,
-};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, SignatureAlgorithm};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use std::fs::{self, Permissions};
+use std::fs;
 use std::net::Ipv4Addr;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -21,75 +17,14 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio_rustls::TlsAcceptor;
-use tourbillon_fault::Postgres;
-
-/// The rules of `pg_hba.conf` that let the tests' own statements in. Further rules follow.
-const OWN_RULES: &str = "host all postgres 127.0.0.1/32 trust\n";
+use tourbillon_fault::{Issued, Postgres};
 
 /// The first bytes of a client that asks for TLS.
 const SSL_REQUEST: [u8; 8] = *b"\x00\x00\x00\x08\x04\xd2\x16\x2f";
 
-/// An authority that issues certificates.
-pub(super) struct Authority(CertifiedIssuer<'static, KeyPair>);
-
-/// A certificate and its key, in PEM.
-#[derive(Clone)]
-pub(super) struct Issued {
-    pub(super) certificate: String,
-    pub(super) key: String,
-}
-
-fn named(names: &[&str], common: &str) -> CertificateParams {
-    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    let mut parameters = CertificateParams::new(names).unwrap();
-    parameters.distinguished_name = DistinguishedName::new();
-    parameters.distinguished_name.push(DnType::CommonName, common);
-    parameters
-}
-
-impl Authority {
-    pub(super) fn new(name: &str) -> Self {
-        Self::with(name, |_| {})
-    }
-
-    /// Makes an authority with changed parameters.
-    pub(super) fn with(name: &str, change: impl FnOnce(&mut CertificateParams)) -> Self {
-        let mut parameters = named(&[], name);
-        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        change(&mut parameters);
-        Self(CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap()).unwrap())
-    }
-
-    pub(super) fn pem(&self) -> String {
-        self.0.pem()
-    }
-
-    /// Issues a certificate for a server.
-    pub(super) fn server(&self, names: &[&str]) -> Issued {
-        self.issue(named(names, "server"), &KeyPair::generate().unwrap())
-    }
-
-    /// Issues a certificate for a server with changed parameters.
-    pub(super) fn changed(&self, change: impl FnOnce(&mut CertificateParams)) -> Issued {
-        let mut parameters = named(&["127.0.0.1"], "server");
-        change(&mut parameters);
-        self.issue(parameters, &KeyPair::generate().unwrap())
-    }
-
-    /// Issues a certificate for a user.
-    pub(super) fn user(&self, name: &str) -> Issued {
-        self.issue(named(&[], name), &KeyPair::generate().unwrap())
-    }
-
-    fn issue(&self, parameters: CertificateParams, key: &KeyPair) -> Issued {
-        let certificate = parameters.signed_by(key, &self.0).unwrap();
-        Issued { certificate: certificate.pem(), key: key.serialize_pem() }
-    }
-}
-
 /// Makes a certificate with a signature of this algorithm by its own key.
 pub(super) fn self_signed(algorithm: &'static SignatureAlgorithm, is_authority: bool) -> Issued {
-    let mut parameters = named(&["127.0.0.1"], "server");
+    let mut parameters = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
     if is_authority {
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     }
@@ -128,31 +63,9 @@ impl Secure {
     /// Starts a server with this certificate. `rules` are lines of `pg_hba.conf`. Certificates of users must be from
     /// the authority `users`.
     pub(super) fn start(own: &Issued, users: &str, rules: &str) -> Option<Self> {
-        let mut secure = Self(Postgres::start(&[])?);
-        secure.put("pg_hba.conf", &format!("{OWN_RULES}{rules}"));
-        secure.put("users.crt", users);
-        for setting in ["ssl = on", "ssl_ca_file = 'users.crt'"] {
-            let _set = secure.0.sql(&format!("ALTER SYSTEM SET {setting}"));
-        }
-        secure.show(own);
-        Some(secure)
-    }
-
-    /// Writes a file into the folder of the data.
-    pub(super) fn put(&self, name: &str, text: &str) {
-        let folder = self.0.folder().join("data");
-        let (path, owner) = (folder.join(name), fs::metadata(&folder).unwrap());
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
-        chown(&path, Some(owner.uid()), Some(owner.gid())).unwrap();
-    }
-
-    /// Starts the server again, with this certificate.
-    pub(super) fn show(&mut self, own: &Issued) {
-        self.put("server.crt", &own.certificate);
-        self.put("server.key", &own.key);
-        self.0.shut_down();
-        self.0.run();
+        let mut server = Postgres::start(&[])?;
+        server.secure(own, users, rules);
+        Some(Self(server))
     }
 
     /// Returns the address of the server for a user, with these words in the query.

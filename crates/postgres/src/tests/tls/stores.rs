@@ -1,12 +1,12 @@
 //! Tests stores on a server, and on a pool, that take connections with TLS only.
 
-use super::rig::{Authority, Files, Secure};
+use super::rig::{Files, Secure};
 use crate::tests::session::await_sessions;
 use crate::{Connect, PostgresStore};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 use tourbillon_durable::store::{Claimant, Limit, TimerStore};
-use tourbillon_fault::{Bouncer, Postgres};
+use tourbillon_fault::{Authority, Bouncer, Postgres};
 
 /// The condition of the sessions of a store that have TLS.
 const WITH_TLS: &str = "application_name = 'tourbillon' AND

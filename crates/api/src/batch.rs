@@ -72,9 +72,9 @@ pub struct BatchAnswer {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum BatchResult {
-    /// The timer was made, kept or repeated, as its outcome says.
+    /// The answer to a creation. Its outcome says whether the timer was made, kept or repeated.
     Placed(Placed),
-    /// The timer was cancelled, or could not be, as its result says.
+    /// The answer to a cancellation. Its result says whether the timer was cancelled.
     Cancelled(Cancelled),
     /// The timer was moved.
     Changed(Changed),

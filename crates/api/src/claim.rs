@@ -12,7 +12,7 @@ pub struct ClaimRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 100))]
     pub max: Option<u32>,
-    /// The time to wait if no timer is due. By default the request does not wait; at most 20 s.
+    /// The time to wait if no timer is due, at most 20 s. By default, the request does not wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 20_000))]
     pub wait_ms: Option<u64>,
@@ -26,7 +26,7 @@ pub struct Claims {
     pub claims: Vec<Claim>,
 }
 
-/// A timer that a receiver fetched. It is delivered again unless the receiver acknowledges it before `until`.
+/// A timer that a receiver fetched. If the receiver does not acknowledge it before `until`, it is delivered again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Claim {
@@ -44,7 +44,8 @@ pub struct Claim {
     pub scheduled: Moment,
     /// The number of the attempt, counted from 1.
     pub attempt: u32,
-    /// The moment at which the delivery counts as failed, unless the receiver has ended or renewed it before.
+    /// The end of the claim. If the receiver has not acknowledged, rejected or renewed the delivery by then, the
+    /// delivery counts as failed.
     pub until: Moment,
     /// The W3C trace context of the request that made the timer.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,8 +65,8 @@ pub struct Claim {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Renewed {
-    /// The moment at which the delivery counts as failed, unless the receiver has ended it or renewed it again before.
-    /// A claim lasts an hour at most.
+    /// The new end of the claim. If the receiver has not acknowledged, rejected or renewed the delivery by then, the
+    /// delivery counts as failed. A claim lasts an hour at most.
     pub until: Moment,
 }
 

@@ -3,13 +3,14 @@
 use crate::Moment;
 use serde::{Deserialize, Serialize};
 
-/// A host that receives callbacks, with what the service has recorded about it since its own start.
+/// A host that receives callbacks, with the records about it since the start of the service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Endpoint {
     /// The host and port.
     pub host: String,
-    /// The state of the host's breaker that stays open longest. Each namespace has its own breakers for the host.
+    /// The state of a breaker of the host. Each namespace has its own breakers for the host, and this is the breaker
+    /// that stays open longest.
     pub breaker: Breaker,
     /// The moment since which that breaker has not been closed. None if it is closed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -17,8 +18,8 @@ pub struct Endpoint {
     /// The remaining time for which that breaker lets no callbacks through, if it is open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_for_ms: Option<u64>,
-    /// The breakers that are not closed, each for a namespace and either the whole host or one path. At most 20; those
-    /// that stay open longest come first.
+    /// The breakers that are not closed, at most 20. The breakers that stay open longest come first. Each breaker is
+    /// for one namespace, and for either the whole host or one path.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub breakers: Vec<OpenBreaker>,
     /// The number of callbacks that are in progress.

@@ -75,7 +75,8 @@ pub struct Horizon {
     pub unplaced: u64,
 }
 
-/// The number of pending timers that become due after the end of the previous bucket and at `within_ms` at the latest.
+/// A bucket: the number of pending timers that become due after the end of the previous bucket, and at the latest
+/// `within_ms` from now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HorizonBucket {

@@ -34,7 +34,7 @@ pub struct Node {
     pub seen: Moment,
     /// True if the last heartbeat is recent enough for the node to own shards.
     pub live: bool,
-    /// True if this node answers the request.
+    /// True for the node that answers this request.
     pub this: bool,
     /// The number of shards that the node owns.
     pub shards: u32,

@@ -28,7 +28,7 @@ pub struct Past {
     pub due: Option<Moment>,
     /// The number of deliveries that were begun.
     pub deliveries: u32,
-    /// The attempts that the service remembers from its own start on, the oldest first: at most the last 16.
+    /// The last attempts, at most 16, the oldest first. The service does not remember attempts before its own start.
     pub attempts: Vec<PastAttempt>,
     /// The moments at which the service found that a delivery had been interrupted because its process had died. The
     /// receiver may have got that delivery, and gets the timer again.
@@ -85,8 +85,8 @@ pub struct PastAttempt {
     /// The beginning of the receiver's answer, if the namespace keeps answers and the token may see payloads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
-    /// The reason why the receiver may get the timer again although it may already have got this attempt. None if
-    /// there is no such reason.
+    /// The reason why this attempt may lead to a double delivery: the receiver may have got it, and may get the timer
+    /// again. None if there is no such reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub may_repeat: Option<RepeatCause>,
 }
@@ -99,7 +99,7 @@ pub struct PastAttempt {
 pub enum AttemptOutcome {
     /// The attempt succeeded.
     Delivered,
-    /// The attempt failed, and another one follows.
+    /// The attempt failed, and another attempt follows.
     Failed,
     /// The attempt failed, and the service gave up on the timer.
     Dead,

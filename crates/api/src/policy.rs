@@ -13,8 +13,8 @@ pub struct Policy {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 1000))]
     pub attempts: Option<u32>,
-    /// The time after the scheduled moment from which on no further delivery is planned. By default there is no such
-    /// limit.
+    /// The greatest age of the timer, counted from the scheduled moment. A delivery that would be due after this age is
+    /// not planned. By default there is no such limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_age_ms: Option<u64>,
     /// The timeout of one attempt: 15 s by default, from 100 ms to 30 s. For a timer that a receiver fetches, at most
@@ -29,7 +29,8 @@ pub struct Policy {
     /// timer is delivered however late.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misfire_within_ms: Option<u64>,
-    /// The length of the window after the due moment within which the timer becomes due. Zero by default.
+    /// The length of a window that begins at the requested due moment. The timer becomes due at a moment in this
+    /// window. Zero by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter_ms: Option<u64>,
     /// The delivery guarantee: how often the timer may be delivered.

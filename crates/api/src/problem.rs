@@ -21,8 +21,8 @@ pub struct Problem {
     /// The faults in single fields of the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<FieldFault>,
-    /// `unknown` if the request may have succeeded nevertheless. The client may repeat it with the same idempotency
-    /// key.
+    /// `unknown` if the request may have succeeded despite the problem. The client may repeat the request with the same
+    /// idempotency key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
     /// The time after which the client may repeat the request, in milliseconds.
@@ -91,7 +91,7 @@ kinds! {
     WrongPhase "/problems/wrong-phase" 409 "The timer's phase does not permit this"
     /// Another request with the same idempotency key is in progress.
     IdempotencyInProgress "/problems/idempotency-in-progress" 409 "Another request with this idempotency key is under way"
-    /// The claim has ended: the receiver has acknowledged or rejected it, or its time is over.
+    /// The claim has ended: the receiver has acknowledged or rejected it, or it has expired.
     ClaimEnded "/problems/claim-ended" 409 "The claim has ended"
     /// The namespace still has timers, or cannot be removed.
     NamespaceNotEmpty "/problems/namespace-not-empty" 409 "The namespace has timers"
@@ -123,7 +123,7 @@ kinds! {
     Timeout "/problems/timeout" 408 "The request took too long"
 }
 
-/// The derived schema would contain the names of the variants instead of the paths.
+/// The schema is made by hand. A derived schema would contain the names of the variants instead of the paths.
 #[cfg(feature = "openapi")]
 impl utoipa::PartialSchema for ProblemKind {
     fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
@@ -183,7 +183,8 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.title)?;
-        // The detail of a problem with one field is often the field's own, and stands there.
+        // The detail of a problem in a single field is often the same text as the field's detail. That text is printed
+        // with the field, so the problem's detail is left out.
         let is_of_a_field = self.errors.iter().any(|fault| fault.detail == self.detail);
         let detail = Some(&self.detail).filter(|detail| !detail.is_empty() && !is_of_a_field);
         let mut before = ": ";

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use tourbillon_words::{Missed, Overlap};
 
 /// A request that makes a schedule. It has exactly one of `cron`, `monthly` and `every_ms`, and exactly one of
-/// `callback` and `pull`.
+/// `callback` and `pull`. A schedule's instants are the moments that its plan names. An occurrence is the timer that
+/// the service makes for an instant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
@@ -36,8 +37,8 @@ pub struct NewSchedule {
     /// The treatment of an instant that comes while the previous occurrence is under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlap: Option<Overlap>,
-    /// The longest time by which occurrences become due after their instants. The actual time depends on the key, and
-    /// is the same for all occurrences. Zero by default.
+    /// The greatest delay from an instant until its occurrence is due. The actual delay depends on the schedule's key,
+    /// and is the same for all occurrences. Zero by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter_ms: Option<u64>,
     /// The earliest moment for instants.
@@ -66,51 +67,51 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// A change of a schedule. Fields that are left out stay unchanged. One of `cron`, `monthly` and `every_ms` replaces
-/// the others, as does one of `callback` and `pull`. A change cannot remove `start` or `end`: to remove them, make the
-/// schedule again under the same key.
+/// A change of a schedule. Fields that are left out stay unchanged. A change that sets one of `cron`, `monthly` and
+/// `every_ms` removes the other two. A change that sets one of `callback` and `pull` removes the other. A change cannot
+/// remove `start` or `end`: to remove them, make the schedule again under the same key.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct SchedulePatch {
-    /// See the creation.
+    /// See this field of `NewSchedule`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cron: Option<String>,
-    /// See the creation.
+    /// See this field of `NewSchedule`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub monthly: Option<Monthly>,
-    /// See the creation.
+    /// See this field of `NewSchedule`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100))]
     pub every_ms: Option<u64>,
-    /// See the creation.
+    /// See this field of `NewSchedule`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
-    /// See the creation.
+    /// See this field of `NewSchedule`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gap: Option<Gap>,
-    /// See the creation.
+    /// See this field of `NewSchedule`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<Missed>,
-    /// See the creation.
+    /// See this field of `NewSchedule`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_ms: Option<u64>,
-    /// See the creation.
+    /// See this field of `NewSchedule`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlap: Option<Overlap>,
-    /// See the creation.
+    /// See this field of `NewSchedule`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter_ms: Option<u64>,
-    /// See the creation.
+    /// See this field of `NewSchedule`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start: Option<Moment>,
-    /// See the creation.
+    /// See this field of `NewSchedule`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end: Option<Moment>,
-    /// See the creation.
+    /// See this field of `NewSchedule`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callback: Option<Callback>,
-    /// See the creation.
+    /// See this field of `NewSchedule`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pull: Option<Pull>,
     /// The new policy, which replaces the old policy as a whole.
@@ -219,13 +220,13 @@ pub struct ScheduleView {
     /// The moment at which the next occurrence is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Moment>,
-    /// The latest instant that was decided on: it got an occurrence, was skipped, or was missed.
+    /// The latest instant that the service has handled: it got an occurrence, was skipped, or was missed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_scheduled: Option<Moment>,
     /// The moment at which the latest occurrence was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_fired: Option<Moment>,
-    /// The time by which the schedule's next decision is overdue.
+    /// The time by which the handling of the schedule's next instant is overdue.
     pub overdue_ms: u64,
     /// The number of instants that got occurrences.
     pub fired: u64,
@@ -304,7 +305,7 @@ pub struct Triggered {
     pub id: String,
 }
 
-/// A request that makes the occurrences of past instants, for all instants in a range at once.
+/// A request that makes an occurrence for each past instant in a range.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]

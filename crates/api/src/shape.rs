@@ -1,7 +1,8 @@
 //! Objects whose permitted fields depend on another field.
 //!
-//! To read an enum with a tag, serde reads a struct that has the fields of all variants. serde's own support for
-//! tagged enums copies such an object first, and then an error does not know its position in the text.
+//! Such an object becomes an enum. serde first reads a struct that has the fields of all variants, and then the struct
+//! is converted. serde's own support for tagged enums is not used. It copies the object before it reads the fields, so
+//! its errors lack the position in the text.
 
 /// Returns the value of a field that a variant needs. Fails if the field is missing.
 pub(crate) fn needed<T>(name: &str, field: Option<T>) -> Result<T, String> {

@@ -16,8 +16,7 @@ pub struct NewTimer {
     /// delivery is skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<Moment>,
-    /// The time from the moment at which the service accepts the timer, by the service's clock, until the timer is
-    /// due.
+    /// The time until the timer is due. It begins when the service accepts the timer, by the service's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
     /// The HTTP request that is sent when the timer is due.
@@ -102,9 +101,9 @@ pub struct Callback {
     /// The headers. Headers that the connection or the service sets are not permitted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
-    /// The body as a JSON value, with the type `application/json` unless `headers` names another. The service sends it
-    /// byte for byte as written here. It may be any JSON: its keys, the size of its numbers and its depth are not
-    /// checked. `null` means no body.
+    /// The body as a JSON value. Its media type is `application/json` by default; `headers` can name another type. The
+    /// service sends the value byte for byte as written here. It may be any JSON: its keys, the size of its numbers and
+    /// its depth are not checked. `null` means no body.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
     pub json: Option<RawJson>,
@@ -227,9 +226,8 @@ pub struct Replaced {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Kept {
-    /// The old timer's phase. If it is `leased`, a delivery has begun, perhaps before the event for which the new
-    /// timer was requested. To make sure that a delivery follows this request, repeat the request with `if_present:
-    /// replace`.
+    /// The old timer's phase. If it is `leased`, a delivery of the old timer has begun before this request. To make
+    /// sure that a delivery begins after this request, repeat the request with `if_present: replace`.
     pub was: Phase,
 }
 
@@ -251,7 +249,7 @@ pub struct Timer {
     pub phase: Phase,
     /// The moment at which the service accepted the timer.
     pub created: Moment,
-    /// The moment for which the timer was made.
+    /// The moment for which the timer is scheduled. Retries change only `due`, not this moment.
     pub scheduled: Moment,
     /// The moment from which the next delivery is due.
     pub due: Moment,

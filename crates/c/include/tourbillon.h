@@ -190,10 +190,10 @@ typedef enum tb_status {
     TB_NOT_UTF8 = -3,
     // The engine's capacity for timers is used up.
     TB_FULL = -4,
-    // The call cannot proceed now. The lane to the shard is full, and the call must not wait, because it comes from a
-    // callback that runs inline, or from a program that drives the engine; or the engine is being advanced, and the
-    // call would advance or free it; or the loop is being turned, and the call comes from a callback of that turn; or
-    // another `tb_loop` has the loop's index.
+    // The call cannot proceed now, for one of four reasons. The thread's queue to the shard (its lane) is full, and
+    // the call must not wait, because it comes from a callback that runs inline, or from a program that drives the
+    // engine. Or the engine is being advanced, and the call would advance or free it. Or the loop is being turned, and
+    // the call comes from a callback of that turn. Or another `tb_loop` has the loop's index.
     TB_BUSY = -5,
     // The engine was shut down.
     TB_SHUT_DOWN = -6,
@@ -263,7 +263,7 @@ typedef enum tb_pinning {
 // An engine: its wheels, its threads, and everything scheduled on them.
 typedef struct tb_engine tb_engine;
 
-// A loop of the program, which turns a shard of its engine.
+// A loop of the program, which runs a shard of its engine by `tb_loop_turn`.
 typedef struct tb_loop tb_loop;
 
 // A periodic task.
@@ -279,9 +279,10 @@ typedef struct tb_options {
     size_t size;
     // The length of a tick in nanoseconds, which is the resolution of deadlines: 1 us to 1 h; by default 1 ms.
     uint64_t tick_ns;
-    // The number of timers by which a thread may be ahead of a shard before it waits or is refused: 64 to 2^32; by
-    // default 65,536. Where one-shots by key and periodic tasks have a `capacity` of their own, they have their own
-    // lanes, too.
+    // The capacity of a lane, which is a thread's queue to a shard: the number of timers that the thread may schedule
+    // or arm before the shard takes them from the lane. If the lane is full, the thread's calls wait or are refused.
+    // From 64 to 2^32; by default 65,536. Where one-shots by key and periodic tasks have a `capacity` of their own,
+    // they have their own lanes, too.
     uint64_t lane_capacity;
     // The number of shards, each of them a wheel with a thread of its own: 1 to 1,024; by default one for each core.
     uint32_t shards;
@@ -296,11 +297,11 @@ typedef struct tb_options {
     uint32_t pinning;
     // A `tb_clock`. A driven engine ignores it and has a clock of its own.
     uint32_t clock;
-    // The number of the program's event loops that turn the engine's shards, by `tb_loop_turn`: 1 to 1,024. The engine
-    // then starts no threads, and has as many shards as loops; `shards` and `workers` must be 0, and `delivery` must
-    // not be `TB_POLLED`. By default there are no loops.
+    // The number of the program's own event loops that drive the engine by `tb_loop_turn`: 1 to 1,024. With loops, the
+    // engine starts no threads, and has as many shards as loops; `shards` and `workers` must be 0, and `delivery` must
+    // not be `TB_POLLED`. By default (0) there are no loops.
     uint32_t loops;
-    // 0.
+    // Must be 0.
     uint32_t reserved;
 } tb_options;
 
@@ -318,8 +319,8 @@ typedef struct tb_event {
     uint64_t deadline_ns;
     // The time from the deadline to the start of the callback, or to the poll.
     uint64_t lateness_ns;
-    // The number of instants of a periodic task that this event stands for, from `deadline_ns` on: more than 1 if
-    // instants were missed, or were not polled in time. 1 for everything else.
+    // For a periodic task, the number of its instants that this event counts. The first of them is at `deadline_ns`.
+    // The number is more than 1 if instants were missed, or were not polled in time. 1 for everything else.
     uint64_t count;
     // The key of a one-shot that was scheduled by key; otherwise NULL. In a callback the key lives as long as the
     // call. In a polled event it lives until the thread that polled it calls `tb_poll` again, for any engine.
@@ -349,13 +350,14 @@ typedef struct tb_stats {
     uint64_t timers_alive;
     // Firings of timers and periodic tasks.
     uint64_t timers_fired;
-    // Armings that posted a ticket to a shard.
+    // Armings that sent a message to a shard. Such a message is a ticket: it asks the shard to check the timer.
     uint64_t timers_posted;
-    // Tickets in the wheels, those of ended timers included.
+    // Tickets in the wheels of the shards, including tickets of ended timers.
     uint64_t tickets;
     // How often a shard slept and woke.
     uint64_t wakes;
-    // Chunks of due timers that no worker and no poll has begun. The number grows when they fall behind.
+    // Chunks of due timers that no worker and no poll has begun. The number grows when the workers or polls fall
+    // behind.
     uint64_t queued_chunks;
     // The median lateness. A lateness is the time from the deadline to the start of the callback, or to the poll.
     uint64_t lateness_p50_ns;
@@ -374,15 +376,15 @@ typedef void (*tb_annotation)(void *address);
 extern "C" {
 #endif // __cplusplus
 
-// The version of the library that the program runs with, such as "0.1.0". The string is a constant. `TB_VERSION` is
-// the version of the header.
+// Returns the version of the library that the program runs with, such as "0.1.0". The string is a constant.
+// `TB_VERSION` is the version of the header.
 const char *tb_version(void);
 
-// The message of the last call of this thread that failed: UTF-8, valid until the next call of this thread. Empty if
-// no call has failed.
+// Returns the message of the last call of this thread that failed: UTF-8, valid until the next call of this thread.
+// The message is empty if no call has failed.
 const char *tb_last_error(void);
 
-// The name of a status, as in this header. The string is a constant.
+// Returns the name of a status, as in this header. The string is a constant.
 const char *tb_status_name(int32_t status);
 
 // Creates an engine and starts its threads, which get the calling thread's signal mask. If `options` is NULL, every
@@ -406,20 +408,22 @@ enum tb_status tb_now(const struct tb_engine *engine,
                       uint64_t *now_ns);
 
 // Shuts an engine down: refuses new timers, waits for running callbacks, and returns each one-shot that has not fired,
-// with or without a key. A one-shot whose event has not been polled is also returned. For each returned one-shot, the
-// shutdown calls `unfired` on this thread, with the one-shot's `user` and an event that has its callback. `unfired`
-// may be NULL. `count` gets the number of returned one-shots, and may be NULL. Afterwards no event waits, and timers
-// and tasks no longer fire; their handles must still be freed. A second shutdown waits for the first and returns
-// nothing. A shutdown in a callback of this engine does not wait, and a second shutdown may then return some of the
-// one-shots.
+// with or without a key. A one-shot whose event has not been polled is also returned.
+//
+// For each returned one-shot, the shutdown calls `unfired` on this thread, with the one-shot's `user` and an event
+// that has its callback. `unfired` may be NULL. `count` gets the number of returned one-shots, and may be NULL.
+//
+// Afterwards no event waits, and timers and tasks no longer fire. Their handles must still be freed. A second shutdown
+// waits for the first and returns nothing. A shutdown in a callback of this engine does not wait. Then a second
+// shutdown may return some of the one-shots.
 enum tb_status tb_engine_shutdown(const struct tb_engine *engine,
                                   tb_callback unfired,
                                   uint64_t *count);
 
 // Shuts an engine down, if it was not shut down before, and frees it. One-shots that had not fired are dropped. The
-// descriptor is closed once the engine's timers and tasks are freed too. Must not be called while another thread uses
-// the engine, nor in a callback of `tb_engine_advance`. Timers and tasks of the engine may be freed afterwards. In a
-// child process nothing is freed.
+// descriptor of `tb_event_fd` is closed once the engine's timers and tasks are freed too. Must not be called while
+// another thread uses the engine, nor in a callback of `tb_engine_advance`. Timers and tasks of the engine may be
+// freed afterwards. In a child process nothing is freed.
 enum tb_status tb_engine_free(struct tb_engine *engine);
 
 // Schedules a one-shot: `callback` is called once with `user`, no earlier than `delay_ns` from now. A delay of 0 is
@@ -466,8 +470,8 @@ enum tb_status tb_schedule_keyed(const struct tb_engine *engine,
                                  void *user,
                                  void **replaced);
 
-// Moves the pending one-shot of a key to `delay_ns` from now. Fails with `TB_NOT_PENDING` if the key has none. After
-// any other failure the one-shot is as it was.
+// Moves the pending one-shot of a key to `delay_ns` from now. Fails with `TB_NOT_PENDING` if the key has no pending
+// one-shot. After any other failure the one-shot is as it was.
 enum tb_status tb_reschedule_keyed(const struct tb_engine *engine,
                                    const char *key,
                                    uint64_t delay_ns);
@@ -544,9 +548,9 @@ enum tb_status tb_task_stop_and_wait(const struct tb_task *task,
 enum tb_status tb_task_free(struct tb_task *task);
 
 // Takes up to `n` events into `events`, and puts their number into `count`. Fewer than `n` means that no more were
-// waiting at that moment. There may be none although the descriptor was readable. The call does not wait for events.
-// Several threads may call it: each event goes to one of them. A timer is pending until its event is polled: it can be
-// cancelled, moved or armed again.
+// waiting at that moment. There may be no event although the descriptor was readable. The call does not wait for
+// events. Several threads may call it: each event goes to one of them. A timer is pending until its event is polled:
+// it can be cancelled, moved or armed again.
 //
 // When a shard has found due timers in 128 ticks since the last poll, it holds further due timers back. They follow as
 // soon as a poll has made room, and make the descriptor readable.
@@ -556,8 +560,8 @@ enum tb_status tb_poll(const struct tb_engine *engine,
                        size_t *count);
 
 // Gets a descriptor that is readable while events wait, for `poll`, `epoll` and the like. The descriptor belongs to
-// the engine: do not read, write or close it. It is level-triggered; with `EPOLLET`, poll until fewer than `n` events
-// come. Linux only: elsewhere `TB_UNSUPPORTED`.
+// the engine: do not read, write or close it. It is level-triggered; with `EPOLLET`, poll until a poll takes fewer
+// than `n` events. Linux only: elsewhere `TB_UNSUPPORTED`.
 enum tb_status tb_event_fd(const struct tb_engine *engine,
                            int *fd);
 
@@ -570,16 +574,18 @@ enum tb_status tb_loop_create(const struct tb_engine *engine,
                               struct tb_loop **looped);
 
 // Gets a descriptor that becomes readable when another thread arms a timer for an earlier moment than
-// `tb_loop_next_deadline` gave. The loop must then turn. The descriptor belongs to the loop: do not read, write or
-// close it. `tb_loop_turn` makes it unreadable. Linux only: elsewhere `TB_UNSUPPORTED`; see `tb_loop_wake_by`.
+// `tb_loop_next_deadline` gave. The loop must then call `tb_loop_turn`. The descriptor belongs to the loop: do not
+// read, write or close it. `tb_loop_turn` makes it unreadable. Linux only: elsewhere `TB_UNSUPPORTED`; see
+// `tb_loop_wake_by`.
 enum tb_status tb_loop_fd(const struct tb_loop *looped,
                           int *fd);
 
 // Sets a function that wakes the loop in place of its descriptor, for event libraries that have a wake-up call of
 // their own, such as `uv_async_send`. A thread that arms a timer for an earlier moment than `tb_loop_next_deadline`
 // gave calls the function, once for each earlier moment. The function must make the present or the next poll return at
-// once, must not block, and must not use this loop. It may be called until `tb_loop_free` has returned, and after that
-// by a call that began before. If a wake is lost, the loop finds the timer in its next turn.
+// once, must not block, and must not use this loop. It may be called until `tb_loop_free` has returned. A thread that
+// began to arm a timer before that may call it even later. If a wake is lost, the loop finds the timer in its next
+// turn.
 enum tb_status tb_loop_wake_by(const struct tb_loop *looped,
                                tb_wake wake,
                                void *user);
@@ -592,7 +598,8 @@ enum tb_status tb_loop_next_deadline(const struct tb_loop *looped,
 
 // As `tb_loop_next_deadline`, but gives a timeout for `poll` or `epoll_wait` that counts from `now_ns`: in
 // milliseconds, rounded up, and -1 if nothing is pending. `epoll_pwait2` takes finer timeouts. If slow callbacks have
-// run since `now_ns` was read, read it again, because the poll would last longer by their time.
+// run since `now_ns` was read, read the clock again. Otherwise the poll would last too long, by the time of these
+// callbacks.
 enum tb_status tb_loop_timeout(const struct tb_loop *looped,
                                uint64_t now_ns,
                                int *timeout_ms);

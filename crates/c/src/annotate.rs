@@ -1,13 +1,13 @@
 //! Annotations that show hand-overs between threads to ThreadSanitizer.
 //!
 //! In a program that is built with `-fsanitize=thread`, the sanitizer watches the memory accesses of the program, but
-//! not the atomics of this library. So it sees a thread write to the memory behind `user` and another thread read it,
-//! without any synchronisation. With `TB_TSAN`, the header passes two functions of the sanitizer to the library. From
-//! then on, the library calls the sanitizer's release before each call that schedules, and its acquire before each
-//! callback and after each poll.
+//! not the atomics of this library. So the sanitizer sees a thread write to the memory behind `user` and another thread
+//! read that memory, without any synchronisation. It would report a data race. With `TB_TSAN`, the header passes two
+//! functions of the sanitizer to the library. From then on, the library calls the sanitizer's release before each call
+//! that schedules, and its acquire before each callback and after each poll.
 //!
-//! The header itself adds the releases to the six calls that must be fast, so that programs without a sanitizer pay
-//! nothing. The other calls check each time whether functions were passed.
+//! Six calls must be fast. For these, the header itself adds the releases, so that programs without a sanitizer pay
+//! nothing. The other calls check each time whether the header has passed the functions.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
@@ -26,8 +26,8 @@ static ANNOTATIONS: OnceLock<Annotations> = OnceLock::new();
 
 const PLACES: usize = 4_096;
 
-/// Addresses that stand for the `user` pointers in calls of the sanitizer. The sanitizer may access such an address,
-/// but a `user` may be just a number.
+/// Addresses that stand for the `user` pointers in calls of the sanitizer. The pointers themselves cannot be passed:
+/// the sanitizer may access the memory at an address, but a `user` may be just a number.
 static USERS: [u8; PLACES] = [0; PLACES];
 /// The address that stands for all moved one-shots in calls of the sanitizer. A call that moves a one-shot does not
 /// name its `user`.

@@ -15,8 +15,8 @@ use tourbillon_tasks::Moment;
 pub(crate) enum Delivery {
     /// The engine calls the timer's callback, on the thread that fires.
     Call,
-    /// The engine makes an event. A poll runs the engine's jobs from this queue, and puts their events into the
-    /// caller's array.
+    /// The engine makes an event. The shards push jobs, which make the events of due timers, into this queue. A poll
+    /// runs these jobs, and thereby fills the caller's array.
     Poll(Arc<Events>),
 }
 
@@ -59,8 +59,8 @@ impl Means {
     }
 
     /// Converts the outcome of a cancel, a disarm or a stop for C. On an engine whose events are polled, `TB_RUNNING`
-    /// becomes `TB_GONE`. There, a running handler puts its event into the array of another thread, so the event was
-    /// polled. A wait for the handler would not show the event to the caller.
+    /// becomes `TB_GONE`. There, a running handler is putting its event into the array of a thread that polls. So the
+    /// event counts as polled. A wait for the handler would be of no use, because the caller does not see that array.
     pub(crate) fn outcome(self, outcome: impl Into<tb_outcome>) -> tb_outcome {
         match (self, outcome.into()) {
             (Self::Poll, tb_outcome::TB_RUNNING) => tb_outcome::TB_GONE,

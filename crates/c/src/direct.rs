@@ -1,10 +1,10 @@
 //! The engine for one-shots by id and for timers. A `tb_engine` has it if callbacks run on the program's own threads,
 //! or if events are polled. The payload of its timers is just the callback and its `user`.
 //!
-//! Keys and periodic tasks are closures, on an engine of `tourbillon_tasks`. A one-shot of that engine allocates its
-//! closure. For a loop that schedules and cancels a one-shot for each request, the allocation would cost as much as the
-//! timer. So an engine that is polled, driven or run by loops has two engines on the same shards: this engine for
-//! `tb_schedule` and `tb_timer_create`, and an engine of tasks for the rest.
+//! One-shots by key and periodic tasks need closures, so they are on an engine of `tourbillon_tasks`. A one-shot of
+//! that engine allocates its closure. For a loop that schedules and cancels a one-shot for each request, the allocation
+//! would cost as much as the timer. So an engine that is polled, driven or run by loops has two engines on the same
+//! shards: this engine for `tb_schedule` and `tb_timer_create`, and an engine of tasks for the rest.
 //!
 //! An engine whose own threads call the callbacks has only the engine of tasks. A callback there may wait for another
 //! callback, and a single engine detects a callback that would wait for itself. Callbacks of two engines could wait for

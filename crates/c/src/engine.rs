@@ -157,8 +157,8 @@ impl tb_engine {
         let (events, mut filled) = (self.events()?, 0);
         loop {
             filled += events.poll(room.get_mut(filled..).unwrap_or_default());
-            // A driven engine has no thread that hands over due timers which were held back. So this call hands them
-            // over.
+            // A shard holds due timers back while too many jobs wait. A driven engine has no thread that hands these
+            // timers over later, so this call does it.
             let Some(mut driver) = self.driver()? else { break };
             driver.turn();
             if filled == room.len() || events.is_empty() {
@@ -170,9 +170,11 @@ impl tb_engine {
 
     /// Shuts the engine down. Returns the one-shots that have not fired.
     fn shut_down(&self) -> Returned {
-        // A second shutdown waits for the first. In a callback it does not, since the first may wait for this callback.
+        // A second shutdown waits for the first. A shutdown in a callback does not wait, since the first may wait for
+        // this callback.
         let _turn = (!is_in_callback()).then(|| self.shutdown.lock().unwrap_or_else(PoisonError::into_inner));
-        // This lock waits for `tb_engine_advance`, during which shards may hand over further jobs.
+        // Waits until no `tb_engine_advance` is under way, since the shards may hand over further jobs during that
+        // call.
         let _driver = if self.delivery.events().is_some() { self.driver().ok().flatten() } else { None };
         let event = |Unfired { id, deadline, payload }| {
             Some(returned(payload)?.event(id_of(id), deadline, Duration::ZERO, 1))
@@ -294,12 +296,14 @@ pub unsafe extern "C" fn tb_now(engine: *const tb_engine, now_ns: *mut u64) -> t
 }
 
 /// Shuts an engine down: refuses new timers, waits for running callbacks, and returns each one-shot that has not fired,
-/// with or without a key. A one-shot whose event has not been polled is also returned. For each returned one-shot, the
-/// shutdown calls `unfired` on this thread, with the one-shot's `user` and an event that has its callback. `unfired`
-/// may be NULL. `count` gets the number of returned one-shots, and may be NULL. Afterwards no event waits, and timers
-/// and tasks no longer fire; their handles must still be freed. A second shutdown waits for the first and returns
-/// nothing. A shutdown in a callback of this engine does not wait, and a second shutdown may then return some of the
-/// one-shots.
+/// with or without a key. A one-shot whose event has not been polled is also returned.
+///
+/// For each returned one-shot, the shutdown calls `unfired` on this thread, with the one-shot's `user` and an event
+/// that has its callback. `unfired` may be NULL. `count` gets the number of returned one-shots, and may be NULL.
+///
+/// Afterwards no event waits, and timers and tasks no longer fire. Their handles must still be freed. A second shutdown
+/// waits for the first and returns nothing. A shutdown in a callback of this engine does not wait. Then a second
+/// shutdown may return some of the one-shots.
 ///
 /// # Safety
 ///
@@ -325,9 +329,9 @@ pub unsafe extern "C" fn tb_engine_shutdown(
 }
 
 /// Shuts an engine down, if it was not shut down before, and frees it. One-shots that had not fired are dropped. The
-/// descriptor is closed once the engine's timers and tasks are freed too. Must not be called while another thread uses
-/// the engine, nor in a callback of `tb_engine_advance`. Timers and tasks of the engine may be freed afterwards. In a
-/// child process nothing is freed.
+/// descriptor of `tb_event_fd` is closed once the engine's timers and tasks are freed too. Must not be called while
+/// another thread uses the engine, nor in a callback of `tb_engine_advance`. Timers and tasks of the engine may be
+/// freed afterwards. In a child process nothing is freed.
 ///
 /// # Safety
 ///

@@ -28,8 +28,8 @@ pub struct tb_event {
     pub deadline_ns: u64,
     /// The time from the deadline to the start of the callback, or to the poll.
     pub lateness_ns: u64,
-    /// The number of instants of a periodic task that this event stands for, from `deadline_ns` on: more than 1 if
-    /// instants were missed, or were not polled in time. 1 for everything else.
+    /// For a periodic task, the number of its instants that this event counts. The first of them is at `deadline_ns`.
+    /// The number is more than 1 if instants were missed, or were not polled in time. 1 for everything else.
     pub count: u64,
     /// The key of a one-shot that was scheduled by key; otherwise NULL. In a callback the key lives as long as the
     /// call. In a polled event it lives until the thread that polled it calls `tb_poll` again, for any engine.

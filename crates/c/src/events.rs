@@ -1,27 +1,29 @@
 //! The events that `tb_poll` takes.
 //!
-//! If an engine is polled, the polls are its workers. The shards hand over batches of due timers as jobs, which wait
-//! here. A poll runs jobs as long as the caller's array has room. The handler of each timer puts an event into the
-//! array. So a timer whose event waits is still pending: before the engine calls the handler, it decides whether the
-//! timer was cancelled, moved or disarmed.
+//! If an engine is polled, the threads that poll do the work of its workers. The shards hand over batches of due timers
+//! as jobs, which wait in this queue. A poll runs jobs as long as the caller's array has room. The handler of each
+//! timer puts an event into the array. So a timer whose event waits is still pending: before the engine calls the
+//! handler, it decides whether the timer was cancelled, moved or disarmed.
 //!
 //! # Invariants
 //! V1. Each job of the engine is in `jobs`, in `begun`, or in the hands of one poll.
-//! V2. While a poll runs jobs on a thread, and at no other time, the thread's `ROOM` is the rest of the poll's array. A
-//!     job calls no more handlers than there is room for events, and a handler puts at most one event.
+//! V2. While a poll runs jobs on a thread, the thread's `ROOM` is the free rest of the poll's array. At any other time,
+//!     `ROOM` is empty. A job calls no more handlers than there is room for events, and a handler puts at most one
+//!     event.
 //!
 //! # Races and their legal endings
 //! - cancel x poll: the engine decides. (a) The one-shot is cancelled. (b) Its handler has begun on the polling thread:
 //!   the event was polled, and the cancel returns `TB_GONE`. The same holds for a disarm, and for the stop of a task.
 //! - poll x poll: each takes jobs of its own. A poll that fills its array in the middle of a job puts the job into
-//!   `begun` and signals. Another poll that found no job before that may have cleared the descriptor.
+//!   `begun`. Another poll may have found no job before that, and have cleared the descriptor. So the first poll
+//!   signals the descriptor again.
 //! - shutdown x poll: a job that runs stops at the next timer, and the shutdown returns the timers that are left. Then
 //!   the jobs that wait are dropped, and so is a job that a poll would put back.
 //!
 //! # Progress and cost
 //! A push is lock-free, O(1). A poll takes a lock for each job that it begins or continues. No shard takes this lock.
-//! While jobs wait, their shard looks at them once a millisecond. While 128 jobs of a shard wait, the shard holds
-//! further due timers back until a poll makes room.
+//! While jobs wait, their shard checks them once a millisecond. While 128 jobs of a shard wait, the shard holds further
+//! due timers back until a poll makes room.
 
 use crate::annotate;
 use crate::event::tb_event;
@@ -137,8 +139,8 @@ impl Room {
 }
 
 thread_local! {
-    /// The free part of the array that a poll on this thread fills (V2). The value needs no drop, so it exists even
-    /// while the thread ends.
+    /// The free part of the array that a poll on this thread fills (V2). The value needs no drop, so it can be used
+    /// even while the thread ends.
     static ROOM: Cell<Room> = const { Cell::new(Room::NONE) };
     /// The keys of the events that this thread has polled last, kept alive for the program.
     static POLLED_KEYS: RefCell<Vec<Arc<CStr>>> = const { RefCell::new(Vec::new()) };

@@ -7,10 +7,10 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The number of forks from the first process that started an engine to this process.
+/// The number of forks between the first process that started an engine and this process. In the first process it is 0.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Returns the number of forks from the first process that started an engine to this process.
+/// Returns the number of forks between the first process that started an engine and this process.
 #[inline]
 pub(crate) fn count() -> u32 {
     // Ordering: Relaxed. The count changes only while its process has one thread.

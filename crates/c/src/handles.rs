@@ -66,7 +66,8 @@ pub(crate) unsafe fn take<T: Handle>(handle: *mut T) -> Result<Option<T>, Failur
     {
         // SAFETY: `give` made the handle, the handle was live until now, and its box is not read again.
         let value = unsafe { handle.read() };
-        // The memory stays allocated. With its pointers cleared, it hides no leak from a leak checker.
+        // The memory stays allocated. Its pointers are cleared, because a leak checker would count the memory behind
+        // them as in use.
         // SAFETY: the memory has room for the value, which was moved out.
         unsafe { handle.write_bytes(0, 1) };
         Ok(Some(value))

@@ -59,8 +59,8 @@ pub unsafe extern "C" fn tb_schedule_keyed(
     })
 }
 
-/// Moves the pending one-shot of a key to `delay_ns` from now. Fails with `TB_NOT_PENDING` if the key has none. After
-/// any other failure the one-shot is as it was.
+/// Moves the pending one-shot of a key to `delay_ns` from now. Fails with `TB_NOT_PENDING` if the key has no pending
+/// one-shot. After any other failure the one-shot is as it was.
 ///
 /// # Safety
 ///

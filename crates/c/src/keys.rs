@@ -2,22 +2,23 @@
 //!
 //! The map decides which call wins. Each entry stores the id of its timer. A due timer takes the entry out only if the
 //! entry stores the timer's own id. The `Keyed` of `tourbillon_tasks` works in the same way. This map is for C: it also
-//! knows the running callbacks, and it can be closed.
+//! records which callbacks run, and it can be closed.
 //!
 //! # Invariants
 //! K1. An entry's target leaves the map once: by its timer, by a call that replaces or cancels, or by the shutdown.
 //!     Each of these holds the lock of the key's stripe. A stripe is one of 64 parts of the map.
-//! K2. A timer is scheduled, and named by its entry, within one critical section, so a timer that is due finds its
-//!     entry.
+//! K2. A timer is scheduled, and its id is stored in the entry, within one critical section. So a timer that is due
+//!     finds its entry.
 //! K3. Nothing is put into a closed stripe. After the engine has ended, the shutdown closes and empties each stripe
 //!     within one critical section: it returns the targets that were placed before, and later schedules are refused.
 //!
-//! No call waits under the lock, neither for room in a lane nor for a callback: a callback on a shard's thread may need
-//! the lock. A lane is a thread's queue to a shard.
+//! A call may have to wait for room in a lane, which is a thread's queue to a shard, or for the end of a callback. No
+//! call waits under the lock of a stripe, because a callback on a shard's thread may need that lock.
 //!
 //! # Progress and cost
-//! O(1): the lock of one of 64 stripes, a timer, an allocation for the key and one for the timer's closure. The
-//! reference count that each one-shot takes lies beside the lock, which the call takes anyway.
+//! O(1): the lock of one of 64 stripes, a timer, an allocation for the key and one for the timer's closure. Each
+//! one-shot holds a reference to its stripe. The count of the references lies beside the stripe's lock, which the call
+//! takes anyway.
 
 use crate::delivery::Delivery;
 use crate::event::{Target, tb_event};
@@ -211,7 +212,8 @@ impl Stripe {
     ) -> Result<TimerId, Refusal> {
         let (stripe, key) = (Arc::clone(self), Arc::clone(key));
         let fire = move |moment: Option<&Moment<'_>>| {
-            // A timer that the shutdown returns must do nothing here, since the entry has the target.
+            // A timer that the shutdown returns must do nothing here, since the shutdown takes the target from the
+            // entry.
             if let Some(moment) = moment {
                 stripe.fire(key, moment);
             }
@@ -234,8 +236,8 @@ impl Stripe {
         }
     }
 
-    /// Takes the target of the one-shot of `key` whose timer is due. Returns `None` if the key has another timer by
-    /// now. `runs` says whether the caller runs the callback.
+    /// Removes the pending one-shot of `key` and returns its target, if its timer is still `timer`. Returns `None` if
+    /// another timer has replaced `timer`. If `runs` is true, records that the callback of `timer` is running.
     fn take_due(&self, key: &CStr, timer: TimerId, runs: bool) -> Option<Target> {
         let mut table = self.lock();
         let entries = table.entries.get_mut(key)?;

@@ -30,7 +30,7 @@ use tourbillon::{LoopLeft, LoopShard, Shards, Timestamp};
 /// The function that wakes a loop out of its poll.
 pub type tb_wake = Option<unsafe extern "C" fn(user: *mut c_void)>;
 
-/// A loop of the program, which turns a shard of its engine.
+/// A loop of the program, which runs a shard of its engine by `tb_loop_turn`.
 pub struct tb_loop {
     /// The number of the thread that created the loop, and that may use the loop's shard.
     owner: NonZeroU64,
@@ -79,8 +79,8 @@ impl tb_loop {
         Ok(Self { owner: here(), shard: RefCell::new(shard), notifier, origin: engine.origin() })
     }
 
-    /// Calls `f` with the loop's shard. Fails on any thread but the loop's own. Also fails in a callback of the loop's
-    /// turn.
+    /// Calls `f` with the loop's shard. Fails if another thread has created the loop, or if the call comes from a
+    /// callback of the loop's turn.
     #[inline]
     fn lend<R>(&self, f: impl FnOnce(&mut LoopShard) -> R) -> Result<R, Failure> {
         if self.owner != here() {
@@ -135,8 +135,9 @@ pub unsafe extern "C" fn tb_loop_create(
 }
 
 /// Gets a descriptor that becomes readable when another thread arms a timer for an earlier moment than
-/// `tb_loop_next_deadline` gave. The loop must then turn. The descriptor belongs to the loop: do not read, write or
-/// close it. `tb_loop_turn` makes it unreadable. Linux only: elsewhere `TB_UNSUPPORTED`; see `tb_loop_wake_by`.
+/// `tb_loop_next_deadline` gave. The loop must then call `tb_loop_turn`. The descriptor belongs to the loop: do not
+/// read, write or close it. `tb_loop_turn` makes it unreadable. Linux only: elsewhere `TB_UNSUPPORTED`; see
+/// `tb_loop_wake_by`.
 ///
 /// # Safety
 ///
@@ -175,8 +176,9 @@ impl Waker {
 /// Sets a function that wakes the loop in place of its descriptor, for event libraries that have a wake-up call of
 /// their own, such as `uv_async_send`. A thread that arms a timer for an earlier moment than `tb_loop_next_deadline`
 /// gave calls the function, once for each earlier moment. The function must make the present or the next poll return at
-/// once, must not block, and must not use this loop. It may be called until `tb_loop_free` has returned, and after that
-/// by a call that began before. If a wake is lost, the loop finds the timer in its next turn.
+/// once, must not block, and must not use this loop. It may be called until `tb_loop_free` has returned. A thread that
+/// began to arm a timer before that may call it even later. If a wake is lost, the loop finds the timer in its next
+/// turn.
 ///
 /// # Safety
 ///
@@ -217,7 +219,8 @@ pub unsafe extern "C" fn tb_loop_next_deadline(looped: *const tb_loop, deadline_
 
 /// As `tb_loop_next_deadline`, but gives a timeout for `poll` or `epoll_wait` that counts from `now_ns`: in
 /// milliseconds, rounded up, and -1 if nothing is pending. `epoll_pwait2` takes finer timeouts. If slow callbacks have
-/// run since `now_ns` was read, read it again, because the poll would last longer by their time.
+/// run since `now_ns` was read, read the clock again. Otherwise the poll would last too long, by the time of these
+/// callbacks.
 ///
 /// # Safety
 ///
@@ -265,7 +268,7 @@ pub unsafe extern "C" fn tb_loop_turn(
         // SAFETY: the contract.
         let looped = unsafe { handles::lend(looped) }?;
         let left = looped.lend(|shard| {
-            // This must come before the shard looks at its work: see `Notifier::acknowledge`.
+            // This must come before the shard checks for work: see `Notifier::acknowledge`.
             looped.notifier.acknowledge();
             shard.turn(Timestamp::from_nanos(now_ns), budget)
         })?;

@@ -1,9 +1,9 @@
-//! Keeps a descriptor readable while events wait.
+//! Keeps a descriptor readable while entries wait in a queue, so that a program can wait for them in its `poll`.
 //!
-//! The descriptor is an `eventfd`. Entries of the queue are jobs of `events`. A write for each entry would cost a
-//! system call each. So only the first push after a poll has found the queue empty signals the descriptor. A poll that
-//! empties the queue clears the descriptor. A poll that runs a job only in part puts the job back, which is a push,
-//! too.
+//! The descriptor is an `eventfd`. The queue is that of `events`, and its entries are jobs. A write to the descriptor
+//! for each entry would cost a system call each. So only one push writes: the first push after a poll has found the
+//! queue empty. A poll that empties the queue clears the descriptor. A poll that runs a job only in part puts the job
+//! back, which is a push, too.
 //!
 //! # Steps
 //! ```text
@@ -23,25 +23,26 @@
 //! - clear x clear: the c1 of one clear may consume the write for an entry that was pushed after the c2 of the other.
 //!   The c3 of the first clear still follows, finds the entry and signals.
 //! - signal x acknowledge, with which a loop's turn begins: a1 reads the descriptor if the flag is set; a2 unsets the
-//!   flag if the read found a write; then the turn looks at its words, which take the place of the queue. (a) s1 is
-//!   before a2: a2 reads the flag that s1 wrote, so the look sees the lowered word. (b) s1 is after a2: the signal
-//!   writes. (c) a1 is between s1 and s2: it finds nothing, the flag stays, and the turn after the write reads again.
-//!   If the flag were unset, no turn would read, and the descriptor would stay readable.
+//!   flag if the read found a write; then the turn reads its shard's wake-up moments. These take the place of the
+//!   queue: a thread that arms an earlier timer lowers such a moment, and then signals. (a) s1 is before a2: a2 reads
+//!   the flag that s1 wrote, so the turn sees the lowered moment. (b) s1 is after a2: the signal writes. (c) a1 is
+//!   between s1 and s2: a1 finds nothing, the flag stays, and the turn after the write reads again. If the flag were
+//!   unset, no turn would read, and the descriptor would stay readable.
 //! - a poll puts an entry back x clear by another poll, which found the queue empty before that: as signal x clear.
 //! - a write at s2 after the entry was polled: the descriptor is readable once although nothing waits. The next poll
 //!   finds the queue empty and clears the descriptor. A poll may thus find nothing, but no entry stays without a
 //!   signal.
 //!
-//! With c2 before c1, an entry pushed between the two steps would stay without a signal. So would an entry pushed
-//! between c1 and c2, if there were no c3, and an entry that is put back without a signal. `tests` explores all
-//! interleavings and finds these faults.
+//! Three changes would leave an entry without a signal. With c2 before c1, it is an entry that is pushed between these
+//! two steps. Without c3, it is an entry that is pushed between c1 and c2. Without a signal after a put-back, it is the
+//! entry that was put back. `tests` explores all interleavings and finds these faults.
 //!
 //! # Synchronisation
 //! | pair | release side | acquire side | handed over |
 //! | N1   | s1           | c2           | the entry pushed before s1, to the check at c3 |
 //!
 //! # Progress and cost
-//! signal: wait-free; one swap, and a system call if the queue had been polled empty. clear: a system call and a swap.
+//! signal: wait-free; one swap, and a system call if the flag was not set. clear: a system call and a swap.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

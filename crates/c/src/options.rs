@@ -48,9 +48,10 @@ pub struct tb_options {
     pub size: usize,
     /// The length of a tick in nanoseconds, which is the resolution of deadlines: 1 us to 1 h; by default 1 ms.
     pub tick_ns: u64,
-    /// The number of timers by which a thread may be ahead of a shard before it waits or is refused: 64 to 2^32; by
-    /// default 65,536. Where one-shots by key and periodic tasks have a `capacity` of their own, they have their own
-    /// lanes, too.
+    /// The capacity of a lane, which is a thread's queue to a shard: the number of timers that the thread may schedule
+    /// or arm before the shard takes them from the lane. If the lane is full, the thread's calls wait or are refused.
+    /// From 64 to 2^32; by default 65,536. Where one-shots by key and periodic tasks have a `capacity` of their own,
+    /// they have their own lanes, too.
     pub lane_capacity: u64,
     /// The number of shards, each of them a wheel with a thread of its own: 1 to 1,024; by default one for each core.
     pub shards: u32,
@@ -65,11 +66,11 @@ pub struct tb_options {
     pub pinning: u32,
     /// A `tb_clock`. A driven engine ignores it and has a clock of its own.
     pub clock: u32,
-    /// The number of the program's event loops that turn the engine's shards, by `tb_loop_turn`: 1 to 1,024. The engine
-    /// then starts no threads, and has as many shards as loops; `shards` and `workers` must be 0, and `delivery` must
-    /// not be `TB_POLLED`. By default there are no loops.
+    /// The number of the program's own event loops that drive the engine by `tb_loop_turn`: 1 to 1,024. With loops, the
+    /// engine starts no threads, and has as many shards as loops; `shards` and `workers` must be 0, and `delivery` must
+    /// not be `TB_POLLED`. By default (0) there are no loops.
     pub loops: u32,
-    /// 0.
+    /// Must be 0.
     pub reserved: u32,
 }
 

@@ -7,7 +7,7 @@ use crate::fork;
 /// shared value would need a reference count that all threads change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
-    /// The number of forks, counted from the first process with an engine, when the handle's engine was started.
+    /// The value of [`fork::count`] when the handle's engine was started.
     forks: u32,
     pub(crate) means: Means,
     pub(crate) has_loops: bool,

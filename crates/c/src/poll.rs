@@ -8,9 +8,9 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
 /// Takes up to `n` events into `events`, and puts their number into `count`. Fewer than `n` means that no more were
-/// waiting at that moment. There may be none although the descriptor was readable. The call does not wait for events.
-/// Several threads may call it: each event goes to one of them. A timer is pending until its event is polled: it can be
-/// cancelled, moved or armed again.
+/// waiting at that moment. There may be no event although the descriptor was readable. The call does not wait for
+/// events. Several threads may call it: each event goes to one of them. A timer is pending until its event is polled:
+/// it can be cancelled, moved or armed again.
 ///
 /// When a shard has found due timers in 128 ticks since the last poll, it holds further due timers back. They follow as
 /// soon as a poll has made room, and make the descriptor readable.
@@ -42,8 +42,8 @@ pub unsafe extern "C" fn tb_poll(
 }
 
 /// Gets a descriptor that is readable while events wait, for `poll`, `epoll` and the like. The descriptor belongs to
-/// the engine: do not read, write or close it. It is level-triggered; with `EPOLLET`, poll until fewer than `n` events
-/// come. Linux only: elsewhere `TB_UNSUPPORTED`.
+/// the engine: do not read, write or close it. It is level-triggered; with `EPOLLET`, poll until a poll takes fewer
+/// than `n` events. Linux only: elsewhere `TB_UNSUPPORTED`.
 ///
 /// # Safety
 ///

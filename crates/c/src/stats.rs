@@ -29,13 +29,14 @@ pub struct tb_stats {
     pub timers_alive: u64,
     /// Firings of timers and periodic tasks.
     pub timers_fired: u64,
-    /// Armings that posted a ticket to a shard.
+    /// Armings that sent a message to a shard. Such a message is a ticket: it asks the shard to check the timer.
     pub timers_posted: u64,
-    /// Tickets in the wheels, those of ended timers included.
+    /// Tickets in the wheels of the shards, including tickets of ended timers.
     pub tickets: u64,
     /// How often a shard slept and woke.
     pub wakes: u64,
-    /// Chunks of due timers that no worker and no poll has begun. The number grows when they fall behind.
+    /// Chunks of due timers that no worker and no poll has begun. The number grows when the workers or polls fall
+    /// behind.
     pub queued_chunks: u64,
     /// The median lateness. A lateness is the time from the deadline to the start of the callback, or to the poll.
     pub lateness_p50_ns: u64,

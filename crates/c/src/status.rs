@@ -23,10 +23,10 @@ pub enum tb_status {
     TB_NOT_UTF8 = -3,
     /// The engine's capacity for timers is used up.
     TB_FULL = -4,
-    /// The call cannot proceed now. The lane to the shard is full, and the call must not wait, because it comes from a
-    /// callback that runs inline, or from a program that drives the engine; or the engine is being advanced, and the
-    /// call would advance or free it; or the loop is being turned, and the call comes from a callback of that turn; or
-    /// another `tb_loop` has the loop's index.
+    /// The call cannot proceed now, for one of four reasons. The thread's queue to the shard (its lane) is full, and
+    /// the call must not wait, because it comes from a callback that runs inline, or from a program that drives the
+    /// engine. Or the engine is being advanced, and the call would advance or free it. Or the loop is being turned, and
+    /// the call comes from a callback of that turn. Or another `tb_loop` has the loop's index.
     TB_BUSY = -5,
     /// The engine was shut down.
     TB_SHUT_DOWN = -6,
@@ -124,7 +124,7 @@ impl From<BuildError> for Failure {
 }
 
 thread_local! {
-    /// The message of the last failed call of this thread. Empty before the first.
+    /// The message of the last failed call of this thread. Empty if no call has failed.
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
@@ -163,14 +163,14 @@ fn what_it_says(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("of something else than a text")
 }
 
-/// The message of the last call of this thread that failed: UTF-8, valid until the next call of this thread. Empty if
-/// no call has failed.
+/// Returns the message of the last call of this thread that failed: UTF-8, valid until the next call of this thread.
+/// The message is empty if no call has failed.
 #[unsafe(no_mangle)]
 pub extern "C" fn tb_last_error() -> *const c_char {
     MESSAGE.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// The name of a status, as in this header. The string is a constant.
+/// Returns the name of a status, as in this header. The string is a constant.
 #[unsafe(no_mangle)]
 pub extern "C" fn tb_status_name(status: i32) -> *const c_char {
     name_of(status).as_ptr()

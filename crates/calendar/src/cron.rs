@@ -1,7 +1,7 @@
 //! Computes the civil times that a cron expression matches.
 //!
 //! The crate croner parses the [fields] and decides which days of a year match. The search is in this module, since
-//! croner's own search ends in the year 5000, and in gaps of more than two hours.
+//! croner's own search ends in the year 5000, and where clocks skip more than two hours.
 //!
 //! [fields]: crate::fields
 

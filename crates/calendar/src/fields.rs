@@ -1,6 +1,6 @@
 //! Translates the fields of a cron expression from common notations to croner's notation.
 //!
-//! This module translates four notations that croner does not know:
+//! This module translates four notations that croner does not support:
 //! - a start without an end (`0/5`)
 //! - a range that goes beyond the end of its field (`22-4`, `FRI-MON`)
 //! - a day counted from the last day (`L-3`)
@@ -86,7 +86,7 @@ impl Fields {
     ///
     /// The checks are stricter than croner's. Besides letters of other scripts, croner accepts `1,,2`, `1MON` for 11,
     /// `MON` for January, `15W3` for `15W`, and `L,LW` for `LW`. In the field of the weekday, croner ignores a lone
-    /// `L`. In the field of the minute, croner needs seconds to parse `,`.
+    /// `L`. If the field of the minute is `,`, croner takes some seconds to parse it.
     pub(super) fn parse(expression: &str) -> Result<Self, String> {
         if let Some(letter) = expression.chars().find(|letter| !letter.is_ascii()) {
             return Err(format!("{letter:?} is not understood"));
@@ -211,7 +211,7 @@ fn in_other_words(index: usize, item: &str) -> String {
     let kind = &FIELDS[index];
     let (range, step) = item.split_once('/').map_or((item, None), |(range, step)| (range, Some(step)));
     let (from, to) = range.split_once('-').map_or((range, None), |(from, to)| (from, Some(to)));
-    // In this range croner would read the second Sunday as 7, and so take the range for all days.
+    // croner would read the end of this range as 7, and would match every day. But the range contains only Sunday.
     if index == WEEKDAY && matches!((from, to), ("SUN", Some("SUN" | "7")) | ("0", Some("SUN"))) {
         return "SUN".to_owned();
     }

@@ -42,7 +42,7 @@
 //! |---|---|
 //! | `*` | all values; `?` is the same for days of the month and weekdays |
 //! | `1-5`, `1,15`, `8-12,20` | ranges and lists |
-//! | `22-4`, `FRI-MON`, `NOV-FEB` | ranges that go on at the beginning of the field; not for years |
+//! | `22-4`, `FRI-MON`, `NOV-FEB` | ranges that wrap around the end of the field; not for years |
 //! | `*/15`, `10-40/5`, `10/5` | steps, from the first value of a range; a range without an end goes to the end of the field. A step beyond the field is refused: `*/90` for minutes |
 //! | `JAN`-`DEC`, `SUN`-`SAT` | names, also in ranges; as numbers weekdays are 0-7, Sunday is both 0 and 7 |
 //! | `L`, `LW`, `15W` | the last day of the month, its last day from Monday to Friday, the day from Monday to Friday that is nearest to the 15th in its month |
@@ -65,8 +65,9 @@
 //!   calendar is in 40 years, it takes 10 µs.
 //! - The worst known case takes 10 ms: a time that clocks skip in every year until 9999 (`* 2 * 3 0L` in
 //!   `Europe/Berlin`).
-//! - A repeating calendar has ended when its listed years are over. Finding this takes up to 2 ms in a zone whose
-//!   clocks change each year, since the search looks at each of the zone's transitions until the year 9999.
+//! - A repeating calendar that lists years has no further run after the last of these years. Finding this takes up to 2
+//!   ms in a zone whose clocks change each year, since the search looks at each of the zone's transitions until the
+//!   year 9999.
 //! - Making a calendar takes 50 µs. Refusing a calendar that never runs takes 500 µs.
 //! - A calendar takes about 700 bytes of memory, plus the listed years. With `L-3` it takes four times as much.
 //!

@@ -33,7 +33,8 @@ pub(super) fn next_fixed(
                 Some(offset.to_timestamp(due).ok()?)
             }
             AmbiguousOffset::Gap { after, .. } => match dst {
-                // With the offset that holds after the gap, the civil time becomes an instant before the gap.
+                // With the offset that holds after the gap, the civil time becomes an instant before the gap. So the
+                // first transition after that instant is the end of the gap.
                 DstPolicy::Vixie => Some(zone.following(after.to_timestamp(due).ok()?).next()?.timestamp()),
                 DstPolicy::SkipGap => None,
             },
@@ -63,8 +64,8 @@ pub(super) fn next_repeating(
         }
         offset = transition.offset();
         let shown = offset.to_datetime(transition.timestamp());
-        // The rule has no civil time from `from` up to `due`. So the search only needs a new start outside of that
-        // range.
+        // After the transition, the clock shows `shown`. The rule has no civil time between `from` and `due`. So `due`
+        // stays right if `shown` lies between them. Otherwise the search starts again at `shown`.
         if shown < from || due.is_some_and(|due| due < shown) {
             from = shown;
             due = at_or_after(from);

@@ -16,7 +16,7 @@ use std::time::Instant;
 /// The number of recent outcomes of callbacks that a breaker remembers. The breaker opens if half of them are
 /// failures.
 const WINDOW: u32 = 20;
-/// The pause before another try if a callback already probes whether the receiver works again.
+/// The pause of a callback that cannot be sent because another callback probes the receiver at this moment.
 const PROBED: Duration = Duration::from_millis(250);
 
 /// What the end of a callback shows about its receiver.
@@ -41,8 +41,8 @@ pub(crate) enum Cause {
 
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    /// The cause of failures that open the breaker either by many failures in a row or by half of the recent outcomes.
-    /// Failures of the other cause open it only by many failures in a row.
+    /// Failures of this cause open the breaker if they are half of the recent outcomes, or if many of them come in a
+    /// row. Failures of the other cause open it only if many come in a row.
     frequent: Cause,
     in_a_row: u32,
     /// The recent outcomes of callbacks, a bit for each: 1 for a failure, 0 for a success. The lowest bit is the latest
@@ -119,7 +119,7 @@ impl Breaker {
         }
     }
 
-    /// Returns the open state into which a failure puts the breaker. `None` if the breaker stays closed.
+    /// Returns the state of the open breaker after a failure. `None` if the failure leaves the breaker closed.
     fn opened(&mut self, cause: Cause, limits: &HostLimits, now: Instant) -> Option<Open> {
         let fails = self.in_a_row >= limits.failures
             || self.known >= WINDOW && self.window.count_ones() >= WINDOW / 2;

@@ -31,7 +31,8 @@ pub struct CallerSettings {
     pub guard: Guard,
     /// The limits that decide when the breakers of hosts open, and for how long.
     pub hosts: HostLimits,
-    /// The longest time to resolve a name, and also to connect to an address. 5 s by default.
+    /// The longest time to resolve a name. The connection to each of the name's addresses may take the same time again.
+    /// 5 s by default.
     pub connect_timeout: Duration,
     /// The greatest number of bytes of an answer's body that are read and returned; 4 KiB by default. If the body is
     /// longer, the rest is not read, and the connection is closed.
@@ -175,8 +176,8 @@ const IDLE: Duration = Duration::from_secs(4);
 const BODY: Duration = Duration::from_secs(1);
 /// The greatest number of headers in an answer.
 const HEADERS: usize = 512;
-/// The greatest number of connections that an attempt tries one after another, if each of them ends before any byte of
-/// the request is sent. The attempt then fails.
+/// The greatest number of connections that an attempt tries. If a connection ends before any byte of the request is
+/// sent, the attempt tries another connection. After this number of connections, the attempt fails.
 const CLOSED: usize = 32;
 
 /// Sends callbacks. Clones share the connections and the breakers.

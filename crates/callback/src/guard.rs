@@ -185,9 +185,9 @@ impl fmt::Display for Blocked {
 
 impl core::error::Error for Blocked {}
 
-/// Returns whether an address belongs to this machine: whether the system would use the address itself as the source of
-/// a packet to it. No packet is sent. If no route leads to the address, it belongs to another machine. After any other
-/// error, the result is true.
+/// Returns whether an address belongs to this machine. This is so if the system would use the same address as the
+/// source of a packet to it. No packet is sent. Returns false if no route leads to the address. Returns true after any
+/// other error, to be safe.
 fn is_local(address: IpAddr) -> bool {
     let any =
         if address.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };

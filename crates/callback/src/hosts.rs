@@ -12,7 +12,7 @@
 //! |---|---|---|
 //! | the receiver takes it, or refuses only this callback (4xx) | works | works |
 //! | no connection, or no answer in time | | fails |
-//! | 429 or 5xx | fails | fails, unless the same path has already refused since the host's last success |
+//! | 429 or 5xx | fails | fails; only the first refusal of each path since the host's last success counts |
 //!
 //! So a path that keeps refusing is shut: it gets no callbacks for a pause. A host is shut if many of its paths refuse
 //! in a row. If a host was shut because it was silent, any answer shows that it works again.
@@ -27,9 +27,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The number of hosts that are remembered, over all tenants. Beyond this number, hosts are forgotten that have
-/// neither a running callback nor a pause. If too many hosts remain, the tenant with the most hosts loses all its
-/// hosts without a running callback.
+/// The number of hosts that are remembered, over all tenants. To make room for a further host, the hosts without a
+/// running callback and without a pause are forgotten. If this is not enough, the tenant with the most hosts loses all
+/// its hosts without a running callback.
 const MOST_HOSTS: usize = 10_000;
 /// The number of paths that are remembered for each host of a tenant. Beyond this number, paths without a pause are
 /// forgotten.
@@ -100,8 +100,8 @@ pub(crate) struct Permit {
     hosts: Hosts,
     key: Key,
     path: Box<str>,
-    /// The numbers of openings of the host's and the path's breaker when the callback began. At the callback's end,
-    /// these numbers show whether a breaker has opened in the meantime.
+    /// How often the host's breaker and the path's breaker had opened when the callback began. At the callback's end,
+    /// these numbers show whether a breaker has opened during the callback.
     openings: (u64, u64),
     is_settled: bool,
 }
@@ -189,7 +189,8 @@ impl Hosts {
     }
 }
 
-/// Forgets hosts to make room for a new host. At most [`MOST_HOSTS`] hosts are remembered.
+/// Forgets hosts to make room for a new host, because [`MOST_HOSTS`] hosts are remembered. Keeps the hosts that have
+/// running callbacks.
 fn forget_some(states: &mut HashMap<Key, Host>, now: Instant) {
     states.retain(|_, host| host.running > 0 || host.rests(now));
     if states.len() < MOST_HOSTS {
@@ -319,7 +320,7 @@ mod tests {
         let hosts = hosts();
         send(&hosts, A, Shown::Silent, 9);
         send(&hosts, A, Shown::Works, 1);
-        // The first nine outcomes and this success are fewer than the twenty that count for the share of failures.
+        // With nine more failures there are 19 outcomes. The share of failures counts only from twenty outcomes on.
         send(&hosts, A, Shown::Silent, 9);
         assert_eq!(rest(&hosts, A), None);
         send(&hosts, A, Shown::Silent, 1);

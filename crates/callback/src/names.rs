@@ -77,8 +77,8 @@ fn of_servers(servers: &[SocketAddr]) -> ResolverBuilder<TokioRuntimeProvider> {
 }
 
 fn set_options(options: &mut ResolverOpts, time: Duration) {
-    // The look-up must end before the caller gives up. If the server answers for one family of addresses only, the
-    // addresses of that family are then still used.
+    // A look-up covers both families of addresses, IPv4 and IPv6. If the server answers for only one family, the
+    // look-up of the other family must time out before the caller does. Otherwise the addresses found would be lost.
     options.timeout = time / (TRIES + 1);
     options.attempts = TRIES as usize - 1;
     // All addresses are needed, since the name is blocked if a single address is blocked.

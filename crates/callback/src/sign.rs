@@ -68,8 +68,8 @@ pub(crate) fn signatures(secrets: &[Secret], id: &str, timestamp: u64, body: &[u
 mod tests {
     use super::*;
 
-    /// The test checks signatures by two secrets with the verifier of the Standard Webhooks' authors. Each of the two
-    /// secrets verifies them.
+    /// Signs with two secrets, and verifies the signatures with the library of the authors of Standard Webhooks. A
+    /// receiver with either secret must accept them.
     #[test]
     fn receivers_of_either_secret_accept_what_was_signed() {
         let texts = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"];

@@ -32,8 +32,7 @@ use tower_service::Service;
 const GRACE: Duration = Duration::from_millis(100);
 /// The number of bytes that a server may send for the head of an answer, including informational answers.
 const HEAD: usize = 1 << 20;
-/// The longest time from the last write to the end of a connection after which the request still counts as having been
-/// on its way.
+/// If a connection ends within this time after its last write, the request counts as still on its way at that moment.
 const SHORTLY: Duration = Duration::from_secs(1);
 
 /// The progress of a connection: the bytes read, the last write and the end. Clones refer to the same connection.

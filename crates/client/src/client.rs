@@ -81,13 +81,14 @@ impl Builder {
         self
     }
 
-    /// Sets the time for a new connection: resolving the name, connecting and agreeing on TLS. The default is 5 s.
+    /// Sets the time limit for making a connection: resolving the name, connecting and agreeing on TLS. The default is
+    /// 5 s.
     #[must_use]
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         Self { connect_timeout: timeout, ..self }
     }
 
-    /// Sets the time for one attempt to send a request and read its answer. The default is 10 s. For
+    /// Sets the time limit for one attempt to send a request and read its answer. The default is 10 s. For
     /// [`Queue::claim`](crate::Queue::claim), the time for which the service waits for a timer is added.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
@@ -96,7 +97,8 @@ impl Builder {
 
     /// Sets how many times the client may repeat a request. The default is 3. Only some requests are repeated: reads,
     /// creations, and requests that were not sent. The pause before the first repetition is at most 100 ms, then 200
-    /// ms, and so on up to 3.2 s. If the service asks for a longer pause, the client waits for that time.
+    /// ms, and so on up to 3.2 s. If the service asks for a longer pause, the client waits for that time. If the
+    /// service asks for more than 5 s, the client does not repeat the request.
     #[must_use]
     pub fn repeats(self, repeats: u32) -> Self {
         Self { repeats, ..self }

@@ -21,8 +21,8 @@ const SILENCE: Duration = Duration::from_secs(45);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Seen {
-    /// An event. In [`Event::missed`] it has the number of events just before it that the reader missed, because the
-    /// reader was too slow, or because a later version of the service sent them in an unknown form.
+    /// An event. [`Event::missed`] is the number of events that the reader missed just before it. A reader misses an
+    /// event if it is too slow, or if a later version of the service sends the event in an unknown form.
     Event(Box<Event>),
     /// The connection broke, and a new connection was made. The reader has missed the events between the two
     /// connections. The service does not store events, so their number is unknown.

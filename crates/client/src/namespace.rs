@@ -186,9 +186,9 @@ impl Namespace {
     ///
     /// # Errors
     ///
-    /// See [`Error`]. Fails with the problem `claim-ended` if the time of the claim was over; the timer is then
-    /// delivered again, or already was. After an unknown outcome the call may be repeated. In that case `claim-ended`
-    /// can also mean that the first call took effect.
+    /// See [`Error`]. Fails with the problem `claim-ended` if the claim had expired; the timer is then delivered again,
+    /// or already was. After an unknown outcome, the call may be repeated. In that case `claim-ended` can also mean
+    /// that the first call took effect.
     pub async fn ack(&self, claim: &str) -> Result<(), Error> {
         self.settle(&Call::change(Method::POST, self.below(&["claims", claim, "ack"]))).await
     }

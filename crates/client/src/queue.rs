@@ -19,8 +19,8 @@ impl Queue {
         Self { transport, path }
     }
 
-    /// Fetches up to `max` due timers, from 1 to 100. If no timer is due, the service waits for the first one for up
-    /// to `wait`, at most 20 s. If no timer becomes due in that time, the result is empty.
+    /// Fetches up to `max` due timers. `max` is from 1 to 100. If no timer is due, the service waits for a timer for up
+    /// to `wait`, which is at most 20 s. If no timer becomes due in that time, the result is empty.
     ///
     /// The caller must acknowledge each timer ([`Namespace::ack`](crate::Namespace::ack)) before the timer's claim
     /// ends. Otherwise the timer is delivered again.

@@ -31,12 +31,12 @@ impl<'a> TimerAt<'a> {
         self.transport.send(&Call::read(self.path.clone())).await
     }
 
-    /// Returns the timer's past: its attempts and its end. A key names the last timer that had it. The service
-    /// remembers an ended timer for some time.
+    /// Returns the timer's past: its attempts and its end. If several timers have had the same key, the key stands for
+    /// the last of them. The service remembers an ended timer for some time.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. Fails with the problem `not-found` if the service does not know the timer, or no longer does.
+    /// See [`Error`]. Fails with the problem `not-found` if the service has no record of the timer.
     pub async fn past(&self) -> Result<Past, Error> {
         self.transport.send(&Call::read(format!("{}/past", self.path))).await
     }

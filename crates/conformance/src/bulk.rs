@@ -98,7 +98,8 @@ fn a_cancel_by_label_while_timers_are_in_flight(make: Make<'_>) {
     assert_eq!(bench.all(), []);
 }
 
-/// A store that begins a search behind the least id, or ends it before the greatest one, loses such a timer.
+/// Checks timers with the least and the greatest possible ids. A store loses such a timer if a search begins after the
+/// least id, or ends before the greatest id.
 fn the_least_and_the_greatest_id(make: Make<'_>) {
     let bench = Bench::new(make);
     let ids = [u128::MIN, u128::MAX].map(TimerId::from_u128);

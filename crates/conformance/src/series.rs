@@ -75,7 +75,7 @@ fn the_next_occurrence_comes_with_the_end_of_the_last(make: Make<'_>) {
         let (next, skipped) = next_of(&bench.apply(op.clone()));
         let next = next.expect("the series goes on");
         assert_eq!((skipped, ids.contains(&next)), (0, false));
-        // If the answer is reported again, it makes no second occurrence.
+        // If the same end is reported again, the store does not make another occurrence.
         assert!(matches!(bench.apply(op), Outcome::Refused(_)));
         let [stored] = &bench.all()[..] else { panic!("a series has one occurrence") };
         let wanted = Timer {
@@ -92,7 +92,8 @@ fn the_next_occurrence_comes_with_the_end_of_the_last(make: Make<'_>) {
 }
 
 fn an_occurrence_has_the_same_id_whenever_computed(make: Make<'_>) {
-    // The id follows from the instant alone: early, late, after a failure, after a crash, and in another store.
+    // The id of an occurrence depends only on its instant. It is the same in each store, whether a delivery ends on
+    // time or late, after a failure, or after a renewal of the lease.
     let mut all = Vec::new();
     for way in 0..4_u64 {
         let bench = Bench::new(make);
@@ -144,14 +145,14 @@ fn a_dead_occurrence_does_not_stop_its_series(make: Make<'_>) {
     let policy = Policy { deliveries: 1, ..Policy::default() };
     let timer = Timer { policy, ..every(&bench, 100_000, 0) };
     bench.create(&timer);
-    // The first occurrence dies by the handler's answer.
+    // The first occurrence is dead after a final failure.
     let Leased { timer: first, token } = bench.the_due();
     let failure = Failure { is_final: true, ..Failure::default() };
     let outcome = bench.apply(Op::Fail(first.id, token, failure));
     let (next, _) = next_of(&outcome);
     assert!(matches!(outcome, Outcome::Ended { phase: Phase::Dead, .. }));
     assert_eq!(bench.get("s").map(|timer| timer.id), next, "the series goes on under the key");
-    // The second occurrence dies by a crash.
+    // The second occurrence is dead after its lease has expired, as after a crash.
     bench.set(100_000);
     let second = bench.the_due().timer;
     bench.set(100_000 + LEASE);
@@ -222,8 +223,8 @@ fn a_paused_series(make: Make<'_>) {
     let bench = Bench::new(make);
     let timer = every(&bench, 1_000, 0);
     bench.create(&timer);
-    // The series is paused in three situations: its occurrence waits, is delivered, or is delivered again after a
-    // failure.
+    // The series is paused in three situations: its occurrence is pending, is in a delivery that succeeds, or is in a
+    // delivery that fails.
     for nth in 0..3 {
         bench.set(nth * 10_000);
         let leased = (nth > 0).then(|| bench.the_due());
@@ -268,7 +269,7 @@ fn a_paused_series_stays_paused(make: Make<'_>) {
     assert_eq!(bench.apply(Op::Unpark("limit".into(), 9)), Outcome::Unparked(0));
     assert_eq!(bench.apply(Op::Resume("s".into())), Outcome::Changed(timer.id));
     assert_eq!(bench.due_ids(), [timer.id]);
-    // If timers are unparked from the reason of a pause, they are resumed.
+    // An unpark with the reason `PAUSED` resumes the timers.
     bench.set(LEASE);
     let _reaped = bench.reap(9);
     let _paused = bench.apply(Op::Pause("s".into()));
@@ -315,7 +316,8 @@ fn an_unpark_does_not_count_what_stays_paused(make: Make<'_>) {
 }
 
 fn an_occurrence_that_is_moved_keeps_its_instant(make: Make<'_>) {
-    // The occurrence is moved to before the last occurrence, and then to after the next instants.
+    // First, the occurrence is moved to a moment before the previous occurrence. Then, in another store, it is moved to
+    // a moment after the next instant.
     for (to, after) in [(3_500, 6_000), (6_200, 7_000)] {
         let bench = Bench::new(make);
         bench.create(&every(&bench, 1_000, 3_000));

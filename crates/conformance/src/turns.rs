@@ -300,8 +300,10 @@ fn a_herd_whose_deliveries_end_at_once_leaves_a_part_of_each_claim(make: Make<'_
     }
 }
 
-/// Stores due timers in sixteen herds, and three timers in another namespace that are due last. The other namespace
-/// shares no lane of a store with a herd. Claims four times, and returns how many of the three timers were claimed.
+/// Stores due timers in sixteen namespaces, the herds, and three timers in another namespace that are due last. A store
+/// may divide the namespaces into groups, and limit each group instead of each namespace. The name of the other
+/// namespace is chosen so that no herd is in its group. Claims four times, and returns how many of the three timers
+/// were claimed.
 fn behind_many_herds(make: Make<'_>, are_late: bool) -> usize {
     let mut turns = Turns::new(make, 1_024);
     let herds: Vec<String> = (0..16).map(|number| format!("herd {number}")).collect();
@@ -330,7 +332,7 @@ fn namespaces_behind_many_herds_get_their_parts(make: Make<'_>) {
     assert_eq!(behind_many_herds(make, false), 3);
 }
 
-/// Here, no more late timers of the herds are permitted for now.
+/// Checks claims while all timers of the herds are late, and the limits permit no further late timers of the herds.
 fn many_late_herds_hold_up_no_other_namespace(make: Make<'_>) {
     assert_eq!(behind_many_herds(make, true), 3);
 }

@@ -9,7 +9,7 @@
 //! # After a restore
 //! Timers that fired after the backup fire again, under the same ids. Timers that were cancelled after the backup exist
 //! again. Timers that became due after the backup are due at once, unless [`Restore`] changes their due moments. A
-//! backup does not contain the ids that a store remembers after their timers have ended.
+//! store remembers the ids of some timers after these timers have ended. A backup does not contain these ids.
 
 use crate::executor::block_on;
 use crate::state::State;
@@ -335,7 +335,7 @@ impl Restore {
         self.read_into(read, |timers| block_on(store.import(timers)))
     }
 
-    /// Reads a backup as [`restore`](Self::restore) does, passes the timers to `import`, up to 1,000 at a time, and
+    /// Reads a backup as [`restore`](Self::restore) does. Passes the timers to `import`, up to 1,000 in each call, and
     /// returns the number of timers. This method is for a store that imports the whole backup in one transaction.
     ///
     /// The method checks the whole file before the first call of `import`.
@@ -399,8 +399,8 @@ impl Restore {
     }
 }
 
-/// Reads a backup, and calls `each` for each timer as soon as its line is read. So a fault in a later line is found
-/// only after the calls for the earlier lines.
+/// Reads a backup, and calls `each` for each timer as soon as its line is read. So if a line is faulty, `each` has
+/// already been called for the timers of earlier lines.
 fn each_timer(
     from: impl BufRead,
     mut each: impl FnMut(Timer) -> Result<(), BackupError>,

@@ -9,9 +9,9 @@ use tourbillon::{Clock, ClockReport, OnStep, Timestamp};
 /// The system's time of day. Its timestamps count from the start of 1970, in Coordinated Universal Time. So the moments
 /// in a store stay valid for another process, and after a restart of the machine.
 ///
-/// The time of day steps when it is set. It goes on while the machine is suspended. After each step, the clock calls
-/// its [`subscribe`](Clock::subscribe)d functions. A thread of the process notices the steps. On Linux the thread
-/// sleeps until the kernel announces a step. On other systems the thread compares the time of day with a monotonic
+/// The time of day steps when it is set to another time. It advances while the machine is suspended. After each step,
+/// the clock calls its [`subscribe`](Clock::subscribe)d functions. A thread of the process notices the steps. On Linux
+/// this thread sleeps until the kernel announces a step. On other systems it compares the time of day with a monotonic
 /// clock once a second. The thread starts with the first subscription.
 ///
 /// The clock is for stores, not for engines: after a step back, an engine would wait until its clock has caught up.
@@ -108,7 +108,8 @@ mod kernel {
     /// steps.
     pub(super) fn each_step(on_step: impl Fn()) -> io::Result<()> {
         let timer = timerfd_create(TimerfdClockId::Realtime, TimerfdFlags::CLOEXEC)?;
-        // The timer never fires at this moment. A step of the clock cancels the wait, and so ends the read below.
+        // The timer is set to a moment that never comes. A step of the clock cancels the wait for this moment, and so
+        // ends the read below.
         let never = Timespec { tv_sec: i64::MAX >> 30, tv_nsec: 0 };
         let never = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: never };
         let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;

@@ -1,4 +1,4 @@
-//! Describes one delivery of a timer to its handler, and records whether the delivery is settled.
+//! Describes one delivery of a timer to its handler, and records whether the end of the delivery is decided.
 
 use crate::policy::Guarantee;
 use crate::state::{Lease, State, Token};
@@ -50,8 +50,8 @@ pub struct Delivery {
     pub lateness: Duration,
     /// The number of the attempt: the number of earlier failures, plus one.
     pub attempt: u32,
-    /// The number of this delivery, counted from 1. The number exceeds `attempt` if processes died during earlier
-    /// deliveries.
+    /// The number of this delivery, counted from 1. The number is greater than `attempt` if processes died during
+    /// earlier deliveries.
     pub delivery: u32,
     /// The pause that the timer's policy sets before the next attempt, if this attempt fails.
     pub pause: Duration,
@@ -63,8 +63,9 @@ pub struct Delivery {
     lease: Arc<Settlement>,
 }
 
-/// Records whether a delivery is settled. A delivery is settled once: by its handler's answer, its timeout, the loss of
-/// its lease, or the stop of the runtime.
+/// Records whether a delivery is *settled*, which means that its end is decided. A delivery is settled only once: by
+/// its handler's answer, its timeout, the loss of its lease, the stop of the runtime, or an executor that drops its
+/// work.
 #[derive(Debug, Default)]
 pub(crate) struct Settlement(Mutex<Settled>);
 
@@ -79,8 +80,8 @@ impl Settlement {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Settles the delivery. Returns true for the first caller only. The first caller must then call
-    /// [`wake`](Self::wake), and must hold no lock during that call, because it runs the executor's wakers.
+    /// Settles the delivery. Returns true for the first caller only. This caller must then call [`wake`](Self::wake).
+    /// It must not hold a lock during the call of `wake`, which runs the executor's wakers.
     #[must_use = "only one caller may end the delivery"]
     pub(crate) fn settle(&self) -> bool {
         !core::mem::replace(&mut self.lock().is_settled, true)
@@ -135,9 +136,9 @@ impl Delivery {
         }
     }
 
-    /// Returns true if the handler's answer no longer counts, because its time is over, the lease was lost, or the
-    /// runtime stops. A blocking handler can call this method, and end early. An asynchronous handler need not: the
-    /// runtime drops its future.
+    /// Returns true if the handler's answer no longer counts: its timeout has passed, the lease was lost, or the
+    /// runtime stops. A blocking handler can call this method, and then return early. An asynchronous handler does not
+    /// need this method, because the runtime drops its future.
     ///
     /// ```
     /// use tourbillon_durable::store::MemoryStore;

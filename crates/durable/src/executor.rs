@@ -15,8 +15,8 @@ pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Runs the futures of handlers on an asynchronous runtime, for example by `move |work| drop(runtime.spawn(work))`.
 ///
-/// The executor must poll each future to its end, or drop it. If the executor drops a future early, the timer is given
-/// back and delivered again.
+/// The executor must poll each future to its end, or drop it. If the executor drops a future early, the timer is
+/// delivered again. The exception is a timer that is delivered at most once and whose handler was already called.
 ///
 /// ```
 /// use tourbillon_durable::store::MemoryStore;
@@ -82,8 +82,8 @@ struct Queue {
 #[derive(Default)]
 struct Works {
     works: VecDeque<Work>,
-    /// The number of threads that wait for work. If no thread waits, no notification is sent, which saves a system
-    /// call.
+    /// The number of threads that wait for work. If no thread waits, `spawn` sends no notification, which saves a
+    /// system call.
     waiting: usize,
     is_closed: bool,
 }

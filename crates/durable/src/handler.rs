@@ -39,18 +39,19 @@ pub enum Verdict {
     },
     /// The work can never succeed. The timer is dead at once. The store keeps this text as the timer's error.
     Dead(Box<str>),
-    /// The work is not wanted before this moment. The delivery counts neither as a failure nor as a delivery. The timer
-    /// is pending until the moment, under the same id. If the moment is later than the timer's
+    /// The work must be done later, not before this moment. The delivery counts neither as a failure nor as a delivery.
+    /// The timer is pending until the moment, under the same id. If the moment is later than the timer's
     /// [`max_age`](crate::policy::Policy::max_age) permits, the timer is dead.
     ///
     /// A timer that is delivered at most once is stored again, because its handler has done nothing yet. If the process
     /// dies before the timer is stored, the timer is lost. An occurrence of a series is stored without its series and
     /// without its key: the next occurrence already exists, and has the key.
     Snooze(UtcMillis),
-    /// The work cannot be done now, and nobody knows when it can. For example, a namespace is paused, or a receiver
-    /// asks for a rest. The timer is parked for this reason until [`Timers::unpark`](crate::Timers::unpark) makes it
-    /// pending again. The delivery counts neither as an attempt nor as a delivery. A handler must return this verdict
-    /// only if it has done nothing. So a timer that is delivered at most once is parked, too, and delivered later.
+    /// The work cannot be done now, and it is unknown when it can be done. For example, a namespace is paused, or a
+    /// receiver asks for a pause. The timer is parked for this reason until [`Timers::unpark`](crate::Timers::unpark)
+    /// makes it pending again. The delivery counts neither as an attempt nor as a delivery. A handler must return this
+    /// verdict only if it has done nothing. So a timer that is delivered at most once is parked, too, and delivered
+    /// later.
     ///
     /// A reason has at most [`LONGEST_REASON`](Self::LONGEST_REASON) bytes. Two kinds of reasons are reserved for the
     /// runtime: [`PAUSED`](crate::store::PAUSED), and reasons that begin with [`NO_HANDLER`](Self::NO_HANDLER). If a
@@ -60,10 +61,11 @@ pub enum Verdict {
     /// [`Timers::fire`](crate::Timers::fire) unparks a single timer. The next occurrence of a series comes only after
     /// the end of the parked occurrence.
     ///
-    /// The time in which a timer is parked counts as lateness. So [`Misfire::Within`](crate::policy::Misfire) skips a
-    /// timer without failures that is unparked after its grace period. If a delivery fails after
-    /// [`max_age`](crate::policy::Policy::max_age), the timer is dead. A timer that is unparked more than 5 s after its
-    /// due moment is delivered at the [`catch_up_rate`](crate::Builder::catch_up_rate).
+    /// The time in which a timer is parked counts as lateness. So a timer with
+    /// [`Misfire::Within`](crate::policy::Misfire) is skipped if it is unparked after its grace period and has not
+    /// failed before. If a delivery fails after [`max_age`](crate::policy::Policy::max_age), the timer is dead. A timer
+    /// that is unparked more than 5 s after its due moment is delivered at the
+    /// [`catch_up_rate`](crate::Builder::catch_up_rate).
     ///
     /// # Races
     ///
@@ -87,12 +89,13 @@ impl Verdict {
         format!("{}{kind}", Self::NO_HANDLER).into()
     }
 
-    /// Returns true if timers are parked for this reason because their kind has no handler.
+    /// Returns true if the runtime uses this reason for timers whose kind has no handler.
     pub(crate) fn is_for_no_handler(reason: &str) -> bool {
         reason.starts_with(Self::NO_HANDLER)
     }
 
-    /// Returns the verdict, or a failure if the verdict parks for a reason that handlers must not use.
+    /// Returns the verdict. If the verdict parks the timer for a reason that is too long or reserved, returns a failure
+    /// instead.
     pub(crate) fn admitted(self) -> Self {
         let error = match &self {
             Self::Park(reason) if reason.len() > Self::LONGEST_REASON => {

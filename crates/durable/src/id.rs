@@ -37,8 +37,8 @@ impl TimerId {
         Self(Uuid::new_v4())
     }
 
-    /// Makes the id with these bits. With this function, a caller chooses the ids of its timers. If a creation is
-    /// repeated under the same id, only one timer is created.
+    /// Makes the id with these bits. A caller that chooses an id in this way can repeat the creation of a timer: a
+    /// single timer is created under the same id.
     ///
     /// ```
     /// use tourbillon_durable::timer::TimerId;
@@ -57,8 +57,8 @@ impl TimerId {
         self.0.as_u128()
     }
 
-    /// Computes the id of the occurrence of a series at an instant. The same series and instant give the same id, in
-    /// every store.
+    /// Computes the id of the occurrence at `instant` in the series with the id `series`. The same arguments give the
+    /// same id, in every store.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;

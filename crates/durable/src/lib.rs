@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// Floor 0: moments, clocks, and threads for handlers.
+// Floors: a module uses only modules of its own floor and of the floors below it (`tests/tidy`).
+
+// Floor 0: clocks, and threads for handlers.
 mod clock;
 mod executor;
 // Floor 1: ids, plans and policies.

@@ -11,8 +11,8 @@ pub enum State {
     Pending,
     /// A process has claimed the timer and delivers it. The process is the holder of the lease.
     Leased(Lease),
-    /// The timer is parked for this reason until a call unparks the timers of this reason. While the timer is parked,
-    /// its due moment has no effect.
+    /// The timer is set aside for this reason: it is not delivered, even if it is due. A call that unparks the timers
+    /// with this reason makes it pending again.
     Parked(Box<str>),
     /// The timer is not delivered again. It stays stored until it is replayed or removed.
     Dead(Death),
@@ -23,23 +23,23 @@ pub enum State {
 pub struct Lease {
     /// The token of the claim that gave the timer to the holder.
     pub token: Token,
-    /// The moment at which the lease ends, unless the holder renews the lease.
+    /// The moment at which the lease ends. The holder can renew the lease, which moves this moment.
     pub until: UtcMillis,
     /// The reason why the timer was withdrawn during this delivery. A withdrawn timer gets no further delivery, even if
     /// this delivery fails. `None` if the timer was not withdrawn.
     pub withdrawn: Option<Withdrawal>,
 }
 
-/// Identifies a claim. No two claims have the same token.
+/// Identifies a claim, the call by which a process takes due timers from the store. No two claims have the same token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Token {
-    /// The incarnation of the claimant: a random number that is drawn at each start.
+    /// A random number that the claiming process draws at each start.
     pub incarnation: u64,
-    /// The number of the claim within the incarnation.
+    /// The number of the claim among the claims since this start.
     pub claim: u64,
 }
 
-/// The reason why a timer was withdrawn. A withdrawn timer ends without a successful delivery.
+/// The reason why a timer was withdrawn. No further delivery of a withdrawn timer begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Withdrawal {
     /// A caller cancelled the timer.
@@ -63,12 +63,12 @@ pub struct Death {
 pub enum DeathReason {
     /// The number of failed deliveries reached the limit that the policy sets.
     Attempts,
-    /// The number of deliveries reached the limit that the policy sets. Some deliveries ended without an answer: their
-    /// process died, or their lease ended.
+    /// The number of deliveries reached the limit that the policy sets. Some of these deliveries ended without an
+    /// answer of the handler: the process died, or the lease ended.
     Deliveries,
-    /// At its next delivery the timer would be older than the policy permits.
+    /// The timer would be older at its next delivery than the policy permits.
     Age,
-    /// The handler answered that the timer can never be delivered.
+    /// The handler reported that no delivery of the timer can succeed.
     Refused,
     /// The delivery succeeded, but the next instant of the timer's series cannot be computed. For example, its time
     /// zone is missing in this machine's database.

@@ -2,7 +2,7 @@
 //!
 //! A series has one occurrence at a time. The next occurrence is computed from the instant for which the last
 //! occurrence was *scheduled*. The time at which the last occurrence ran does not matter. A store ends the last
-//! occurrence and inserts the next in a single transaction, so a crash cannot lose the series.
+//! occurrence and stores the next occurrence in a single transaction, so a crash cannot lose the series.
 
 use crate::id::TimerId;
 use core::time::Duration;
@@ -15,9 +15,10 @@ use tourbillon_words::UtcMillis;
 /// The series to which a timer belongs. Each occurrence has a copy of the series' data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// The id of the series. The ids of its occurrences follow from it.
+    /// The id of the series, which is also the id of its first occurrence. The ids of the later occurrences are
+    /// computed from it.
     pub id: TimerId,
-    /// The plan from which the instants of the series follow.
+    /// The plan that determines the instants of the series.
     pub plan: Plan,
     /// The rule for instants that pass before the present occurrence has ended.
     pub missed: MissedInstants,
@@ -52,7 +53,8 @@ pub enum Plan {
         second: u32,
         /// The name of the time zone.
         zone: Box<str>,
-        /// True if a month without this day has its instant on its last day. Otherwise such a month has no instant.
+        /// True if a month without this day has its instant on the last day of the month. Otherwise such a month has no
+        /// instant.
         last_if_short: bool,
         /// True if instants in a gap of local time are left out. Otherwise an instant in a gap comes at the end of the
         /// gap.
@@ -244,8 +246,8 @@ impl Plan {
         })
     }
 
-    /// Returns the plan's first instant after `instant`, or `None` if the plan has no further instant before the year
-    /// 10000, or if the plan is not valid.
+    /// Returns the plan's first instant after `instant`. Returns `None` if the plan is not valid, or has no further
+    /// instant before the year 10000.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -260,7 +262,7 @@ impl Plan {
         self.instants().ok()?.next_after(instant)
     }
 
-    /// Returns the plan's first `count` instants after `instant`, or fewer if the plan has fewer.
+    /// Returns the plan's first `count` instants after `instant`. The list is shorter if the plan has fewer instants.
     ///
     /// # Errors
     ///
@@ -313,16 +315,16 @@ impl Instants {
     }
 }
 
-/// The next occurrence of a series, and the number of instants that were left out before it.
+/// The next occurrence of a series, and the number of instants that are left out before this occurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Following {
-    /// The instant of the next occurrence; `None` if the series has ended.
+    /// The instant of the next occurrence. `None` if the series has ended.
     pub instant: Option<UtcMillis>,
     /// The number of instants that are left out before the next occurrence. The number is at most [`MOST_COUNTED`].
     pub skipped: u64,
 }
 
-/// The greatest value of [`Following::skipped`]. Further instants that are left out are not counted.
+/// The greatest value of [`Following::skipped`]. If more instants are left out, the count stops here.
 pub const MOST_COUNTED: u64 = 100_000;
 
 impl Series {

@@ -34,7 +34,7 @@ pub struct Policy {
     /// The rule that decides whether a late delivery still takes place, for example after a downtime.
     pub misfire: Misfire,
     /// The length of the window in which the timer becomes due. The window begins at the scheduled moment. The timer's
-    /// moment in the window follows from its id. Zero by default.
+    /// id determines the moment within the window. Zero by default.
     pub jitter: Duration,
     /// Whether the timer is delivered at least once or at most once.
     pub guarantee: Guarantee,

@@ -1,17 +1,18 @@
 //! Encodes a timer as a *record*, the bytes that a store keeps, and decodes it.
 //!
 //! ```text
-//! version (1 byte) | length of the namespace (1 byte) | namespace | the other fields, after postcard | checksum (4 bytes)
+//! version (1 byte) | length of the namespace (1 byte) | namespace | other fields, in postcard | checksum (4 bytes)
 //! ```
-//! The id is the key of the record in the store, so the record does not contain it. The checksum is a CRC-32 of the id
-//! and of all bytes before the checksum. So each read detects a damaged record, and a record under another timer's id.
-//! The namespace comes first, so the store can count the record in its namespace even if a later byte is damaged. The
-//! creation time and the scheduled time are stored as distances from the due moment, which are short numbers. In most
-//! timers that wait for their first delivery, the fields from the labels on have their defaults, and take a single byte
-//! together.
+//! The other fields are written in postcard, a compact binary format. The id is the key of the record in the store, so
+//! the record does not contain it. The checksum is a CRC-32 of the id and of all bytes before the checksum. So each
+//! read detects a damaged record, and a record that is stored under another timer's id. The namespace comes first, so
+//! the store can count the record in its namespace even if a later byte is damaged. The creation time and the scheduled
+//! time are stored as distances from the due moment, which are short numbers. Most timers that wait for their first
+//! delivery have the default in each field of [`Others`]. These fields then take a single byte together.
 //!
-//! A record of another version is not decoded, and a store sets its bytes aside. So processes that share a store must
-//! write the same version. For this reason the name of a shared store's layout contains the version.
+//! A program decodes only records of its own version. A store sets the bytes of other records aside. So processes that
+//! share a store must write the same version. For this reason, a new version of the records also needs a new version of
+//! the shared store's layout.
 
 use crate::phase::State;
 use crate::plan::Series;
@@ -81,7 +82,8 @@ fn distance(from: UtcMillis, to: UtcMillis) -> i64 {
     to.as_millis().cast_signed().wrapping_sub(from.as_millis().cast_signed())
 }
 
-/// Returns the moment that is `distance` milliseconds before `moment`. `None` if that is outside the range of moments.
+/// Returns the moment that is `distance` milliseconds before `moment`. `None` if the result is outside the range of
+/// [`UtcMillis`].
 fn before(moment: UtcMillis, distance: i64) -> Option<UtcMillis> {
     let millis = moment.as_millis().checked_sub_signed(distance)?;
     Some(UtcMillis::from_millis(millis)).filter(|moment| moment.as_millis() == millis)
@@ -110,7 +112,7 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// Computes the checksum of a timer's id and of the bytes `record`, which are those before the checksum.
+/// Computes the checksum of a record from the timer's id and from `record`, the bytes before the checksum.
 fn checksum(id: TimerId, record: &[u8]) -> [u8; CHECKSUM] {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&id.as_u128().to_be_bytes());

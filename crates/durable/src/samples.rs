@@ -21,8 +21,8 @@ pub(crate) fn plain() -> Timer {
     }
 }
 
-/// Returns a sample of each state of a timer. If a state is added to the enum, this function does not compile until it
-/// is extended.
+/// Returns a sample of each state of a timer. If the enum gets a new state, this function does not compile until it has
+/// a sample of this state.
 pub(crate) fn states() -> Vec<State> {
     let lease = |withdrawn| {
         match withdrawn {
@@ -141,8 +141,8 @@ pub(crate) fn variant(value: &impl core::fmt::Debug) -> String {
     text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
 }
 
-/// Fails, with the text `advice`, unless the file has exactly these rows. Each row has a name and bytes. `file` is a
-/// path relative to `src`.
+/// Checks that the file has exactly these rows, each with a name and bytes. Panics with the text `advice` if the file
+/// differs. `file` is a path relative to `src`.
 #[track_caller]
 pub(crate) fn assert_fixed(file: &str, rows: impl IntoIterator<Item = (String, Vec<u8>)>, advice: &str) {
     let mut lines = String::new();

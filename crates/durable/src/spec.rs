@@ -12,8 +12,8 @@ use serde::de::DeserializeOwned;
 use tourbillon_words::UtcMillis;
 
 /// A kind of work: a name, and the type of the payload. The name must stay the same while timers of the kind are
-/// stored. The payload is stored as JSON. A type that reads its older forms, for example by `#[serde(default)]`, also
-/// reads timers that an older version of the program has stored.
+/// stored. The payload is stored as JSON. If the type changes, it should still parse its older forms, for example by
+/// `#[serde(default)]`. The program can then read timers that an older version of the program has stored.
 ///
 /// ```
 /// use tourbillon_durable::Kind;
@@ -67,7 +67,8 @@ pub enum Due {
 #[must_use = "a timer is stored by `schedule`"]
 pub struct Spec<P> {
     pub(crate) payload: P,
-    /// The moment at which the timer is due. `None` means at once, or for a series the first instant of its plan.
+    /// The moment at which the timer is due. `None` means that a single timer is due at once, and a series at the first
+    /// instant of its plan.
     pub(crate) due: Option<Due>,
     pub(crate) id: Option<TimerId>,
     pub(crate) namespace: Box<str>,
@@ -128,8 +129,8 @@ impl<P> Spec<P> {
         Self { due: Some(Due::At(moment)), ..self }
     }
 
-    /// Gives the timer an id that the caller chooses. A caller that did not get the answer to a creation can then
-    /// repeat it: only one timer is created under the id. The store remembers the id until an hour after the timer's
+    /// Gives the timer an id that the caller chooses. If the answer to a creation is lost, the caller can repeat the
+    /// creation with the same id: a single timer is created. The store remembers the id until an hour after the timer's
     /// end.
     ///
     /// ```
@@ -328,7 +329,7 @@ impl<P> Spec<P> {
 /// Makes operations, for stores that create timers in the program's own transactions.
 impl<P> Spec<P> {
     /// Makes the operation that stores a timer of this description, with the given kind and payload. `now` is the
-    /// present time of the store's clock. Unless the description has an id, each call makes a fresh id.
+    /// present time of the store's clock. If the description has no id, each call makes a fresh id.
     ///
     /// ```
     /// use std::time::Duration;
@@ -357,8 +358,8 @@ impl<P> Spec<P> {
         Ok(Op::Place(Box::new(timer), self.if_present))
     }
 
-    /// Returns the moment at which the timer is due. `None` means at once, or for a series the first instant of its
-    /// plan.
+    /// Returns the moment at which the timer is due. `None` means that a single timer is due at once, and a series at
+    /// the first instant of its plan.
     ///
     /// ```
     /// use std::time::Duration;
@@ -512,7 +513,7 @@ impl<P> fmt::Display for ScheduleError<P> {
 impl<P: fmt::Debug> core::error::Error for ScheduleError<P> {}
 
 impl<P> Spec<P> {
-    /// Makes the timer of this description, accepted by the store at `now`. `payload` holds the bytes of the payload.
+    /// Makes the timer of this description, as the store accepts it at `now`. `payload` holds the bytes of the payload.
     /// If the description has no id, `fresh` makes an id from the namespace and the key.
     pub(crate) fn to_timer(
         &self,

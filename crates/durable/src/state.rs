@@ -5,24 +5,26 @@
 //! transitions as data. The tests check that [`step`] permits exactly the listed transitions.
 //!
 //! ```text
-//!               claim                          ack, skip; a claim at most once
-//!   pending ─────────────► leased ─────────────────────────────────────────────► done
+//!               claim                          ack, skip
+//!   pending ─────────────► leased ──────────────────────────────► done
 //!    ▲ │ ▲                 │ │ │ │
-//!    │ │ └─ fail, snooze, ─┘ │ │ └─ fail, expire: given up ──► dead ── replay ─► pending
+//!    │ │ └─ fail, snooze, ─┘ │ │ └─ fail, snooze, expire, if the timer is given up ──► dead ── replay ──► pending
 //!    │ │    release, expire  │ │
-//!    │ └── park ──► parked ◄─┘ └─ any of these, if the timer was withdrawn ──► withdrawn
+//!    │ └── park ──► parked ◄─┘ └─ all of these events except ack, if the timer was withdrawn ──► withdrawn
 //!    └──── unpark ────┘  park
 //!
-//!   pending, parked ── cancel, replace ──► withdrawn        leased ── cancel, replace ──► leased, marked as withdrawn
+//!   pending ── claim, if the timer is delivered at most once ──► done
+//!   pending, parked, dead ── cancel, replace ──► withdrawn
+//!   leased ── cancel, replace ──► leased, marked as withdrawn
 //! ```
 //!
 //! # Invariants
 //! D1. A timer is claimed only when it is due.
-//! D2. Only the holder of the present lease can change the timer's state. The holder shows its right by the token of
-//!     its claim. Holders of earlier leases are refused.
+//! D2. Only the holder of the present lease can renew the lease or report the end of the delivery. The holder proves
+//!     its right by the token of its claim. Holders of earlier leases are refused.
 //! D3. A timer that was cancelled or replaced is not claimed afterwards.
-//! D4. A failure is counted when a handler reports it. A delivery is counted when it begins. If a holder gives its
-//!     lease back before the handler began, the delivery is not counted after all.
+//! D4. A failure is counted when it is reported. A delivery is counted when it begins. If the delivery ends with a
+//!     snooze, a park or a release, the count is taken back.
 //! D5. A timer ends in exactly one way: done, dead, or withdrawn.
 
 pub use crate::phase::{Death, DeathReason, Lease, Phase, State, Token, Withdrawal};
@@ -32,8 +34,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use tourbillon_words::UtcMillis;
 
-/// The longest possible lease. If more time than this remains of a lease, the lease's end was set while the clock was
-/// ahead.
+/// The longest possible lease. A lease with more time than this left was made while the clock was ahead.
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(86_400);
 
 /// An event that may change a timer's state.
@@ -50,26 +51,30 @@ pub enum Event {
     Renew {
         /// The token of the claim by which the holder got the lease.
         token: Token,
-        /// The new end of the lease. A new end that is earlier than the present end is ignored, unless the present end
-        /// is more than a day later. Such a present end was set while the clock was ahead, so the new end replaces it.
+        /// The new end of the lease. A renewal does not shorten a lease: if the present end is later, the present end
+        /// stays. The exception is a present end that is more than a day later than the new end. It was set while the
+        /// clock was ahead, so the new end replaces it.
         until: UtcMillis,
     },
     /// The delivery of the lease with this token succeeded.
     Ack(Token),
-    /// The delivery was later than the timer's policy permits, so the handler was not called.
+    /// The delivery of the lease with this token was later than the timer's policy permits, so the handler was not
+    /// called.
     Skip(Token),
     /// The delivery of the lease with this token failed.
     Fail(Token, Failure),
-    /// The handler puts the timer off until this moment. The delivery does not count as a failure.
+    /// The handler of the lease with this token puts the timer off until this moment. The delivery does not count as a
+    /// failure.
     Snooze(Token, UtcMillis),
-    /// The holder gives its lease back, because the handler has not begun or will not go on.
+    /// The holder ends its lease early, because the handler has not begun or will not finish. The timer becomes pending
+    /// again.
     Release(Token),
     /// The lease has expired, or its holder is gone.
     Expire,
     /// The user cancels or replaces the timer.
     Withdraw(Withdrawal),
-    /// The timer is parked for this reason. If the timer is leased, its holder parks it, and the token is the token of
-    /// the lease. If the timer is pending, there is no token.
+    /// The timer is parked for this reason. A leased timer is parked by its holder, with the token of the lease. A
+    /// pending timer is parked without a token.
     Park(Box<str>, Option<Token>),
     /// The timer is no longer parked, and becomes pending.
     Unpark,
@@ -86,7 +91,7 @@ pub struct Failure {
     pub error: Box<str>,
     /// The pause until the next delivery. `None` means the pause of the policy.
     pub retry_after: Option<Duration>,
-    /// True if the handler reports that no later delivery can succeed; the timer is then dead.
+    /// True if the handler reports that no later delivery can succeed. The timer is then dead.
     pub is_final: bool,
 }
 
@@ -119,11 +124,11 @@ pub enum Refusal {
     State(Phase),
     /// The claim came before the timer's due moment (D1).
     NotDue,
-    /// The timer's present lease does not have this token: the lease with this token was lost or has ended (D2).
+    /// The timer has no lease with the token of the event: the lease with this token was lost or has ended (D2).
     Stale,
 }
 
-/// Returns the timer's lease. Fails unless the lease has this token.
+/// Returns the timer's lease. Fails if the timer has no lease with this token.
 fn holder(timer: &Timer, token: Token) -> Result<Lease, Refusal> {
     match timer.state {
         State::Leased(lease) if lease.token == token => Ok(lease),
@@ -140,7 +145,7 @@ fn dead(timer: &Timer, reason: DeathReason, at: UtcMillis) -> Timer {
     with(timer, State::Dead(Death { reason, at }))
 }
 
-/// Returns whether the timer's age at `due` would exceed the greatest age that its policy permits.
+/// Returns whether the timer would be older at `due` than its policy permits.
 fn is_too_old(timer: &Timer, due: UtcMillis) -> bool {
     timer.policy.max_age.is_some_and(|age| due > timer.scheduled + age)
 }

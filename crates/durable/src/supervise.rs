@@ -1,5 +1,5 @@
 //! Wraps the call of a handler as work for an executor. The work catches a panic of the handler. It drops the handler's
-//! future once the delivery is over.
+//! future once the end of the delivery is decided.
 
 use crate::delivery::{Delivery, Settlement};
 use crate::executor::Work;
@@ -14,17 +14,17 @@ use std::sync::Arc;
 /// The calls by which the work of a delivery reports to the runtime that runs the delivery.
 pub(crate) trait Supervisor: Send + Sync {
     /// Returns true if the handler of the delivery `number` may be called. Returns false if the delivery is already
-    /// settled. If the lease of the delivery has ended, for example during a long SIGSTOP, another process may already
-    /// deliver the timer. The call then gives the timer back and returns false.
+    /// settled ([`Settlement`]). The lease of the delivery may have ended, for example during a long SIGSTOP, and
+    /// another process may already deliver the timer. The call then releases the timer and returns false.
     fn may_begin(&self, number: u64) -> bool;
 
     /// Records the verdict of the handler of the delivery `number`.
     fn answered(&self, number: u64, verdict: Verdict);
 
     /// Records that the handler of the delivery `number` has returned, or that its future was dropped. If the executor
-    /// dropped the work before the handler answered, the timer is delivered again after a pause, because the executor
-    /// is likely to drop the work again. A timer that is delivered at most once is given back only if its handler was
-    /// not called (`has_begun` is false).
+    /// dropped the work before the handler answered, the timer is delivered again. The executor is likely to drop the
+    /// work again, so a pause comes first. A timer that is delivered at most once is delivered again only if its
+    /// handler was not called (`has_begun` is false).
     fn returned(&self, number: u64, has_begun: bool);
 }
 
@@ -101,8 +101,7 @@ impl Supervised {
     }
 }
 
-/// Reports to the runtime that the work of a delivery has ended. If an executor drops the work early, the runtime gives
-/// the timer back.
+/// Reports to the runtime that the work of a delivery has ended, or that an executor has dropped the work early.
 impl Drop for Supervised {
     fn drop(&mut self) {
         let has_begun = !matches!(self.step, Step::Ready(..));

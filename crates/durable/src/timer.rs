@@ -120,7 +120,8 @@ pub struct Timer {
     pub scheduled: UtcMillis,
     /// The earliest moment at which the timer may be delivered.
     pub due: UtcMillis,
-    /// The number of deliveries that began. Deliveries that were given back do not count.
+    /// The number of deliveries that began. A delivery that ended with a snooze, a park or a release does not count
+    /// ([`Event`](crate::state::Event)).
     pub deliveries: u32,
     /// The number of deliveries that failed.
     pub failures: u32,
@@ -131,13 +132,13 @@ pub struct Timer {
     /// The trace context of the timer's creator, in the form of the header `traceparent`. `None` if the creator gave no
     /// trace context.
     pub trace: Option<Box<str>>,
-    /// True if the caller chose the id. The store remembers a chosen id until an hour after the timer's end, so a
-    /// repeated creation does not create a second timer.
+    /// True if the caller chose the id. The store remembers a chosen id until an hour after the timer's end. So the
+    /// creation can be repeated in this time without creating a second timer.
     pub has_chosen_id: bool,
 }
 
 impl Timer {
-    /// Returns the pause that the policy sets after the timer's next failure.
+    /// Returns the pause that follows the timer's next failure, by its policy.
     ///
     /// ```
     /// use std::time::Duration;
@@ -192,8 +193,8 @@ impl Timer {
         }
     }
 
-    /// Returns whether the timer still owns its key. A dead timer has given up its key, and so has a timer that was
-    /// withdrawn during its delivery: another timer may have the key now.
+    /// Returns whether the timer still owns its key. A timer loses its key when it dies, or when it is withdrawn during
+    /// its delivery. Another timer may have the key now.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;

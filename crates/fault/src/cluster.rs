@@ -141,7 +141,7 @@ impl Cluster {
     ///
     /// If the replica has not taken over within three minutes.
     pub fn take_over(&self, replica: usize, how: Option<&str>) {
-        /// The time after which a replica has surely given up a hand-over from its primary.
+        /// The time after which a replica has surely given up its attempt to take over from its primary.
         const HAND_OVER: Duration = Duration::from_secs(6);
         let again_after = how.map_or(HAND_OVER, |_| Duration::from_secs(1));
         let words: Vec<&str> = ["CLUSTER", "FAILOVER"].into_iter().chain(how).collect();
@@ -157,7 +157,7 @@ impl Cluster {
         });
     }
 
-    /// Returns whether `node` knows the ids of all nodes in the cluster, and not only their addresses.
+    /// Returns whether `node` has the ids of all nodes in the cluster, and not only their addresses.
     fn ids_known_to(&self, node: &Server) -> bool {
         let known: String = node.query(&["CLUSTER", "NODES"]);
         self.nodes.iter().all(|other| {

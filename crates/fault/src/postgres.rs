@@ -100,7 +100,7 @@ impl Postgres {
     }
 
     /// Works as [`start`](Self::start), with the server's tables on the disk of the folder `disk`. The write-ahead log
-    /// is on another disk, since a server whose log has no room ends.
+    /// is on another disk, since a server ends when it cannot write its log.
     #[must_use]
     pub fn start_on(disk: &Path, settings: &[&str]) -> Option<Self> {
         let programs = installed()?;
@@ -140,18 +140,18 @@ impl Postgres {
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
     }
 
-    /// Returns the folder with the files of a new server, which each start of a server copies. A copy takes hardly any
-    /// processor time, and initdb takes a second. The first call makes the files. Returns `None` if a file of another
-    /// user has the folder's name.
+    /// Returns the folder with the files of a new server. Each start of a server copies these files, because a copy
+    /// takes hardly any processor time, and initdb takes a second. The first call makes the files. Returns `None` if a
+    /// file of another user has the folder's name.
     fn template(&self) -> Option<PathBuf> {
         let owner = self.user.map_or_else(|| getuid().as_raw(), |(user, _)| user);
-        // Another version has another program.
+        // The time at which the program was last changed stands for the version of PostgreSQL.
         let version = fs::metadata(self.programs.join("initdb")).ok()?.mtime();
         let template = std::env::temp_dir().join(format!("tourbillon-initdb-{version}-{owner}"));
         if !template.exists() {
             let made = self.folder.path().join("template");
             self.make(&made);
-            // Another test may have been quicker.
+            // Fails if another test has made the folder first. Then this test uses that folder.
             let _renamed = fs::rename(&made, &template);
         }
         fs::metadata(&template).is_ok_and(|found| found.is_dir() && found.uid() == owner).then_some(template)
@@ -342,7 +342,7 @@ impl Postgres {
         self.wait();
     }
 
-    /// Ends the server at once. Its files are whole after the next start.
+    /// Ends the server at once. The next start makes its files whole again.
     pub fn stop(&mut self) {
         self.signal(Signal::QUIT);
         self.wait();

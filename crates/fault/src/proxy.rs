@@ -136,8 +136,9 @@ impl Proxy {
         }
     }
 
-    /// Makes one connection lose its replies. The proxy still forwards `replies` pieces of replies, of any connections.
-    /// The connection of the next piece loses that piece and all later replies.
+    /// Makes one connection lose its replies. A piece is the data that the proxy reads at once. The proxy still
+    /// forwards `replies` pieces of replies, of any connections. The connection of the next piece loses that piece and
+    /// all later replies.
     pub fn lose_after(&self, replies: usize) {
         self.shared.state().passing = Some(replies);
     }

@@ -54,7 +54,8 @@ impl Future for TimerSleep {
             outcome = ready!(this.poll_on_engine(cx));
         }
         if outcome.is_err() {
-            // No engine is left. So the task is woken again and again, and checks the clock each time.
+            // No engine is left that could wake the task. So the task wakes itself again and again, and checks the
+            // clock each time.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }

@@ -10,7 +10,7 @@ mod link;
 mod schema;
 // Floor 3: an open deployment.
 mod deployment;
-// Floor 4: calls in the transactions of others; this process among the nodes; reads.
+// Floor 4: calls in a program's own transactions; this process as a node; reads.
 mod call;
 mod node;
 mod read;

@@ -1,5 +1,6 @@
-//! The task of a node: signs of life, looks for timers that other processes have made, and sums of the counts. A task
-//! of its own listens for notifications, if the settings say so.
+//! The background task of a node. The task gives signs of life, and adds up the rows of the table `tally`. The task
+//! also makes *looks*: a look finds out whether the node must claim, for example because another process has created a
+//! timer. A look leases nothing. A second task listens for notifications, if the settings say so.
 
 use crate::deployment::{instant, ms};
 use crate::layout::moment;
@@ -15,9 +16,9 @@ use tokio_postgres::types::Type;
 /// The pause between two looks while a timer is due within [`SOON`], or while another transaction holds a due timer.
 const BUSY: Duration = Duration::from_millis(50);
 const SOON: Duration = Duration::from_secs(1);
-/// The least pause between two looks that notifications cause.
+/// The shortest pause between two looks that notifications cause.
 const RUNG: Duration = Duration::from_millis(2);
-/// The pause between two sums of the counts.
+/// The shortest time between two moments at which the task adds up the rows of `tally`.
 const SUM: Duration = Duration::from_secs(5);
 
 /// Starts the task of a node. The task ends soon after the store is dropped.
@@ -28,7 +29,7 @@ pub(crate) fn start(node: &Arc<Node>, pause: Duration) {
         loop {
             {
                 let Some(node) = weak.upgrade() else { return Ok(()) };
-                // The store is gone if only this task has the node.
+                // Without another reference to the node, the store is dropped.
                 if Arc::strong_count(&node) == 1 {
                     return Ok(());
                 }
@@ -43,7 +44,8 @@ pub(crate) fn start(node: &Arc<Node>, pause: Duration) {
                 continue;
             }
             match turn(&node, &mut summed).await {
-                // The claim under way may have begun before the timer was committed that the bell announced.
+                // A notification has announced a timer. The claim under way may have begun before the commit of this
+                // timer. So the task looks again soon.
                 Ok(Next::AfterClaim) if is_rung => {
                     rest = RUNG;
                     continue;
@@ -54,7 +56,7 @@ pub(crate) fn start(node: &Arc<Node>, pause: Duration) {
                 Err(_) => node.deployment.alarm.wake(),
             }
             if is_rung {
-                // Notifications that come together share a look.
+                // One look serves all notifications that arrive during this pause.
                 sleep(RUNG).await;
                 is_rung = false;
             }
@@ -63,17 +65,17 @@ pub(crate) fn start(node: &Arc<Node>, pause: Duration) {
     drop(node.deployment.pool.spawn::<()>(task));
 }
 
-/// When the next look should come.
+/// The time of the next look.
 enum Next {
-    /// After the longest pause.
+    /// After the pause of the settings.
     Later,
-    /// Soon, because a timer is due soon.
+    /// Soon, because a timer is due soon or waits for a claim.
     Soon,
-    /// Soon, because a claim under way has taken the place of this look.
+    /// Soon, because a claim was under way and this look was left out.
     AfterClaim,
 }
 
-/// Listens for notifications on a connection of its own. Each of them makes the task of the node look at once.
+/// Listens for notifications on a separate connection. Each notification makes the task of the node look at once.
 pub(crate) fn listen_for(node: &Arc<Node>, connect: Connect) {
     let weak = Arc::downgrade(node);
     let ring = move || weak.upgrade().inspect(|node| node.bell.notify_one()).is_some();
@@ -85,7 +87,7 @@ pub(crate) fn listen_for(node: &Arc<Node>, connect: Connect) {
     drop(node.deployment.pool.spawn::<()>(task));
 }
 
-/// Makes one look.
+/// Makes one look, and adds up the rows of `tally` if that is due.
 async fn turn(node: &Node, summed: &mut Instant) -> Result<Next, Failure> {
     let mut session = node.deployment.pool.session().await?;
     let Looked { next, has_sums } = look(node, &mut session).await?;
@@ -99,12 +101,12 @@ async fn turn(node: &Node, summed: &mut Instant) -> Result<Next, Failure> {
 /// The outcome of a look.
 struct Looked {
     next: Next,
-    /// Whether the changes of the counts are worth a sum.
+    /// Whether `tally` has many rows, which should be added up.
     has_sums: bool,
 }
 
-/// Looks whether this node must claim, and gives a sign of life if one is due. A claim that is under way is a look
-/// itself, and it changes the mark.
+/// Looks whether this node must claim, and gives a sign of life if one is due. If a claim is under way, leaves the look
+/// out, because the claim reads the same and changes the low-water marks.
 async fn look(node: &Node, session: &mut Session) -> Result<Looked, Failure> {
     let is_sign_due = node.is_sign_due();
     let Ok(_no_claim) = node.claims.try_lock() else {
@@ -115,8 +117,8 @@ async fn look(node: &Node, session: &mut Session) -> Result<Looked, Failure> {
     };
     let Mark { owned, due, id, seen, held, lanes, lane_dues, lane_ids, withheld, has_late: was_late, .. } =
         node.mark();
-    // A late timer waits for the claim that takes it. Without a snapshot the server does not look for it again: it
-    // answers that a claim is needed, and reads no timers.
+    // If the last look has found a late timer, a claim is needed anyway. Without a snapshot the server answers at once
+    // that a claim is needed, and reads no timers.
     let seen = seen.filter(|_| !was_late);
     let deployment = &node.deployment;
     let now = deployment.time.argument();

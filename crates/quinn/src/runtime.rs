@@ -11,7 +11,7 @@ use std::time::Instant;
 /// A runtime for quinn on tokio, whose timers are those of [`tourbillon`]. Pass it to [`quinn::Endpoint::new`] in place
 /// of [`quinn::TokioRuntime`].
 ///
-/// Tasks, sockets and the present time are those of [`quinn::TokioRuntime`]. A task of the tokio runtime turns the
+/// Tasks, sockets and the present time are those of [`quinn::TokioRuntime`]. A task of the tokio runtime drives the
 /// timers: see [`tourbillon::time`].
 ///
 /// # Timers
@@ -20,9 +20,9 @@ use std::time::Instant;
 /// task of a connection, so each connection has its timer in the runtime that runs the connection. Outside of a
 /// runtime, and in a runtime that was built without `enable_time`, the process's own engine runs the timer.
 ///
-/// A timer is never early by the caller's [`Instant`]. It is late by less than the sum of a tick of 64 µs, the rest of
-/// tokio's millisecond and a wake-up. If the deadline has passed, the first poll is ready. A deadline that is centuries
-/// ahead never comes, and the timer may still be reset.
+/// A timer is never early, as a caller measures it with [`Instant`]. Its lateness is less than a tick of 64 µs, plus
+/// the rest of tokio's millisecond, plus the time of a wake-up. If the deadline has passed, the first poll is ready. A
+/// deadline that is centuries ahead never comes, and the timer may still be reset.
 ///
 /// A timer is `Send` and may be dropped in any thread, before or after the end of its runtime. If a reset races with
 /// the old deadline, the timer is ready at the new deadline and not before. The task may then be woken once for the old
@@ -41,8 +41,8 @@ use std::time::Instant;
 ///
 /// `new_timer` allocates a box. A reset allocates nothing and moves the timer that exists. A reset to a later deadline
 /// costs a store and a load, as [`Timer::arm_at`](tourbillon::Timer::arm_at) does. A reset to a moment before the
-/// engine's next check of the timer costs an insertion, and a wake-up of the task that turns the timers if that task
-/// sleeps for longer.
+/// engine's next check of the timer costs an insertion. If the task that drives the timers would sleep beyond that
+/// moment, the reset also wakes this task.
 ///
 /// # Examples
 ///

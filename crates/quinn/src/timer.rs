@@ -9,8 +9,8 @@ use tourbillon::future::{Sleep, sleep_until};
 /// A sleep of the engine as quinn's timer.
 #[derive(Debug)]
 pub(crate) struct Timer {
-    /// The engine's sleep. A poll takes nothing from the task's budget, so a deadline that has come is never reported
-    /// as pending.
+    /// The engine's sleep. A poll of it does not count towards tokio's budget for the task. So a deadline that has come
+    /// is never reported as pending.
     sleep: Sleep,
 }
 

@@ -38,8 +38,8 @@ pub(crate) fn request_id() -> Option<RequestId> {
 }
 
 impl Asker {
-    /// Determines the sender of a request. With `behind_proxy`, its address is the last address in `X-Forwarded-For`,
-    /// which the proxy has added. The client may have forged the earlier addresses.
+    /// Determines the sender of a request. With `behind_proxy`, the sender's address is the last address in
+    /// `X-Forwarded-For`, which the proxy has added. The client may have forged the earlier addresses.
     pub(crate) fn of(request: &Request, behind_proxy: bool) -> Self {
         let (peer, id) = match request.extensions().get::<Client>() {
             Some(client) => (Some(client.peer.to_canonical()), client.id.clone()),

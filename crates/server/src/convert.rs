@@ -29,9 +29,9 @@ pub(crate) struct Work {
     pub(crate) callback: Option<Callback>,
 }
 
-/// Converts a timer of a request for the store, and returns its callback, if it has one. `head` has facts about the
-/// request that are stored with the timer. `pointer` is the JSON pointer to the timer within the request, for error
-/// messages.
+/// Converts a timer of a request into a new timer for the store. Also returns the timer's callback, if the timer has
+/// one. `head` has facts about the request that are stored with the timer. `pointer` is the JSON pointer to the timer
+/// within the request, for error messages.
 pub(crate) fn order(
     timer: &api::NewTimer,
     settings: &Settings,
@@ -51,8 +51,8 @@ pub(crate) fn order(
     Ok(((kind, spec), callback))
 }
 
-/// The JSON pointer to a field of a request, in two parts: the pointer to its parent, and the rest. The parts are
-/// joined only for an error.
+/// The JSON pointer to a field of a request, in two parts: the pointer to the field's parent, and the field's name. The
+/// parts are joined only for an error message.
 #[derive(Clone, Copy)]
 struct At<'a>(&'a str, &'static str);
 

@@ -120,7 +120,7 @@ impl Listing {
             page.timers.extend(read.timers);
             page.next = read.next;
             most = room(&page.timers, limit);
-            // If timers were removed from the read, the page ends here, unless it is still empty.
+            // The page ends here if timers were removed from this read and the page has any timers.
             if page.next.is_none() || most == 0 || !(is_whole || page.timers.is_empty()) {
                 break;
             }

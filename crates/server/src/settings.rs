@@ -26,7 +26,8 @@ pub struct Settings {
     /// The greatest number of concurrent callbacks of one namespace to a host that answers within 100 ms. 256 by
     /// default.
     pub prompt_host_concurrency: usize,
-    /// The greatest number of timers that receivers have fetched and not yet ended. 10,000 by default.
+    /// The greatest number of timers that receivers have fetched and whose deliveries have not ended. 10,000 by
+    /// default.
     pub open_claims: usize,
     /// The least pause after a failed delivery, which a timer's policy cannot shorten. 1 s by default.
     pub least_pause: Duration,

@@ -1,6 +1,7 @@
-//! Starts tasks that are few or rare: those of the service itself, and calls that may block.
+//! Starts tasks that begin rarely: the background tasks of the service, and calls that may block.
 //!
-//! The runtime's code for tasks is compiled for each type of future. Here all are boxed, so it is compiled once.
+//! The compiler generates the runtime's code for tasks anew for each type of future. The functions of this module box
+//! all futures and calls, so that this code is generated only once.
 
 use core::pin::Pin;
 use std::io;
@@ -14,8 +15,8 @@ pub(crate) fn start(task: impl Future<Output = ()> + Send + 'static) {
     drop(tokio::spawn(task));
 }
 
-/// Calls `work` on a thread that may block. The call ends even if the returned future is dropped. The future fails if
-/// the call panics, or if the runtime ends before the call has begun.
+/// Calls `work` on a thread that may block. If the returned future is dropped, the call still runs to its end. The
+/// future fails if the call panics, or if the runtime ends before the call has begun.
 pub(crate) fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> impl Future<Output = io::Result<T>> + Send {

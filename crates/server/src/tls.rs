@@ -121,8 +121,8 @@ fn read(certificate: &Path, key: &Path) -> Result<InUse, TlsError> {
 fn expiry(certificate: &[u8]) -> Option<Duration> {
     let signed = *elements(AnyRef::from_der(certificate).ok()?)?.first()?;
     let fields = elements(signed)?;
-    // The first field may be the version, which alone of these fields has its own tag. The serial number, the
-    // algorithm, the issuer and the validity follow.
+    // The first field may be the version. Only this field has a context-specific tag, by which it is skipped. The
+    // serial number, the algorithm, the issuer and the validity follow.
     let mut fields = fields.iter().skip_while(|field| field.tag().is_context_specific());
     let until = *elements(*fields.nth(3)?)?.get(1)?;
     let short = until.decode_as::<UtcTime>().map(|time| time.to_unix_duration());

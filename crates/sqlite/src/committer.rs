@@ -2,8 +2,9 @@
 //!
 //! # Durability
 //! A commit with `synchronous = FULL` is on the disk when it returns, and so are all commits before it, since the log
-//! (WAL) is one file. A commit with `NORMAL` is with the operating system. So a transaction is `FULL` if one of its
-//! jobs requires it. Changes that are only with the operating system are synced about 20 ms later, by one more commit.
+//! (WAL) is one file. After a commit with `NORMAL`, the operating system has the changes, but the disk may not have
+//! them yet. So a transaction is committed with `FULL` if one of its jobs requires it. Changes that only the operating
+//! system has are synced about 20 ms later, by one more commit.
 //!
 //! After a failed sync, the operating system may have dropped bytes that are not on the disk. The thread then moves the
 //! whole log to the database before it confirms another change as durable.
@@ -29,7 +30,7 @@ use tourbillon_durable::store::{Durability, StoreError, StoreErrorKind};
 const MOST_JOBS: usize = 512;
 /// The time after which a transaction takes no further job, so that other connections can write.
 const LONGEST: Duration = Duration::from_millis(20);
-/// The time after which changes that are only with the operating system are synced.
+/// The time after which changes that only the operating system has are synced to the disk.
 const SYNC_AFTER: Duration = Duration::from_millis(20);
 
 type Wake = Box<dyn Fn() + Send + Sync>;
@@ -86,7 +87,8 @@ pub(crate) struct Committer {
     /// is pending. The outer option is `None` if the moment is unknown, in which case each new timer wakes the runtime.
     first: Option<Option<UtcMillis>>,
     is_full_sync: bool,
-    /// The moment since which changes are only with the operating system, or `None` if the disk has all changes.
+    /// The moment since which the disk lacks changes that the operating system has, or `None` if the disk has all
+    /// changes.
     unsynced: Option<Instant>,
     /// True after a failed sync, until the log has been moved to the database.
     is_suspect: bool,
@@ -346,8 +348,7 @@ fn run(connection: &Connection, sql: &str) -> Result<()> {
     connection.prepare_cached(sql).and_then(|mut run| run.execute([])).map(drop).map_err(failed)
 }
 
-/// Replaces the error of a transaction that could not begin because of another connection's lock with a clearer
-/// message.
+/// Gives the error a clearer message if a transaction could not begin because another connection has the lock.
 fn busy(error: StoreError) -> StoreError {
     if error.kind() == StoreErrorKind::Io && error.to_string().contains("locked") {
         let message = "another connection has not ended its transaction in the busy time";

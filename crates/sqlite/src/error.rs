@@ -5,7 +5,8 @@ use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
 pub(crate) type Result<T> = core::result::Result<T, StoreError>;
 
-/// SQLite's extended code `SQLITE_BUSY_SNAPSHOT`: the transaction has read an earlier state of the database.
+/// SQLite's extended code `SQLITE_BUSY_SNAPSHOT`: the transaction cannot write, because another connection has
+/// committed since the transaction's first read.
 const SNAPSHOT: core::ffi::c_int = 5 | 2 << 8;
 
 /// Converts an error of SQLite. A lock that another connection has held for too long becomes [`StoreErrorKind::Io`],

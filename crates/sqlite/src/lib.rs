@@ -3,7 +3,7 @@
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// Floor 0: errors, rows, the schema, the room on the disk, and the lock of the store that delivers.
+// Floor 0: errors, rows, the schema, the free space on the disk, and the lock of the store that delivers.
 mod error;
 mod owner;
 mod room;

@@ -9,8 +9,8 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// Makes the owner of the database the owner of a file that an administrator may have created. Only an administrator
-/// can do this, so errors are ignored.
+/// Gives the file at `path` to the user that owns the database, because an administrator may have created the file.
+/// Only an administrator can do this, so errors are ignored.
 #[cfg(unix)]
 fn give_to_owner_of(database: &Path, path: &Path) {
     use std::os::unix::fs::{MetadataExt as _, chown};

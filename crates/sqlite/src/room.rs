@@ -60,8 +60,8 @@ impl Room {
         self.reason().filter(|error| error.kind() != StoreErrorKind::Full || has_new(ops))
     }
 
-    /// Returns the error with which the store refuses new timers, or `None` if it accepts them. Any error other than
-    /// [`StoreErrorKind::Full`] applies to every change: the database was removed or replaced.
+    /// Returns the error with which the store refuses new timers, or `None` if it accepts them. An error of another
+    /// kind than [`StoreErrorKind::Full`] applies to every change: the file of the database was removed or replaced.
     pub(crate) fn reason(&self) -> Option<StoreError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -136,8 +136,8 @@ impl Room {
     }
 }
 
-/// Returns whether the operations store a new timer that does not follow from stored timers. The occurrences of a
-/// schedule follow from its timer: they are in one batch with an operation that replaces that timer.
+/// Returns whether the operations store new timers that the store refuses on a full disk. The occurrences of a schedule
+/// are not refused. They are in one batch with an operation that replaces the schedule's own timer.
 fn has_new(ops: &[Op]) -> bool {
     let follows = |op: &Op| matches!(op, Op::Place(_, IfPresent::ReplaceOnly(_)));
     ops.iter().any(|op| matches!(op, Op::Place(..))) && !ops.iter().any(follows)

@@ -21,7 +21,7 @@ pub(crate) fn id_bytes(id: TimerId) -> [u8; 16] {
     id.as_u128().to_be_bytes()
 }
 
-/// Returns the id with these bytes, or `None` unless there are 16 bytes.
+/// Returns the id with these bytes, or `None` if the number of bytes is not 16.
 pub(crate) fn id_of(bytes: &[u8]) -> Option<TimerId> {
     bytes.try_into().ok().map(|bytes| TimerId::from_u128(u128::from_be_bytes(bytes)))
 }

@@ -28,7 +28,7 @@ async fn on<T>(connection: &mut SqliteConnection, act: impl FnOnce(&Connection) 
     // A write without rows waits for the lock for writers, and keeps it until the end of the transaction.
     let locks = sqlx::query("UPDATE tourbillon_meta SET value = value WHERE FALSE");
     match locks.execute(&mut *connection).await {
-        // The statement is wrong for this database: it lacks the tables, and the function says so.
+        // The database lacks the tables of this crate. The function `act` returns the error for this.
         Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some(SQLITE_ERROR) => {}
         locked => {
             let _no_rows = locked.map_err(failed)?;

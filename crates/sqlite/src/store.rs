@@ -161,8 +161,9 @@ impl SqliteBuilder {
     /// Opens a store, and creates its tables if they are missing. Timers whose deliveries were under way when the last
     /// store ended are due again at once.
     ///
-    /// Only its owner can read a new database. The database gets the journal mode WAL, which the file keeps. On a file
-    /// system without shared memory, such as most network file systems, opening fails.
+    /// The file of a new database can be read only by the user that owns the file. The database gets the journal mode
+    /// WAL, which the file keeps. On a file system without shared memory, such as most network file systems, opening
+    /// fails.
     ///
     /// # Errors
     ///
@@ -224,7 +225,7 @@ impl SqliteBuilder {
         let room = path.as_deref().map(|path| Room::new(path, self.keep_free));
         let shared = Shared::new(self.clock, room);
         match end_leases(&writer, shared.now()) {
-            // On a full disk, the leases end by their time.
+            // On a full disk, the leases end when they expire.
             Err(error) if error.kind() == StoreErrorKind::Full => {}
             ended => ended?,
         }

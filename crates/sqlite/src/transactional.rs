@@ -166,9 +166,9 @@ impl Transactional {
         changed(&self.apply_one(connection, Op::Move(at.into(), due))?)
     }
 
-    /// Ends the delivery of a timer in the connection's transaction, as successful. Stores the next occurrence of a
-    /// series in the same transaction, and returns its id. `id` and `token` are those of the
-    /// [`Delivery`](tourbillon_durable::Delivery).
+    /// Ends the delivery of a timer as successful, in the connection's transaction. Stores the next occurrence of a
+    /// series in the same transaction, and returns the id of the occurrence. `id` and `token` are the id and the token
+    /// of the [`Delivery`](tourbillon_durable::Delivery).
     ///
     /// If the lease was lost, the method fails, and the caller must roll its transaction back. So an effect in the same
     /// database happens once, even if two processes handle the timer. After the commit, the handler returns
@@ -243,7 +243,8 @@ impl fmt::Debug for Transactional {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum NotEnded {
-    /// The lease of the delivery of this timer was lost: its time is over, or the delivery has already ended.
+    /// The lease of the delivery of this timer was lost: the store has ended the expired lease, or the delivery has
+    /// already ended.
     Lost(TimerId),
     /// The database has failed.
     Store(StoreError),

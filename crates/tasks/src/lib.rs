@@ -1,12 +1,16 @@
-//! Tasks on the timer engine [`tourbillon`]. A task is a closure that runs once after a delay, that repeats, or that
-//! runs on an owned timer. The crate also has timers by key, idle timeouts, maps whose entries expire, delay queues and
-//! rate limiters. All of them share one set of threads.
+//! Tasks on the timer engine [`tourbillon`]. A task is a closure. It runs once after a delay, it repeats, or it runs
+//! whenever a timer is due that the program owns and arms. The crate also has timers by key, idle timeouts, maps whose
+//! entries expire, delay queues and rate limiters. All of them share one set of threads.
 //!
 //! An [`Engine`](tourbillon::Engine) delivers payloads of one type to one handler. A [`TaskEngine`] is an engine whose
-//! payloads carry the closure to run. So all tasks of a process can share one engine and its threads. A one-shot is a
-//! task that runs once. It costs a timer of the engine and an allocation. Arming a [`TaskTimer`] costs as much as
-//! arming a [`Timer`](tourbillon::Timer). A repeating task arms an owned timer for each run. [`keyed`] and [`uses`] are
-//! built on a task engine.
+//! payloads carry the closure to run. So all tasks of a process can share one engine and its threads.
+//!
+//! - A *one-shot* is a task that runs once. It costs a timer of the engine and an allocation.
+//! - A [`TaskTimer`] is an *owned timer* with a closure. Arming it costs as much as arming a
+//!   [`Timer`](tourbillon::Timer).
+//! - A repeating task has an owned timer, which is armed for each run.
+//!
+//! The modules [`keyed`] and [`uses`] are built on a task engine.
 //!
 //! ```
 //! use std::sync::mpsc;
@@ -31,7 +35,8 @@
 //!
 //! # When a repeating task is late, or long
 //!
-//! A task that repeats at a fixed rate has an instant for each run. Two things can go wrong, and each has a policy:
+//! A task that repeats at a fixed rate has an *instant* for each run: the planned moment of the run. Two things can go
+//! wrong, and each has a policy:
 //!
 //! | an instant came due | it is | policy | counted in [`Report`] |
 //! |---|---|---|---|

@@ -32,11 +32,11 @@ impl Limit {
 pin_project! {
     /// A body with limits on its time, for a request or for a response.
     ///
-    /// [`idle`](Self::idle) limits the wait for each frame. The wait begins when a poll finds no frame, and ends with
-    /// the frame. Time in which no task polls, for example because the peer does not read, is not included.
-    /// [`total`](Self::total) limits the whole body, from the call of `total` to the body's end, whichever side is
-    /// slow. This limit is checked whenever the body is polled. Both limits may be set. Without a limit the body is
-    /// unchanged.
+    /// [`idle`](Self::idle) limits the wait for each frame. The wait begins when a poll finds no frame, and ends when
+    /// the frame comes. The time from a frame to the next poll is not included: no task polls, for example, while the
+    /// peer does not read. [`total`](Self::total) limits the whole body, from the call of `total` to the body's end,
+    /// whichever side is slow. This limit is checked whenever the body is polled. Both limits may be set. Without a
+    /// limit, the body is unchanged.
     ///
     /// The idle limit never refuses a frame that is ready, and neither limit refuses the end of the body. The size hint
     /// and the end of the stream are those of the inner body, so the message keeps its `Content-Length`.

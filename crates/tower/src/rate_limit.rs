@@ -109,8 +109,8 @@ impl<S> Layer<S> for RateLimitLayer {
 ///
 /// A period begins with the first call after the end of the period before it. At most a fixed number of calls is made
 /// in each period, as in tower's `RateLimit`. So a span of time that covers the end of a period and the beginning of
-/// the next period may contain nearly twice that number. A period does not end before its length has passed by the
-/// caller's own `Instant`.
+/// the next period may contain nearly twice that number. A caller that measures a period with `Instant` never finds it
+/// too short.
 ///
 /// Clones share the limit. A clone reserves a slot in `poll_ready`. It keeps the slot until it is called or dropped,
 /// and the slot counts as taken during that time. A clone that finds no slot waits in a queue. Slots go to the clones

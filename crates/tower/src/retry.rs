@@ -22,8 +22,8 @@ use tower::retry::backoff::{Backoff, MakeBackoff};
 /// for each request, and a clone of a backoff begins at `first` again. All clones draw from one source of random
 /// numbers, so no two requests of a process have the same delays.
 ///
-/// A wait does not end before its delay has passed by the caller's own `Instant`. Dropping the response's future ends
-/// the wait and disarms its timer.
+/// A caller that measures a wait with `Instant` never finds it shorter than its delay. Dropping the response's future
+/// ends the wait and disarms its timer.
 ///
 /// # Panics
 ///

@@ -111,7 +111,7 @@ impl Slot {
             }
             slots.end()
         };
-        // The clock and the waker are the code of others, which runs outside of the lock.
+        // Reading the clock and cloning the waker run code of other crates. So both happen without the lock.
         let ended = self.has_come(end).then_some(end);
         let waker = cx.waker().clone();
         let (turn, changes) = self.limit.lock().reserve_or_wait(number, waker, ended);
@@ -119,7 +119,8 @@ impl Slot {
         turn
     }
 
-    /// Returns whether the end of a period has come. If the timer is set for this end, the timer's engine decides.
+    /// Returns whether the end of a period has come, by the clock of the limit's engine. Uses the service's own sleep
+    /// if it ends at this moment, and a new sleep otherwise.
     fn has_come(&self, end: Timestamp) -> bool {
         match &self.sleep {
             Some(sleep) if sleep.deadline() == end => sleep.is_elapsed(),

@@ -49,7 +49,7 @@ pub(crate) struct Slots {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Number(u64);
 
-/// The answer to a service that asks for a slot.
+/// The result of a service's attempt to reserve a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// The service has a slot.
@@ -112,7 +112,7 @@ impl Slots {
     }
 
     /// Reserves a slot as [`try_reserve`](Self::try_reserve) does, or puts the service into the queue. `ended` is the
-    /// end of the period that the caller has found to be over; `None` if it has found none.
+    /// end of the period, if the caller has found that this moment has come; otherwise `None`.
     pub(crate) fn reserve_or_wait(
         &mut self,
         number: Option<Number>,
@@ -141,8 +141,8 @@ impl Slots {
         (turn, changes)
     }
 
-    /// Uses up the slot of a service that is called at `now`. `has_come` tells whether a moment has come by the true
-    /// clock; `now` is never behind that clock.
+    /// Uses up the slot of a service that is called at `now`. `has_come` returns whether a moment has come by the true
+    /// clock. `now` is never behind the true clock.
     pub(crate) fn use_up(&mut self, now: Timestamp, has_come: impl FnOnce(Timestamp) -> bool) -> Changes {
         let mut changes = Changes::default();
         if now >= self.end && has_come(self.end) {
@@ -172,7 +172,8 @@ impl Slots {
         changes
     }
 
-    /// Ends the period: the promises become slots. The timer of each service with a promise wakes the service.
+    /// Ends the period. Each service with a promise gets a slot, and leaves the queue. Its waker is dropped and not
+    /// woken, because the service has set a timer for the end of the period, which wakes it.
     fn end_period(&mut self, changes: &mut Changes) {
         self.used = 0;
         self.reserved += mem::take(&mut self.promised);

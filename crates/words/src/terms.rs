@@ -54,8 +54,8 @@ pub enum Missed {
     All,
 }
 
-/// How a schedule treats an instant that comes while the previous occurrence is under way: it waits, is being
-/// delivered, or is between two attempts. A dead occurrence is not under way.
+/// How a schedule treats an instant that comes while the previous occurrence is under way. An occurrence is under way
+/// while it waits, is being delivered, or is between two attempts. A dead occurrence is not under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "kebab-case"))]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -65,6 +65,7 @@ pub enum Overlap {
     Skip,
     /// The instant gets its occurrence.
     Allow,
-    /// One instant waits for the end of the occurrence, which is noticed within a second. Further instants are skipped.
+    /// One instant waits until the occurrence under way has ended. The schedule notices the end within a second.
+    /// Further instants are skipped.
     QueueOne,
 }

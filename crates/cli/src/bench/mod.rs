@@ -47,7 +47,7 @@ pub(crate) struct Bench {
     /// For callbacks: the address at which the receiver listens. The service must be allowed to call it
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     receiver: SocketAddr,
-    /// For callbacks: the longest time to wait without a further callback at the end
+    /// For callbacks: how long to wait for the next callback at the end, before giving up
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse::duration)]
     patience: Duration,
 }

@@ -68,7 +68,7 @@ pub(crate) struct Put {
     /// The number of failures after which the timer is dead
     #[arg(long, value_name = "NUMBER", help_heading = "Policy")]
     attempts: Option<u32>,
-    /// The time after the due moment from which on no further delivery is planned
+    /// The greatest age of the timer, counted from the due moment. No delivery is planned after this age
     #[arg(long, value_name = "DURATION", value_parser = parse::millis, help_heading = "Policy")]
     max_age: Option<u64>,
     /// The timeout of one attempt
@@ -80,7 +80,7 @@ pub(crate) struct Put {
     /// Skip a delivery that would be later than this
     #[arg(long, value_name = "DURATION", value_parser = parse::millis, help_heading = "Policy")]
     misfire_within: Option<u64>,
-    /// The length of the window within which the timer becomes due
+    /// The length of a window that begins at the due moment. The timer becomes due at a moment in this window
     #[arg(long, value_name = "DURATION", value_parser = parse::millis, help_heading = "Policy")]
     jitter: Option<u64>,
     /// Deliver at most once, instead of at least once

@@ -25,7 +25,8 @@ pub(crate) struct Claim {
 /// The longest wait that the service permits for a single request. A longer wait is split into several requests.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
-/// Fetches due timers from a queue and prints them, each with its claim. A receiver ends the delivery with the claim.
+/// Fetches due timers from a queue and prints them, each with its claim. With the claim, a receiver acknowledges,
+/// rejects or renews the delivery.
 pub(crate) async fn claim(claim: Claim, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let queue = timers.queue(&claim.queue);
     let begin = Instant::now();

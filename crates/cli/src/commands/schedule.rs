@@ -109,7 +109,7 @@ pub(crate) struct Put {
     /// What happens with an instant that comes while the previous occurrence is under way
     #[arg(long, value_enum, value_name = "WHAT")]
     overlap: Option<Overlap>,
-    /// The longest time by which occurrences become due after their instants
+    /// The greatest delay from an instant until its occurrence is due
     #[arg(long, value_name = "DURATION", value_parser = parse::millis)]
     jitter: Option<u64>,
     /// Read the schedule from a file in JSON, or from the standard input if it is `-`
@@ -143,11 +143,11 @@ pub(crate) struct Put {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Missed {
-    /// They get no occurrences
+    /// The missed instants get no occurrences
     Skip,
-    /// The last of them gets an occurrence
+    /// Only the last missed instant gets an occurrence
     Once,
-    /// Each of them gets an occurrence
+    /// Each missed instant gets an occurrence
     All,
 }
 

@@ -248,8 +248,8 @@ impl Player {
         };
         let mut wanted = wanted;
         if was_lost {
-            // If the answer is lost, timers that are delivered at most once are lost, too. The others come back, in any
-            // order.
+            // If the answer is lost, timers that are delivered at most once are lost, too. The recovery returns the
+            // other timers in any order.
             wanted.retain(|id| !is_once(id));
             wanted.sort_unstable();
             ids.sort_unstable();

@@ -80,8 +80,8 @@ struct Player {
     step: u32,
     rng: fastrand::Rng,
     clock: ManualClock,
-    /// The stores that get the operations. If the life has faults, the first store is [`raw`](Self::raw) behind a store
-    /// that adds the faults.
+    /// The stores that get the operations. If the life has faults, the first store adds the faults, and passes its
+    /// calls on to [`raw`](Self::raw).
     stores: Vec<Arc<dyn TimerStore>>,
     faulty: Option<Arc<Faulty>>,
     /// The first store itself, without added faults.

@@ -1,9 +1,10 @@
-//! Sets the timers in a runtime's engine: the alarm at the next due moment, the alarm for the renewal of leases, and
-//! the timeouts of handlers.
+//! Sets the timers in a runtime's own engine: the alarm at the next due moment, the alarm for the renewal of leases,
+//! and the timeouts of handlers.
 //!
-//! The engine's clock does not step, and the store counts by the time of day. So the alarm at a due moment is armed
-//! with the time that remains until then. After each step of the store's clock the loop claims, and arms the alarm
-//! again. An early or late alarm does no harm: the store decides which timers are due.
+//! The store's clock shows the time of day, which may step. The engine's clock does not step. So the alarm at a due
+//! moment is armed with the time that remains until this moment. After each step of the store's clock, the delivery
+//! loop claims due timers and arms the alarm again. An early or late alarm does no harm: the store decides which timers
+//! are due.
 
 use core::time::Duration;
 use std::sync::Arc;

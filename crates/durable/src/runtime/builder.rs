@@ -148,7 +148,7 @@ impl Builder {
         self.add(K::NAME, Arc::new(Asynchronous(handler, PhantomData::<fn(K)>)))
     }
 
-    /// Makes a function that may block the handler of the timers of kind `K`. The function runs on one of the runtime's
+    /// Makes a blocking function the handler of the timers of kind `K`. The function runs on one of the runtime's
     /// [`workers`](Self::workers).
     ///
     /// ```
@@ -177,7 +177,7 @@ impl Builder {
     }
 
     /// Makes an asynchronous function the handler of the timers of this kind. The function gets the payload as stored
-    /// bytes. Such a handler serves kinds whose payload is not JSON: see [`Timers::schedule_bytes`].
+    /// bytes. This is for kinds whose payload is not JSON: see [`Timers::schedule_bytes`].
     ///
     /// ```
     /// use tourbillon_durable::store::MemoryStore;
@@ -227,26 +227,28 @@ impl Builder {
     }
 
     /// Sets the greatest number of handlers that run at a time. The default is the number of
-    /// [`workers`](Self::workers), or 1,024 with an executor. A claim takes only timers whose handlers can begin at
-    /// once.
+    /// [`workers`](Self::workers), or 1,024 with an executor. A claim takes only as many timers as handlers can begin
+    /// at once.
     pub fn concurrency(self, handlers: usize) -> Self {
         Self { concurrency: Some(handlers.max(1)), ..self }
     }
 
-    /// Makes the namespaces share the handlers, so that a namespace with many due timers does not hold up the others. A
-    /// namespace gets three quarters of the [`concurrency`](Self::concurrency) while it is alone. A second namespace
-    /// gets three quarters of the rest, and so on. Once a namespace uses its whole share, its other due timers stay in
-    /// the store. Timers of other namespaces are then claimed first, even if they are due later. The
-    /// [`catch_up_rate`](Self::catch_up_rate) holds for each namespace by itself. The stores of this project support
-    /// this setting. Another store may ignore it, and deliver by the due moments alone.
+    /// Makes the namespaces share the handlers, so that a namespace with many due timers does not delay the timers of
+    /// other namespaces. While a single namespace has due timers, it gets three quarters of the
+    /// [`concurrency`](Self::concurrency). A second namespace gets three quarters of the remaining handlers, and so on.
+    /// Once a namespace uses its whole share, its other due timers stay in the store. Timers of other namespaces are
+    /// then claimed first, even if they are due later. The [`catch_up_rate`](Self::catch_up_rate) applies to each
+    /// namespace separately. The stores of this project support this setting. Another store may ignore it, and deliver
+    /// in the order of the due moments.
     pub fn in_turn(mut self) -> Self {
         self.settings.in_turn = true;
         self
     }
 
-    /// Sets the length of a lease. The default is 30 s, the range from 1 s to a day. Leases are renewed while handlers
-    /// run. If a process dies, another process delivers its timers after at most the length of a lease. If only one
-    /// process at a time can open the store, the next process that opens it delivers the timers at once.
+    /// Sets the length of a [`Lease`](crate::state::Lease), the right of a process to deliver a claimed timer. The
+    /// default is 30 s, the range from 1 s to a day. Leases are renewed while handlers run. If a process dies, another
+    /// process delivers its timers after at most the length of a lease. If the store can be opened by a single process
+    /// at a time, the next process that opens it delivers the timers at once.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease.clamp(Duration::from_secs(1), LONGEST_LEASE);
         self
@@ -266,11 +268,12 @@ impl Builder {
         self
     }
 
-    /// Sets the durability that the end of a delivery must have before the next delivery takes the handler's place. The
-    /// default is [`Durability::Volatile`]. With this default, if the process dies within some 20 ms after the end of a
-    /// delivery, the timer is delivered again, under the same id. A higher durability makes a repeated delivery rarer,
-    /// but not impossible. On a store that has parts ([`TimerStore::parts`]), other timers are delivered while the end
-    /// of a delivery waits for its durability.
+    /// Sets the durability with which the store confirms the end of a delivery. The default is
+    /// [`Durability::Volatile`]. With this default, if the process dies within some 20 ms after the end of a delivery,
+    /// the timer is delivered again, under the same id. A higher durability makes a repeated delivery rarer, but not
+    /// impossible. The runtime claims further timers only after the store has confirmed all ends. The exception is a
+    /// store that has parts ([`TimerStore::parts`]): other timers are claimed while ends of deliveries wait for their
+    /// confirmation.
     pub fn end_durability(mut self, durability: Durability) -> Self {
         self.settings.end_durability = durability;
         self
@@ -284,10 +287,10 @@ impl Builder {
     }
 
     /// Sets the function that is called for each [`Event`]: when a delivery begins, when it ends, and at each
-    /// [`Incident`]. All calls come from one thread of the runtime, outside of the runtime's locks. The events of a
-    /// timer come in their order. During a call of the function, this thread claims and delivers nothing. So the
-    /// function must not block. It can pass the event to a channel, for example. A panic in the function is caught.
-    /// Without such a function the runtime makes no events.
+    /// [`Incident`]. All calls come from one thread of the runtime, which holds no lock of the runtime during the call.
+    /// The events of a timer come in their order. During a call of the function, this thread claims no timers and
+    /// begins no deliveries. So the function must not block. It can pass the event to a channel, for example. A panic
+    /// in the function is caught. Without such a function the runtime makes no events.
     ///
     /// # Examples
     ///
@@ -313,9 +316,9 @@ impl Builder {
         self
     }
 
-    /// Sets the clock by which the runtime sleeps until a timer is due, and counts timeouts and leases. The clock must
-    /// not step back. The default is the system's monotonic clock. If the store uses a manual clock, pass the same
-    /// clock here.
+    /// Sets the clock by which the runtime waits: until a timer is due, until a handler's timeout, and until leases
+    /// must be renewed. The clock must not step back. The default is the system's monotonic clock. If the store uses a
+    /// manual clock, pass the same clock here.
     ///
     /// The runtime also compares this clock with the store's clock, to notice steps of the store's clock
     /// ([`Incident::ClockStepped`]). By default the comparison uses a system clock that goes on while the machine is

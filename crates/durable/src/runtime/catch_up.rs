@@ -1,7 +1,7 @@
 //! Limits the rate at which late timers are delivered. After a downtime there may be millions of late timers.
 //!
-//! Each delivery of a late timer uses a permit. A bucket of permits fills at the rate, so deliveries of late timers
-//! cannot exceed the rate.
+//! Each delivery of a late timer uses a permit from a token bucket. The bucket fills at the permitted rate, so
+//! deliveries of late timers cannot exceed this rate.
 
 use crate::store::{Late, Leased};
 use core::time::Duration;
@@ -11,11 +11,12 @@ use tourbillon_words::UtcMillis;
 
 /// The lateness from which the delivery of a timer needs a permit. A permit is the right to one late delivery.
 const LATE: Duration = Duration::from_secs(5);
-/// The pause before the next claim if there are permits now. The last claim may have found no permit, and left late
-/// timers in the store.
+/// The pause before the next claim if a bucket has permits now. The last claim may have found the bucket empty, and so
+/// may have left late timers in the store.
 const SOON: Duration = Duration::from_millis(10);
 
-/// Limits the rate at which late timers are delivered, either for all timers together or for each namespace by itself.
+/// Limits the rate at which late timers are delivered, either for all namespaces together or for each namespace
+/// separately.
 #[derive(Debug)]
 pub(crate) enum CatchUp {
     Together(Together),
@@ -40,7 +41,7 @@ pub(crate) struct Together {
     is_catching_up: bool,
 }
 
-/// Limits the rate at which late timers are delivered, for each namespace by itself.
+/// Limits the rate at which late timers are delivered, for each namespace separately.
 #[derive(Debug)]
 pub(crate) struct InTurn {
     rate: Option<u32>,
@@ -52,11 +53,11 @@ pub(crate) struct InTurn {
 /// holds the permits of a tenth of a second, but at least a single permit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    /// The moment up to which all permits of the bucket are used up. The bucket gains permits for the time from this
-    /// moment to now.
+    /// The moment that determines the number of permits in the bucket: the rate multiplied by the time from this moment
+    /// to now. Using a permit moves this moment to a later time.
     used_until: UtcMillis,
-    /// The used permits that are too few to move `used_until` by a whole millisecond. The unit is a millisecond divided
-    /// by the rate.
+    /// The remainder of used permits that is too small to move `used_until` by a whole millisecond, in thousandths of a
+    /// permit.
     rest: u64,
 }
 
@@ -67,7 +68,8 @@ impl Bucket {
         1_000_u64.div_ceil(u64::from(rate)).max(100)
     }
 
-    /// Removes the permits that do not fit into the bucket at `now`. Returns true if the bucket is full.
+    /// Removes the permits that do not fit into the bucket at `now`. Returns true if the bucket is full. A bucket whose
+    /// `used_until` is more than two seconds in the future becomes full, too, because the clock has stepped back.
     fn fill(&mut self, rate: u32, now: UtcMillis) -> bool {
         let full = UtcMillis::from_millis(now.as_millis().saturating_sub(Self::burst(rate)));
         let is_full = self.used_until < full || self.used_until > now + Duration::from_secs(2);
@@ -103,8 +105,8 @@ impl Together {
     }
 
     /// Returns the number of timers that a claim may take, at most `wanted`. `next_due` is the due moment of the first
-    /// pending timer, or `None` before the first claim. If the claim may take no timer now, fails with the time until a
-    /// claim may take a timer.
+    /// pending timer, or `None` before the first claim. If there is no permit now, fails with the time until there is a
+    /// permit.
     pub(crate) fn permits(
         &mut self,
         next_due: Option<UtcMillis>,
@@ -112,7 +114,7 @@ impl Together {
         wanted: u32,
     ) -> Result<u32, Duration> {
         let Some(rate) = self.rate else { return Ok(wanted) };
-        // Before the first claim the runtime knows no due moment, and the timers may be late.
+        // Before the first claim the due moments of the timers are unknown, so the timers may be late.
         self.is_catching_up = next_due.is_none_or(|due| now - due > LATE);
         if !self.is_catching_up {
             return Ok(wanted);
@@ -162,9 +164,10 @@ impl InTurn {
         }
     }
 
-    /// Returns the time until a claim may take more late timers, or `None` if the bucket of each namespace is full. A
-    /// bucket that has permits now may have had none during the last claim. On a store with several parts, a claim may
-    /// take more late timers than there are permits, because each part counts by itself.
+    /// Returns the time until a claim may take more late timers, or `None` if the bucket of each namespace is full. If
+    /// a bucket has permits now, the time is [`SOON`], because the bucket may have been empty during the last claim. On
+    /// a store with several parts, a claim may take more late timers than there are permits, because each part counts
+    /// separately.
     pub(crate) fn rest(&self, now: UtcMillis) -> Option<Duration> {
         let rate = self.rate?;
         let rests = self.buckets.values().map(|bucket| bucket.permits(rate, now).err().unwrap_or(SOON));

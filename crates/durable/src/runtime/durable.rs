@@ -32,10 +32,11 @@ impl Durable {
         &self.timers
     }
 
-    /// Ends the runtime. No further delivery begins. Waits for running handlers, for at most `patience`. A handler that
-    /// has not returned in this time loses its timer: no attempt and no delivery is counted, and the next start
-    /// delivers the timer again. When the call returns, the ends of all other deliveries are on the disk. This holds
-    /// for any value of [`end_durability`](crate::Builder::end_durability).
+    /// Ends the runtime. No further delivery begins. Waits for running handlers, for at most `patience`. If a handler
+    /// has not returned in this time, its timer is given back to the store: no attempt and no delivery is counted, and
+    /// the next start delivers the timer again. A timer that is delivered at most once is not delivered again. When the
+    /// call returns, the ends of all other deliveries are on the disk, even with a lower
+    /// [`end_durability`](crate::Builder::end_durability).
     ///
     /// The store is released when the last [`Timers`] of the runtime is dropped and all handlers have returned. After
     /// that a store in a file can be opened again.
@@ -69,11 +70,11 @@ impl Durable {
     fn end(&mut self, patience: Duration) {
         self.timers.runtime.stop(patience);
         let Some(thread) = self.thread.take() else { return };
-        // The program's function for incidents may drop the runtime on the loop's thread. The loop's thread must not
-        // wait for itself.
+        // The program's function for incidents runs on the delivery loop's thread, and may drop the runtime there. This
+        // thread must not wait for itself.
         if thread.thread().id() != thread::current().id() {
             self.timers.runtime.await_end();
-            // The loop's thread holds the store until the thread ends.
+            // The delivery loop's thread keeps the store open until the thread ends.
             let _panic = thread.join();
         }
     }

@@ -32,7 +32,8 @@ pub enum Incident {
         /// The number of the series' instants that were left out.
         count: u64,
     },
-    /// The timer is dead: its last permitted attempt failed, or its handler gave up. The timer is not delivered again.
+    /// The timer is dead, and is not delivered again. [`DeathReason`](crate::state::DeathReason) lists the possible
+    /// reasons.
     Died {
         /// The timer's id.
         id: TimerId,
@@ -53,9 +54,10 @@ pub enum Incident {
     /// A call at the store failed. The runtime tries again.
     StoreFailed(StoreError),
     /// The store's clock has stepped by half a second or more, ahead or back. Timers follow the new time at once: a
-    /// step ahead makes timers due earlier, and a step back makes them due later. Timers that were made or put off
-    /// while the clock was ahead keep their moments. [`Filter::created_after`](crate::store::Filter::created_after)
-    /// finds timers that were made while the clock was ahead. Schedules are recomputed after a step back.
+    /// step ahead makes timers due earlier, and a step back makes them due later. Timers that were created or snoozed
+    /// while the clock was ahead keep their due moments. [`Filter::created_after`](crate::store::Filter::created_after)
+    /// finds timers that were created while the clock was ahead. The next instants of schedules are recomputed after a
+    /// step back.
     ClockStepped {
         /// The moment that the store's clock would show without the step.
         from: UtcMillis,
@@ -112,16 +114,16 @@ impl Attempt {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ending {
-    /// The handler answered. Three ends count as [`Verdict::Retry`]: a panic, a handler that does not answer in time,
-    /// and a park whose reason the handler must not use.
+    /// The handler answered with this verdict. Three cases count as [`Verdict::Retry`]: a panic of the handler, a
+    /// handler that does not answer in time, and a park for a reason that handlers must not use.
     Answered(Verdict),
     /// The delivery was late by more than its policy permits, so the handler was not called.
     Skipped,
     /// The runtime has no handler for the timer's kind.
     NoHandler,
     /// The timer was given back to the store, and no attempt was counted. Either the runtime stops, or the lease ended
-    /// before the handler was called, or the executor dropped the work. A timer that is delivered at most once comes
-    /// back only if its handler was not called.
+    /// before the handler was called, or the executor dropped the work. A timer that is delivered at most once is
+    /// stored again only if its handler was not called.
     GivenBack,
 }
 
@@ -142,7 +144,7 @@ pub enum Event {
     },
     /// A delivery has ended, and the store has confirmed its end. The end is as durable as
     /// [`end_durability`](crate::Builder::end_durability) demands. If the handler was not called, no `Began` precedes
-    /// it.
+    /// this event.
     Ended {
         /// The delivery to which the event belongs.
         attempt: Arc<Attempt>,
@@ -154,19 +156,19 @@ pub enum Event {
         /// `None` if the handler was not called.
         took: Option<Duration>,
         /// The phase of the timer after this end: done, pending again, parked, dead, or withdrawn. A timer that is
-        /// delivered at most once is done whether its handler succeeded or failed, unless the timer was snoozed,
+        /// delivered at most once is done even if its handler failed. It has another phase only if it was snoozed,
         /// parked, or given back.
         phase: Phase,
         /// The id of the next occurrence of the timer's series. `None` if no further occurrence follows, or if the
         /// timer belongs to no series.
         next: Option<TimerId>,
         /// The moment at which the timer's next delivery, or the next occurrence of its series, is due. The runtime
-        /// reads this moment from the store after the end. `None` if no delivery follows, or if the timer was cancelled
-        /// before the read.
+        /// reads this moment from the store after the delivery has ended. `None` if no delivery follows, or if the
+        /// timer was cancelled before the read.
         due: Option<UtcMillis>,
     },
     /// The lease of a delivery was lost, or the handler answered after the lease had ended. The timer is delivered
-    /// again, unless another holder's delivery has ended it.
+    /// again, unless a delivery by another process has already ended the timer.
     LeaseLost {
         /// The delivery to which the event belongs.
         attempt: Arc<Attempt>,

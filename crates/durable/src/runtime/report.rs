@@ -64,12 +64,13 @@ pub struct Stats {
     /// snooze, a retry or a move, the new due moment counts. A parked timer keeps its due moment, so the time in which
     /// it was parked counts.
     pub lateness: Times,
-    /// The times from the calls of handlers to their answers or timeouts, by the runtime's clock. Deliveries that lost
-    /// their lease do not count, nor do deliveries that the runtime gave back when it stopped.
+    /// The times from the calls of handlers to their answers or timeouts, by the runtime's clock. Two kinds of
+    /// deliveries do not count: those that lost their lease, and those that the runtime gave back when it stopped.
     pub handler_time: Times,
     /// The number of handlers that run now.
     pub running: usize,
-    /// The number of running handlers whose deliveries have ended, for example because the handler's time is over.
+    /// The number of running handlers whose deliveries have ended, for example because the handler's timeout has
+    /// passed.
     pub overrun: usize,
     /// The due moment of the first pending timer, as the last claim found it. `None` if no timer was pending.
     pub next_due: Option<UtcMillis>,
@@ -142,7 +143,7 @@ impl Stats {
 pub enum Health {
     /// The last call at the store failed.
     StoreFails {
-        /// The time since the first error after the last call that succeeded.
+        /// The time since calls at the store began to fail.
         since: Duration,
         /// The last error that the store returned.
         error: StoreError,
@@ -193,7 +194,7 @@ impl Reporter {
         self.observe.is_some()
     }
 
-    // These functions call the program's functions, on the loop's thread and outside of all locks. A panic of the
+    // These functions call the program's functions, on the delivery loop's thread and without a lock. A panic of the
     // program's function must not end the loop.
 
     pub(crate) fn emit(&self, event: &Event) {
@@ -221,7 +222,8 @@ impl Reporter {
         self.report(&Incident::StoreFailed(error.clone()));
     }
 
-    /// Counts and reports an error of a call that unparks timers. Claims and ends go on, so the runtime is not failing.
+    /// Counts and reports an error of a call that unparks timers. Such an error does not stop claims and deliveries, so
+    /// the runtime's health does not change.
     pub(crate) fn unpark_failed(&self, error: &StoreError) {
         self.lock().stats.store_errors += 1;
         self.report(&Incident::StoreFailed(error.clone()));
@@ -283,8 +285,8 @@ impl Reporter {
         self.report(&Incident::UnknownKind { id: timer.id, kind: timer.kind.clone() });
     }
 
-    /// Counts the end of a delivery of a timer that is delivered at most once. The claim has removed the timer, so this
-    /// end is not reported to the store.
+    /// Counts the end of a delivery of a timer that is delivered at most once. The claim has removed such a timer from
+    /// the store, so this end is not reported to the store.
     pub(crate) fn ended_at_most_once(&self, verdict: &Verdict) {
         if *verdict == Verdict::Done {
             self.lock().stats.done += 1;
@@ -354,7 +356,8 @@ impl Reporter {
         }
     }
 
-    /// Counts a timer that is stored again after its claim has removed it. Such a timer is delivered at most once.
+    /// Counts a timer that is stored again. The timer is delivered at most once, so its claim had removed it from the
+    /// store.
     fn returned(&self, timer: &Timer, is_snoozed: bool) {
         {
             let stats = &mut self.lock().stats;

@@ -15,7 +15,7 @@ pub(crate) struct Settings {
     pub(crate) lease: Duration,
     pub(crate) limits: Limits,
     pub(crate) catch_up_rate: Option<u32>,
-    /// The durability that the end of a delivery must have before another delivery takes the handler's place.
+    /// The durability with which the store must confirm the end of a delivery.
     pub(crate) end_durability: Durability,
     pub(crate) executor: Option<Arc<dyn Executor>>,
     pub(crate) on_incident: Option<OnIncident>,

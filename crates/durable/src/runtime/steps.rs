@@ -4,15 +4,14 @@ use core::time::Duration;
 use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
 
-/// A step is noticed if it is longer than this time plus the permitted drift between the store's clock and the steady
-/// clock.
+/// A step is noticed if it is longer than the sum of this time and the permitted drift between the store's clock and
+/// the steady clock.
 const LEAST: Duration = Duration::from_millis(500);
-/// The divisor of the permitted drift between the store's clock and the steady clock. The permitted drift is the time
-/// between two comparisons divided by this number, that is, 200 millionths of the time. The clocks of two machines
-/// drift apart by less, even if they are not synchronised.
+/// The permitted drift between the store's clock and the steady clock is the time since the last comparison divided by
+/// this number: 200 parts per million. The clocks of two machines that are not synchronised drift apart more slowly.
 const DRIFT: u32 = 5_000;
 /// The greatest time between two readings of the steady clock that count as one moment. The store's clock is read
-/// between the two readings. With more time between the readings, all clocks are read again.
+/// between the two readings. If more time passes between the two readings, both clocks are read again.
 const ONE_MOMENT: Duration = Duration::from_millis(20);
 /// The number of attempts to read the store's clock and the steady clock at the same moment.
 const READINGS: usize = 8;

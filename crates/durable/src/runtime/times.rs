@@ -15,8 +15,8 @@ pub struct Times {
     pub sum: Duration,
     /// The longest time in the distribution. Zero if the distribution is empty.
     pub max: Duration,
-    /// The number of times in each bucket. A bucket counts the times that exceed the bound of the bucket before, up to
-    /// its own bound.
+    /// The number of times in each bucket. A bucket counts the times that are above the bound of the previous bucket,
+    /// up to its own bound.
     within: [u64; BOUNDS],
 }
 

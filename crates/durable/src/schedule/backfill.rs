@@ -100,9 +100,8 @@ impl Schedules {
     }
 
     /// Makes occurrences for at most `limit` instants after `after` and up to `until`. Future instants are left out.
-    /// The occurrences are due at once. The id of an occurrence is computed from its instant, so an instant does not
-    /// get a second occurrence while its first occurrence is stored, or within an hour after the first occurrence
-    /// ended.
+    /// The occurrences are due at once. The id of an occurrence is computed from its instant. So an instant gets no
+    /// second occurrence while its first occurrence is stored, or within an hour after the first occurrence ended.
     ///
     /// # Errors
     ///
@@ -172,8 +171,7 @@ impl Schedules {
                 break;
             }
             (timer, stored) = match self.0.load(at) {
-                // The occurrences are stored. The schedule was removed since, so there is nothing that could count
-                // them.
+                // The occurrences are stored. The schedule has been removed since then, so its counters need no update.
                 Err(ScheduleFault::NotFound) => break,
                 loaded => loaded?,
             };

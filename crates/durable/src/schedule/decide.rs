@@ -1,4 +1,4 @@
-//! Makes the decisions of schedules. A decision determines which instants, of those that have come, get occurrences.
+//! Makes the decisions of schedules. A decision determines which of the instants that have come get occurrences.
 
 use super::instants::{ScheduleInstants, just_before};
 use super::{Missed, Overlap, Progress, Schedule};
@@ -7,14 +7,14 @@ use crate::plan::PlanError;
 use core::time::Duration;
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of instants to which a single decision gives occurrences, or which it skips or queues. Missed
-/// instants without an occurrence do not count.
+/// The greatest number of instants that a single decision handles. Each of these instants gets an occurrence, is
+/// skipped, or is queued. Missed instants without an occurrence do not count.
 pub const MOST_AT_ONCE: usize = 100;
 /// The greatest number of missed instants that get occurrences with [`Missed::All`]. If more instants were missed, only
 /// the latest ones get occurrences.
 pub const MOST_CAUGHT_UP: u64 = 10_000;
-/// The greatest difference between the clocks of processes that share a store. If the moment of a decision is further
-/// in the future, the decision was made while the clock was ahead.
+/// The greatest expected difference between the clocks of processes that share a store. A decision whose moment is
+/// further in the future was made while the clock was ahead.
 pub(super) const SLACK: Duration = Duration::from_secs(1);
 /// The pause between two checks whether the last occurrence has ended, while an instant is queued.
 const LOOK: Duration = Duration::from_secs(1);
@@ -60,9 +60,9 @@ impl Progress {
         })
     }
 
-    /// Computes the progress after the rule was changed from `before` to `after`. The counters do not change, and
-    /// instants that have passed do not come again. If the plan, the start and the end are unchanged, passed instants
-    /// without a decision still get one.
+    /// Computes the progress after the rule was changed from `before` to `after`. The counters do not change. If the
+    /// plan, the start and the end stay the same, instants that have passed without a decision still get a decision.
+    /// Otherwise only instants after `now` count. This also holds if the plan was not valid before the change.
     ///
     /// # Errors
     ///
@@ -95,7 +95,8 @@ impl Progress {
     /// Returns the corrected progress of a schedule whose progress was stored while the clock was ahead, or `None` if
     /// the progress needs no correction. A progress needs a correction if its next instant is later than the first
     /// instant after now. The counters do not change. An instant that got its occurrence while the clock was ahead may
-    /// come again now. It does not get a second occurrence within an hour after its first occurrence ended.
+    /// come again now. It gets no second occurrence while the first occurrence is stored, or within an hour after the
+    /// first occurrence ended.
     ///
     /// # Errors
     ///
@@ -141,8 +142,9 @@ impl Progress {
     /// # Time complexity
     ///
     /// At most [`MOST_AT_ONCE`] instants get occurrences. If more instants have come, the next decision is due at once.
-    /// Missed instants are counted up to [`MOST_COUNTED`](crate::plan::MOST_COUNTED): by a division for a fixed period,
-    /// otherwise one by one. [`Missed::All`] searches for the last [`MOST_CAUGHT_UP`] missed instants.
+    /// Missed instants are counted up to [`MOST_COUNTED`](crate::plan::MOST_COUNTED). With a fixed period, a division
+    /// computes their number. Otherwise they are counted one by one. [`Missed::All`] searches for the last
+    /// [`MOST_CAUGHT_UP`] missed instants.
     pub fn decide(
         &self,
         schedule: &Schedule,

@@ -29,12 +29,11 @@ pub(super) struct ScheduleInstants {
     end: Option<UtcMillis>,
 }
 
-/// The number of a schedule's instants before a moment, with the last instant before the moment and the first instant
-/// that is not before it.
+/// The instants of a schedule before a given moment: their number, the last of them, and the instant that follows.
 pub(super) struct Passed {
     pub(super) count: u64,
     pub(super) last: Option<UtcMillis>,
-    /// The schedule's first instant at the moment or after the moment. `None` if no instant follows.
+    /// The schedule's first instant that is not before the given moment. `None` if there is no such instant.
     pub(super) next: Option<UtcMillis>,
 }
 
@@ -61,8 +60,8 @@ impl ScheduleInstants {
         is_within.then_some(next)
     }
 
-    /// Counts the schedule's instants from `first` on that are before `moment`. `first` must be an instant of the
-    /// schedule.
+    /// Counts the schedule's instants from `first` (included) to `moment` (excluded), up to [`MOST_COUNTED`]. `first`
+    /// must be an instant of the schedule.
     pub(super) fn passed(&self, first: Option<UtcMillis>, moment: UtcMillis) -> Passed {
         let (mut count, mut last, mut next) = (0, None, first);
         if let (Instants::Every(millis), Some(first)) = (&self.instants, first)
@@ -86,10 +85,10 @@ impl ScheduleInstants {
         Passed { count, last, next }
     }
 
-    /// Returns the moment at which the last `most` instants before `moment` begin. For a calendar, the result may be
-    /// somewhat later, and so may leave out the first of these instants. Returns `None` if at most `most` instants lie
-    /// between `first` and `moment`. `first` must be an instant of the schedule. The instants of a calendar are at
-    /// least a second apart.
+    /// Returns the moment at which the last `most` instants before `moment` begin. Returns `None` if there are at most
+    /// `most` instants from `first` to `moment`. `first` must be an instant of the schedule. For a calendar, the result
+    /// may be up to a second too late, and so may leave out the first of these instants. The search needs instants that
+    /// are at least a second apart, as those of a calendar are.
     pub(super) fn beginning_of_last(
         &self,
         most: u64,
@@ -117,7 +116,8 @@ impl ScheduleInstants {
             return None;
         }
         while many - few > 1 {
-            // At first the spans double, since counting is fast in short spans. Then the search halves the interval.
+            // At first the search doubles the span, since counting is fast in short spans. Then it halves the interval
+            // between the span with few instants and the span with many instants.
             let middle = if many / 2 > few { few * 2 } else { few + (many - few) / 2 };
             if is_too_early(back(middle)) {
                 many = middle;
@@ -167,8 +167,8 @@ impl ScheduleInstants {
         };
         let mut shown: Vec<_> = shown.take_while(is_within).collect();
         if self.end.is_some() {
-            // A local time that is skipped has no instant to compare with the end. If no later instant is before the
-            // end, the skipped time may lie after the end, and is dropped.
+            // A local time that a clock change skips has no instant to compare with the end. If no later instant is
+            // before the end, the skipped time may be after the end. So it is left out.
             while shown.last().is_some_and(|last| last.instant.is_none()) {
                 shown.pop();
             }
@@ -200,8 +200,8 @@ fn shown_occurrence(one: &tourbillon_calendar::Occurrence) -> Occurrence {
 
 impl Schedule {
     /// Returns the next `count` instants after `moment`, in order. `created` is the moment at which the schedule is
-    /// created. The list also contains the local times that a clock change skips. They have no instant, and do not
-    /// count.
+    /// created. The list also contains the local times that a clock change skips. These entries have no instant, and do
+    /// not count towards `count`.
     ///
     /// # Errors
     ///

@@ -9,9 +9,9 @@
 //! goes on while its occurrences are delivered, fail or die. [`Overlap`] decides about an instant that comes while an
 //! occurrence has not ended. [`Missed`] decides about instants that passed while no process ran.
 //!
-//! The instants follow the store's present clock. If the clock was ahead for a while, a decision of that time has set
-//! the next instant too late. So [`Progress::followed`] recomputes the next instant in three cases: at the start of a
-//! runtime with these schedules, after each step back of the clock, and at a change or a resume.
+//! The instants follow the store's present clock. If the clock was ahead for a while, a decision in that time has
+//! computed a next instant that is too late. So [`Progress::followed`] recomputes the next instant in three cases: at
+//! the start of a runtime with these schedules, after each step back of the clock, and at a change or a resume.
 //!
 //! [`decide`](Progress::decide) contains all rules, and uses neither a store nor a clock. [`Schedules`] does everything
 //! else.
@@ -45,24 +45,25 @@ use tourbillon_words::UtcMillis;
 /// The rule by which a schedule makes timers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
-    /// The plan, from which the instants of the schedule follow.
+    /// The plan, which determines the instants of the schedule.
     pub plan: Plan,
     /// The rule for instants that passed while no process ran.
     #[serde(default)]
     pub missed: Missed,
-    /// The greatest lateness of a decision about an instant. An instant whose decision is later counts as missed. 10 s
-    /// by default.
+    /// The greatest permitted lateness of a decision about an instant. If the decision is later, the instant counts as
+    /// missed. 10 s by default.
     #[serde(default = "default_grace")]
     pub grace: Duration,
     /// The rule for an instant that comes while the last occurrence has not ended.
     #[serde(default)]
     pub overlap: Overlap,
-    /// The length of the window, from each instant on, in which the instant's occurrence becomes due. All occurrences
-    /// of a schedule have the same place in their windows, which is computed from the schedule's name. Zero by default.
+    /// The length of the window in which an occurrence becomes due. The window begins at the occurrence's instant. All
+    /// occurrences of a schedule have the same offset in their windows. The offset is computed from the schedule's
+    /// name. Zero by default.
     #[serde(default)]
     pub jitter: Duration,
     /// The start of the schedule: no instant is earlier. Fixed periods are counted from the start. `None` if the
-    /// schedule has no start; fixed periods are then counted from its creation.
+    /// schedule has no start. Fixed periods are then counted from the creation of the schedule.
     #[serde(default)]
     pub start: Option<UtcMillis>,
     /// The last moment at which the schedule may have an instant. `None` if the schedule does not end.
@@ -103,7 +104,7 @@ impl Schedule {
 /// The progress of a schedule through its instants, with the counts of their outcomes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// The id of the schedule. The ids of its occurrences follow from it.
+    /// The id of the schedule. The ids of the occurrences that follow the plan are computed from it.
     pub id: TimerId,
     /// The moment at which the schedule was created.
     pub created: UtcMillis,

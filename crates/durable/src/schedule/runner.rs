@@ -18,7 +18,7 @@ use core::cell::Cell;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The number of schedules in a page when all schedules are read.
+/// The number of schedules in a page of the list, when all schedules are read.
 const LIST: u32 = 200;
 
 /// The handler of the timers in which schedules are stored.
@@ -105,7 +105,7 @@ impl ScheduleRunner {
     }
 
     /// Makes the decision of a schedule whose timer is being delivered, and stores the result. If another process has
-    /// changed the schedule, and so has stored a new timer, this method changes nothing.
+    /// changed the schedule, the schedule has a new timer, and this method changes nothing.
     fn act(&self, at: &ScheduleKey, timer: TimerId, stored: Stored) -> Result<Verdict, StoreError> {
         let mode = IfPresent::ReplaceOnly(timer);
         let now = self.0.store.now();
@@ -136,8 +136,8 @@ impl ScheduleRunner {
                 Op::Place(Box::new(stored.occurrence(at, *instant, due)), IfPresent::Reject)
             })
             .collect();
-        // An occurrence that is delivered at least once may be made again after a loss of power, under the same id. So
-        // less durability suffices for it.
+        // After a loss of power, an occurrence that is delivered at least once may be made again, under the same id. So
+        // it may be stored with less durability.
         let durability = match stored.template.policy.guarantee {
             Guarantee::AtLeastOnce => Durability::ProcessCrash,
             Guarantee::AtMostOnce => Durability::PowerLoss,
@@ -164,13 +164,13 @@ impl ScheduleRunner {
         Ok(Verdict::Done)
     }
 
-    /// Returns true if the schedule's last occurrence has not ended. A dead occurrence counts as ended, and so does a
-    /// pending occurrence that was made while the clock was ahead.
+    /// Returns true if the schedule's last occurrence has not ended. Two kinds of occurrences count as ended: a dead
+    /// occurrence, and a pending occurrence that was made while the clock was ahead.
     fn is_under_way(&self, stored: &Stored, now: UtcMillis) -> Result<bool, StoreError> {
         let Some(id) = stored.progress.last_occurrence else { return Ok(false) };
         let last = block_on(self.0.store.get(id.into()))?;
-        // If the moment of a pending occurrence has not come, it was made while the clock was ahead. It waits for its
-        // moment.
+        // A pending occurrence whose moment is still in the future was made while the clock was ahead. It stays pending
+        // until its moment.
         let is_ahead = |last: &Timer| last.state == State::Pending && last.scheduled > now + SLACK;
         Ok(last.is_some_and(|last| !matches!(last.state, State::Dead(_)) && !is_ahead(&last)))
     }
@@ -178,9 +178,9 @@ impl ScheduleRunner {
     /// Stores the occurrences of a decision and the schedule's new state. Returns false if the new state was not
     /// stored, because another process has changed the schedule.
     ///
-    /// A store without transactions makes two changes, and a process may end between them. If the occurrences are
-    /// delivered at least once, they are stored before the new state: a repeated decision then finds them by their ids.
-    /// If they are delivered at most once, they are stored after the new state, so they are not made twice.
+    /// A store without transactions makes two changes, and a process may end between them. Occurrences that are
+    /// delivered at least once are stored before the new state. A repeated decision then finds them by their ids.
+    /// Occurrences that are delivered at most once are stored after the new state, so that they are not made twice.
     fn follow(
         &self,
         occurrences: Vec<Op>,

@@ -20,10 +20,10 @@ use std::sync::{Arc, PoisonError};
 ///
 /// # Several processes
 ///
-/// Several processes that share a store may change and run the same schedules. A change is stored only if nobody else
-/// has changed the schedule since it was read. So no change is lost, and a removed schedule does not come back. Once a
-/// call that removes, pauses or changes a schedule has returned, no process makes occurrences by the former rule. To
-/// ensure this, the call waits for a decision under way, for at most ten seconds.
+/// Several processes that share a store may change and run the same schedules. A change is stored only if no other
+/// thread or process has changed the schedule since it was read. So no change is lost, and a removed schedule does not
+/// come back. Once a call that removes, pauses or changes a schedule has returned, no process makes occurrences by the
+/// former rule. To ensure this, the call waits for a decision under way, for at most ten seconds.
 ///
 /// # Examples
 ///
@@ -64,8 +64,8 @@ impl fmt::Debug for Schedules {
 }
 
 impl Schedules {
-    /// The prefix of the namespaces in which the schedules' own timers are stored. The namespace of the occurrences
-    /// follows the prefix. Programs must not store their own timers in these namespaces.
+    /// The prefix of the namespaces of the timers that store schedules. The namespace of the schedule's occurrences
+    /// follows the prefix. Programs must not store other timers in these namespaces.
     pub const NAMESPACES: &'static str = NAMESPACES;
     /// The kind of the timers that store schedules.
     pub const KIND: &'static str = KIND;
@@ -405,7 +405,8 @@ impl Schedules {
         })
     }
 
-    /// Ends the pause of a schedule, or the wait of a schedule whose plan was not valid. Checks the plan again.
+    /// Ends the pause of a schedule. Also checks the plan again: a schedule that made no occurrences because its plan
+    /// was not valid continues if the plan is valid now.
     ///
     /// # Errors
     ///

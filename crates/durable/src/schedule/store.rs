@@ -20,9 +20,11 @@ use tourbillon_words::UtcMillis;
 /// The number of locks for schedules. The hash of a schedule's name selects its lock, so only one thread of this
 /// process changes a schedule at a time.
 const LOCKS: usize = 64;
-/// The number of attempts to change a schedule while other processes keep changing it.
+/// The greatest number of attempts to change a schedule. An attempt fails if another process changes the schedule
+/// first.
 pub(super) const TURNS: usize = 64;
-/// The longest wait for the end of another process's decision of a schedule. [`LOOK`] is the pause between two checks.
+/// The longest time for which a change waits until a decision under way has finished. [`LOOK`] is the pause between two
+/// checks.
 const SETTLING: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -90,8 +92,8 @@ impl ScheduleStore {
         Ok(SchedulesPage { schedules: schedules.collect(), next: page.next })
     }
 
-    /// Waits until a delivery of a schedule's former timer has ended. The delivery may run in this process, so the
-    /// caller must not hold a lock that the delivery needs.
+    /// Waits until the delivery of a schedule's former timer has ended. The delivery may run in this process and may
+    /// need the schedule's lock, so the caller must not hold this lock.
     pub(super) fn await_end(&self, former: TimerId) -> Result<(), StoreError> {
         let begun = Instant::now();
         while block_on(self.store.get(former.into()))?.is_some() {

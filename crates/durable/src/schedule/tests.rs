@@ -52,7 +52,7 @@ fn missed_instants_are_left_out_or_get_one_occurrence_or_all() {
     assert_decided(&decide(&with(Missed::Skip), late, false), &[], 5, 0, 6 * MINUTE);
     assert_decided(&decide(&with(Missed::Once), late, false), &[5], 4, 0, 6 * MINUTE);
     assert_decided(&decide(&with(Missed::All), late, false), &[1, 2, 3, 4, 5], 0, 0, 6 * MINUTE);
-    // Each policy fires an instant that is on time. With two of them this instant also stands for the missed instants.
+    // Each policy fires an instant that is on time. With `Skip` and `Once`, the missed instants get no occurrences.
     let on_time = 5 * MINUTE + 10_000;
     assert_decided(&decide(&with(Missed::Skip), on_time, false), &[5], 4, 0, 6 * MINUTE);
     assert_decided(&decide(&with(Missed::Once), on_time, false), &[5], 4, 0, 6 * MINUTE);
@@ -85,7 +85,8 @@ fn an_overlap_is_skipped_allowed_or_queued() {
     let free = decide_on(&still.progress, 3 * MINUTE + 2_000, false);
     assert_decided(&free, &[1], 0, 0, 4 * MINUTE);
     assert_eq!(free.progress.last_scheduled, Some(at(3 * MINUTE)));
-    // The queued instant gets the next occurrence. The instant that comes at the same time waits for its end.
+    // The queued instant gets the next occurrence. The instant that comes at the same time is queued until this
+    // occurrence ends.
     let both = decide_on(&queued.progress, 4 * MINUTE, false);
     assert_decided(&both, &[1], 0, 0, 4 * MINUTE + 1_000);
     assert_eq!(both.progress.queued, Some(at(4 * MINUTE)));

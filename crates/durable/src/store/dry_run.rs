@@ -87,8 +87,9 @@ pub struct DryRun {
 /// The changes that operations make to a store, and the assumptions under which these changes are correct.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// The changed timers. Before the server makes the changes, it must verify that no timer that the dry run was given
-    /// has changed since it was read, even if the timer is not in this list.
+    /// The changed timers. Before the server makes the changes, it must verify that these timers have not changed since
+    /// the store read them. It must also verify the other timers that the dry run was given, which are not in this
+    /// list.
     pub timers: Vec<Change>,
     /// The ids of timers that the dry run assumes not to exist. The server must verify that no timer has such an id.
     pub absent: Vec<TimerId>,
@@ -268,7 +269,8 @@ impl DryRun {
         let remember = recent.iter().filter(is_new).map(|(id, until)| (*id, *until)).collect();
         let mut forget: Vec<TimerId> =
             self.remembered.keys().filter(|id| !recent.contains_key(id)).copied().collect();
-        // The server may have an entry that was removed here without a read.
+        // The dry run has removed these ids without reading them. The server may still remember them, so it must forget
+        // them.
         forget.extend(asked.removed.into_iter().filter(|id| !recent.contains_key(id)));
         forget.sort_unstable();
         forget.dedup();
@@ -289,7 +291,8 @@ struct KnownTables {
     asked: RefCell<Missed>,
 }
 
-/// The keys of table entries that a read or a removal did not find. [`Changes`] lists them as assumptions.
+/// The keys of table entries that a read or a removal did not find. [`Changes`] lists the keys of the reads as
+/// assumptions. The ids of the removals are in [`Changes::forget`].
 #[derive(Debug, Default)]
 struct Missed {
     timers: BTreeSet<TimerId>,

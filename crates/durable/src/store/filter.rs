@@ -8,13 +8,21 @@ use tourbillon_words::UtcMillis;
 /// The conditions that the timers of a list meet, and the order of the list. Without conditions the list has all
 /// timers.
 ///
-/// The store finds the timers by an index. The first of these conditions that is given selects the index: the label,
-/// the beginning of the key (except for dead timers), the reason, the phase.
+/// The store finds the timers by an index, and the list has the order of the index. The filter's conditions select the
+/// index: the first row of this table whose condition the filter has.
 ///
-/// The list has the order of the index. Labelled timers are listed by id, and timers with a key prefix by key. Pending
-/// timers, and timers parked for a given reason, are listed by due moment. Leased timers are listed by the end of the
-/// lease, and dead timers by the moment of death. Without any of the four conditions the timers are listed by id. Each
-/// order can be reversed.
+/// | condition of the filter | order of the list |
+/// |---|---|
+/// | `label` | by id |
+/// | `key_prefix`, with a `phase` other than dead or without a phase | by key |
+/// | `reason` | by due moment |
+/// | `phase` is pending | by due moment |
+/// | `phase` is leased | by the end of the lease |
+/// | `phase` is parked | depends on the kind of store |
+/// | `phase` is dead | by the moment of death |
+/// | none of these | by id |
+///
+/// Each order can be reversed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Filter {
@@ -129,10 +137,13 @@ pub struct Page {
     /// The timers of the page. The page may have fewer timers than the caller asked for, or no timers, because the
     /// filter has excluded many timers that the store has read.
     ///
-    /// If the filter has only a namespace, or only a namespace and a phase, no page is empty until the list ends. A
-    /// page of such a filter is full if the namespace has at most 2,000 timers, or if the phase is parked or dead. The
-    /// exception is a namespace with more than a million timers (50,000 on Redis): a page of its pending or leased
-    /// timers may be empty if 20,000 timers of other namespaces precede them.
+    /// If the filter has only a namespace, or only a namespace and a phase, these rules hold:
+    ///
+    /// - If the phase is parked or dead, or if the namespace has at most 2,000 timers, each page except the last is
+    ///   full.
+    /// - Otherwise, each page except the last has at least one timer. If the namespace has more than a million timers
+    ///   (50,000 on Redis), there is an exception: a page may be empty if the store reads 20,000 timers of other
+    ///   namespaces before the next timer of the namespace.
     pub timers: Vec<Timer>,
     /// The place at which the next page begins. `None` at the end of the list.
     pub next: Option<Cursor>,

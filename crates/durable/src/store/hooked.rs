@@ -146,7 +146,7 @@ impl<H: Hook> Hooked<H> {
     }
 }
 
-/// Wraps a new store in memory with the default hook, for tests.
+/// Wraps a new in-memory store with the default hook, for tests.
 impl<H: Hook + Default> Default for Hooked<H> {
     fn default() -> Self {
         Self::new(Arc::new(MemoryStore::default()), H::default())

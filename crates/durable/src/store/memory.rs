@@ -155,7 +155,7 @@ impl MemoryStore {
         act: impl FnOnce(&mut Ledger<&mut InMemory>, &mut Turns) -> Result<R, StoreError>,
     ) -> Result<R, StoreError> {
         let mut tables = self.lock();
-        // Undoes the changes of a transaction that panicked.
+        // If the last transaction panicked, its changes are undone here.
         tables.roll_back();
         let mut turns = core::mem::take(&mut tables.turns);
         let mut ledger = Ledger::new(&mut *tables, self.now());

@@ -135,9 +135,9 @@ pub enum Op {
     /// another timer has taken the key since the claim, the timer is stored without a key. If the store already has a
     /// timer with this id, nothing changes.
     ///
-    /// The token is the token of the claim. A store whose answers can be lost recognizes a repeated operation by the
-    /// token, and answers [`Outcome::Repeated`]. If the store no longer knows whether an earlier attempt took effect,
-    /// the answer is [`Refusal::Stale`].
+    /// The token is the token of the claim. A store on a server, whose answers can be lost, recognizes a repeated
+    /// operation by the token, and returns [`Outcome::Repeated`]. If the store no longer has the data to decide whether
+    /// an earlier attempt took effect, it refuses the operation with [`Refusal::Stale`].
     Return(Box<Timer>, Token),
     /// Ends a lease and parks the timer for a reason, for example a limit that the user has set.
     Park(TimerId, Token, Box<str>),
@@ -266,8 +266,9 @@ pub struct Claimed {
     pub quarantined: u32,
     /// The instants of series that were skipped because they had already passed.
     pub left_out: Vec<LeftOut>,
-    /// The moment at which the caller should call [`reap`](TimerStore::reap), because the first lease of another holder
-    /// ends then. `None` unless the claim has taken over timers from holders that may be gone.
+    /// The moment at which the caller should call [`reap`](TimerStore::reap). Usually `None`. A store that several
+    /// processes share sets the moment, for example, after this process has taken over shards from a process that may
+    /// be gone. At this moment, the first lease of the other processes in these shards ends.
     pub next_reap: Option<UtcMillis>,
 }
 
@@ -407,8 +408,9 @@ pub trait TimerStore: Send + Sync + 'static {
     /// claims may wait for their answers at the same time, and may be answered in any order.
     fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed>;
 
-    /// Claims timers as [`claim`](Self::claim) does, but gives no namespace more than its share of the runtime's places
-    /// for deliveries. Once a namespace has its share, the claim skips the other timers of this namespace, and takes
+    /// Claims timers as [`claim`](Self::claim) does, but limits the number of timers of each namespace. A runtime
+    /// delivers a limited number of timers at the same time, and each namespace has a share of this number
+    /// ([`Shares`]). Once a namespace has its share, the claim skips the other timers of this namespace, and takes
     /// later timers of other namespaces. By default, a store ignores the shares and claims by the due moments alone.
     fn claim_in_turn(&self, by: Claimant, claim: u64, limit: Limit, shares: Shares) -> Answer<'_, Claimed> {
         let _has_no_turns = shares;
@@ -420,8 +422,9 @@ pub trait TimerStore: Send + Sync + 'static {
     }
 
     /// Leases timers that are due and parked for a reason, the earliest due moments first. A store that several
-    /// processes share searches all its parts. The claim takes up to `wanted` timers. It takes more, up to `limit`,
-    /// only if it leaves at least as many timers to other processes as it takes.
+    /// processes share searches all its shards, not only the shards of this process. Within `limit`, the claim takes at
+    /// least `wanted` timers if enough timers are due. It may take more, up to half of the due timers, and leaves the
+    /// other half to other processes.
     ///
     /// `claim` is the number of the claim, as for [`claim`](Self::claim) and [`recover`](Self::recover). If the store
     /// cannot claim parked timers, the answer is `None`, and the caller uses [`put_back`](Self::put_back) instead.
@@ -476,9 +479,9 @@ pub trait TimerStore: Send + Sync + 'static {
 
     /// Returns the faults of the store's structure. Reads the whole store.
     ///
-    /// A damaged record that was set aside leaves the index entries of its timer behind. Each remaining entry is a
-    /// fault with the timer's id, until a claim or an operation by the entry's key or label meets the entry and removes
-    /// it.
+    /// When a store sets a damaged record aside, the index entries of the record's timer stay in the indexes. Each of
+    /// these entries is a fault with the timer's id. A claim, or an operation by the timer's key or label, removes such
+    /// an entry when it reads the entry.
     fn check(&self) -> Answer<'_, Vec<Fault>>;
 
     /// Calls `each` for all stored timers as they were at one moment. Stops once `each` returns false.
@@ -532,8 +535,9 @@ pub trait TimerStore: Send + Sync + 'static {
     /// Returns a page of the reasons for which timers are parked. In a store that several processes share, the page
     /// counts only the timers of the shards that this process owns.
     ///
-    /// `limit` bounds the work for a page. Several pages may contain the same reason, and each page then counts other
-    /// timers. Where possible, the cost of all pages depends on the number of reasons, not on the number of timers.
+    /// `limit` bounds the work for a page. Several pages may contain the same reason. Each of these pages counts
+    /// different timers. Where possible, the cost of all pages depends on the number of reasons, not on the number of
+    /// timers.
     fn reasons(&self, after: Option<Cursor>, limit: u32) -> Answer<'_, Reasons> {
         Box::pin(async move {
             let filter = Filter { phase: Some(Phase::Parked), ..Filter::default() };

@@ -1,32 +1,37 @@
-//! Computes the shares of several namespaces in the places for deliveries of a runtime, and in the timers of a claim.
+//! Computes how many timers of each namespace a claim may take.
+//!
+//! A runtime delivers a limited number of timers at the same time. Each delivery under way occupies one *place*. This
+//! module divides the places among the namespaces, and also the timers of each claim.
 //!
 //! The rule is that of *dynamic thresholds* for the shared memory of switches (Choudhury and Hahne, 1998): a namespace
-//! may take one more place if it has fewer than three times the free places. So a single namespace gets at most three
-//! quarters of the places. A second namespace gets three quarters of the rest, and so on. Some places always stay free
-//! for the next namespace. The rule needs neither a list of the namespaces nor a limit for each namespace.
+//! may take one more place if the number of its places is less than three times the number of free places. So a single
+//! namespace gets at most three quarters of the places. A second namespace gets three quarters of the remaining places,
+//! and so on. Some places always stay free for the next namespace. The rule needs neither a list of the namespaces nor
+//! a limit for each namespace.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The factor in the rule for shares: a namespace may take one more place if it has fewer places than this factor times
-/// the free places.
+/// The factor in the rule for shares: a namespace may take one more place if the number of its places is less than this
+/// factor times the number of free places.
 pub const SHARE: usize = 3;
 
 /// Returns the number of further places that a namespace may take if it already has `has` places and `free` places are
 /// free.
 #[must_use]
 pub fn free_for(has: usize, free: usize) -> usize {
-    // Places are taken one by one, and each leaves one free place less: the `n`-th is granted while `has + n - 1 <
-    // SHARE * (free - n + 1)`.
+    // Places are taken one by one, and each taken place leaves one free place less. So the `n`-th place is permitted if
+    // `has + n - 1 < SHARE * (free - n + 1)`.
     SHARE.saturating_mul(free).saturating_sub(has).div_ceil(SHARE + 1)
 }
 
-/// The use of a runtime's places for deliveries, by which a claim divides the free places among the namespaces.
+/// The numbers of free places and of deliveries under way in a runtime. From these numbers, a claim computes how many
+/// timers it may take from each namespace.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Shares {
-    /// The number of free places for deliveries in the runtime.
+    /// The number of free places: the number of further deliveries that the runtime may begin now.
     pub free: usize,
     /// The number of deliveries under way in each namespace. A namespace without deliveries has no entry.
     pub under_way: Arc<BTreeMap<Box<str>, usize>>,

@@ -24,8 +24,8 @@ pub(crate) enum Table {
     /// The table of timers that own no key and are not dead. Key: namespace, id. `Keyless` and `Keys` together list all
     /// timers of a namespace except the dead timers.
     Keyless,
-    /// The table of parked and dead timers by namespace. Key: namespace, phase, and the timer's key in `Parked` or
-    /// `Dead`.
+    /// The table of parked and dead timers by namespace. Key: namespace, phase, and the key of the timer's entry in
+    /// `Parked` or `Dead`.
     Stopped,
     /// The table of ended timers whose callers chose their ids. Key: id. Value: the moment until which the id is
     /// remembered.

@@ -33,21 +33,22 @@ pub struct End {
 pub enum Broken {
     /// I1: the store acknowledged the timer, but the timer was neither delivered nor is it stored.
     Lost(Id),
-    /// I1: the timer is still pending, leased to a node, or parked, although every timer should have ended.
+    /// I1: the timer is still pending, leased to a node, or parked, although every timer should have ended. Also
+    /// reported for a stored timer that no record of the run names.
     Stuck(Id),
     /// I2: a delivery of the timer began before its due moment. The number is the difference in microseconds.
     Early(Id, u64),
-    /// I3, I5: a delivery of the timer began after a client had withdrawn the timer.
+    /// I3, I5: a delivery of the timer began after a client had withdrawn the timer, by cancelling or replacing it.
     Revived(Id),
     /// I3: the store still has the timer, although a client has withdrawn the timer.
     Kept(Id),
-    /// I4: the timer was delivered again, and no fault explains the repetition.
+    /// I4: the timer was delivered again, and no fault of the run explains the repetition.
     Doubled(Id),
     /// The timer was delivered twice, although its policy is at most once.
     Twice(Id),
     /// I10: two calls with the same id have both created the timer.
     CreatedTwice(Id),
-    /// Deliveries of the timer had different ids of the store, so the store had several timers for one creation.
+    /// The deliveries of the timer name different ids in the store. So the store had several timers for one creation.
     Renamed(Id),
     /// The timer exists, although no client's call can have stored it.
     Phantom(Id),
@@ -77,8 +78,8 @@ pub struct Findings {
     pub duplicates: BTreeMap<Cause, u64>,
     /// The number of acknowledged timers that the servers lost, where the run's settings permit such a loss.
     pub lost_by_terms: u64,
-    /// The number of withdrawals that the servers lost, where the run's settings permit such a loss. After a lost
-    /// withdrawal, the timer is still stored or a delivery of it begins.
+    /// The number of lost withdrawals: a client cancelled or replaced a timer, and the servers lost this change, where
+    /// the run's settings permit such a loss. Then the timer is still stored, or a delivery of it begins.
     pub revived_by_terms: u64,
     /// The number of at-most-once timers that a fault has kept from being delivered.
     pub never: u64,

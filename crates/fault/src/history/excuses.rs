@@ -1,10 +1,10 @@
 //! Decides which duplicates, and which losses of timers delivered at most once, are explained by a fault.
 //!
-//! A delivery is repeated if its lease ends before the store has learned that the delivery is over. A node renews its
-//! leases after each third of their length. So a lease ends only if its node is dead, or cannot reach the store for two
-//! thirds of a lease. The check here asks for half a lease, since the history does not tell when the last renewal was.
-//! An outage that began more than a lease after the start of the delivery explains nothing: the end was stored long
-//! before.
+//! A delivery is repeated if its lease expires before the store has recorded the end of the delivery. A node renews its
+//! leases after each third of their length. So a lease expires only if its node is dead, or cannot reach the store for
+//! two thirds of a lease. The check here requires only an outage of half a lease, since the history does not show when
+//! the node last renewed the lease. An outage that began more than a lease after the start of the delivery explains
+//! nothing, because the store had recorded the end of the delivery long before.
 //!
 //! | cause | the delivery is repeated if |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | all others, together | the node, its network or the servers were out for half a lease, from a lease before the start of the delivery up to the repetition |
 //! | `Server`, `Failover` with losses that the terms permit | the loss may have erased the end of the delivery |
 //! | `Failover`, if [`Terms::loses_ends`], and `Crash` | the delivery began during the fault, within a second before it, or within a third of a lease after it |
-//! | `Pause` of the node that repeats | the node was stopped after it last checked the lease and before the handler's first line: one delivery for each pause |
+//! | `Pause` of the node that repeats | the node was stopped after it last checked the lease and before the handler's first line. Each pause explains only one delivery |
 //!
 //! An outage lasts longer than the fault that caused it: see [`Excuses::aftermath`].
 
@@ -22,15 +22,15 @@ use super::{Cause, Delivery, Fault, Moment};
 /// The longest time after which a node on a busy machine claims a due timer, in microseconds.
 const BUSY: Moment = 2_000_000;
 
-/// The longest time by which a replica lags behind its primary on a busy machine, in microseconds. Where PostgreSQL's
-/// answers do not wait for the disk, its file lags behind them by no more than this time. A handler also ends within
-/// this time.
+/// The longest time by which a replica lags behind its primary on a busy machine, in microseconds. Two other times are
+/// no longer: the time by which PostgreSQL's file lags behind answers that do not wait for the disk, and the time that
+/// a handler takes.
 const BEHIND: Moment = 1_000_000;
 
-/// The longest time for which a busy receiver leaves a request of a killed node unread.
+/// The longest time for which a busy receiver leaves a request of a killed node unread, in microseconds.
 const IN_FLIGHT: Moment = 500_000;
 
-/// The longest time from a pause's end to the start of a handler that the pause held up, in microseconds.
+/// The longest time from the end of a node's pause to the start of a handler that the pause held up, in microseconds.
 const AT_ONCE: Moment = 1_000_000;
 
 pub(super) struct Excuses<'a> {
@@ -212,7 +212,8 @@ impl<'a> Excuses<'a> {
     fn meets(&self, fault: &Fault, (from, until): (Moment, Moment)) -> bool {
         let Terms { lease, ttl, .. } = self.terms;
         let ends_no_lease = fault.cause == Cause::Pause && fault.until - fault.from < lease / 2;
-        // The node was away before, so its shard had to wait until another node took it.
+        // Returns whether the fault `other` came shortly before this fault. Then a node may have been away, and its
+        // shard had to wait until another node took the shard over. So timers of the shard were late.
         let is_away = |other: &&Fault| {
             other.from < fault.from && fault.from <= other.until + self.aftermath(other) + ttl + BUSY
         };

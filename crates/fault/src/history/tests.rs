@@ -196,10 +196,11 @@ fn a_timer_that_was_moved_has_the_new_due_moment() {
     at(story().move_to(2, 1, 3, Answer::Moved), 3).breaks(&[]);
     at(story().move_to(2, 1, 3, Answer::Leased), 3).breaks(&early(2));
     at(story().move_to(2, 1, 3, Answer::RolledBack), 3).breaks(&early(2));
-    // Without an answer, both moments are possible.
+    // Without an answer, both due moments are possible.
     at(story().move_to(2, 1, 3, Answer::Unknown), 3).breaks(&[]);
     at(story().move_to(2, 1, 9, Answer::Unknown), 5).breaks(&[]);
-    // The repetition of the call is sure. A delivery before its answer may have had the earlier moment.
+    // The repeated call has certainly moved the timer. A delivery before that call's answer may have had the earlier
+    // due moment.
     let again = || story().move_to(2, 1, 9, Answer::Unknown).move_to(6, 1, 9, Answer::Moved);
     at(again(), 5).breaks(&[]);
     at(again(), 7).breaks(&early(2));
@@ -208,7 +209,7 @@ fn a_timer_that_was_moved_has_the_new_due_moment() {
     // The second of two moves counts.
     at(story().move_to(2, 1, 9, Answer::Moved).move_to(3, 1, 4, Answer::Moved), 4).breaks(&[]);
     at(story().move_to(2, 1, 3, Answer::Moved).move_to(3, 1, 9, Answer::Moved), 7).breaks(&early(2));
-    // A move loses no timer, and finds none that was delivered.
+    // A move does not excuse the loss of a timer, and does not find a timer that was delivered.
     story().move_to(2, 1, 9, Answer::Moved).breaks(&[Broken::Lost(1)]);
     at(story(), 5).move_to(7, 1, 9, Answer::NotFound).breaks(&[]);
     at(story().move_to(2, 1, 9, Answer::NotFound), 5).breaks(&[Broken::Revived(1)]);
@@ -328,7 +329,8 @@ fn a_fault_is_the_cause_of_a_duplicate_only_if_it_can_end_the_lease() {
 #[test]
 fn what_a_server_lost_as_it_may_is_delivered_again() {
     let story = |first| Story::new().place(1, timer(1, first), Answer::Created).delivered(1, first);
-    // The end was answered within the span of losses. If the servers lost it, the timer is pending again at once.
+    // The store acknowledged the end of the delivery within the span of losses. If the servers lost this end, the timer
+    // is pending again at once.
     let lost = |first, again| story(first).delivered(1, again).lossy(6, 7).fault(Cause::Failover, None, 6, 9);
     assert_eq!(lost(6, 8).breaks(&[]).duplicates, [(Cause::Failover, 1)].into());
     lost(20, 21).breaks(&[Broken::Doubled(1)]);
@@ -372,7 +374,7 @@ fn a_node_that_stood_still_begins_one_delivery_of_another_at_most() {
         let story = story.delivery(by("b"), 1, 9).delivery(by("b"), 2, 9);
         story.fault(Cause::Pause, Some("a"), 3, 15)
     };
-    // The node was stopped between its last look at the lease and the handler's first line.
+    // The node was stopped between its last check of the lease and the handler's first line.
     assert_eq!(story().delivered(1, 15).breaks(&[]).duplicates, [(Cause::Pause, 1)].into());
     story().delivered(1, 15).delivered(2, 15).breaks(&[Broken::Doubled(2)]);
     story().delivered(1, 17).breaks(&[Broken::Doubled(1)]);
@@ -455,7 +457,7 @@ fn one_generation_of_a_key_is_delivered_after_a_replace() {
     let unknown = || story().place(2, keyed(2, 6), Answer::Unknown).place(3, keyed(2, 6), Answer::Repeated);
     unknown().delivered(2, 6).breaks(&[]);
     let both = unknown().delivered(2, 6).delivered(1, 5).delivered(1, 6).fault(Cause::Kill, Some("a"), 5, 5);
-    // Deliveries count in the order of their begins. The old timer has one delivery too many.
+    // Deliveries count in the order in which they began. The old timer has one delivery too many.
     both.breaks(&[Broken::Doubled(1), Broken::Revived(1)]);
 }
 
@@ -488,7 +490,7 @@ fn a_series_has_each_instant_once() {
     all().delivery(in_series, 23, 9).breaks(&[Broken::InstantTwice(1, due(9))]);
     let missing = [Broken::Lost(1), Broken::InstantMissing(1, due(5))];
     story().delivery(in_series, 21, 7).delivery(in_series, 22, 9).breaks(&missing);
-    // Only a loss that meets the creation excuses a missing instant of the series.
+    // Only a loss of the series' creation excuses a missing instant of the series.
     let left_out = || story().delivery(in_series, 1, 5).delivery(in_series, 22, 9);
     left_out().lossy(0, 2).breaks(&[]);
     left_out().lossy(3, 9).breaks(&[Broken::InstantMissing(1, due(7))]);

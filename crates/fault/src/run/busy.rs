@@ -4,8 +4,8 @@ use crate::history::{Cause, Fault, Moment, Record};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Counts the stalls: spans in which a process did not run although the run had not stopped it. `noticed` are the
-/// nodes' reports. `done` are the faults that the run caused.
+/// Counts the stalls: spans in which a process got no processor time, although the test run had not stopped the
+/// process. `noticed` are the nodes' reports. `done` are the faults that the test run caused.
 pub(super) fn stalls(noticed: &[Record], done: &[Fault]) -> usize {
     let by_nodes = noticed.iter().filter_map(|record| match record {
         Record::Fault(fault) => Some(fault),

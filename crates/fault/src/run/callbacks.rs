@@ -1,4 +1,4 @@
-//! Receives the callbacks of `tourbillond`, and writes each into the journal before it answers.
+//! Receives the callbacks of `tourbillond`, and writes each callback into the journal before it answers the callback.
 //!
 //! A callback's path contains the timer's id in the history, and the number of deliveries that the receiver refuses
 //! first. Each node reaches the receiver at a different address of this machine. So the receiver knows which node has
@@ -19,7 +19,8 @@ use tourbillon_durable::timer::Timer;
 /// The host name of the receiver in the URLs of callbacks. Each node has its own name server, which resolves the name.
 pub(super) const HOST: &str = "receiver.test";
 
-/// The number of the first node's address. Addresses with smaller numbers have other uses.
+/// The address 127.1.0.0 as a number. The address of a node is the sum of this number and the node's number. Smaller
+/// addresses have other uses.
 const FIRST: u32 = 0x7f01_0000;
 
 /// Returns the address at which the node with this number finds the receiver.

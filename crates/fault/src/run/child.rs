@@ -81,8 +81,8 @@ impl Node {
         self.part.signal(Signal::CONT);
     }
 
-    /// Shuts the node down. Returns the number of its deliveries, begun or not, which is zero for `tourbillond`; `None`
-    /// if the node did not shut down in order.
+    /// Shuts the node down. Returns the number of its deliveries, including deliveries whose handlers did not begin.
+    /// For `tourbillond`, the number is always zero. Returns `None` if the node did not shut down in order.
     pub(super) fn end(&mut self) -> Option<u64> {
         if self.is_daemon {
             self.part.signal(Signal::TERM);

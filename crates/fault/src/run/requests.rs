@@ -112,7 +112,7 @@ impl Requests {
             (409, "/problems/key-exists") => Answer::KeyExists(0),
             (409, "/problems/wrong-phase") => Answer::Leased,
             (404, _) => Answer::NotFound,
-            // It is not known yet whether the earlier request has an effect.
+            // The service does not know yet whether the earlier request has an effect.
             (409, "/problems/idempotency-in-progress") | (408, _) => Answer::Unknown,
             (429 | 500.., _) if body["outcome"] == "unknown" => Answer::Unknown,
             (429 | 500.., _) => Answer::Failed,
@@ -171,7 +171,7 @@ impl Requests {
         };
         if !matches!(status, 200 | 201) {
             if matches!(status, 408 | 429 | 500..) {
-                // The node does not work now.
+                // The node cannot serve the request now, so the next request goes to another node.
                 self.open = None;
                 std::thread::sleep(Duration::from_millis(20));
             }

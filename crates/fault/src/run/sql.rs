@@ -93,7 +93,7 @@ impl Sql {
                 "SELECT tourbillon.schedule_callback('{url}', due => {due}, id => '{id}', policy => '{policy}')"
             );
         };
-        // `place` tells what it has replaced, and `schedule_callback` does not.
+        // The function `place` returns the timer that it has replaced, and `schedule_callback` does not.
         policy["timeout_ms"] = json!(30_000);
         let mode = if place.replaces { "replace" } else { "reject" };
         format!(

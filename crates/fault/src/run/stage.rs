@@ -180,7 +180,8 @@ impl Stage {
         stage
     }
 
-    /// `port` is the port at which the receiver accepts callbacks.
+    /// Prepares a run, and starts its receiver. `port` is the port at which the receiver accepts callbacks; 0 for a run
+    /// without callbacks.
     fn prepare(shards: u16, program: &[&str], port: u16) -> Self {
         let folder = tempfile::Builder::new().prefix("tourbillon-fault-").tempdir().expect("a folder");
         let program: Vec<String> = program.iter().map(|&word| word.to_owned()).collect();
@@ -415,7 +416,8 @@ impl Stage {
     }
 
     /// Shuts a node down, so that it gives back the timers whose handlers have not begun. Returns the number of the
-    /// node's deliveries, begun or not; `None` if the node did not shut down in order.
+    /// node's deliveries, including deliveries whose handlers did not begin. Returns `None` if the node did not shut
+    /// down in order.
     pub fn end_node(&mut self, node: usize) -> Option<u64> {
         let mut node = self.nodes.remove(node);
         let delivered = node.end();
@@ -441,7 +443,7 @@ impl Stage {
         })
     }
 
-    /// Opens a store of the run's timers that is independent of the nodes.
+    /// Opens the store of the run's timers through a connection that is independent of the nodes.
     ///
     /// # Errors
     ///

@@ -66,7 +66,7 @@ pub(super) fn failed_over(given: &mut Given) -> Outcome {
 /// is stopped for a time. Each change waits for the replica, so no timer is lost.
 pub(super) fn forced(given: &mut Given) -> Outcome {
     let Some((cluster, mut stage)) = begin(given, 1) else { return NO_SERVER };
-    // A primary votes for no second replica of the same primary within twice this time.
+    // After a vote for a replica of some primary, a voter refuses the replicas of that primary for twice this time.
     cluster.node_timeout(Duration::from_secs(2));
     given.again(Duration::from_secs(4), |given| {
         let (primary, replica) = pair(given, &cluster);

@@ -1,4 +1,4 @@
-//! Reads the answers of the functions.
+//! Reads the answers of the SQL functions for callers.
 
 use super::error::{CallError, CallErrorKind};
 use serde::Deserialize;
@@ -7,7 +7,7 @@ use tourbillon_durable::state::Phase;
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Changed, Placed, UtcMillis};
 
-/// A timer, as the function `look` shows it.
+/// A timer, as [`Transactional::look`](crate::Transactional::look) returns it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[non_exhaustive]
 pub struct Seen {
@@ -37,13 +37,13 @@ pub struct Seen {
     pub reason: Option<Box<str>>,
     /// The labels.
     pub labels: Vec<Box<str>>,
-    /// The end of the lease of a timer in delivery.
+    /// The end of the lease, if the timer is being delivered.
     pub leased_until: Option<UtcMillis>,
 }
 
 type Answer<A> = Option<Result<A, CallError>>;
 
-/// Reads a row of the type `placed`.
+/// Reads the answer of the function `place`: a row of the type `placed`, as JSON.
 pub(super) fn placed(answer: Option<&str>) -> Answer<Placed> {
     #[derive(Deserialize)]
     struct Row {
@@ -68,7 +68,7 @@ pub(super) fn placed(answer: Option<&str>) -> Answer<Placed> {
     })
 }
 
-/// Reads an id.
+/// Reads the answer of the functions `schedule_callback` and `schedule_queue`: the id of the new timer.
 pub(super) fn id(answer: Option<&str>) -> Answer<TimerId> {
     answer?.parse().ok().map(Ok)
 }

@@ -17,11 +17,11 @@ struct Row {
 }
 
 impl<A> Call<A> {
-    /// Runs the call in the connection's transaction. Any connection of diesel to PostgreSQL will do, such as its
-    /// `PgConnection`, which needs the library libpq. This crate does not.
+    /// Runs the call in the connection's transaction. The connection may be any connection of diesel to PostgreSQL,
+    /// such as `PgConnection`. `PgConnection` needs the library libpq, but this crate does not.
     ///
-    /// diesel does not tell the SQLSTATE of an error. The kind follows from diesel's own kinds and, for the errors that
-    /// the functions raise, from the message.
+    /// diesel does not report the SQLSTATE of an error. So the kind of the error is found by diesel's own kinds, and by
+    /// the messages of the SQL functions.
     ///
     /// # Errors
     ///

@@ -7,9 +7,13 @@ use tourbillon_durable::timer::TimerId;
 
 /// The error of a call in a transaction.
 ///
-/// If the error has a [`sqlstate`](Self::sqlstate), the server has refused the statement. PostgreSQL then takes no
-/// further statement in the transaction, and the caller rolls it back. Without a SQLSTATE and with another kind than
-/// [`Database`](CallErrorKind::Database), the transaction is as before the call, and goes on.
+/// The error shows whether the transaction can go on:
+///
+/// | the error | the transaction |
+/// |---|---|
+/// | has a [`sqlstate`](Self::sqlstate) | has failed: the server has refused the statement. PostgreSQL takes no further statement, and the caller must roll back |
+/// | has no SQLSTATE, and the kind [`Database`](CallErrorKind::Database) | may be lost, because the connection may have failed |
+/// | has no SQLSTATE, and another kind | can go on, as it was before the call |
 #[derive(Debug)]
 pub struct CallError {
     kind: CallErrorKind,
@@ -27,9 +31,9 @@ pub enum CallErrorKind {
     /// No timer has the key of a creation with
     /// [`IfPresent::ReplaceOnly`](tourbillon_durable::store::IfPresent::ReplaceOnly).
     NotFound,
-    /// The lease of the delivery was lost: its time is over, or the delivery has already ended.
+    /// The lease of the delivery was lost: a store has ended the expired lease, or the delivery has already ended.
     Lost,
-    /// Other transactions have changed the same timer. The caller repeats its transaction.
+    /// Other transactions have changed the same timer. The caller should repeat its transaction.
     Conflict,
     /// An argument is not valid.
     Invalid,
@@ -37,10 +41,10 @@ pub enum CallErrorKind {
     TooLong,
     /// The due moment is too far away.
     DueTooFar,
-    /// The functions cannot do this: a series, a jitter.
+    /// The SQL functions do not support the timer, for example a series or a jitter.
     Unsupported,
-    /// The database or the connection has failed. So does a database without the schema, and a user without the right
-    /// to use it.
+    /// The database or the connection has failed, the database does not have the schema, or the user has no right to
+    /// use the schema.
     Database,
 }
 
@@ -49,7 +53,8 @@ impl CallError {
         Self { kind, message: message.into(), sqlstate: None, source: None }
     }
 
-    /// Makes the error that a server's answer means, for drivers without a feature of this crate.
+    /// Makes an error from an error answer of the server. A program with a driver that this crate does not support
+    /// calls this function.
     ///
     /// | SQLSTATE | kind |
     /// |---|---|
@@ -83,8 +88,8 @@ impl CallError {
         Self { sqlstate: Some(sqlstate.into()), ..Self::new(kind, message) }
     }
 
-    /// Makes the error of a driver. `answer` has the SQLSTATE and the message of the server. `None` if the server has
-    /// not answered.
+    /// Makes an error from the error of a driver. `answer` is the SQLSTATE and the message of the server. `None` if the
+    /// server has not answered.
     #[cfg(any(feature = "sqlx", feature = "tokio-postgres", feature = "diesel"))]
     pub(super) fn of_driver(
         source: impl Error + Send + Sync + 'static,
@@ -103,15 +108,15 @@ impl CallError {
         self.kind
     }
 
-    /// Returns the SQLSTATE of the server's answer. `None` if the call was not sent, and if the connection has failed.
-    /// diesel does not tell all of them.
+    /// Returns the SQLSTATE of the server's answer. `None` if the call was not sent, or if the connection has failed.
+    /// With diesel, some errors of the server have no SQLSTATE either.
     #[must_use]
     pub fn sqlstate(&self) -> Option<&str> {
         self.sqlstate.as_deref()
     }
 }
 
-/// Returns the id in the message of an error 23505 that the functions raise.
+/// Returns the id of the timer that has the key, from the message of an error 23505 of the SQL functions.
 fn holder(message: &str) -> Option<TimerId> {
     message.strip_prefix("the timer ")?.split(' ').next()?.parse().ok()
 }

@@ -1,7 +1,8 @@
-//! Calls of the functions for callers, in transactions of a program's own connections.
+//! Calls of the SQL functions for callers, in transactions of a program's own connections.
 //!
-//! A [`Call`] is a statement with its values, and reads its answer. All values are texts or bytes, and an answer is at
-//! most one row with one text. So a driver needs a few lines, and all drivers give the same answers.
+//! A [`Call`] is a statement with its values, and can read the statement's answer. All values are texts or bytes. An
+//! answer has at most one row, with one text. So the code for a driver is only a few lines long, and the answers do not
+//! depend on the driver.
 
 mod answer;
 #[cfg(feature = "diesel")]

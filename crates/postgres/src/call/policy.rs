@@ -1,12 +1,11 @@
-//! Writes a policy in the form of the HTTP API, which the functions take.
+//! Writes a policy as JSON in the form of the HTTP API, which the SQL functions take.
 
 use super::error::{CallError, CallErrorKind};
 use core::time::Duration;
 use tourbillon_api as api;
 use tourbillon_durable::policy::{Backoff, Misfire, Policy};
 
-/// Returns the milliseconds of a time. A part of a millisecond is rounded up. The functions refuse a time that is too
-/// long.
+/// Returns the milliseconds of a time, rounded up. The SQL functions refuse a time that is too long.
 fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
@@ -15,11 +14,11 @@ fn unsupported(part: &str) -> CallError {
     CallError::new(CallErrorKind::Unsupported, format!("the functions of PostgreSQL take no {part}"))
 }
 
-/// Returns the policy as JSON. `None` if it is the default.
+/// Returns the policy as JSON. `None` if it is the default policy.
 ///
 /// # Errors
 ///
-/// Fails with [`CallErrorKind::Unsupported`] if the form has no field for a part of the policy.
+/// Fails with [`CallErrorKind::Unsupported`] if the form of the HTTP API has no field for a part of the policy.
 pub(super) fn in_json(policy: &Policy) -> Result<Option<String>, CallError> {
     let default = Policy::default();
     if policy.jitter != default.jitter {
@@ -55,9 +54,9 @@ pub(super) fn in_json(policy: &Policy) -> Result<Option<String>, CallError> {
     Ok(api_in_json(&policy))
 }
 
-/// Returns a policy of the HTTP API as JSON. `None` if it is the default.
+/// Returns a policy of the HTTP API as JSON. `None` if it is the default policy.
 pub(super) fn api_in_json(policy: &api::Policy) -> Option<String> {
     let is_default = *policy == api::Policy::default();
-    // Only maps with other keys than texts cannot be written, and a policy has no map.
+    // Writing JSON fails only for maps whose keys are not texts, and a policy has no map.
     (!is_default).then(|| serde_json::to_string(policy).unwrap_or_default())
 }

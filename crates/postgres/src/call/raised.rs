@@ -1,14 +1,14 @@
-//! Finds the SQLSTATE of an error by its message, for a driver that tells the message alone.
+//! Finds the SQLSTATE of an error by its message, for a driver that reports only the message.
 //!
-//! The migrations are the source: each `RAISE EXCEPTION 'message' ... ERRCODE = 'code'` gives a pair. So no list of
-//! messages can be out of date.
+//! The pairs of message and SQLSTATE are read from the text of the migrations, where each pair has the form `RAISE
+//! EXCEPTION 'message' ... ERRCODE = 'code'`. So there is no list of messages that could be out of date.
 
 use crate::schema::sources;
 
 /// The message of PostgreSQL's own error 40P01, in English.
 const DEADLOCK: &str = "deadlock detected";
 
-/// Returns the SQLSTATE of an error with this message. `None` if the functions raise no such error.
+/// Returns the SQLSTATE of an error with this message. `None` if the SQL functions do not raise the message.
 pub(super) fn sqlstate_of(message: &str) -> Option<&'static str> {
     if message == DEADLOCK {
         return Some("40P01");
@@ -16,7 +16,7 @@ pub(super) fn sqlstate_of(message: &str) -> Option<&'static str> {
     sources().flat_map(raised).find(|(form, _)| fits(form, message)).map(|(_, code)| code)
 }
 
-/// Returns the messages that a part of a migration raises, with their SQLSTATEs. `%` stands for a value.
+/// Returns the messages that a part of a migration raises, with their SQLSTATEs. In a message `%` stands for a value.
 fn raised(sql: &'static str) -> impl Iterator<Item = (String, &'static str)> {
     sql.split("RAISE EXCEPTION '").skip(1).filter_map(|rest| {
         let statement = rest.split(';').next()?;
@@ -33,7 +33,7 @@ fn raised(sql: &'static str) -> impl Iterator<Item = (String, &'static str)> {
     })
 }
 
-/// Returns whether a message has a form.
+/// Returns whether `message` is `form` with a value in the place of each `%`.
 fn fits(form: &str, message: &str) -> bool {
     let mut parts = form.split('%');
     let Some(mut rest) = parts.next().and_then(|first| message.strip_prefix(first)) else { return false };

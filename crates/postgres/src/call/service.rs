@@ -1,4 +1,4 @@
-//! Writes timers of the service `tourbillond` as calls of their functions.
+//! Writes timers of the service `tourbillond` as calls of the SQL functions `schedule_callback` and `schedule_queue`.
 
 use super::error::{CallError, CallErrorKind};
 use super::policy;
@@ -25,8 +25,8 @@ fn invalid(message: &str) -> CallError {
     CallError::new(CallErrorKind::Invalid, message)
 }
 
-/// Returns the bytes of a body, which has at most one of three forms. JSON stays as it was written; `null` is the same
-/// as no body.
+/// Returns the bytes of a body, which is given in at most one of three forms. The text of JSON stays as it was written.
+/// The JSON `null` is the same as no body.
 fn body(json: Option<&RawJson>, text: Option<&str>, base64: Option<&str>) -> Result<Value, CallError> {
     let json = json.map(RawJson::text).filter(|text| *text != "null");
     let bytes = match (json.or(text), base64) {
@@ -43,7 +43,8 @@ fn body(json: Option<&RawJson>, text: Option<&str>, base64: Option<&str>) -> Res
     Ok(Value::Bytes(bytes))
 }
 
-/// Returns the headers as a JSON object. A body of JSON has a type.
+/// Returns the headers as a JSON object. If the body is JSON and no header names its type, adds the header
+/// `content-type`.
 fn headers(callback: &Callback) -> Result<Value, CallError> {
     let mut headers = callback.headers.clone();
     if headers.iter().any(|(name, value)| name.contains('\0') || value.contains('\0')) {
@@ -62,8 +63,8 @@ fn headers(callback: &Callback) -> Result<Value, CallError> {
 ///
 /// # Errors
 ///
-/// Fails if the timer has both or neither of a callback and a queue, both moments, or several bodies, or if a text has
-/// a zero byte.
+/// Fails unless the timer has exactly one of a callback and a queue, at most one of a due moment and a delay, and at
+/// most one body. Also fails if a text has a zero byte.
 pub(super) fn statement(
     namespace: &str,
     key: Option<&str>,

@@ -5,9 +5,9 @@ use super::statement::{Call, Value};
 use sqlx::{AssertSqlSafe, Error, PgConnection, Postgres};
 
 impl<A> Call<A> {
-    /// Runs the call in the connection's transaction. A `&mut Transaction<'_, Postgres>` becomes a `&mut PgConnection`
-    /// by itself. The statement is not prepared under a name. So a pool in transaction mode may stand between, if the
-    /// connection is in a transaction.
+    /// Runs the call in the connection's transaction. A `&mut Transaction<'_, Postgres>` can be passed as well, since
+    /// it derefs to a `PgConnection`. The statement is not prepared under a name. So the connection may go through a
+    /// pooler in transaction mode, if it is in a transaction.
     ///
     /// # Errors
     ///
@@ -30,7 +30,7 @@ impl<A> Call<A> {
     /// ```
     #[cfg_attr(docsrs, doc(cfg(feature = "sqlx")))]
     pub async fn with_sqlx(&self, connection: &mut PgConnection) -> Result<A, CallError> {
-        // The text is one of this crate, with the checked name of a schema.
+        // The text is a constant of this crate, with the checked name of a schema.
         let sql = AssertSqlSafe(self.text().to_owned());
         let mut query = sqlx::query_scalar::<Postgres, Option<String>>(sql).persistent(false);
         for value in self.values().iter().cloned() {

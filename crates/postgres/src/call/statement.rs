@@ -1,4 +1,4 @@
-//! Defines a statement with its values, and the reading of its answer.
+//! Defines a call: a statement with its values, and the function that reads the answer.
 
 use super::error::{CallError, CallErrorKind};
 use core::fmt;
@@ -19,13 +19,16 @@ impl Value {
     }
 }
 
-/// A call of a function in a transaction: a statement, and its answer of the type `A`.
+/// A call of an SQL function in a transaction: a statement, whose answer is read as a value of the type `A`.
 ///
-/// The statement is one `SELECT`. A call may be run again, for example after a conflict, in a new transaction.
+/// The statement is one `SELECT`. A call may be run again in a new transaction, for example after a conflict.
 ///
-/// The features `sqlx`, `tokio-postgres` and `diesel` run a call. Any other driver runs it like this: it sends
-/// [`text`](Self::text) with the [`values`](Self::values) for `$1`, `$2` and so on, and passes the answer to
-/// [`answer`](Self::answer). It passes an error of the server to [`CallError::of_sqlstate`].
+/// With the features `sqlx`, `tokio-postgres` and `diesel`, a call has methods that run it. A program with another
+/// driver runs a call in three steps:
+///
+/// 1. It sends [`text`](Self::text) with the [`values`](Self::values) for the parameters `$1`, `$2` and so on.
+/// 2. It passes the answer to [`answer`](Self::answer).
+/// 3. If the server has answered with an error, it passes the error to [`CallError::of_sqlstate`] instead.
 ///
 /// ```
 /// use tourbillon_postgres::{Transactional, Value};
@@ -52,7 +55,7 @@ impl<A> fmt::Debug for Call<A> {
 }
 
 impl<A> Call<A> {
-    /// Makes a call. `read` returns `None` if the answer is not one of this function.
+    /// Makes a call. `read` reads the answer. It returns `None` if the SQL function does not give such an answer.
     pub(super) fn new(
         schema: &str,
         text: &str,
@@ -62,7 +65,7 @@ impl<A> Call<A> {
         Self { text: text.replace("tourbillon.", &format!("{schema}.")).into(), values, read }
     }
 
-    /// Checks that PostgreSQL takes the values.
+    /// Checks that PostgreSQL accepts the values.
     ///
     /// # Errors
     ///
@@ -78,18 +81,19 @@ impl<A> Call<A> {
         &self.text
     }
 
-    /// Returns the values in the order in which the statement numbers them.
+    /// Returns the values for the parameters `$1`, `$2` and so on, in this order.
     #[must_use]
     pub fn values(&self) -> &[Value] {
         &self.values
     }
 
-    /// Reads the answer: the text in the only column of the only row, or `None` without a row.
+    /// Reads the answer to the statement: the text in the only column of the only row. Pass `None` if the answer has no
+    /// row.
     ///
     /// # Errors
     ///
-    /// Fails if the answer means that nothing was done, as [`CallErrorKind`] says. Fails with
-    /// [`CallErrorKind::Database`] if the answer is not one of this call.
+    /// Fails if the answer means that nothing was done. The [kind](CallErrorKind) of the error is the reason. Fails
+    /// with [`CallErrorKind::Database`] if the answer cannot be an answer to this call.
     pub fn answer(&self, answer: Option<&str>) -> Result<A, CallError> {
         (self.read)(answer).unwrap_or_else(|| {
             let message = format!("the answer cannot be read: {answer:?}");

@@ -7,7 +7,7 @@ use tokio_postgres::{Error, GenericClient};
 
 impl<A> Call<A> {
     /// Runs the call in a transaction of tokio-postgres: on a `Transaction`, or on a `Client` after its `BEGIN`. The
-    /// statement is not prepared under a name, so a pool in transaction mode may stand between.
+    /// statement is not prepared under a name, so the connection may go through a pooler in transaction mode.
     ///
     /// # Errors
     ///

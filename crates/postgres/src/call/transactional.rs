@@ -1,4 +1,4 @@
-//! Makes the calls for the transactions of a program.
+//! Makes calls that a program runs in its own transactions.
 
 use super::answer::{self, Seen};
 use super::error::{CallError, CallErrorKind};
@@ -20,13 +20,14 @@ use tourbillon_durable::{Changed, Due, Kind, Limits, Placed, Rejection, Spec, Ut
 /// Creates, cancels, moves and ends timers in transactions of a program's own connections to the database.
 ///
 /// Each method makes a [`Call`], which `with_sqlx`, `with_tokio_postgres` or `with_diesel` runs on a connection. A
-/// method checks its arguments, and sends nothing. A description is borrowed. So the caller has it still if the
-/// transaction must be repeated.
+/// method checks its arguments, and sends nothing. The description ([`Spec`]) of a timer is borrowed, so the caller can
+/// use it again if the transaction must be repeated.
 ///
-/// A timer that a transaction creates exists if the transaction commits. After a rollback, it never existed. Until the
-/// commit, no delivery of it begins. So a program stores an order and its timeout together or not at all.
+/// A timer that a transaction creates exists only if the transaction commits. No delivery of the timer begins before
+/// the commit. After a rollback, the timer never existed. So a program stores an order and its timeout together or not
+/// at all.
 ///
-/// The user of the connection needs `USAGE` of the schema, and no other right.
+/// The user of the connection needs only the right `USAGE` on the schema.
 ///
 /// # Examples
 ///
@@ -54,11 +55,11 @@ use tourbillon_durable::{Changed, Due, Kind, Limits, Placed, Rejection, Spec, Ut
 #[derive(Clone)]
 pub struct Transactional {
     schema: Box<str>,
-    /// The store of this process that [`wake`](Self::wake) tells about commits.
+    /// The store of this process, which [`wake`](Self::wake) wakes after a commit. Without a store, nothing is woken.
     store: Weak<Deployment>,
 }
 
-/// Makes calls for the schema `tourbillon`, in a process in which no store delivers the timers.
+/// Makes calls for the schema `tourbillon`, for a process without a store. [`Transactional::wake`] has no effect then.
 impl Default for Transactional {
     fn default() -> Self {
         Self { schema: "tourbillon".into(), store: Weak::new() }
@@ -98,12 +99,12 @@ impl Transactional {
         Self { schema: deployment.pool.schema().into(), store: Arc::downgrade(deployment) }
     }
 
-    /// Makes calls for another schema than `tourbillon`, in a process in which no store delivers the timers.
+    /// Makes calls for the schema `name`, for a process without a store. [`wake`](Self::wake) has no effect then.
     ///
     /// # Errors
     ///
-    /// Fails with [`CallErrorKind::Invalid`] if the name is not valid
-    /// ([`PostgresBuilder::schema`](crate::PostgresBuilder::schema)).
+    /// Fails with [`CallErrorKind::Invalid`] if the name is not valid. See
+    /// [`PostgresBuilder::schema`](crate::PostgresBuilder::schema).
     pub fn in_schema(name: &str) -> Result<Self, CallError> {
         if !is_name(name) {
             let message = "a schema has up to 63 small letters, digits and `_`, with a letter first";
@@ -112,25 +113,25 @@ impl Transactional {
         Ok(Self { schema: name.into(), store: Weak::new() })
     }
 
-    /// Makes the store of this process look for changes of other connections at once. A program calls this after a
-    /// commit. The call does not wait. Without a store in this process, nothing happens: the stores of other processes
-    /// find the timer at their next look ([`POLL`](crate::POLL)).
+    /// Makes the store of this process look for new timers at once. A program calls this method after a commit. The
+    /// call does not wait. Without a store in this process, the call has no effect. The stores of other processes find
+    /// the new timers at their next look (see [`POLL`](crate::POLL)).
     pub fn wake(&self) {
         if let Some(store) = self.store.upgrade() {
             store.alarm.wake();
         }
     }
 
-    /// Creates a timer. A delay counts from the statement, by the server's clock.
+    /// Creates a timer. A delay counts from the moment at which the server runs the statement, by the server's clock.
     ///
-    /// The durability of the description plays no part: the transaction's commit decides it. A part of a millisecond in
-    /// the times of the policy is rounded up.
+    /// The durability in the description has no effect: the commit of the transaction decides the durability. The times
+    /// in the policy are rounded up to whole milliseconds.
     ///
     /// # Errors
     ///
-    /// Fails if the description is not valid, or exceeds a limit. Fails with [`CallErrorKind::Unsupported`] if the
-    /// description has a series, a jitter, or a limit of deliveries. The call fails with
-    /// [`CallErrorKind::KeyExists`] if another timer has the key, and the transaction goes on.
+    /// This method fails if the description is not valid, or exceeds a limit. It fails with
+    /// [`CallErrorKind::Unsupported`] if the description has a series, a jitter, or a limit of deliveries. The call
+    /// fails with [`CallErrorKind::KeyExists`] if another timer has the key. The transaction can go on then.
     pub fn schedule<K: Kind>(&self, spec: &Spec<K>) -> Result<Call<Placed>, CallError> {
         self.place(spec, spec.operation_of_kind(UtcMillis::ZERO, &limits()))
     }
@@ -178,11 +179,11 @@ impl Transactional {
         Call::new(&self.schema, PLACE, values, answer::placed).admit()
     }
 
-    /// Creates a timer of the service `tourbillond`, as a request of its HTTP interface does: a callback, or a place in
-    /// a queue. `key` is the timer's key. The answer is the id of the timer that is stored now.
+    /// Creates a timer of the service `tourbillond`, as a request to its HTTP interface does. At the due moment the
+    /// service sends a callback, or puts a message into a queue. The answer is the id of the stored timer.
     ///
-    /// The service checks the destination of a callback when it sends the request. The limits of the namespace do not
-    /// count.
+    /// The service checks the destination of a callback only when it sends the request. The limits that the service has
+    /// for the namespace are not checked.
     ///
     /// ```
     /// use tourbillon_postgres::Transactional;
@@ -196,10 +197,10 @@ impl Transactional {
     ///
     /// # Errors
     ///
-    /// Fails if the timer has both or neither of a callback and a queue, both moments, or several bodies. The call
-    /// fails as the function does: with [`CallErrorKind::Invalid`], [`CallErrorKind::TooLong`],
-    /// [`CallErrorKind::DueTooFar`], [`CallErrorKind::Unsupported`] or [`CallErrorKind::KeyExists`]. Each of these ends
-    /// the transaction.
+    /// This method fails unless the timer has exactly one of a callback and a queue, at most one of a due moment and a
+    /// delay, and at most one body. The call fails with [`CallErrorKind::Invalid`], [`CallErrorKind::TooLong`],
+    /// [`CallErrorKind::DueTooFar`], [`CallErrorKind::Unsupported`] or [`CallErrorKind::KeyExists`]. After each of
+    /// these errors the transaction must be rolled back.
     pub fn put(
         &self,
         namespace: &str,
@@ -210,8 +211,8 @@ impl Transactional {
         Call::new(&self.schema, text, values, answer::id).admit()
     }
 
-    /// Cancels the timer with an id or key. [`CancelResult::Cancelled`] is a promise from the commit on: no delivery of
-    /// the timer begins any more. After a rollback, the timer is as before.
+    /// Cancels the timer with an id or key. If the answer is [`CancelResult::Cancelled`] and the transaction commits,
+    /// no delivery of the timer begins any more. After a rollback, the timer is as before.
     ///
     /// # Errors
     ///
@@ -220,8 +221,8 @@ impl Transactional {
         Call::new(&self.schema, CANCEL, named(at.into()).into(), answer::cancelled).admit()
     }
 
-    /// Moves the due moment of a timer, unless the timer is being delivered. A delay counts from the statement, by the
-    /// server's clock.
+    /// Moves the due moment of a timer. A timer that is being delivered, or is dead, is not moved. A delay counts from
+    /// the moment at which the server runs the statement, by the server's clock.
     ///
     /// # Errors
     ///
@@ -241,13 +242,13 @@ impl Transactional {
         Call::new(&self.schema, LOOK, named(at.into()).into(), answer::seen).admit()
     }
 
-    /// Ends the delivery of a timer, as successful. `id` and `token` are those of the
+    /// Ends the delivery of a timer as successful. `id` and `token` are the id and the token of the
     /// [`Delivery`](tourbillon_durable::Delivery).
     ///
-    /// If the lease was lost, the call fails with [`CallErrorKind::Lost`], and PostgreSQL takes the whole transaction
-    /// back. So an effect in the same database happens once, even if two processes handle the timer. Afterwards the
-    /// handler answers [`Verdict::Done`](tourbillon_durable::Verdict::Done) as usual: the runtime finds that the
-    /// delivery has ended.
+    /// If the lease was lost, the call fails with [`CallErrorKind::Lost`], and the whole transaction must be rolled
+    /// back. So an effect in the same database happens once, even if two processes handle the timer. After the commit
+    /// the handler returns [`Verdict::Done`](tourbillon_durable::Verdict::Done) as usual, and the runtime notices that
+    /// the delivery has ended already.
     ///
     /// The call fails with [`CallErrorKind::Unsupported`] if the timer is an occurrence of a series.
     pub fn done(&self, id: TimerId, token: Token) -> Call<()> {
@@ -257,7 +258,8 @@ impl Transactional {
     }
 }
 
-/// The checks of a description before the server's. The functions know the present moment, and check the delay.
+/// Returns the limits by which a description is checked before it is sent. They do not limit the delay, which the SQL
+/// functions check by the server's clock.
 fn limits() -> Limits {
     let mut limits = Limits::default();
     limits.delay = Duration::MAX;

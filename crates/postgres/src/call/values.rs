@@ -7,11 +7,11 @@ use serde::Serialize;
 use tourbillon_durable::timer::Address;
 use tourbillon_durable::{Due, Rejection};
 
-/// The delays that the functions take are shorter than this.
+/// A delay above this is refused without the server. All delays that the SQL functions accept are shorter.
 const LONGEST_DELAY: Duration = Duration::from_secs(101 * 366 * 86_400);
 
-/// Returns the values `due` and `delay`. A delay is a number of hours, minutes and seconds: a day of PostgreSQL may
-/// have 23 hours.
+/// Returns the values for the parameters `due` and `delay`. A delay is written as hours, minutes and seconds. It is not
+/// written as days, because a day of PostgreSQL may have 23 hours.
 ///
 /// # Errors
 ///
@@ -31,7 +31,7 @@ pub(super) fn moment(due: Option<Due>) -> Result<[Value; 2], CallError> {
     })
 }
 
-/// Returns the labels as a JSON list. NULL if there are none.
+/// Returns the labels as a JSON list. NULL if there are no labels.
 ///
 /// # Errors
 ///
@@ -45,7 +45,7 @@ pub(super) fn labels<T: AsRef<str> + Serialize>(labels: &[T]) -> Result<Value, C
     Ok(Value::Text((!labels.is_empty()).then(list)))
 }
 
-/// Returns the values by which the functions find a timer: the key, the namespace and the id.
+/// Returns the values by which the SQL functions find a timer: the key, the namespace and the id.
 pub(super) fn named(at: Address) -> [Value; 3] {
     match at {
         Address::Id(id) => [Value::Text(None), Value::text(""), Value::text(id.to_string())],

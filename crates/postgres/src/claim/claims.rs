@@ -26,14 +26,15 @@ pub(crate) struct Claims {
     pub(crate) batches: Arc<Batches>,
 }
 
-/// The outcome of a look at the server.
+/// The answer of the SQL function `claim`: the first row, and the rows of the leased timers.
 struct Looked {
     head: Head,
     rows: Vec<Row>,
 }
 
 impl Claims {
-    /// Claims due timers, the earliest due moments first. With shares, gives no lane of namespaces more than its share.
+    /// Claims due timers, the earliest due moments first. If `shares` are given, no lane (group of namespaces) gets
+    /// more than its share.
     pub(crate) async fn claim(
         &self,
         by: Claimant,
@@ -65,8 +66,9 @@ impl Claims {
         let (next_due, next_claim) = (head.next.map(moment), head.next_claim.map(moment));
         let mut claimed = Claimed { now: moment(head.now), next_due, next_claim, ..Claimed::default() };
         if has_changed {
-            // The shards may have come from a node that is gone. The timers are leased by now, so a failure must not
-            // hide them. A reap follows at once then, and asks again.
+            // The shards may have belonged to a node that is gone. Its leases must be reaped when they end. If their
+            // first end cannot be read, a reap follows at once. The error does not fail the claim, because the claim
+            // has leased timers already.
             let end = first_end(&mut session, Some(by.incarnation)).await;
             claimed.next_reap = end.unwrap_or(Some(claimed.now));
         }
@@ -75,7 +77,8 @@ impl Claims {
         Ok(claimed)
     }
 
-    /// Adds the leased timers of some rows to the answer of a claim. The first column of a row is not the timer's.
+    /// Adds the leased timers of some rows to the answer of a claim. The columns of a timer begin at the second column
+    /// of its row. Removes timers that are delivered at most once from the store. Sets aside rows that cannot be read.
     pub(super) async fn keep(
         &self,
         mut session: Session,
@@ -94,14 +97,14 @@ impl Claims {
                 Err(id) => unreadable.push(id),
             }
         }
-        // After a failure the rows stay leased. A claim that comes after their leases sets them aside.
+        // If this fails, the rows stay leased. A claim sets them aside after their leases have ended.
         claimed.quarantined = self.set_aside(&mut session, unreadable, token).await.unwrap_or(0);
         drop(session);
         if once.is_empty() { Ok(()) } else { self.forget(once, token, claimed).await }
     }
 
-    /// Runs the function `claim`. Enters first if this process has not entered, or if other nodes have
-    /// removed it.
+    /// Runs the SQL function `claim`. Gives a sign of life first if one is due, or if this process is not a node. If
+    /// other nodes have removed this node, makes the process a node again, and repeats the claim.
     async fn look(
         &self,
         session: &mut Session,
@@ -179,8 +182,8 @@ impl Claims {
         Ok(Looked { head, rows })
     }
 
-    /// Removes timers that are delivered at most once, and adds them to the answer of a claim. If this fails, they stay
-    /// leased, and are pending again when their leases end.
+    /// Removes timers that are delivered at most once from the store, and adds them to the answer of a claim. If this
+    /// fails, the timers stay leased, and are pending again when their leases end.
     async fn forget(&self, once: Vec<Timer>, token: Token, claimed: &mut Claimed) -> Result<(), StoreError> {
         let transactions: &Transactions = &self.batches.transactions;
         let work = Forget { once, token };
@@ -188,7 +191,7 @@ impl Claims {
         let once = work.once;
         let (outcomes, made_due) = match result {
             Ok(done) => done,
-            // The other timers of the claim are leased, and are answered.
+            // The answer must have the other timers, which the claim has leased. So the error is dropped.
             Err(_) if !claimed.leased.is_empty() => return Ok(()),
             Err(error) => return Err(StoreError::new(StoreErrorKind::Unknown, error.to_string())),
         };
@@ -205,8 +208,8 @@ impl Claims {
         Ok(())
     }
 
-    /// Sets rows aside that cannot be read: the timers are dead, and their columns stay as they are. Passes over the
-    /// timers that other transactions hold. Returns the number of rows that are set aside.
+    /// Sets aside rows that cannot be read: the timers become dead, and their contents stay as they are. Passes over
+    /// timers that other transactions hold. Returns the number of rows that were set aside.
     async fn set_aside(&self, session: &mut Session, ids: Vec<Id>, token: Token) -> Result<u32, Failure> {
         if ids.is_empty() {
             return Ok(0);
@@ -230,9 +233,9 @@ impl Claims {
     }
 }
 
-/// Returns the shares of a claim in the form that the function `claim` reads.
+/// Returns the shares of a claim as JSON, in the form that the SQL function `claim` reads.
 fn shares_json(shares: &Shares) -> String {
-    // The server multiplies some of the numbers.
+    // Larger numbers could overflow on the server, which multiplies some of them.
     let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let numbers = |numbers: &BTreeMap<Box<str>, usize>| -> BTreeMap<Box<str>, u32> {
         numbers.iter().map(|(name, count)| (name.clone(), number(*count))).collect()
@@ -268,7 +271,7 @@ impl Work for Forget {
     ) -> Done<'a, Self::Result> {
         Box::pin(async move {
             let ops: Vec<Op> = self.once.iter().map(|timer| Op::Ack(timer.id, self.token)).collect();
-            // The timers that others hold stay leased, and are pending again when their leases end.
+            // Timers that other transactions hold stay leased, and are pending again when their leases end.
             let held = if turn.skips { held(session, &ops).await? } else { BTreeSet::new() };
             let mut outcomes = Vec::with_capacity(ops.len());
             for (timer, op) in self.once.iter().zip(&ops) {

@@ -1,4 +1,4 @@
-//! Renews leases, and ends those whose time is over.
+//! Renews leases, and ends expired leases.
 
 use crate::deployment::{Deployment, ms};
 use crate::layout::{COLUMNS, Id, moment, read};
@@ -13,14 +13,15 @@ use tourbillon_durable::store::dry_run::DryRun;
 use tourbillon_durable::store::{Claimant, Durability, Reaped, StoreError};
 use tourbillon_durable::timer::TimerId;
 
-/// The greatest number of leases that a transaction of a reap ends.
+/// The greatest number of leases that one transaction of a reap ends.
 const AT_ONCE: i64 = 200;
 
-/// The pause after which a reap asks again for leases that it could not end.
+/// The time until the next reap, if a reap could not end an expired lease.
 const BLOCKED: Duration = Duration::from_millis(250);
 
-/// Extends leases: each lasts a whole lease time from now on. Returns the ids of the timers whose leases are lost.
-/// Waits for no other transaction: while it waited for one lease, all others of the node would run out.
+/// Extends leases: each lease lasts for [`Claimant::lease`] from now on. Returns the ids of the timers whose leases are
+/// lost. Does not wait for leases that other transactions have locked. During such a wait the node's other leases would
+/// expire.
 pub(crate) async fn renew(
     deployment: &Deployment,
     by: Claimant,
@@ -31,7 +32,8 @@ pub(crate) async fn renew(
     let incarnations: Vec<i64> = leases.iter().map(|(_, token)| token.incarnation.cast_signed()).collect();
     let claims: Vec<i64> = leases.iter().map(|(_, token)| token.claim.cast_signed()).collect();
     let (now, lease) = (deployment.time.argument(), ms(by.lease));
-    // An end that is more than a day later was set while the clock was ahead.
+    // A renewal does not move the end of a lease back. The exception is an end that is more than a day later than the
+    // new end: it was set while the server's clock was ahead.
     let sql = "WITH asked AS (
                    SELECT l.id, coalesce($1, tourbillon.now_ms()) + $2 AS until
                    FROM unnest($3, $4, $5) AS e (id, incarnation, claim)
@@ -61,14 +63,15 @@ pub(crate) async fn renew(
         })
         .collect();
     if kept.len() < leases.len() {
-        // A caller's transaction that ends a delivery holds its lease. Such a lease is not lost before it is over. Then
-        // a reap may hold it.
+        // A caller's transaction that ends a delivery has locked the lease. Such a lease counts as lost only once it
+        // has expired, because then the transaction that has locked the lease may be a reap.
         kept.extend(lasting(&mut session, now, &ids).await.map_err(Failure::into_error)?);
     }
     Ok(leases.into_iter().filter(|lease| !kept.contains(lease)).map(|(id, _)| id).collect())
 }
 
-/// Returns the end of the first lease; of the first lease of another holder, if this holder is given.
+/// Returns the earliest end of a lease. `None` without a lease. If `beside` is given, the leases of this holder do not
+/// count.
 pub(crate) async fn first_end(
     session: &mut Session,
     beside: Option<u64>,
@@ -80,8 +83,8 @@ pub(crate) async fn first_end(
     Ok(rows.first().map(|row| moment(row.get(0))))
 }
 
-/// Ends at most `limit` leases whose time is over. Leases of timers that another transaction holds are left: their ends
-/// are under way.
+/// Ends at most `limit` expired leases. Leaves a lease if another transaction has locked the lease or its timer,
+/// because that transaction may be ending the delivery.
 pub(crate) async fn reap(transactions: &Transactions, limit: u32) -> Result<Reaped, StoreError> {
     let (mut all, mut left) = (Reaped::default(), i64::from(limit));
     let mut has_more = left > 0;
@@ -99,7 +102,7 @@ pub(crate) async fn reap(transactions: &Transactions, limit: u32) -> Result<Reap
     let now = transactions.deployment.time.now();
     all.next = first_end(&mut session, None).await?;
     if left > 0 {
-        // Other transactions hold the leases that are over now.
+        // The leases that are still expired are held by other transactions.
         all.next = all.next.map(|next| if next <= now { now + BLOCKED } else { next });
     }
     Ok(all)
@@ -111,6 +114,7 @@ struct Reap {
 }
 
 impl Work for Reap {
+    /// The effect of the reap, and the number of expired leases that it has locked.
     type Result = (Reaped, i64);
 
     /// A reap passes over the timers that other transactions hold.
@@ -136,18 +140,18 @@ async fn reap_some(
 ) -> Result<(Reaped, i64), Failure> {
     let now = now_of(session, act).await?;
     let millis = crate::layout::millis(now);
-    // The statements find the timers by their ids. Another join may read the whole table.
+    // A hash join or a merge join may read the whole table. Without them, the statements find the timers by their ids.
     session.run("SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off").await?;
-    // The limit counts the timers that are locked, and none that another transaction holds. A lease that another
-    // transaction holds is being ended or renewed. An end locks the lease before the timer, so it must not be waited
-    // for.
+    // The statement passes over timers and leases that other transactions hold, and the limit does not count them. The
+    // statement must not wait for them: an end of a delivery locks the lease before the timer, so the two transactions
+    // would wait for each other.
     let sql = "SELECT l.id FROM tourbillon.lease l JOIN tourbillon.timer t ON t.id = l.id
                WHERE l.until <= $1 ORDER BY l.until, l.id LIMIT $2 FOR UPDATE OF t, l SKIP LOCKED";
     let rows = session.read(sql, &[(&millis, Type::INT8), (&most, Type::INT8)]).await?;
     let mut known: BTreeSet<Id> = rows.iter().map(|row| row.get(0)).collect();
     let found = i64::try_from(known.len()).unwrap_or(i64::MAX);
     if known.is_empty() {
-        // A lease without a timer is a fault. It must not stand in the way of the others.
+        // A lease without a timer is a fault of the data. It is deleted, because it would always be the first to end.
         let sql = "DELETE FROM tourbillon.lease l WHERE l.until <= $1
                    AND NOT EXISTS (SELECT 1 FROM tourbillon.timer t WHERE t.id = l.id)";
         session.query(sql, &[(&millis, Type::INT8)]).await?;
@@ -164,7 +168,8 @@ async fn reap_some(
     for row in &rows {
         match read(row, 0) {
             Ok(timer) => draft.know(&timer),
-            // The row cannot be read: the next claim of the timer sets it aside. The second look finds it.
+            // The row cannot be read. Its lease ends here, and the next claim of the timer sets the row aside. By the
+            // new `xid` the claim finds the timer, although the low-water mark has passed the timer.
             Err(id) => {
                 let sql = "WITH ended AS (DELETE FROM tourbillon.lease l WHERE l.id = $1)
                            UPDATE tourbillon.timer t SET xid = pg_current_xact_id() WHERE t.id = $1";

@@ -1,17 +1,17 @@
 //! Claims of parked timers. A process makes them when it has found a receiver, for example in a long poll of a queue.
 //!
-//! The owner of a shard claims its due timers. A parked timer waits for something else, such as a receiver, which only
-//! some nodes have. So any node may lease it, in any shard. The token of the lease, and not the ownership of the shard,
-//! decides who delivers. A claim is one call of the function `claim_parked`: one transaction makes the timers pending
-//! and leases them.
+//! Only the owner of a shard claims the pending timers of the shard. A parked timer waits for something else, such as a
+//! receiver, which only some nodes have. So any node may lease a parked timer, in any shard. The node that has the
+//! lease delivers the timer, even if another node owns the shard. A claim is one call of the SQL function
+//! `claim_parked`: one transaction makes the timers pending and leases them.
 //!
 //! | event | consequence |
 //! |---|---|
-//! | two nodes claim at the same time | each locks rows that the other has not locked, and takes these |
-//! | a transaction of a caller holds the timer | it is passed over; the next claim asks again |
-//! | the timer is cancelled, moved or unparked at the same time | the lock of the row decides who is first; the second sees the other's change |
-//! | its due moment was moved ahead | it stays parked until that moment |
-//! | its series was paused | it is parked again, as paused |
+//! | two nodes claim at the same time | each locks and takes rows that the other has not locked |
+//! | a transaction of a caller holds the timer | the claim passes over the timer; the next claim tries again |
+//! | the timer is cancelled, moved or unparked at the same time | the lock of the row decides which change is first; the second sees the first |
+//! | the timer's due moment was moved ahead | the timer stays parked until that moment |
+//! | the timer's series was paused | the timer is parked again, as paused |
 //! | the answer is lost | the caller asks for the leases of the claim by its number |
 //! | the server crashes before the claim is on its disk | the row is parked again, as before the claim |
 //! | the node dies, or its lease is not renewed | a reap of any node makes the timer pending, and the owner of its shard claims it |
@@ -25,7 +25,8 @@ use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{Claimant, Claimed, Limit, PAUSED, StoreError};
 
 impl Claims {
-    /// Leases due timers that are parked for a reason, in all shards. The longest due come first.
+    /// Leases due timers that are parked for a reason, in all shards. The timers with the earliest due moments come
+    /// first.
     pub(crate) async fn claim_parked(
         &self,
         by: Claimant,

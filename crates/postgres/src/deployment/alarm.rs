@@ -1,20 +1,20 @@
-//! Wakes the runtime of this process when a timer is due earlier than the runtime knows.
+//! Wakes the runtime of this process when a timer is due earlier than the runtime expects.
 //!
-//! The answer of a claim names the due moment of the first timer that is left. A commit that makes a timer due earlier
-//! wakes the subscribers. So does any event after which the named moment may be wrong. A commit may come while a claim
-//! is at the server, and the answer of that claim may not include the commit. So the due moment of the commit is
-//! compared with the answer when the claim ends.
+//! The answer of a claim has the due moment of the first timer that is left, and the runtime sleeps until this moment.
+//! A commit that makes a timer due earlier wakes the subscribers. So does any event after which the moment may be
+//! wrong. The answer of a claim that is at the server during a commit may not include the commit. So when the claim
+//! ends, the due moment of the committed timer is compared with the answer.
 //!
-//! A timer in a shard of another node wakes nobody here, because a claim would not find it. The last claim tells which
-//! shards those are. A claim under way may bring another division of the shards. So the commit is compared with its
-//! answer all the same.
+//! A timer in a shard of another node does not wake the subscribers, because a claim of this node would not find the
+//! timer. The answer of the last claim says which shards belong to other nodes. A claim under way may bring other
+//! shards. So its answer is compared with all commits, whatever the shards of their timers.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::timer::Timer;
 
-/// Wakes the runtime when a timer is due earlier than the last claim's answer says. Keeps the functions to call, and
-/// the due moment in that answer.
+/// Wakes the runtime when a timer is due earlier than the last claim's answer says. Keeps the functions that wake the
+/// runtime, and the due moment in that answer.
 #[derive(Default)]
 pub(crate) struct Alarm {
     wakers: RwLock<Vec<Box<dyn Fn() + Send + Sync>>>,
@@ -23,10 +23,11 @@ pub(crate) struct Alarm {
 
 #[derive(Default)]
 struct FirstDue {
-    /// The due moment of the first timer that the next claim could take. The last claim's answer has named the moment.
-    /// `None` before the first claim.
+    /// The due moment of the first timer that the next claim could take, from the last claim's answer. `None` before
+    /// the first claim.
     known: Option<UtcMillis>,
-    /// The shards that are not this node's by the last claim, a bit for each. Zero before the first claim.
+    /// The shards of other nodes, from the last claim's answer. Bit `n` stands for shard `n`. Zero before the first
+    /// claim.
     others: u32,
     /// The claims that were sent to the server and have not ended.
     claims: Vec<ClaimUnderWay>,
@@ -34,10 +35,12 @@ struct FirstDue {
     last: u64,
 }
 
-/// The timers that a commit has made pending: the first due moment, and the shards, a bit for each.
+/// A summary of the timers that a transaction has made pending.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Made {
+    /// The earliest due moment of the timers. `None` if no timer was made pending.
     pub(crate) due: Option<UtcMillis>,
+    /// The shards of the timers. Bit `n` stands for shard `n`.
     shards: u32,
 }
 
@@ -84,14 +87,14 @@ impl Alarm {
         }
     }
 
-    /// Sets the shards that are not this node's, a bit for each. A claim sets them from its answer before it ends.
-    /// Without them, as after the node has left, any timer wakes the subscribers.
+    /// Sets the shards of other nodes, where bit `n` stands for shard `n`. A claim sets them from its answer before it
+    /// ends. If `others` is zero, as after the node has left, a timer of any shard wakes the subscribers.
     pub(crate) fn set_others(&self, others: u32) {
         self.first_due().others = others;
     }
 
-    /// Wakes the subscribers if `due` is earlier than the first due moment in the last claim's answer. The timer is
-    /// this node's.
+    /// Wakes the subscribers if `due` is earlier than the first due moment in the last claim's answer. `due` is the due
+    /// moment of a timer in a shard of this node.
     pub(crate) fn wake_for(&self, due: UtcMillis) {
         self.wake_for_shards(due, u32::MAX);
     }
@@ -163,7 +166,7 @@ mod tests {
         made
     }
 
-    /// Returns an alarm with the number of its calls.
+    /// Returns an alarm, and the number of times that it has woken its subscriber.
     fn counted() -> (Alarm, Arc<AtomicUsize>) {
         let (alarm, calls) = (Alarm::default(), Arc::<AtomicUsize>::default());
         let count = Arc::clone(&calls);
@@ -195,7 +198,8 @@ mod tests {
         assert_eq!(calls(), 4, "a look has found a timer of this node");
     }
 
-    /// The claim brings a shard that was another node's when a timer was committed.
+    /// A timer is committed in a shard of another node. During the commit a claim is under way, whose answer gives this
+    /// node the shard.
     #[test]
     fn a_claim_that_brings_a_shard_is_compared_with_the_commits_during_it() {
         let (alarm, calls) = counted();

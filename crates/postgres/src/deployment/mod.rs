@@ -1,4 +1,4 @@
-//! An open deployment: its connections, its time, and the alarm of the runtime.
+//! An open deployment: its connections, its time, and the alarm that wakes the runtime.
 
 mod alarm;
 mod time;
@@ -18,13 +18,14 @@ pub(crate) struct Deployment {
 }
 
 impl Deployment {
-    /// Returns a connection for a claim, a renewal or another call without which the node would lose its shards or its
-    /// leases.
+    /// Returns a connection for an urgent call, such as a claim or a renewal. Without such calls the node would lose
+    /// its shards or its leases.
     pub(crate) async fn session(&self) -> Result<Session, StoreError> {
         self.pool.session().await.map_err(Failure::into_error)
     }
 
-    /// Returns a connection for a read of a caller. If many reads are slow, two connections are left for others.
+    /// Returns a connection for a read of a caller. However many reads are slow, two connections stay free for urgent
+    /// calls.
     pub(crate) async fn session_for_read(&self) -> Result<Session, StoreError> {
         self.pool.session_for_call().await.map_err(Failure::into_error)
     }

@@ -1,12 +1,12 @@
-//! Estimates the server's time from its answers. A process decides by this estimate when a timer is due that it
-//! creates.
+//! Estimates the server's time from its answers. A process that creates a timer with a delay computes the due moment
+//! from this estimate.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tourbillon::{Clock, Timestamp};
 use tourbillon_durable::UtcMillis;
 
-/// The age from which a measurement of the server's time is replaced, even by an answer that took longer.
+/// The age from which a measurement of the server's time is replaced by the next answer, even by a slower answer.
 const AGE: Duration = Duration::from_secs(10);
 
 /// The clock by which a deployment decides which timers are due.
@@ -32,13 +32,15 @@ pub(crate) fn ms(duration: Duration) -> i64 {
     i64::try_from(millis).unwrap_or(i64::MAX).min(UtcMillis::MAX.as_millis().cast_signed())
 }
 
-/// The server's time in an answer, with the moment at which the question was sent.
+/// A measurement of the server's time: the time in an answer, and the moment at which the statement was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
-    /// When the question was sent. The server has answered after this moment. So an estimate of the server's time that
-    /// counts from here is never too early.
+    /// The moment at which the statement was sent. The server has read its clock after this moment. So an estimate of
+    /// the server's time that counts from here is never too early.
     sent: Timestamp,
+    /// The server's time in the answer.
     server: UtcMillis,
+    /// The time from `sent` to the arrival of the answer. `Duration::MAX` before the first answer.
     took: Duration,
 }
 
@@ -61,7 +63,8 @@ impl Time {
         }
     }
 
-    /// Returns the argument `p_now` of the functions: the time of the test clock. `None` if the server's clock decides.
+    /// Returns the argument `p_now` of the SQL functions: the time of the test clock. `None` if the server's clock
+    /// decides.
     pub(crate) fn argument(&self) -> Option<i64> {
         match self {
             Self::Server(_) => None,
@@ -69,8 +72,8 @@ impl Time {
         }
     }
 
-    /// Learns the server's time from an answer to a question of the moment `sent`. Returns whether the server's clock
-    /// has been set since the last measurement.
+    /// Records the server's time in the answer to a statement that was sent at the moment `sent`. Returns whether the
+    /// server's clock has been set since the last measurement.
     pub(crate) fn learn(&self, sent: Timestamp, server: UtcMillis) -> bool {
         let Self::Server(measured) = self else { return false };
         let mut measured = Self::lock(measured);
@@ -89,7 +92,7 @@ impl Time {
 
 impl Measured {
     fn at(&self, moment: Timestamp) -> UtcMillis {
-        // The server rounds its time down to a millisecond, so the sum is rounded up.
+        // The server rounds its time down to a millisecond, so the estimate is a millisecond later.
         if moment < self.sent {
             let before = u64::try_from((self.sent - moment).as_millis()).unwrap_or(u64::MAX);
             return UtcMillis::from_millis(self.server.as_millis().saturating_sub(before));

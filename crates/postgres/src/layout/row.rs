@@ -1,7 +1,7 @@
 //! Converts timers to the columns of their rows, and back.
 //!
-//! A leased timer has the row that it had before the claim, and a row of the table `lease`. So the row counts one
-//! delivery less than the timer.
+//! A claim does not change the row of a timer, but inserts a row into the table `lease`. So while a timer is leased,
+//! the number of deliveries in its row is one less than [`Timer::deliveries`].
 
 use super::id::Id;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ pub(crate) const COLUMNS: &str = "r.id, r.due, r.created, r.phase, r.namespace, 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Extra {
-    /// The scheduled moment. `None` if it is the due moment.
+    /// The scheduled moment. `None` if the scheduled moment is the due moment.
     #[serde(skip_serializing_if = "Option::is_none")]
     scheduled: Option<UtcMillis>,
     #[serde(skip_serializing_if = "is_default")]
@@ -36,7 +36,8 @@ struct Extra {
     series: Option<Series>,
     #[serde(skip_serializing_if = "Option::is_none")]
     trace: Option<Box<str>>,
-    /// Whether the caller chose the id. The field is there only if it is true: SQL functions ask whether it exists.
+    /// Whether the caller chose the id. The field is written only if it is true, because SQL functions only check
+    /// whether the field exists.
     #[serde(skip_serializing_if = "is_default")]
     chosen: bool,
 }
@@ -61,11 +62,12 @@ pub(crate) struct Stored {
     pub(crate) reason: Option<Box<str>>,
     pub(crate) died: Option<i64>,
     pub(crate) extra: Option<String>,
-    /// The end of the lease and its token. `None` unless the timer is leased.
+    /// The end of the lease, and the lease's token. `None` if the timer is not leased.
     pub(crate) lease: Option<(i64, Token)>,
 }
 
-/// Returns the milliseconds of a moment as a value of the type `bigint`. A moment is before the year 10,000.
+/// Returns the milliseconds of a moment as a value of the type `bigint`. Each moment fits, because a moment is before
+/// the year 10,000.
 pub(crate) fn millis(moment: UtcMillis) -> i64 {
     moment.as_millis().cast_signed()
 }
@@ -109,7 +111,7 @@ impl Stored {
             scheduled: (timer.scheduled != timer.due).then_some(timer.scheduled),
             deliveries,
             failures: timer.failures,
-            // A text of PostgreSQL has no zero byte. The error of a receiver may have one.
+            // A text of PostgreSQL has no zero byte, but the error of a receiver may contain a zero byte.
             last_error: timer.last_error.as_deref().map(|error| error.replace('\0', "\u{fffd}").into()),
             policy: (timer.policy != Policy::default()).then(|| timer.policy.clone()),
             series: timer.series.clone(),
@@ -133,7 +135,7 @@ impl Stored {
         }
     }
 
-    /// Returns the labels as the text of a JSON list. `None` if the timer has none.
+    /// Returns the labels as the text of a JSON list. `None` if the timer has no labels.
     pub(crate) fn labels_json(&self) -> Option<String> {
         self.labels.as_ref().map(json)
     }
@@ -143,8 +145,8 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("the values have no maps with other keys than texts")
 }
 
-/// Reads the timer of a row whose columns from the place `first` on are [`COLUMNS`]. The error is the id of a timer
-/// that cannot be read.
+/// Reads the timer of a row whose columns from the index `first` on are [`COLUMNS`]. If the timer cannot be read,
+/// returns its id as the error.
 pub(crate) fn read(row: &Row, first: usize) -> Result<Timer, Id> {
     let id: Id = row.get(first);
     decode(id, row, first).ok_or(id)

@@ -1,12 +1,14 @@
-//! The words about TLS in an address. The driver knows some of them only, so they are taken out of its address.
+//! Takes the words about TLS out of an address. The driver supports only some of these words, so this crate reads them
+//! itself.
 
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
 
-/// The words that the driver does not get.
+/// The words about TLS that this crate reads. The driver does not get them.
 const WORDS: [&str; 4] = ["sslcert", "sslkey", "sslmode", "sslrootcert"];
 
-/// The words of libpq that have no meaning here. They are named in an error, since the driver names no word.
+/// The words of libpq that this crate does not support. They are taken out of the address as well, so that the error
+/// can name the word. The driver's error would not name it.
 pub(super) const UNSUPPORTED: [&str; 9] = [
     "requiressl",
     "ssl_max_protocol_version",
@@ -120,7 +122,7 @@ mod tests {
             r"host=h password='a \' sslmode=x' port=1",
             &[("sslmode", "verify-full"), ("sslcert", "/a b"), ("sslkey", "/c d")],
         );
-        // Addresses with faults go to the driver as they are.
+        // Addresses with faults stay as they are.
         for address in ["host=h sslmode='x", "host=h sslmode", "sslmode", "redis://h?a=1", ""] {
             check(address, address, &[]);
         }

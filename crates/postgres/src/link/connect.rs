@@ -13,7 +13,7 @@ use tokio_postgres::config::{Host, SslNegotiation};
 #[derive(Clone)]
 pub struct Connect {
     pub(crate) config: Config,
-    /// The mode that the address names.
+    /// The value of `sslmode` in the address. `None` if the address has no `sslmode`.
     asked: Option<Mode>,
     pub(crate) tls: Tls,
     pub(crate) connections: usize,
@@ -49,7 +49,7 @@ impl core::error::Error for ConnectError {}
 
 impl fmt::Debug for Connect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The configuration of the driver shows no password.
+        // The `Debug` of the driver's configuration does not show the password.
         let Self { config, asked, tls, .. } = self;
         f.debug_struct("Connect")
             .field("config", config)
@@ -61,22 +61,23 @@ impl fmt::Debug for Connect {
 
 impl Connect {
     /// Reads the address of a server: a URL (`postgresql://user@host:5432/database`), or words (`host=/run/postgresql
-    /// user=app`). Several hosts may be named. A connection is made to the first host that takes writes.
+    /// user=app`). The address may name several hosts. A connection is made to the first host that takes writes.
     ///
-    /// The address has the words of libpq. `sslmode` says what a connection promises:
+    /// The words of an address have the same meaning as in libpq. `sslmode` says how TLS protects a connection:
     ///
     /// | `sslmode` | TLS | the server's certificate |
     /// |---|---|---|
     /// | `disable` | no | |
-    /// | `prefer` | if the server has it; the default, and no promise | any |
+    /// | `prefer` (the default) | if the server offers it | any |
     /// | `require` | yes | any. With `sslrootcert` as `verify-ca` |
     /// | `verify-ca` | yes | from the authority of `sslrootcert` |
     /// | `verify-full` | yes | from the authority, and for the host of the address |
     ///
-    /// `sslrootcert` names a file of authorities, or is `system`. Without it `verify-full` trusts the system's
-    /// authorities, and with it the default is `verify-full`. `sslcert` and `sslkey` name the files of a client
-    /// certificate and of its key. [`tls`](Self::tls) sets the same. `channel_binding` and `sslnegotiation` are as in
-    /// libpq. A connection to a local socket has no TLS, and no `hostaddr`.
+    /// `sslrootcert` names a file with the certificates of authorities, or is `system`. If it is set, the default of
+    /// `sslmode` is `verify-full`. If it is not set, `verify-full` trusts the system's authorities. `sslcert` and
+    /// `sslkey` name the files of a client certificate and of its key. The method [`tls`](Self::tls) can set all these
+    /// certificates as well. `channel_binding` and `sslnegotiation` are as in libpq. A connection to a local socket has
+    /// no TLS. An address with a local socket must not have `hostaddr`.
     ///
     /// ```
     /// use tourbillon_postgres::Connect;
@@ -109,7 +110,7 @@ impl Connect {
         Ok(Self { config, asked, tls, connections: 8, response_timeout, patience })
     }
 
-    /// Sets certificates for TLS. They replace those that the address names.
+    /// Sets certificates for TLS. They replace the certificates that the address names.
     ///
     /// ```
     /// use tourbillon_postgres::{Connect, Tls};
@@ -125,7 +126,7 @@ impl Connect {
     }
 
     /// Checks that the settings of TLS fit each other, and that the certificates and the key can be used. Makes no
-    /// connection. An opening checks the same.
+    /// connection. The opening of a store checks the same.
     ///
     /// # Errors
     ///
@@ -140,12 +141,12 @@ impl Connect {
         }
     }
 
-    /// Returns the mode that holds for the connections.
+    /// Returns the mode of TLS for the connections. Fails if the settings contradict each other.
     pub(super) fn mode(&self) -> Result<Mode, ConnectError> {
         let mode = effective(self.asked, &self.tls, self.is_direct()).map_err(contradiction)?;
         let hosts = self.config.get_hosts();
         let sockets = hosts.iter().filter(|host| !matches!(host, Host::Tcp(_))).count();
-        // The driver would connect to `hostaddr`, and the mode would be that of the socket.
+        // The driver would connect to `hostaddr` by TCP, but without TLS, as for the socket.
         if sockets > 0 && !self.config.get_hostaddrs().is_empty() {
             return Err(contradiction(Fault::new(
                 "the address has hostaddr, which needs the name of a host, and a local socket is none",
@@ -173,7 +174,7 @@ impl Connect {
         self.config.get_password().is_some()
     }
 
-    /// Sets the password to the text of a file, without the end of the line.
+    /// Sets the password to the text of a file, without the line breaks at the end.
     ///
     /// # Errors
     ///
@@ -191,8 +192,9 @@ impl Connect {
         self
     }
 
-    /// Sets the time for which a call waits for the answer to a statement. 30 s by default. The time includes a wait
-    /// for the lock of another transaction. The server ends such a wait in an operation after nine tenths of the time.
+    /// Sets the response timeout: the time for which a call waits for the answer to a statement. 30 s by default. The
+    /// time includes a wait for a lock of another transaction. In an operation, the server ends such a wait after nine
+    /// tenths of the time.
     #[must_use]
     pub fn response_timeout(mut self, time: Duration) -> Self {
         self.response_timeout = time;
@@ -207,8 +209,8 @@ impl Connect {
     }
 }
 
-/// Returns the reason why the driver cannot read an address. Other reasons than a value of a word may repeat a part of
-/// the address, which may be a password.
+/// Returns the reason why the driver cannot read an address. Includes the details only if the value of a word is
+/// invalid. Other details may repeat a part of the address, which may be a password.
 fn unreadable(error: &tokio_postgres::Error) -> String {
     let reason = error.source().map(ToString::to_string);
     let reason = reason.filter(|reason| reason.starts_with("invalid value for option"));
@@ -219,7 +221,7 @@ fn contradiction(fault: Fault) -> ConnectError {
     ConnectError::Tls(fault.to_string().into())
 }
 
-/// Reads the words about TLS in an address. The last of several counts.
+/// Reads the words about TLS in an address. If a word occurs several times, its last value counts.
 fn read_words(words: &[(&'static str, String)]) -> Result<(Option<Mode>, Tls), Fault> {
     if let Some((word, _)) = words.iter().find(|(word, _)| UNSUPPORTED.contains(word)) {
         return Err(Fault::new(format!("{word} is not supported")));

@@ -14,7 +14,7 @@ use tourbillon_durable::store::{StoreError, StoreErrorKind};
 pub(crate) type Dialled = (Client, Connection<Socket, Stream>);
 
 impl Connect {
-    /// Makes a connection. It takes no longer than an answer may take.
+    /// Makes a connection. Fails if this takes longer than the response timeout.
     pub(crate) async fn dial(&self) -> Result<Dialled, Failure> {
         let late = || Failure::Lost(io("no connection to PostgreSQL: the server has not answered in time"));
         timeout(self.response_timeout, self.attempt()).await.unwrap_or_else(|_| Err(late()))
@@ -36,8 +36,8 @@ impl Connect {
             Err(error) => error,
         };
         let fault = connector.fault();
-        // As libpq does: the mode prefer takes a connection without TLS if the handshake fails, or if the server takes
-        // no connection with TLS for this user.
+        // As in libpq, the mode `prefer` falls back to a connection without TLS if the handshake fails, or if the
+        // server refuses a connection with TLS for this user.
         let is_refused = error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION);
         if mode != Mode::Prefer || !connector.has_begun() || (fault.is_none() && !is_refused) {
             return Err(failure(&error, fault.map(|fault| fault.to_string())));

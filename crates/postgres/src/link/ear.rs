@@ -1,5 +1,5 @@
-//! A connection that listens for notifications. It does not belong to the pool, since a pooler in transaction mode
-//! would lose them.
+//! A connection that listens for notifications. It does not belong to the pool of the store. The store may reach the
+//! server through a pooler in transaction mode, which passes no notifications on.
 
 use super::connect::Connect;
 use core::future::poll_fn;
@@ -12,8 +12,9 @@ use tokio_postgres::AsyncMessage;
 /// The pause after a connection was lost.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Listens to a deployment until `ring` returns `false`. The name of the schema is also that of the channel. Calls
-/// `ring` for each notification, and after each new connection. A lost connection is replaced.
+/// Listens for the notifications of a deployment until `ring` returns `false`. The channel has the name of the schema.
+/// Calls `ring` for each notification, before each attempt to connect, and after each new connection. Replaces a lost
+/// connection.
 pub(crate) async fn listen(connect: Connect, schema: &str, ring: impl Fn() -> bool) {
     let listen = format!("LISTEN {schema}");
     while ring() {
@@ -24,7 +25,7 @@ pub(crate) async fn listen(connect: Connect, schema: &str, ring: impl Fn() -> bo
         let listening = async {
             let listens = client.batch_execute(&listen).await.is_ok();
             if listens && ring() {
-                // The connection would end with its client.
+                // The client must stay alive, because the connection ends when the client is dropped.
                 core::future::pending::<()>().await;
             }
         };
@@ -37,7 +38,7 @@ pub(crate) async fn listen(connect: Connect, schema: &str, ring: impl Fn() -> bo
                 }
             }
         };
-        // The two end together with their connection.
+        // If one of the two futures ends, the other is dropped, and the connection is closed.
         let _ended = select(pin!(listening), pin!(hearing)).await;
         sleep(PAUSE).await;
     }

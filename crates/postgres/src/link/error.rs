@@ -1,4 +1,4 @@
-//! The meaning of errors: which of them leave no effect, and which are worth a repetition.
+//! Classifies errors: whether the transaction may have had an effect, and whether it should be repeated.
 
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
@@ -7,17 +7,18 @@ use tourbillon_durable::store::{StoreError, StoreErrorKind};
 /// The reason why a statement or a transaction failed.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
-    /// Other transactions were in the way. The transaction has had no effect, and may be repeated at once.
+    /// A conflict with other transactions. The transaction has had no effect, and may be repeated at once.
     Again(StoreError),
     /// The connection was lost before the commit was sent. The transaction has had no effect.
     Lost(StoreError),
-    /// The connection was lost after the commit was sent, or after a statement that commits by itself.
+    /// The connection was lost after the commit was sent, or after a statement that commits by itself. The transaction
+    /// may have had its effect.
     Unknown(StoreError),
-    /// The transaction has had no effect.
+    /// Another error. The transaction has had no effect.
     Failed(StoreError),
 }
 
-/// Makes an error of the connection.
+/// Makes an error of the kind [`StoreErrorKind::Io`].
 pub(crate) fn io(message: impl Into<Box<str>>) -> StoreError {
     StoreError::new(StoreErrorKind::Io, message)
 }
@@ -35,8 +36,9 @@ impl Failure {
             let message = error.to_string();
             return Self::lost(message, commits);
         };
-        // A pool answers with an error of this class if it loses its own connection to the server. With these
-        // severities the server ends the session, or itself. A commit that was sent may have had its effect.
+        // A pooler answers with an error of the class 08 if it loses its own connection to the server. After an error
+        // with one of these severities the server ends the session, or itself. In all these cases a commit that was
+        // sent may have had its effect.
         let severity = error.as_db_error().and_then(DbError::parsed_severity);
         if code.code().starts_with("08") || matches!(severity, Some(Severity::Fatal | Severity::Panic)) {
             return Self::lost(described(&error), commits);

@@ -1,4 +1,4 @@
-//! Connections to a server: settings, TLS, a pool, sessions, and the meaning of errors.
+//! Connections to a server: settings, TLS, a pool, sessions, and the classification of errors.
 
 mod address;
 mod connect;

@@ -18,17 +18,17 @@ use tourbillon_durable::store::{StoreError, StoreErrorKind};
 /// The pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The number of connections that neither reads nor calls that wait for transactions of callers may take. Claims,
-/// renewals and signs of life find one of them.
+/// The number of connections that stay free for urgent calls: claims, renewals, signs of life, and ends of deliveries.
+/// Reads, and calls that may wait for transactions of callers, use only the other connections.
 const RESERVED: usize = 2;
 
-/// The connections to a server. The settings limit their number. A call waits for a free
-/// connection.
+/// The connections to a server. The settings limit their number. A call waits for a free connection.
 pub(crate) struct Pool {
     connect: Connect,
     shelf: Arc<Shelf>,
+    /// Limits the number of connections that are in use.
     places: Arc<Semaphore>,
-    /// The places of reads, and of calls that may wait for transactions of callers.
+    /// Limits the number of connections that are used by reads, and by calls that may wait for transactions of callers.
     calls: Arc<Semaphore>,
     /// The runtime that drives the connections. `None` once the pool is dropped.
     runtime: Option<Runtime>,
@@ -63,8 +63,8 @@ impl Pool {
         &self,
         future: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> impl Future<Output = Result<T, StoreError>> + Send + 'static {
-        // A boxed future has one type for all calls with this result. So the runtime's code for tasks is not compiled
-        // for each call, and the future is moved once.
+        // The boxed futures of all calls with this type of result have the same type. So the runtime's code for tasks
+        // is not compiled for each call. Besides, the future is moved only once.
         let future: Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>> = Box::pin(future);
         let task = self.runtime.as_ref().map(|runtime| runtime.spawn(future));
         async move {
@@ -86,12 +86,13 @@ impl Pool {
     }
 
     /// Returns a connection as [`session`](Self::session) does, for a read or for a call that may wait for transactions
-    /// of callers. If many such calls wait, two connections are left for others.
+    /// of callers. However many such calls wait, [`RESERVED`] connections stay free for other calls.
     pub(crate) async fn session_for_call(self: &Arc<Self>) -> Result<Session, Failure> {
         let place = self.place(&self.calls).await?;
         Ok(self.session().await?.keep(place))
     }
 
+    /// Takes a permit of a semaphore. Waits for it for the response timeout at most.
     async fn place(&self, places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Failure> {
         match timeout(self.connect.response_timeout, Arc::clone(places).acquire_owned()).await {
             Ok(Ok(place)) => Ok(place),
@@ -120,7 +121,7 @@ impl Pool {
 
     async fn dial(&self) -> Result<Client, Failure> {
         let (client, connection) = self.connect.dial().await?;
-        // The connection ends with its client.
+        // This task ends when the client is dropped.
         let _driven = tokio::spawn(connection);
         Ok(client)
     }

@@ -13,38 +13,39 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row, RowStream};
 
-/// A value of a statement, with its type. The types are named, so the server prepares no statement.
+/// A value of a statement, with its type. Since the types are given, the driver need not prepare the statement first.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// The time for which a statement of a transaction waits for the lock of another transaction.
+/// The longest time for which a statement of a transaction waits for a lock of another transaction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LockWait {
-    /// A time in milliseconds. A wait that takes longer fails by [`Failure::Again`].
+    /// A time in milliseconds. A longer wait fails with [`Failure::Again`].
     Short(u32),
-    /// Nine tenths of the time for an answer. A wait that takes longer fails by [`Failure::Lost`], as a late answer
-    /// does. The server ends the wait itself, so no session stays there that nobody listens to.
+    /// Nine tenths of the response timeout. A longer wait fails with [`Failure::Lost`], as a late answer does. The
+    /// server ends the wait before this process stops waiting for the answer. So no session is left on the server that
+    /// still waits for the lock.
     Long,
 }
 
-/// Returns the time of a long wait in milliseconds, for a time for an answer. Zero would mean a wait without end.
+/// Returns the milliseconds of a [`LockWait::Long`]. They are at least 1, because 0 would mean a wait without a limit.
 fn long_wait(response_timeout: Duration) -> u32 {
     let millis = u32::try_from(response_timeout.as_millis()).unwrap_or(u32::MAX);
-    // The server knows no longer time than this.
+    // `i32::MAX` is the longest time that the server accepts.
     (millis - millis / 10).clamp(1, i32::MAX.cast_unsigned())
 }
 
-/// A connection that a call uses alone. Goes back to the pool when it is dropped, unless a statement has failed or a
-/// transaction is open.
+/// A connection that a call uses alone. When the session is dropped, the connection goes back to the pool. If a
+/// transaction is open then, or the last answer was not received completely, the connection is closed instead.
 pub(crate) struct Session {
     shelf: Arc<Shelf>,
     client: Option<Client>,
-    /// The place among the connections that may be open, and the place among those of calls. They are free after the
-    /// connection has gone back.
+    /// The permit for a connection, and the permit of a read or of a call that may wait for transactions of callers.
+    /// They are released after the connection has gone back to the pool.
     _places: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
     /// Whether the connection may go back to the pool.
     is_clean: bool,
     is_in_transaction: bool,
-    /// Whether the waits of the open transaction are long ones.
+    /// Whether the statements of the open transaction wait as [`LockWait::Long`] says.
     waits_long: bool,
 }
 
@@ -76,7 +77,8 @@ impl Session {
         }
     }
 
-    /// Keeps a place among the connections of calls, too.
+    /// Keeps the permit of a read, or of a call that may wait for transactions of callers, until the session is
+    /// dropped.
     pub(super) fn keep(mut self, place: OwnedSemaphorePermit) -> Self {
         self._places.1 = Some(place);
         self
@@ -101,8 +103,9 @@ impl Session {
         }
     }
 
-    /// Sets the level of isolation at which the server runs a statement that is sent alone. All sessions of the pool
-    /// avoid another level than READ COMMITTED: they begin a transaction for the statement.
+    /// Records the level of isolation at which the server runs a statement outside a transaction. If this level is not
+    /// READ COMMITTED, all sessions of the pool begin a transaction at READ COMMITTED for each statement that may
+    /// change data.
     pub(crate) fn set_default_level(&self, level: &str) {
         self.shelf.set_other_level(!matches!(level, "read committed" | "read uncommitted"));
     }
@@ -122,7 +125,7 @@ impl Session {
                 return Ok(rows);
             }
             Ok(Err(error)) => {
-                // A statement that the server refused leaves a session without a transaction as it was.
+                // The server has refused the statement. Outside a transaction this has no effect on the session.
                 self.is_clean = error.code().is_some();
                 self.failure(error, commits)
             }
@@ -131,7 +134,7 @@ impl Session {
         Err(failure)
     }
 
-    /// Returns the failure of a statement. The end of a long wait for a lock is what a late answer is.
+    /// Returns the failure of a statement. If a long wait for a lock has ended, the failure is that of a late answer.
     fn failure(&self, error: Error, commits: bool) -> Failure {
         let ends_wait = error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE);
         match Failure::of(error, commits) {
@@ -142,7 +145,7 @@ impl Session {
         }
     }
 
-    /// Runs statements without values. They are one transaction if none is open.
+    /// Runs statements without values. If no transaction is open, the statements together are one transaction.
     pub(crate) async fn run(&mut self, sql: &str) -> Result<(), Failure> {
         self.execute(sql, !self.is_in_transaction).await
     }
@@ -169,8 +172,8 @@ impl Session {
         self.begin_with("", LockWait::Long).await
     }
 
-    /// Begins a transaction with further settings. A process that stands still within the transaction may never come
-    /// back. So the server ends its session after five seconds, and the timers that it holds are free.
+    /// Begins a transaction, and runs the statements `settings` in it. If this process stands still within the
+    /// transaction, the server ends the session after five seconds. So the timers that it holds are free again.
     pub(crate) async fn begin_with(&mut self, settings: &str, wait: LockWait) -> Result<(), Failure> {
         self.is_in_transaction = true;
         let begin =

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use tokio_postgres::Client;
 
-/// The name that the statements of this crate have for the schema.
+/// The name of the schema in the statements of this crate. [`Shelf::named`] replaces it by the name of the settings.
 const SCHEMA: &str = "tourbillon";
 
 /// The free connections. Sessions put their connections back here.
@@ -14,7 +14,7 @@ pub(crate) struct Shelf {
     free: Mutex<Vec<Client>>,
     schema: Box<str>,
     response_timeout: Duration,
-    /// Whether a statement that is sent alone would run at another level than READ COMMITTED.
+    /// Whether a statement outside a transaction would run at another level of isolation than READ COMMITTED.
     has_other_level: AtomicBool,
 }
 
@@ -49,7 +49,7 @@ impl Shelf {
         self.has_other_level.store(has_other, Ordering::Relaxed);
     }
 
-    /// Replaces the name of the schema in a statement.
+    /// Replaces the name [`SCHEMA`] in a statement by the name of the schema.
     pub(super) fn named<'a>(&self, sql: &'a str) -> Cow<'a, str> {
         if *self.schema == *SCHEMA {
             return Cow::Borrowed(sql);

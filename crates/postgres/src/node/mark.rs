@@ -1,70 +1,85 @@
-//! How far the claims of this node have come: the low-water marks, and the snapshot in which they were right.
+//! The low-water marks of this node: the due moments up to which its claims have read the index of due timers. A claim
+//! reads from the marks on.
 //!
-//! All lanes (groups of namespaces) have one mark, which is the moment of the last claim. A lane that had more due
-//! timers than that claim took is *behind*: it has a mark of its own, before the first timer that is left. A claim
-//! begins in each lane at the lane's mark. So a lane that is passed over costs nothing, however many due timers it has.
+//! A lane is a group of namespaces. All lanes share one mark, which is the moment of the last claim. If that claim has
+//! left due timers of a lane, the lane is *behind*: it has a mark of its own, before the first timer that was left. A
+//! lane *has its share* if as many of its timers are being delivered as the rules for shares permit. A claim does not
+//! read such a lane, so the lane costs nothing, however many due timers it has.
 //!
 //! | event | the mark of the timer's lane |
 //! |---|---|
-//! | a claim takes all due timers of the lane | is that of all lanes |
-//! | a claim takes some of them | is behind, at the last one that was taken |
-//! | a claim passes over the lane, which has its share | stays where it was |
-//! | a transaction commits a timer before the mark, and a claim takes the timer | does not move for it |
-//! | the same, and the claim leaves the timer | goes back to before the timer |
-//! | another transaction holds a timer that a claim has chosen | passes the timer, which is among the held ones |
-//! | a claim leaves a held timer, because the lane has its share | goes back to before the timer, and the timer leaves the list of held timers |
-//! | a claim has read very many rows of the lane that are leased or are other nodes' | is at the last row that was read |
+//! | a claim takes all due timers of the lane | becomes the mark of all lanes |
+//! | a claim takes some due timers of the lane | moves to the last timer that was taken; the lane is behind |
+//! | a claim passes over the lane, because the lane has its share | stays where it was |
+//! | a transaction commits a timer that is due before the mark (a *late* timer), and a claim takes the timer | stays where it was |
+//! | a transaction commits a late timer, and a claim leaves the timer | moves back to before the timer |
+//! | another transaction has locked a timer that a claim has chosen (a *held* timer) | passes the timer; the timer is added to the list of held timers |
+//! | a claim leaves a held timer, because the lane has its share | moves back to before the timer; the timer is removed from the list of held timers |
+//! | a claim has read very many rows of the lane that are leased or belong to other nodes | moves to the last row that was read |
 //!
-//! All marks start again at the events that `DESIGN.md` lists.
+//! At the events that `DESIGN.md` lists ("The low-water marks"), all marks *start again*: the next claim reads from the
+//! first timer on.
 
 use super::open::Open;
 use crate::layout::Id;
 use serde::Deserialize;
 use tourbillon_durable::timer::TimerId;
 
-/// The time in milliseconds after which a transaction that ends may have written a timer that the second look does not
-/// find. The second look finds timers that were due within an hour.
+/// The age of a transaction in milliseconds from which its end makes the marks start again. A claim finds a timer that
+/// was committed late only if the timer was due within an hour when it was written. A transaction that was open for
+/// nearly an hour may have written a timer that was due later, and that the marks have passed by now.
 const LONG: i64 = 50 * 60_000;
-/// The greatest number of timers that are asked for again because other transactions hold them.
+/// The greatest length of the list of held timers, which the next claim tries to lock first.
 const MOST_HELD: usize = 10_000;
-/// The least and the greatest time in milliseconds after which the marks start again because some held timers are not
-/// asked for again.
+/// The shortest and the longest time in milliseconds after which the marks start again, if more than [`MOST_HELD`]
+/// timers were held.
 const RESCAN: (i64, i64) = (10_000, 60_000);
 
-/// The low-water marks of a node. All timers up to the mark of their lane that were visible in the snapshot are leased,
-/// or are among the held timers.
+/// The low-water marks of a node. Each timer that the snapshot `seen` shows, and that is at or before the mark of its
+/// lane, is leased or in `held`.
 #[derive(Clone, Debug)]
 pub(crate) struct Mark {
-    /// The shards for which the mark holds, with their epochs, and the lifetime of the server's memory.
+    /// The shards for which the marks hold, as the SQL function `owned_by` returns them: the lifetime of the server's
+    /// memory, a space, and each shard with its epoch. If a claim finds another text, the marks start again.
     pub(crate) owned: String,
+    /// The due moment of the mark that all lanes share.
     pub(crate) due: i64,
+    /// The id of the mark that all lanes share. Timers are ordered by their due moments, then by their ids.
     pub(crate) id: Id,
-    /// The lanes that are behind, with the due moments and ids of their marks.
+    /// The lanes that are behind.
     pub(crate) lanes: Vec<i16>,
+    /// The due moments of the marks of `lanes`, in the same order.
     pub(crate) lane_dues: Vec<i64>,
+    /// The ids of the marks of `lanes`, in the same order.
     pub(crate) lane_ids: Vec<Id>,
-    /// The lanes behind from which the last claim would take no timer, because they have their shares. Only the end of
-    /// a delivery or a new permit changes that, after which the runtime claims by itself.
+    /// The lanes that have a due timer, but from which a claim takes no timer at present: the lane has its share, or
+    /// its late timers need a permit. Only the end of a delivery or a new permit changes this, and then the runtime
+    /// claims without being woken. So the looks between claims do not read these lanes.
     pub(crate) withheld: Vec<i16>,
-    /// The snapshot of the last look. `None` before the first look, and after the mark was reset.
+    /// The snapshot since which the next claim or look searches for late timers. `None` before the first claim, and
+    /// after the marks have started again.
     pub(crate) seen: Option<String>,
-    /// The timers that other transactions held during the last look, up to [`MOST_HELD`].
+    /// The timers that other transactions held during the last claim, up to [`MOST_HELD`].
     pub(crate) held: Vec<Id>,
-    /// Whether a look since the last claim has found a late timer or a held one. Another look before the next claim
-    /// would find it again.
+    /// Whether a look since the last claim has found a late timer, or `held` was not empty then. The next look need not
+    /// search again, because a claim is needed anyway.
     pub(crate) has_late: bool,
-    /// The moment of the claim that began at the first timer.
+    /// The server's time at the claim that last read from the first timer on.
     started: i64,
-    /// When the marks start again because there were more held timers than are asked for again.
+    /// The moment at which the marks start again because more than [`MOST_HELD`] timers were held. `None` if `held` had
+    /// room for all held timers.
     rescan: Option<i64>,
+    /// The transactions in progress, by which the end of a [`LONG`] transaction is noticed.
     open: Open,
 }
 
-/// The first row of a claim's answer.
+/// The first row of a claim's answer: the facts beside the leased timers.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Head {
+    /// The server's time at the claim.
     pub(crate) now: i64,
-    /// Whether the node has no row: another node has taken it for dead, or it has not entered.
+    /// Whether the table of nodes has no row of this node. Another node has removed the row because it took this node
+    /// for dead, or this process was not a node yet. The claim has leased nothing then.
     pub(crate) gone: bool,
     #[serde(default)]
     owned: String,
@@ -74,9 +89,10 @@ pub(crate) struct Head {
     seen: Option<String>,
     #[serde(default)]
     held: Vec<TimerId>,
-    /// The due moment of the first timer that is left.
+    /// The due moment of the first timer that the claim has left, in all lanes.
     pub(crate) next: Option<i64>,
-    /// The moment from which the next claim takes a timer.
+    /// The earliest moment at which the next claim takes a timer. Differs from `next` in that withheld lanes do not
+    /// count.
     pub(crate) next_claim: Option<i64>,
     /// The lanes that are behind, with their marks.
     #[serde(default)]
@@ -110,11 +126,12 @@ impl Default for Mark {
 }
 
 impl Mark {
-    /// Moves the mark as the answer of a claim says. Returns whether the node has other shards than before.
+    /// Replaces the marks by those in a claim's answer. Returns whether `owned` has changed: the shards of the node, or
+    /// the lifetime of the server's memory.
     pub(crate) fn follow(&mut self, head: &Head) -> bool {
         let has_changed = self.owned != head.owned;
         if lifetime(&self.owned) != lifetime(&head.owned) {
-            // The numbers of lost transactions are given out again.
+            // The server has lost its memory, and gives the numbers of lost transactions to new transactions.
             self.open = Open::default();
         }
         if has_changed || self.seen.is_none() {
@@ -133,8 +150,8 @@ impl Mark {
         if has_long_ended || self.is_rescan_due(head.now) {
             self.restart();
         } else if head.held.len() > MOST_HELD && self.rescan.is_none() {
-            // The marks have passed the timers beyond the limit. Claims of others have three times as long as the marks
-            // took to come so far.
+            // The marks have passed held timers for which the list has no room, so the marks must start again. Until
+            // then, other timers can be claimed. That time is three times as long as the marks took to come this far.
             let (least, most) = RESCAN;
             let took = head.now.saturating_sub(self.started);
             self.rescan = Some(head.now + took.saturating_mul(3).clamp(least, most));
@@ -142,14 +159,14 @@ impl Mark {
         has_changed
     }
 
-    /// Returns whether held timers that are not asked for again must be looked for now. A moment that is far ahead is
-    /// from before the server's clock was set back.
+    /// Returns whether the marks must start again now, to find the held timers for which `held` had no room. If the
+    /// moment is further ahead than it can be, the server's clock was set back, and the marks start again at once.
     fn is_rescan_due(&self, now: i64) -> bool {
         self.rescan.is_some_and(|moment| moment <= now || moment - now > RESCAN.1)
     }
 
-    /// Learns the snapshot of a look that has leased nothing. If the look has found no late timer, the next look begins
-    /// at its snapshot. Returns whether the marks start again.
+    /// Records the answer of a look between claims, which leases nothing. If the look has found no late timer, the next
+    /// look searches for late timers since the snapshot of this look. Returns whether the marks have started again.
     pub(crate) fn notice(&mut self, seen: &str, now: i64, has_late: bool) -> bool {
         let has_long_ended = self.open.learn(seen, now, LONG);
         let restarts = has_long_ended || self.is_rescan_due(now);
@@ -163,7 +180,7 @@ impl Mark {
         restarts
     }
 
-    /// Returns the shards that are not this node's, a bit for each.
+    /// Returns the shards that are not this node's, as a set of bits: bit `n` stands for shard `n`.
     pub(crate) fn others(&self) -> u32 {
         let numbers = self.owned.split(' ').nth(1).unwrap_or_default().split(',');
         let number = |shard: &str| shard.split(':').next()?.parse::<u32>().ok();
@@ -181,7 +198,7 @@ impl Mark {
     }
 }
 
-/// Returns the lifetime of the server's memory, which stands before the shards.
+/// Returns the lifetime of the server's memory, which is the part of `owned` before the space.
 fn lifetime(owned: &str) -> &str {
     owned.split(' ').next().unwrap_or_default()
 }
@@ -224,17 +241,17 @@ mod tests {
             (mark.due, mark.held.len())
         };
         assert_eq!(follow(1_000_000, MOST_HELD), (5, MOST_HELD));
-        // The marks come so far within a second, so the time is the shortest.
+        // The marks took one second to come this far, so they start again after the shortest time.
         let moment = 1_001_000 + least;
         assert_eq!(follow(1_001_000, MOST_HELD + 1), (5, MOST_HELD));
         assert_eq!(follow(moment - 1, MOST_HELD + 1), (5, MOST_HELD));
         assert_eq!(follow(moment, 3), (-1, 0));
-        // Within 15 seconds. A look finds that it is time, too.
+        // The marks took 15 seconds, so they start again after 45 seconds. A look makes them start again, too.
         assert_eq!(follow(1_020_000, 0), (5, 0));
         assert_eq!(follow(1_035_000, MOST_HELD + 1), (5, MOST_HELD));
         assert!(!mark.notice("9:9:", 1_079_999, false));
         assert!(mark.notice("9:9:", 1_080_000, false));
-        // Within ten minutes. Then the clock is set back.
+        // The marks took ten minutes, so they start again after the longest time. Then the clock is set back.
         for (now, held) in [(2_000_000, 0), (2_600_000, MOST_HELD + 1)] {
             mark.follow(&Head { now, ..head("9:9:", held) });
         }

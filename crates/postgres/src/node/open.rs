@@ -1,9 +1,9 @@
-//! The transactions in progress on the server, and since when each of them may have been in progress.
+//! The transactions in progress on the server, and the earliest moment at which each of them may have begun.
 
 use core::mem::take;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A start that is not known.
+/// Stands for an unknown moment: the transaction may have begun at any time.
 const UNKNOWN: i64 = i64::MIN;
 
 /// The transactions that were in progress in the last snapshot. A moment is the server's time in milliseconds.
@@ -11,12 +11,12 @@ const UNKNOWN: i64 = i64::MIN;
 pub(super) struct Open {
     /// The transactions, each with a moment at which it had not begun.
     since: BTreeMap<u64, i64>,
-    /// The first number that the last snapshot takes for free, and the moment before that snapshot.
+    /// The first transaction number that was free in the last snapshot, and a moment before that snapshot.
     last: Option<(u64, i64)>,
 }
 
-/// Reads a snapshot, which is the text `xmin:xmax:list`. Returns the first free number, and the list of the
-/// transactions in progress.
+/// Reads a snapshot, which is the text `xmin:xmax:list`. Returns the first free transaction number, and the numbers of
+/// the transactions in progress. `None` if the text cannot be read.
 fn read(snapshot: &str) -> Option<(u64, BTreeSet<u64>)> {
     let (_, rest) = snapshot.split_once(':')?;
     let (next, list) = rest.split_once(':')?;
@@ -25,8 +25,9 @@ fn read(snapshot: &str) -> Option<(u64, BTreeSet<u64>)> {
 }
 
 impl Open {
-    /// Learns a snapshot. The moment `now` is before the snapshot. Returns whether a transaction has ended that may
-    /// have been in progress for the time `long`.
+    /// Records a snapshot that was taken after the moment `now`. Returns whether a transaction has ended since the last
+    /// snapshot that may have been in progress for `long` milliseconds or more. Also returns `true` if the snapshot
+    /// cannot be read.
     pub(super) fn learn(&mut self, snapshot: &str, now: i64, long: i64) -> bool {
         let Some((next, list)) = read(snapshot) else { return true };
         if self.last.is_some_and(|(_, before)| now < before) {
@@ -42,7 +43,7 @@ impl Open {
             }
         }
         for number in list {
-            // A number that the last snapshot took for free was given out later.
+            // If the number was free in the last snapshot, the transaction began after the moment of that snapshot.
             let since = self.last.filter(|(next, _)| number >= *next).map_or(UNKNOWN, |(_, now)| now);
             self.since.entry(number).or_insert(since);
         }

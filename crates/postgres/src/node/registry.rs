@@ -31,8 +31,9 @@ pub(crate) async fn nodes(node: &Node) -> Result<Nodes, StoreError> {
             is_this: incarnation == node.incarnation,
         });
     }
-    // A lane has timers of all shards. The first ones of each lane are read. A shard without any of them has no moment.
-    // A lease is looked up by a scalar subquery. A join might read all leases once for each lane.
+    // A lane has timers of all shards. The statement reads the first timers of each lane. A shard that has none of
+    // these timers gets no due moment. A lease is looked up by a scalar subquery, because a join might read all leases
+    // once for each lane.
     let sql = "WITH first AS (
                    SELECT e.shard, min(e.due) AS due FROM generate_series(0, 63) AS n (lane), LATERAL (
                        SELECT t.shard, t.due FROM tourbillon.timer t WHERE t.lane = n.lane AND t.phase = 'p'

@@ -1,10 +1,11 @@
-//! Enters this process among the nodes, gives its signs of life, and leaves.
+//! Makes this process a node of the deployment, and gives its signs of life (heartbeats). A node is a process that
+//! claims timers, and has a row in the table `node`.
 //!
-//! | state | becomes | by |
+//! | this process | becomes | by |
 //! |---|---|---|
-//! | out | in | a claim |
-//! | in | in | a sign of life, four times in the `ttl` |
-//! | in | out | `leave`; a claim that finds no row of the node, which the claim then mends by entering again |
+//! | is not a node | a node | a claim |
+//! | is a node | stays a node | a sign of life, four times in the `ttl` |
+//! | is a node | not a node | `leave`, or the removal of the row by another node, which takes this node for dead. A claim that finds no row makes the process a node again |
 
 use super::mark::Mark;
 use crate::deployment::{Deployment, ms};
@@ -28,11 +29,12 @@ pub(crate) struct Node {
     pub(crate) name: Box<str>,
     pub(crate) ttl: Duration,
     state: Mutex<State>,
-    /// Lets one claim or look run at a time, because each begins at the mark that the last one has left.
+    /// Lets one claim or look run at a time. Each starts at the marks that the claim or look before it has set.
     pub(crate) claims: tokio::sync::Mutex<()>,
-    /// Whether this node has leased a timer since the last sum of the counts.
+    /// Whether this node has leased a timer since it last added up the rows of the table `tally`.
     pub(crate) has_claimed: AtomicBool,
-    /// Calls the task of the node, because the node has entered or the store is dropped.
+    /// Wakes the [task](crate::upkeep) of the node, because the process has become a node, a notification has arrived,
+    /// or the store is dropped.
     pub(crate) bell: Notify,
 }
 
@@ -62,12 +64,12 @@ impl Node {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a copy of the mark.
+    /// Returns a copy of the low-water marks.
     pub(crate) fn mark(&self) -> Mark {
         self.state().mark.clone()
     }
 
-    /// Changes the mark.
+    /// Changes the low-water marks by `change`, and returns its result.
     pub(crate) fn with_mark<T>(&self, change: impl FnOnce(&mut Mark) -> T) -> T {
         change(&mut self.state().mark)
     }
@@ -82,11 +84,11 @@ impl Node {
             let mut state = self.state();
             (state.is_member, state.sign) = (false, None);
         }
-        // Nobody tells any more whose the shards are.
+        // The owners of the shards are unknown from now on.
         self.deployment.alarm.set_others(0);
     }
 
-    /// Returns whether a sign of life is due, or the process has not entered yet.
+    /// Returns whether a sign of life is due, or the process is not a node yet.
     pub(crate) fn is_sign_due(&self) -> bool {
         let (state, now) = (self.state(), self.deployment.time.now());
         // If `now` is before the last sign, the clock was set back.
@@ -94,7 +96,8 @@ impl Node {
         !state.is_member || state.sign.is_none_or(is_old)
     }
 
-    /// Gives a sign of life, and takes this node's part of the shards. Makes the process a node if it is none.
+    /// Gives a sign of life, and takes this node's part of the shards. If the process is not a node yet, it is a node
+    /// afterwards.
     pub(crate) async fn give_sign(&self, session: &mut Session) -> Result<(), Failure> {
         let (name, version, ttl) = (&*self.name, VERSION, ms(self.ttl));
         let now = self.deployment.time.argument();
@@ -123,7 +126,7 @@ impl Node {
         }
     }
 
-    /// Removes this process from the nodes. Its shards are free.
+    /// Removes this process from the nodes. Its shards are free afterwards.
     pub(crate) async fn leave(&self) -> Result<(), StoreError> {
         let _claim = self.claims.lock().await;
         if !self.is_member() {

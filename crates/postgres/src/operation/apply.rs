@@ -12,10 +12,10 @@ use tourbillon_durable::state::{Phase, Refusal, Token};
 use tourbillon_durable::store::{IfPresent, Op, Outcome};
 use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
 
-/// Returns whether a timer may be stored by a statement that looks at no other timer.
+/// Returns the new timer of a creation that [`place_many`] can store. `None` for other operations.
 pub(super) fn is_plain(op: &Op) -> Option<&Timer> {
     match op {
-        // Without a timer that has the key, this mode stores nothing.
+        // This mode stores the new timer only if another timer has the key.
         Op::Place(_, IfPresent::ReplaceOnly(_)) => None,
         Op::Place(timer, _) => Some(timer),
         _ => None,
@@ -26,7 +26,8 @@ fn acked(op: &Op) -> Option<(TimerId, Token)> {
     if let Op::Ack(id, token) = op { Some((*id, *token)) } else { None }
 }
 
-/// Returns the timer whose delivery an operation ends, with the token of the lease. `None` if it ends no delivery.
+/// Returns the timer whose delivery an operation ends, with the token of the lease. `None` if the operation does not
+/// end a delivery.
 fn ended_by(op: &Op) -> Option<(TimerId, Token)> {
     match op {
         Op::Ack(id, token)
@@ -44,12 +45,13 @@ pub(super) fn is_end(op: &Op) -> bool {
     ended_by(op).is_some()
 }
 
-/// Returns whether an operation withdraws a timer by its id, as each of an operation on many timers does.
+/// Returns whether an operation withdraws a timer by its id. A bulk operation of the service sends many of these at
+/// once.
 fn withdraws_an_id(op: &Op) -> bool {
     matches!(op, Op::Cancel(Address::Id(_), _))
 }
 
-/// The work of a call: operations in their order.
+/// The work of a call: applies its operations in order.
 pub(super) struct Apply(pub(super) Vec<Op>);
 
 impl Work for Apply {
@@ -81,8 +83,8 @@ impl Work for Apply {
 }
 
 impl Apply {
-    /// Stores different timers by one statement, if all operations are creations. Returns the outcome of each
-    /// operation; `None` for an operation that is left.
+    /// Stores the timers by one statement, if all operations are creations with different ids and keys. Returns the
+    /// outcome of each operation. `None` stands for an operation that must still be applied.
     async fn place_all(&self, session: &mut Session, act: &mut Act) -> Result<Vec<Option<Outcome>>, Failure> {
         let ops = &self.0;
         let (mut ids, mut keys) = (BTreeSet::<TimerId>::new(), BTreeSet::<KeyOf>::new());
@@ -105,7 +107,7 @@ impl Apply {
     }
 }
 
-/// The work of a runtime's report: ends of deliveries, which wait for no transaction of a caller.
+/// The work that applies ends of deliveries which a runtime reports. It does not wait for transactions of callers.
 pub(super) struct ApplyEnds {
     pub(super) ends: Vec<Op>,
     /// Whether the runtime has the outcomes already. Then each end is kept until it has had its effect.
@@ -136,7 +138,8 @@ impl Work for ApplyEnds {
             let lasts = |op: &Op| ended_by(op).is_some_and(|lease| lasting.contains(&lease));
             let mut foreseen = foresee(session, act, late.clone()).await?;
             for (_, outcome) in late.iter().zip(&mut foreseen).filter(|(op, _)| !lasts(op)) {
-                // The lease is over, and the holder may be a reap. A second delivery must not follow a confirmed end.
+                // The lease has expired, and the transaction that holds the timer may be a reap. After the reap the
+                // timer is delivered again, so this end must not be confirmed.
                 *outcome = Outcome::Refused(Refusal::Stale);
             }
             late.retain(|op| self.are_answered || lasts(op));
@@ -147,8 +150,8 @@ impl Work for ApplyEnds {
     }
 }
 
-/// Applies ends of deliveries. Those that leave nothing behind take one statement together. The others, such as
-/// failures, are computed here: all from one look at their timers.
+/// Applies ends of deliveries. One statement applies all ends that leave nothing behind. The other ends, such as
+/// failures, share one read of their timers and one dry run.
 async fn apply_ends(
     session: &mut Session,
     act: &mut Act,
@@ -171,8 +174,8 @@ async fn apply_ends(
     Ok(ends.iter().filter_map(outcome).collect())
 }
 
-/// Ends deliveries that leave nothing behind. Returns the ids of their timers. The others have lost their leases, or a
-/// next occurrence follows.
+/// Ends the deliveries that leave nothing behind, and returns the ids of their timers. Does not end a delivery whose
+/// lease is lost, or after which the next occurrence of a series follows.
 async fn end_many(
     session: &mut Session,
     now: Option<i64>,

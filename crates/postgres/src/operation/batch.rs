@@ -12,7 +12,8 @@ use std::sync::Arc;
 use tourbillon_durable::store::dry_run::admit;
 use tourbillon_durable::store::{Durability, Op, Outcome, StoreError};
 
-/// The number of timers that a runtime puts back at a time. Other calls need connections, too.
+/// The greatest number of put-backs ([`Op::Return`]) of one call that run at the same time. Each takes a connection,
+/// and other calls need connections, too.
 const AT_ONCE: usize = 3;
 
 /// Applies batches of operations.
@@ -23,8 +24,8 @@ pub(crate) struct Batches {
 }
 
 impl Batches {
-    /// Applies operations in order, in one transaction. Only a batch of a runtime is divided: see
-    /// [`apply_apart`](Self::apply_apart).
+    /// Applies operations in order, in one transaction. The exception is a batch of ends of deliveries and put-backs
+    /// that need not be on the disk: it is divided among several transactions. See [`apply_apart`](Self::apply_apart).
     pub(crate) async fn apply(
         &self,
         ops: Vec<Op>,
@@ -54,18 +55,20 @@ impl Batches {
         if !is_synced && ops.iter().all(is_of_runtime) {
             return self.apply_apart(ops, durability).await;
         }
-        // An end that must be on the disk is answered only once it is.
+        // An end of a delivery that must be on the disk is answered only once it is on the disk. So such an end waits
+        // for transactions of callers.
         self.apply_together(ops, durability).await
     }
 
-    /// Makes up to `limit` timers pending that are parked for a reason in the shards of a node. Returns their number.
+    /// Makes up to `limit` timers pending that are parked for a reason in the shards of the node `owner`. Returns their
+    /// number.
     pub(crate) async fn put_back(&self, reason: &str, limit: u32, owner: i64) -> Result<u32, StoreError> {
         unpark(&self.transactions, Durability::Volatile, reason, limit, Some(owner)).await
     }
 
-    /// Applies a runtime's ends of deliveries, and what it stores beside them: timers that it puts back. The ends wait
-    /// for no transaction of a caller. Each of the others has a transaction of its own: while it waits for a caller, it
-    /// holds nothing for which another delivery waits.
+    /// Applies the ends of deliveries and the put-backs ([`Op::Return`]) of a runtime. The ends share one transaction,
+    /// which does not wait for transactions of callers. A put-back may wait for a transaction of a caller. So each
+    /// put-back has a separate transaction, and holds no timer of another delivery while it waits.
     async fn apply_apart(&self, ops: Vec<Op>, durability: Durability) -> Result<Vec<Outcome>, StoreError> {
         let are_ends: Vec<bool> = ops.iter().map(is_end).collect();
         let (ends, others): (Vec<Op>, Vec<Op>) = ops.into_iter().partition(is_end);
@@ -84,14 +87,15 @@ impl Batches {
         self.transactions.transact(durability, &Apply(ops)).await.map(|(outcomes, _)| outcomes)
     }
 
-    /// Makes earlier changes durable that were made without that promise. The row adds nothing to a count.
+    /// Makes changes durable that were answered before they were on the disk. First tries the ends of deliveries that
+    /// wait for transactions of callers.
     async fn flush(&self) -> Result<(), StoreError> {
         self.late.try_all().await?;
         self.transactions.transact(Durability::PowerLoss, &Flush).await.map(|_| ())
     }
 }
 
-/// A work without an effect on timers.
+/// A work that changes no timer. Its commit brings all earlier commits to the disk. The inserted row adds 0 to a count.
 struct Flush;
 
 impl Work for Flush {

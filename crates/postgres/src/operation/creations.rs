@@ -1,15 +1,15 @@
-//! Creations that wait at the same time share a statement.
+//! Stores new timers. Creations that wait at the same time share a statement.
 //!
-//! While statements are at the server, new creations wait. A task then takes all that wait, up to a limit. At most
-//! [`TASKS`] tasks run. A creation ends in one of these ways:
+//! A task sends a statement with the creations of a group. During this time new creations wait in a queue. The task
+//! then takes the next group from the queue. At most [`TASKS`] tasks run. A creation ends in one of these ways:
 //!
 //! | event | the creation |
 //! |---|---|
-//! | a statement stores it | is answered |
-//! | its id or its key is taken | goes the long way, by a transaction of its own |
-//! | another transaction takes an id or a key of the group at the same moment | the same, for the whole group |
+//! | the statement stores its timer | succeeds |
+//! | its id or its key is taken | is repeated by its caller, in a transaction of its own |
+//! | another transaction takes an id or a key of the group at the same moment | is repeated in the same way, as all creations of the group |
 //! | the statement fails | fails with the same error |
-//! | the runtime of the store ends | is answered `Closed` |
+//! | the runtime of the store ends | fails with `Closed` |
 
 use crate::deployment::{Deployment, Made};
 use crate::layout::{Id, Stored};
@@ -21,7 +21,7 @@ use tokio_postgres::types::Type;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The number of tasks that send statements of creations.
+/// The greatest number of tasks that send statements of creations at the same time.
 const TASKS: usize = 3;
 /// The greatest number of creations in one statement.
 const AT_ONCE: usize = 256;
@@ -44,8 +44,11 @@ pub(crate) struct Creations {
     queue: Mutex<Queue>,
 }
 
-/// Stores new timers by one statement. Returns the ids of those that are stored now. The ids and keys of the timers
-/// differ from each other. Without a transaction, a brief statement fails if a transaction of a caller is in its way.
+/// Stores new timers by one statement, and returns the ids of the stored timers. Does not store a timer whose id or key
+/// is taken. The ids and keys of the given timers must differ from each other.
+///
+/// If `is_brief` is set, the statement waits for a lock for 20 ms at most, and then fails. Such a statement must be
+/// sent outside a transaction.
 pub(crate) async fn place_many(
     session: &mut Session,
     now: Option<i64>,
@@ -64,7 +67,8 @@ pub(crate) async fn place_many(
     let phases: Vec<&str> = rows.iter().map(|row| row.phase).collect();
     let reasons: Vec<Option<&str>> = rows.iter().map(|row| row.reason.as_deref()).collect();
     let extras: Vec<Option<&str>> = rows.iter().map(|row| row.extra.as_deref()).collect();
-    // A caller's transaction that stores or withdraws a timer with one of the keys holds up that creation alone.
+    // A caller's transaction may hold one of the keys for long. The brief statement fails then. Its creations are
+    // repeated one by one, and only the creation with this key waits.
     let sql = if is_brief {
         "SELECT m.* FROM (SELECT set_config('lock_timeout', '20ms', true) <> '' AS is_set) s,
              tourbillon.place_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, s.is_set AND $12) m"
@@ -119,7 +123,8 @@ impl Creations {
         answered.await.unwrap_or(Err(closed))
     }
 
-    /// Takes the creations of the next statement. Their ids and keys differ. Ends the task if none waits.
+    /// Takes the creations of the next statement from the queue. Their ids and keys differ from each other. If no
+    /// creation waits, returns an empty list, and the task must end.
     fn take(&self) -> Vec<Waiting> {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut ids, mut keys, mut taken) = (BTreeSet::<TimerId>::new(), BTreeSet::new(), Vec::new());
@@ -170,7 +175,7 @@ impl Creations {
                         }
                         Ok(is_made)
                     }
-                    // The long way repeats these creations.
+                    // The callers repeat these creations, each in a transaction of its own.
                     Err(Failure::Again(_) | Failure::Lost(_)) => Ok(false),
                     Err(failure) => Err(failure.clone().into_error()),
                 };

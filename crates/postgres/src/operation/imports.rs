@@ -35,8 +35,8 @@ pub(crate) async fn import_all(
     admit(&timers)?;
     let mut turn = Turn::default();
     import_in(session, act, &mut turn, timers).await.map_err(|failure| match failure {
-        // The insertion has found an id or a key that the dry run took for free. No other transaction writes timers, so
-        // another timer of the backup is in the way.
+        // The dry run assumed that an id or a key is free, but it is taken. No other transaction writes timers, so
+        // another timer of the backup has the id or the key.
         Failure::Again(error) if !turn.also.is_empty() => {
             Failure::Failed(io(format!("a timer comes twice: {error}")))
         }

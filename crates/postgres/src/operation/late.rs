@@ -9,20 +9,20 @@
 //! | event | effect |
 //! |---|---|
 //! | the transaction ends | the end takes effect at the next try |
-//! | the lease is over, and another transaction holds it, when the runtime reports the end | the end is refused: a reap may be under way |
-//! | the transaction has ended the delivery itself (`done`), is open until the lease is over, and rolls back | the end takes effect, unless a reap comes before the next try: nobody else can prolong a lease that the transaction has deleted |
-//! | the process dies or stops before | the lease ends, and the timer is delivered again, as after a death of a process |
-//! | the store answers an error that is not transient, or errors for a minute | the same, for the ends that were tried |
+//! | when the runtime reports the end, the lease has expired and another transaction holds the timer | the end is refused: a reap may be under way |
+//! | the transaction has ended the delivery itself (`done`), is open until the lease expires, and rolls back | the end takes effect if the next try comes before a reap. No try can prolong a lease that the transaction has deleted |
+//! | the process dies or stops before the end takes effect | the lease ends, and the timer is delivered again, as after a death of a process |
+//! | a try fails with an error that is not transient, or all tries fail for a minute | the ends are given up; their leases end, and the timers are delivered again |
 //!
-//! A task tries the ends, and so does a call that makes earlier changes durable (`flush`). One of them tries at a time.
-//! So a flush waits for the transaction of the task, and the task for that of a flush.
+//! A task tries the ends. A call that makes earlier changes durable (`flush`) tries them, too. Only one of the two
+//! tries at a time, and the other waits for its transaction.
 //!
-//! | the ends | the task | next |
+//! | the ends that wait | the task | next |
 //! |---|---|---|
-//! | none | none | ends that are kept start the task |
-//! | in the list | sleeps, or waits for its turn to try | the next try, of the task or of a flush, takes all |
-//! | with the task | tries | those that are still held, or that met a transient error, are kept again; without any, the task ends |
-//! | with a flush | sleeps, waits, or has found the list empty and ended | as with the task; to keep them starts the task if it has ended |
+//! | do not exist | does not run | `keep` adds ends to the list, and starts the task |
+//! | are in the list | sleeps, or waits for a flush | the next try, of the task or of a flush, takes all ends from the list |
+//! | were taken by the task | tries the ends | the ends whose timers are still held, or all ends after a transient error, go back to the list. If no end goes back, the task ends |
+//! | were taken by a flush | sleeps, waits for the flush, or has found an empty list and ended | the same ends go back to the list. `keep` starts the task again if it has ended |
 
 use super::apply::ApplyEnds;
 use super::transaction::Transactions;
@@ -34,10 +34,10 @@ use tourbillon_durable::store::{Durability, Op, StoreError};
 /// The pause between two tries.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The time after which ends are given up if each try fails.
+/// The time after which the ends are given up, if all tries during this time fail.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The ends that wait, and whether a task tries them.
+/// The list of the ends that wait, and whether the task runs.
 #[derive(Default)]
 struct Waiting {
     ops: Vec<Op>,
@@ -48,7 +48,7 @@ struct Waiting {
 pub(crate) struct LateEnds {
     transactions: Transactions,
     waiting: Mutex<Waiting>,
-    /// Lets one transaction try at a time. Locked before `waiting`.
+    /// Lets one try run at a time. Locked before `waiting`.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -81,7 +81,7 @@ impl LateEnds {
         let mut worked = Instant::now();
         loop {
             sleep(PAUSE).await;
-            // Without the store, nobody waits for the ends.
+            // The store is dropped, so nobody waits for the ends any more.
             let Some(late) = late.upgrade() else { return Ok(()) };
             let result = late.try_all().await;
             let mut waiting = late.waiting();
@@ -97,8 +97,8 @@ impl LateEnds {
         }
     }
 
-    /// Tries all ends once, after the try that is under way. Keeps those whose timers are still held, and all of them
-    /// if the store cannot be reached. After another error it gives them up.
+    /// Tries all ends once. Waits for a try that is under way. Keeps the ends whose timers are still held. If the try
+    /// fails with a transient error, keeps all ends. If it fails with another error, gives the ends up.
     pub(super) async fn try_all(self: &Arc<Self>) -> Result<(), StoreError> {
         let _turn = self.turn.lock().await;
         let ops = core::mem::take(&mut self.waiting().ops);

@@ -1,4 +1,5 @@
-//! Operations: transactions that lock, compute and write, and the shorter ways for many timers at once.
+//! Applies operations. A transaction locks timers, computes the effect, and writes it. For many timers at once, single
+//! statements do the same faster.
 
 mod apply;
 mod batch;

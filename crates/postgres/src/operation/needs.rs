@@ -1,4 +1,4 @@
-//! The stored timers that an operation needs, and their locks.
+//! Locks and reads the stored timers that an operation needs.
 
 use super::transaction::{Act, Turn};
 use crate::layout::{COLUMNS, Id, moment, read};
@@ -15,18 +15,21 @@ use tourbillon_durable::timer::{Address, Timer, TimerId};
 /// The number of timers that a bulk operation locks at a time.
 const AT_ONCE: i64 = 1_000;
 
-/// The time in milliseconds for which the lease of a late end lasts. The tries come much more often.
+/// The time in milliseconds by which the lease of a delivery is prolonged while its end waits for a transaction of a
+/// caller. The end is tried much more often than that.
 const PROLONGED: i64 = 10_000;
 
-/// The data that an operation starts from. The timers are locked until the transaction ends.
+/// The stored data from which the effect of operations is computed.
 pub(crate) struct Known {
     pub(crate) now: UtcMillis,
     pub(crate) timers: Vec<Timer>,
+    /// The id of the operation's new timer if the server remembers this id as the id of an ended timer, and the moment
+    /// until which the server remembers the id.
     pub(crate) remembered: Option<(TimerId, UtcMillis)>,
 }
 
 impl Known {
-    /// Makes a dry run that knows these data.
+    /// Makes a dry run, and gives it these data.
     pub(crate) fn dry_run(&self) -> DryRun {
         let mut draft = DryRun::new(self.now);
         self.timers.iter().for_each(|timer| draft.know(timer));
@@ -37,7 +40,8 @@ impl Known {
     }
 }
 
-/// Returns the addresses of the timers that an operation names, and the id that it may find among the remembered ids.
+/// Returns the addresses of the timers that an operation names. Also returns the id of a timer that the operation may
+/// insert, since the server may remember this id as the id of an ended timer.
 fn named(op: &Op) -> (Vec<Address>, Option<TimerId>) {
     match op {
         Op::Place(timer, _) | Op::Return(timer, _) => {
@@ -58,7 +62,7 @@ fn named(op: &Op) -> (Vec<Address>, Option<TimerId>) {
     }
 }
 
-/// Locks and reads the timers that an operation needs.
+/// Locks and reads the timers that an operation needs. The locks last until the transaction ends.
 pub(crate) async fn gather(session: &mut Session, act: &Act, turn: &Turn, op: &Op) -> Result<Known, Failure> {
     let (addresses, asked) = named(op);
     let mut ids: BTreeSet<Id> = turn.also.iter().copied().map(Id).collect();
@@ -76,7 +80,8 @@ pub(crate) async fn gather(session: &mut Session, act: &Act, turn: &Turn, op: &O
         _ => {}
     }
     known.timers = read_all(session, &ids).await?;
-    // A dead timer takes its key back, unless another timer has the key by now.
+    // A dead timer that becomes pending takes its key back if the key is free. So a timer that has the key is needed,
+    // too.
     let revived = |timer: &Timer| if let State::Dead(_) = timer.state { timer.key_of() } else { None };
     if let Op::Replay(_) | Op::Fire(_) = op
         && let Some(key) = known.timers.iter().find_map(revived)
@@ -94,7 +99,7 @@ pub(crate) async fn gather(session: &mut Session, act: &Act, turn: &Turn, op: &O
     Ok(known)
 }
 
-/// Reads the timers that the operations name by their ids, and does not lock them.
+/// Reads the timers that the operations name by their ids, without locking them.
 pub(crate) async fn look_at(session: &mut Session, act: &Act, ops: &[Op]) -> Result<Known, Failure> {
     let timers = read_all(session, &ids_of(ops)).await?;
     Ok(Known { now: now(session, act).await?, timers, remembered: None })
@@ -120,8 +125,8 @@ fn ids_of(ops: &[Op]) -> BTreeSet<Id> {
     ops.iter().flat_map(|op| named(op).0).filter_map(id).collect()
 }
 
-/// Locks the timers whose deliveries the operations end. Passes over the timers that other transactions hold, and
-/// returns their ids.
+/// Locks the timers whose deliveries the operations end, without waiting. Returns the ids of the timers that could not
+/// be locked, because other transactions hold them.
 pub(crate) async fn held(session: &mut Session, ops: &[Op]) -> Result<BTreeSet<Id>, Failure> {
     let ids: Vec<Id> = ids_of(ops).into_iter().collect();
     let sql =
@@ -133,8 +138,8 @@ pub(crate) async fn held(session: &mut Session, ops: &[Op]) -> Result<BTreeSet<I
     Ok(rows.iter().map(|row| row.get(0)).filter(|id| !free.contains(id)).collect())
 }
 
-/// Prolongs the leases of deliveries whose ends wait for transactions of callers: a reap must not come before the next
-/// try. Waits for no other transaction. Returns the leases that last.
+/// Prolongs the leases of deliveries whose ends wait for transactions of callers, so that no reap comes before the next
+/// try. Does not wait for locks. Returns the leases of these timers that have not expired.
 pub(crate) async fn prolong(
     session: &mut Session,
     act: &Act,
@@ -165,7 +170,8 @@ pub(crate) async fn prolong(
     lasting(session, now, &ids).await
 }
 
-/// Returns the leases of some timers that are not over. Another transaction may hold them, and no reap does.
+/// Returns the leases of some timers, without the expired leases. Another transaction may have locked a returned lease.
+/// That transaction is not a reap, since a reap locks only expired leases.
 pub(crate) async fn lasting(
     session: &mut Session,
     now: Option<i64>,
@@ -179,7 +185,7 @@ pub(crate) async fn lasting(
     Ok(rows.iter().map(|row| (row.get::<_, Id>(0).0, token(row))).collect())
 }
 
-/// Returns the time by which the transaction decides.
+/// Returns the time by which the transaction decides: the server's time, or the time of the test clock.
 pub(crate) async fn now(session: &mut Session, act: &Act) -> Result<UtcMillis, Failure> {
     if let Some(now) = act.deployment.time.argument() {
         return Ok(moment(now));
@@ -193,7 +199,7 @@ pub(crate) async fn now(session: &mut Session, act: &Act) -> Result<UtcMillis, F
     Ok(now)
 }
 
-/// Locks the timer at an address. Waits for a transaction that holds the timer.
+/// Locks the timer at an address, and returns its id. Waits for a transaction that holds the timer.
 async fn lock(session: &mut Session, at: &Address) -> Result<Option<Id>, Failure> {
     let (id, namespace, key) = match at {
         Address::Id(id) => (Some(Id(*id)), None, None),
@@ -204,8 +210,8 @@ async fn lock(session: &mut Session, at: &Address) -> Result<Option<Id>, Failure
     Ok(rows.first().and_then(|row| row.get(0)))
 }
 
-/// Locks the timers with a label in the order of their ids, until `limit` of them can be withdrawn and one more shows
-/// that more are left. A timer that was withdrawn already does not count.
+/// Locks timers with a label in the order of their ids, and adds their ids to `ids`. Stops at `limit` timers that can
+/// be withdrawn and one more, which shows that more are left. A timer that was withdrawn already does not count.
 async fn lock_labelled(
     session: &mut Session,
     namespace: &str,
@@ -237,14 +243,15 @@ async fn lock_labelled(
     }
 }
 
-/// Restricts a list of timers to the shards of the node whose incarnation is the first parameter, unless that is NULL.
+/// The condition that a timer is in a shard of the node whose incarnation is the first parameter of the statement. If
+/// the parameter is NULL, the timer may be in any shard.
 macro_rules! owned {
     () => {
         "($1 IS NULL OR t.shard IN (SELECT s.number FROM tourbillon.shard s WHERE s.owner = $1))"
     };
 }
 
-/// Returns whether a timer is parked for a reason, in the shards that count.
+/// Returns whether a timer is parked for a reason in a shard of the node `owner`. `None` stands for all shards.
 pub(crate) async fn is_any_parked(
     session: &mut Session,
     reason: &str,
@@ -259,9 +266,9 @@ pub(crate) async fn is_any_parked(
     Ok(rows.first().is_some_and(|row| row.get(0)))
 }
 
-/// Locks the timers that are parked for a reason in the order of their due moments, until `limit` of them can be
-/// pending. An occurrence of a paused series does not count. The turn says which shards count, and whether timers that
-/// other transactions hold are passed over.
+/// Locks timers that are parked for a reason in the order of their due moments, and adds their ids to `ids`. Stops at
+/// `limit` timers that can become pending. An occurrence of a paused series does not count. [`Turn::owner`] says which
+/// shards are searched. [`Turn::skips`] says whether timers that other transactions hold are passed over.
 async fn lock_parked(
     session: &mut Session,
     reason: &str,
@@ -304,7 +311,7 @@ async fn lock_parked(
     Ok(())
 }
 
-/// Reads locked timers. Fails if one of them cannot be read.
+/// Reads the timers with the given ids. Fails if the row of a timer cannot be read.
 pub(crate) async fn read_all(session: &mut Session, ids: &BTreeSet<Id>) -> Result<Vec<Timer>, Failure> {
     if ids.is_empty() {
         return Ok(Vec::new());

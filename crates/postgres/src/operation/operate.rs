@@ -1,4 +1,4 @@
-//! One operation within an open transaction.
+//! Applies operations within an open transaction.
 
 use super::needs::{gather, gather_all, look_at};
 use super::transaction::{Act, Turn};
@@ -23,8 +23,8 @@ pub(crate) async fn foresee(
     Ok(known.dry_run().apply_all(ends)?.0)
 }
 
-/// Applies operations, in order, from one look at their timers. Each touches no timer but the one that it names by its
-/// id.
+/// Applies operations in order. Reads their timers once, before the first operation. Each operation names a timer by
+/// its id, and concerns no other stored timer.
 pub(crate) async fn operate_all(
     session: &mut Session,
     act: &mut Act,
@@ -40,9 +40,10 @@ pub(crate) async fn operate_all(
     Ok(outcomes)
 }
 
-/// Writes the mark of a put-back, which is remembered for an hour beside the ids of ended timers. Returns false if the
-/// mark is there: the put-back has had its effect, and its answer was lost. Meanwhile another node may have claimed the
-/// timer, so nothing else tells. Waits for an earlier request that is still under way.
+/// Records that a put-back ([`Op::Return`]) takes effect. The record is an id made of the timer's id and the token, and
+/// stays for an hour beside the remembered ids of ended timers. Returns false if the record exists already: the
+/// put-back has had its effect, and its answer was lost. The timers do not show this effect, because another node may
+/// have claimed the timer again. Waits for an earlier request of the same put-back that is still under way.
 async fn mark_put_back(session: &mut Session, act: &Act, id: TimerId, token: Token) -> Result<bool, Failure> {
     let sql = "INSERT INTO tourbillon.remembered (id, until)
                VALUES (tourbillon.mark_of($1, $2, $3), coalesce($4, tourbillon.now_ms()) + 3600000)

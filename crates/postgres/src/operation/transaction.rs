@@ -3,8 +3,8 @@
 //! | the transaction ends by | the next step |
 //! |---|---|
 //! | its commit | the answer |
-//! | an id or a key in the way, a deadlock, a failed serialization | it is repeated, up to 64 times |
-//! | a lost connection before the commit was sent, or a long wait for a lock (`LockWait::Long`) | it is repeated until the patience of the settings ends |
+//! | an id or a key that another transaction has taken, a short wait for a lock (`LockWait::Short`), a deadlock, a failed serialization | the transaction is repeated, up to 64 times |
+//! | a lost connection before the commit was sent, or a long wait for a lock (`LockWait::Long`) | the transaction is repeated until the patience of the settings ends |
 //! | a lost connection after the commit was sent | the answer `Unknown` |
 //! | another error | the error |
 
@@ -21,31 +21,33 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{Durability, StoreError};
 use tourbillon_durable::timer::TimerId;
 
-/// The greatest number of attempts of a transaction while others change the same timers.
+/// The greatest number of attempts of a transaction while other transactions change the same timers.
 const TURNS: u32 = 64;
 
-/// The time in milliseconds for which a statement of a brief work waits for a lock.
+/// The time in milliseconds for which a statement of a [brief](Work::is_brief) work waits for a lock.
 const BRIEF: u32 = 20;
 
-/// The facts that an attempt learns for the next attempt.
+/// The state that all attempts of a transaction share. An attempt leaves facts here for the next attempt.
 #[derive(Default)]
 pub(crate) struct Turn {
-    /// The ids that a dry run took for free, and that were not.
+    /// The ids of new timers that an attempt could not insert, because the id or the key was taken. The next attempt
+    /// also reads the stored timers with these ids.
     pub(crate) also: BTreeSet<TimerId>,
-    /// Whether a brief work passes over timers that other transactions hold.
+    /// Whether the attempt must pass over timers that other transactions hold. Set once such a timer has held up a
+    /// [brief](Work::is_brief) work.
     pub(crate) skips: bool,
-    /// The node whose shards alone count when parked timers are looked for. `None` for all shards.
+    /// The node in whose shards parked timers are searched for. `None` for all shards.
     pub(crate) owner: Option<i64>,
 }
 
-/// The facts of one attempt.
+/// The deployment, and the effects of one attempt of a transaction.
 pub(crate) struct Act {
     pub(crate) deployment: Arc<Deployment>,
     /// The timers that the attempt has made pending.
     pub(crate) made: Made,
 }
 
-/// A future of a transaction.
+/// The future that runs the work of a transaction.
 pub(crate) type Done<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
 
 /// The work of a transaction. It may run several times, each time in a new transaction.
@@ -53,8 +55,9 @@ pub(crate) trait Work: Sync {
     /// The result of the work.
     type Result: Send;
 
-    /// Returns whether the work waits for no transaction of a caller. If such a transaction is in its way, the work
-    /// runs again, and must pass over the timers that are held (see [`Turn::skips`]).
+    /// Returns whether the work is brief: it must not wait long for a transaction of a caller. A statement of a brief
+    /// work waits for a lock for 20 ms at most. After that the work runs again, and must pass over the timers that
+    /// other transactions hold (see [`Turn::skips`]).
     fn is_brief(&self) -> bool {
         false
     }
@@ -75,8 +78,8 @@ pub(crate) struct Transactions {
 }
 
 impl Transactions {
-    /// Runs a work in a transaction until an attempt of it succeeds. Also returns the due moment of the first timer
-    /// that the work has made pending.
+    /// Runs a work in a transaction. The table of this module says when the transaction is repeated. Also returns the
+    /// due moment of the first timer that the work has made pending.
     pub(crate) async fn transact<W: Work>(
         &self,
         durability: Durability,

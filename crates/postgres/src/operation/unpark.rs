@@ -1,4 +1,4 @@
-//! Puts parked timers back, and holds no timer while it waits for transactions of callers.
+//! Makes parked timers pending again. Holds no timer while it waits for transactions of callers.
 
 use super::needs::is_any_parked;
 use super::operate::operate;
@@ -22,7 +22,8 @@ struct Unpark<'r> {
 }
 
 impl Work for Unpark<'_> {
-    /// The number of timers that are pending now, and whether others hold timers that are still parked.
+    /// The number of timers that this try has made pending, and whether transactions of callers hold timers that are
+    /// still parked.
     type Result = (u32, bool);
 
     fn is_brief(&self) -> bool {
@@ -47,9 +48,9 @@ impl Work for Unpark<'_> {
     }
 }
 
-/// Makes up to `limit` timers pending that are parked for a reason. With an owner, only the timers in the shards of
-/// that node count. Returns the number of timers. If it is below the limit, no timer that counts is parked for the
-/// reason any more.
+/// Makes up to `limit` timers pending that are parked for a reason, and returns their number. If `owner` is given,
+/// searches only the shards of this node. If the number is below the limit, no timer in the searched shards is parked
+/// for the reason any longer.
 pub(super) async fn unpark(
     transactions: &Transactions,
     durability: Durability,

@@ -10,8 +10,8 @@ use tourbillon_durable::state::State;
 use tourbillon_durable::store::dry_run::{Change, Changes};
 use tourbillon_durable::timer::Timer;
 
-/// Writes changes within an open transaction. The timers that exist are locked. If a new timer's id or key is in the
-/// way, the transaction is repeated.
+/// Writes changes within an open transaction, which has locked the existing timers. Fails with [`Failure::Again`] if
+/// the id or the key of a new timer is taken. The caller then repeats the transaction.
 pub(crate) async fn write(
     session: &mut Session,
     act: &mut Act,
@@ -70,7 +70,7 @@ async fn remove(session: &mut Session, ids: Vec<Id>) -> Result<(), Failure> {
     session.query(sql, &[(&ids, Type::UUID_ARRAY)]).await.map(drop)
 }
 
-/// Calls `call` with the values of a row: the parameters 1 to 13 of `update` and `insert`.
+/// Makes the parameters 1 to 13 of `update` and `insert` from the values of a row.
 macro_rules! values {
     ($stored:ident, $payload:ident, $labels:ident, $now:ident) => {{
         let params: [Param<'_>; 13] = [
@@ -102,7 +102,7 @@ async fn update(session: &mut Session, now: UtcMillis, before: &Timer, after: &T
                    reason = $11, died = $12, extra = $13::jsonb
                WHERE t.id = $1";
     session.query(sql, &values!(stored, payload, labels, now)).await?;
-    // A withdrawal leaves the lease as it is. No other operation changes a lease.
+    // If a timer stays leased, as after a withdrawal, its lease does not change. So no lease is updated here.
     if was.lease.is_some() && stored.lease.is_none() {
         let sql = "DELETE FROM tourbillon.lease l WHERE l.id = $1";
         session.query(sql, &[(&stored.id, Type::UUID)]).await?;
@@ -110,7 +110,7 @@ async fn update(session: &mut Session, now: UtcMillis, before: &Timer, after: &T
     Ok(())
 }
 
-/// Inserts timers by one statement, which is one change of the counts. The import of a backup has many.
+/// Inserts timers by one statement. So the counts change once for all timers, and not once for each timer of a backup.
 async fn insert_many(
     session: &mut Session,
     turn: &mut Turn,
@@ -158,7 +158,8 @@ async fn insert_many(
     let rows = session.query(sql, &params).await?;
     let stored: BTreeSet<Id> = rows.iter().map(|row| row.get(0)).collect();
     if stored.len() < timers.len() {
-        // As in `insert`.
+        // The dry run assumed that the ids and the keys are free. The next attempt also reads the timers with these
+        // ids.
         turn.also.extend(timers.iter().map(|timer| timer.id).filter(|id| !stored.contains(&Id(*id))));
         return Err(Failure::Again(io("another transaction has stored a timer with the same id or key")));
     }
@@ -181,7 +182,7 @@ async fn insert(
                ON CONFLICT DO NOTHING RETURNING id";
     let rows = session.query(sql, &values!(stored, payload, labels, now)).await?;
     if rows.is_empty() {
-        // The dry run has taken the id and the key for free. The next turn reads the timer that has the id.
+        // The dry run assumed that the id and the key are free. The next attempt also reads the timer with this id.
         turn.also.insert(timer.id);
         return Err(Failure::Again(io("another transaction has stored a timer with the same id or key")));
     }

@@ -8,11 +8,11 @@ use tokio_postgres::types::Type;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Counts, Horizon, StoreError};
 
-/// The greatest number of pending timers that a horizon looks at.
+/// The greatest number of pending timers that a call of [`horizon`] counts.
 const LOOKS: u64 = 10_000;
 
-/// Returns the numbers of timers by namespace and phase. The sums of the changes count leased timers as pending, and
-/// the leases are counted by themselves.
+/// Returns the numbers of timers by namespace and phase. The table `tally` counts leased timers as pending. So the
+/// leases are counted, and subtracted from the pending timers.
 pub(crate) async fn counts(deployment: &Deployment) -> Result<Counts, StoreError> {
     let mut session = deployment.session_for_read().await?;
     let sql = "WITH leased AS (SELECT l.namespace, count(*) AS number FROM tourbillon.lease l GROUP BY 1)
@@ -38,8 +38,8 @@ pub(crate) async fn counts(deployment: &Deployment) -> Result<Counts, StoreError
     Ok(Counts { by_namespace, ..Counts::default() })
 }
 
-/// Counts the pending timers by the time until they are due. Looks at [`LOOKS`] timers at most, the earliest first, and
-/// at the leased ones among them. The counts of later spans are lower bounds.
+/// Counts the pending timers by the time until they are due. Counts [`LOOKS`] pending timers at most, in the order of
+/// the spans of time. If more timers are pending, the counts of the later spans are lower bounds.
 pub(crate) async fn horizon(deployment: &Deployment) -> Result<Horizon, StoreError> {
     let counts = counts(deployment).await?;
     let (pending, leased) = (counts.of(Phase::Pending), counts.of(Phase::Leased));
@@ -50,7 +50,7 @@ pub(crate) async fn horizon(deployment: &Deployment) -> Result<Horizon, StoreErr
     let rows = session.read(sql, &[(&argument, Type::INT8)]).await.map_err(failed)?;
     let mut horizon =
         Horizon::empty(rows.first().map_or_else(|| deployment.time.now(), |row| moment(row.get(0))));
-    // The index has the leased timers, too. They must not take the places of pending ones.
+    // The index contains leased timers, too. So the number of entries to read is greater by the number of leases.
     let most = i64::try_from(leased.saturating_add(LOOKS + 1)).unwrap_or(i64::MAX);
     let ends: Vec<i64> = horizon.spans.iter().map(|span| millis(span.until)).collect();
     let sql = "SELECT h.number, h.is_exact FROM tourbillon.horizon($1, $2) h";

@@ -10,7 +10,7 @@ use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{Leased, StoreError};
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 
-/// Returns the timer at an address. A row that cannot be read counts as no timer.
+/// Returns the timer at an address. `None` if no timer has the address, or if its row cannot be read.
 pub(crate) async fn find(deployment: &Deployment, at: &Address) -> Result<Option<Timer>, StoreError> {
     let mut session = deployment.session_for_read().await?;
     let rows = match at {
@@ -33,8 +33,9 @@ pub(crate) async fn find(deployment: &Deployment, at: &Address) -> Result<Option
     Ok(rows.first().and_then(|row| read(row, 0).ok()))
 }
 
-/// Returns the timers that are leased under a token. A timer that is delivered at most once is removed before its
-/// delivery. So one that is still leased is left out, and is pending again when its lease ends.
+/// Returns the timers that are leased under a token. Leaves out timers that are delivered at most once: such a timer is
+/// removed before its delivery, so the delivery of a timer that is still leased must not begin. It is pending again
+/// when its lease ends.
 pub(crate) async fn recover(deployment: &Deployment, token: Token) -> Result<Vec<Leased>, StoreError> {
     let mut session = deployment.session().await?;
     let sql = format!(
@@ -57,7 +58,7 @@ pub(crate) async fn upcoming(
     limit: u32,
 ) -> Result<Vec<(UtcMillis, TimerId)>, StoreError> {
     let mut session = deployment.session_for_read().await?;
-    // Each lane has an index by due moment.
+    // The index by due moments begins with the lane. So the statement reads the first timers of each lane.
     let sql = "SELECT c.due, c.id FROM generate_series(0, 63) AS s (number), LATERAL (
                    SELECT t.due, t.id FROM tourbillon.timer t
                    WHERE t.lane = s.number AND t.phase = 'p' AND t.due >= $1 AND t.due < $2

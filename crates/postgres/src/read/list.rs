@@ -42,7 +42,7 @@ impl Order {
     }
 }
 
-/// The place of a timer in a list: the value of the order's column, and the id.
+/// The place of a timer in a list, which a cursor contains: the value of the order's column, and the id.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Place {
     number: Option<i64>,
@@ -77,7 +77,8 @@ impl Conditions {
     }
 }
 
-/// Returns the first text behind all texts that begin with `prefix`. `None` if no text comes behind them.
+/// Returns the first text in the order of texts that comes after all texts with the prefix `prefix`. `None` if there is
+/// no such text.
 fn behind(prefix: &str) -> Option<String> {
     let mut chars: Vec<char> = prefix.chars().collect();
     while let Some(last) = chars.pop() {
@@ -142,7 +143,7 @@ fn has_zero(filter: &Filter) -> bool {
     texts.into_iter().flatten().any(|text| text.contains('\0'))
 }
 
-/// Returns a page of a list.
+/// Returns a page of the timers that match a filter.
 pub(crate) async fn list(
     deployment: &Deployment,
     filter: &Filter,
@@ -181,7 +182,8 @@ pub(crate) async fn list(
         if all.texts.is_empty() { String::new() } else { format!("WHERE {}", all.texts.join(" AND ")) };
     let page = format!("{conditions} ORDER BY {by}r.id {direction} LIMIT ${most}");
     let sql = if is_by_lane {
-        // The index by due moment is one of each lane. So each lane gives a page, and the first of all are chosen.
+        // The index by due moments begins with the lane. So the statement reads a page of each lane, and takes the
+        // first timers of all these pages.
         format!(
             "SELECT {COLUMNS} FROM generate_series(0, 63) AS s (number),
                  LATERAL (SELECT r.* FROM tourbillon.stored_timer r {page}) r

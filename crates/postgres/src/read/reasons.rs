@@ -6,7 +6,8 @@ use tokio_postgres::types::Type;
 use tourbillon_durable::store::{Cursor, Reasons, StoreError};
 
 /// Returns a page of the reasons for which timers are parked in the shards of a node, each with the number of these
-/// timers. The reasons are found one after the other in the index, so a reason with many timers is passed quickly.
+/// timers. The page begins behind the reason `after`. The search for the next reason skips the index entries of the
+/// reason before.
 pub(crate) async fn reasons(
     deployment: &Deployment,
     owner: i64,
@@ -42,7 +43,7 @@ pub(crate) async fn reasons(
     Ok(page)
 }
 
-/// Returns those of some reasons for which due timers are parked, in whichever shard.
+/// Returns the reasons among `reasons` for which at least one due timer is parked, in any shard.
 pub(crate) async fn parked_among(
     deployment: &Deployment,
     reasons: Vec<Box<str>>,

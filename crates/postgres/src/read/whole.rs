@@ -8,11 +8,11 @@ use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Fault, StoreError};
 use tourbillon_durable::timer::Timer;
 
-/// The number of faults after which a check stops.
+/// The greatest number of faults that a check returns.
 const MOST_FAULTS: usize = 1_000;
 
-/// Sends all timers, as one snapshot shows them. Ends early if nobody receives them. A row that cannot be read is left
-/// out.
+/// Sends all timers of one snapshot to `to`. Stops early if the receiver is dropped. Leaves out rows that cannot be
+/// read.
 pub(crate) async fn export(deployment: &Deployment, to: mpsc::Sender<Timer>) -> Result<(), StoreError> {
     let mut session = deployment.session_for_read().await?;
     let sql = format!("SELECT {COLUMNS} FROM tourbillon.stored_timer r ORDER BY r.id");
@@ -28,7 +28,8 @@ pub(crate) async fn export(deployment: &Deployment, to: mpsc::Sender<Timer>) -> 
 }
 
 /// Returns the faults of the structure: rows that cannot be read, leases without timers, withdrawn timers without
-/// leases, timers in a wrong shard, and wrong numbers. Keeps no timer in memory.
+/// leases, timers in a wrong shard, and wrong numbers in the table `tally`. Reads the timers one after the other, so
+/// they need not fit into memory.
 pub(crate) async fn check(deployment: &Deployment) -> Result<Vec<Fault>, StoreError> {
     let mut session = deployment.session_for_read().await?;
     let failed = Failure::into_error;

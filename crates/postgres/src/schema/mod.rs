@@ -1,6 +1,6 @@
-//! Creates the schema, and brings it to the version of this crate.
+//! Creates the schema, and brings it to the version of this crate when a store is opened.
 //!
-//! | the schema | `migrate` | the opening |
+//! | the schema | `migrate` | the opening of the store |
 //! |---|---|---|
 //! | does not exist | yes | creates it |
 //! | does not exist | no | fails (`Closed`) |
@@ -14,8 +14,7 @@ use std::sync::Arc;
 use tokio_postgres::types::Type;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// The migrations in their order. The number of a migration is its place, counted from 1. A migration that was
-/// published never changes.
+/// The migrations in their order, numbered from 1. A migration that was published never changes.
 const MIGRATIONS: [&[&str]; 1] =
     [&[include_str!("0001.sql"), include_str!("0001_calls.sql"), include_str!("0001_store.sql")]];
 
@@ -40,8 +39,8 @@ pub(crate) fn is_name(name: &str) -> bool {
         && !name.starts_with("pg_")
 }
 
-/// Returns whether the schema has its table of migrations. Reads the catalog itself: a look at a name may be answered
-/// from a cache that does not know what another session has just created.
+/// Returns whether the schema has its table of migrations. Reads the table `pg_class`. A name in a statement would be
+/// looked up in the session's cache, which may lack a table that another session has just created.
 async fn exists(session: &mut Session, name: &str) -> Result<bool, Failure> {
     let sql = "SELECT count(*) > 0 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
                WHERE n.nspname = $1 AND c.relname = 'migration'";
@@ -58,8 +57,8 @@ pub(crate) async fn version(session: &mut Session, name: &str) -> Result<Option<
     Ok(Some(rows.first().and_then(|row| row.get(0)).unwrap_or(0)))
 }
 
-/// Checks the schema, and creates it or runs the missing migrations if `migrates` is set. Two processes may do so at
-/// the same time: the second waits for the first, and finds nothing to do.
+/// Checks the schema. If `migrates` is set, also creates the schema or runs the missing migrations. If two processes do
+/// this at the same time, the second process waits for the first, and then finds nothing to do.
 ///
 /// # Errors
 ///
@@ -109,7 +108,8 @@ async fn prepare_in(session: &mut Session, name: &str, migrates: bool) -> Result
             None => {}
         }
         session.begin().await?;
-        // The lock ends with the transaction. Its number is that of the name, so other schemas do not wait.
+        // The lock ends with the transaction. The number of the lock is a hash of the schema's name, so programs with
+        // other schemas do not wait.
         let sql = "SELECT 1 FROM pg_advisory_xact_lock(hashtextextended('tourbillon: ' || $1, 0))";
         session.query(sql, &[(&name, Type::TEXT)]).await?;
         let is_same = match found {
@@ -119,7 +119,7 @@ async fn prepare_in(session: &mut Session, name: &str, migrates: bool) -> Result
         if is_same {
             break found;
         }
-        // Another process was first. A new transaction sees all of its work.
+        // Another process has migrated first. A new transaction sees all changes of that process.
         session.roll_back().await;
     };
     if found.is_none() {
@@ -142,7 +142,8 @@ async fn prepare_in(session: &mut Session, name: &str, migrates: bool) -> Result
     session.commit().await
 }
 
-/// Checks that the deployment is on the wanted kind of clock. A deployment without timers takes the wanted kind.
+/// Checks that the deployment uses the wanted kind of clock: the server's clock, or a test clock. If the deployment has
+/// no timers yet, sets the wanted kind.
 pub(crate) async fn agree_on_clock(pool: &Arc<Pool>, is_test: bool) -> Result<(), StoreError> {
     let mut session = pool.session().await.map_err(Failure::into_error)?;
     let agreed = async {
@@ -164,7 +165,8 @@ pub(crate) async fn agree_on_clock(pool: &Arc<Pool>, is_test: bool) -> Result<()
     Err(StoreError::new(StoreErrorKind::Limit, message))
 }
 
-/// Lets creations of timers that are due at once notify the nodes that listen.
+/// Switches notifications on. From now on, the SQL functions that create or move a timer notify the nodes that listen
+/// if the timer is due within 250 ms.
 pub(crate) async fn notify(pool: &Arc<Pool>) -> Result<(), StoreError> {
     let mut session = pool.session().await.map_err(Failure::into_error)?;
     let sql = "UPDATE tourbillon.setting SET notify = true WHERE NOT notify";

@@ -4,10 +4,10 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon::Clock;
 
-/// The pause between two looks of a node for due timers that other processes have made.
+/// The default pause between two looks for due timers that other processes have created.
 pub const POLL: Duration = Duration::from_millis(250);
 
-/// The time after its last sign of life at which a node counts as dead.
+/// The default time without a sign of life after which a node counts as dead.
 pub const TTL: Duration = Duration::from_secs(10);
 
 /// Opens a [`PostgresStore`](crate::PostgresStore).
@@ -47,40 +47,41 @@ impl PostgresBuilder {
         self
     }
 
-    /// Sets the time after its last sign of life at which this node counts as dead: [`TTL`] by default.
+    /// Sets the time without a sign of life after which this node counts as dead. [`TTL`] by default.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// Sets the pause between two looks for due timers that other processes have made: [`POLL`] by default. Without a
-    /// pause the store never looks by itself, which is for tests.
+    /// Sets the pause between two looks for due timers that other processes have created. [`POLL`] by default. With
+    /// `None` the store never looks by itself, which is for tests.
     pub fn poll(mut self, pause: Option<Duration>) -> Self {
         self.poll = pause;
         self
     }
 
-    /// Sets whether the store listens for notifications, on a connection beside those of its pool. It does not by
-    /// default.
+    /// Sets whether the store listens for notifications, on a connection beside those of its pool. `false` by default.
     ///
-    /// A store that listens finds timers at once that other processes have made due within 250 ms. All other timers are
-    /// found by looks in any case. The opening sets `notify` in the table `setting`, so creations of such timers call
-    /// `pg_notify`. All commits with a notification take one lock of the server.
+    /// A notification announces a new timer that is due within 250 ms. A store that listens finds such a timer at once.
+    /// All other timers are found by the looks that each store makes.
     ///
-    /// A pool in transaction mode (pgbouncer) passes no notifications on. Without [`poll`](Self::poll) this setting has
-    /// no effect.
+    /// The opening sets `notify` in the table `setting`. From then on, the SQL functions that create or move such a
+    /// timer call `pg_notify`, in all processes. All commits with a notification take one lock of the server.
+    ///
+    /// A pooler in transaction mode (pgbouncer) passes no notifications on. If [`poll`](Self::poll) is `None`, this
+    /// setting has no effect.
     pub fn listen(mut self, listens: bool) -> Self {
         self.listens = listens;
         self
     }
 
-    /// Sets whether the opening creates the schema and runs migrations. It does so by default.
+    /// Sets whether the opening creates the schema and runs migrations. `true` by default.
     pub fn migrate(mut self, migrates: bool) -> Self {
         self.migrates = migrates;
         self
     }
 
-    /// Lets a clock of the caller decide what is due, in place of the server's. For tests.
+    /// Sets a clock of the caller that decides which timers are due, in place of the server's clock. For tests.
     #[cfg(any(test, feature = "test-clock"))]
     #[cfg_attr(docsrs, doc(cfg(feature = "test-clock")))]
     pub fn on_clock(mut self, clock: impl Clock + 'static) -> Self {

@@ -1,15 +1,17 @@
 //! Shared documents: small values that the processes of a deployment share, such as the limits of a service.
 //!
 //! A process replaces a document only if the document still has the version from which the new value was computed. An
-//! absent document has a version, too: that of its removal, or 0 if there was never a document of the name. The store
-//! draws the new version before it sends the statement. So if the answer is lost, a second run finds out whether the
-//! first had its effect. This holds for creations and removals as well:
+//! absent document has a version, too: the version of its removal, or 0 if there was never a document of the name.
 //!
-//! | the second run finds | the answer |
+//! The store draws the new version at random before it sends the statement. If the answer is lost, the store sends the
+//! statement a second time. The version then shows whether the first statement had its effect. This holds for creations
+//! and removals as well:
+//!
+//! | the second statement finds | the store returns |
 //! |---|---|
-//! | the version from which the value was computed | the second run makes the change. A first run that still comes finds another version, and changes nothing |
-//! | the version that was drawn | `true`: the first run has made the change |
-//! | another version | [`StoreErrorKind::Unknown`]: another process may have been first, or may have followed |
+//! | the version from which the value was computed | `true`: the second statement makes the change. If the first statement arrives later, it finds another version, and changes nothing |
+//! | the drawn version | `true`: the first statement has made the change |
+//! | another version | [`StoreErrorKind::Unknown`]: another process may have changed the document before the first statement, or after it |
 
 use super::postgres_store::PostgresStore;
 use crate::deployment::Deployment;
@@ -24,7 +26,7 @@ use tourbillon_durable::timer::TimerId;
 
 /// The greatest length of a document's name, in bytes.
 const LONGEST_NAME: usize = 255;
-/// The greatest length of a document's value, in bytes. Each read of a document sends the whole value.
+/// The greatest length of a document's value, in bytes. It is limited, because each read sends the whole value.
 const MOST: usize = 4 << 20;
 /// The pause before a statement is repeated.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -54,9 +56,9 @@ impl PostgresStore {
     /// only if the document has the version `version`: the version that the caller has read, or 0 for an absent
     /// document. If the document has another version, returns `false` and changes nothing.
     ///
-    /// The change is one transaction, whose durability the server's `synchronous_commit` decides. If its answer is
-    /// lost, the store repeats it, and finds out whether it was made. The name of a removed document stays in the
-    /// database with a version.
+    /// The change is one transaction. The server's setting `synchronous_commit` decides its durability. If the answer
+    /// is lost, the store repeats the change, and finds out whether the first attempt had its effect. The name of a
+    /// removed document stays in the database with a version.
     ///
     /// # Errors
     ///
@@ -78,7 +80,7 @@ impl PostgresStore {
 /// Returns a random version for a document, different from all versions before. Never returns 0, which stands for an
 /// absent document.
 pub(super) fn fresh_version() -> i64 {
-    // The lower bits of a fresh id are random. A value of the type `bigint` has a sign, so the two highest are cut off.
+    // The lower bits of a fresh id are random. The mask keeps 62 bits, so the number is positive as a `bigint`.
     let random = TimerId::fresh().as_u128() & u128::from(u64::MAX >> 2);
     i64::try_from(random).unwrap_or(1).max(1)
 }
@@ -108,7 +110,8 @@ impl Change {
         Ok(Self { name, version: version.cast_signed(), value, fresh: fresh_version() })
     }
 
-    /// Makes the change if the row of the document has the expected version; 0 stands for a name without a row.
+    /// Makes the change if the row of the document has the expected version. The version 0 stands for a name without a
+    /// row.
     async fn attempt(&self, deployment: &Deployment, expected: i64) -> Result<After, Failure> {
         let mut session = deployment.pool.session_for_call().await?;
         let params: [Param<'_>; 4] = [
@@ -135,7 +138,7 @@ struct After {
     /// Whether this attempt has made the change.
     is_replaced: bool,
     version: i64,
-    /// Whether the row has a document. The row of a removed document has none.
+    /// Whether the document exists. The row of a removed document stays, but has no value.
     exists: bool,
 }
 
@@ -157,15 +160,16 @@ async fn replace(deployment: &Deployment, change: &Change) -> Result<bool, Store
     }
     let (begin, patience) = (Instant::now(), deployment.pool.patience());
     let mut expected = change.version;
-    // The error of an attempt that may have had its effect.
+    // The error of an earlier attempt that may have had its effect.
     let mut unknown = None;
     loop {
         match change.attempt(deployment, expected).await {
-            // An earlier attempt may have been the one that made the change.
+            // If the row has the drawn version, an earlier attempt has made the change.
             Ok(after) if after.is_replaced || after.version == change.fresh => return Ok(true),
             Ok(after) => match unknown {
                 Some(error) => return Err(error),
-                // The document is absent, as was expected, because it was removed. So its row has a version.
+                // The caller expects an absent document, and the document is absent. Its row has the version of the
+                // removal, so the attempt is repeated with this version.
                 None if change.version == 0 && !after.exists && after.version != expected => {
                     expected = after.version;
                     continue;
@@ -173,7 +177,7 @@ async fn replace(deployment: &Deployment, change: &Change) -> Result<bool, Store
                 None => return Ok(false),
             },
             Err(Failure::Again(_) | Failure::Lost(_)) if begin.elapsed() < patience => {}
-            // The first lost answer may have taken longer than the patience. The attempt is repeated all the same.
+            // After the first lost answer the attempt is always repeated, even if the patience has ended.
             Err(Failure::Unknown(error)) if unknown.is_none() || begin.elapsed() < patience => {
                 unknown = Some(error);
             }

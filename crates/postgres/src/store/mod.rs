@@ -1,4 +1,4 @@
-//! The store, which joins the parts, and its builder.
+//! The store and its builder.
 
 mod builder;
 mod documents;

@@ -11,19 +11,21 @@ use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
 impl PostgresBuilder {
-    /// Opens the deployment on this server. Creates it if it does not exist. The future can be polled without a
-    /// runtime.
+    /// Opens the deployment on this server. Creates the deployment if it does not exist. Any executor can poll the
+    /// future.
     ///
-    /// Processes may open the same deployment at the same time: one of them creates it.
+    /// Several processes may open the same deployment at the same time. One of them creates it.
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::NewerSchema`] if a later version has created the schema, and with
-    /// [`StoreErrorKind::OlderSchema`] if an earlier version has, and [`migrate`](Self::migrate) is not set. Fails with
-    /// [`StoreErrorKind::ReadOnly`] if the user lacks a right, or the server takes no writes. Fails with
-    /// [`StoreErrorKind::Limit`] if the name of the schema is not valid, if the encoding of the database is not UTF-8,
-    /// if the settings of TLS contradict each other, or if the deployment is on another kind of clock. Also fails if
-    /// the server cannot be reached, or if the file of a certificate cannot be used.
+    /// | error | reason |
+    /// |---|---|
+    /// | [`StoreErrorKind::NewerSchema`] | a later version of this crate has created the schema |
+    /// | [`StoreErrorKind::OlderSchema`] | an earlier version has created the schema, and [`migrate`](Self::migrate) is `false` |
+    /// | [`StoreErrorKind::Closed`] | the schema does not exist, and [`migrate`](Self::migrate) is `false`; or the user, the password or the database is wrong |
+    /// | [`StoreErrorKind::ReadOnly`] | the user lacks a right, or the server takes no writes |
+    /// | [`StoreErrorKind::Limit`] | the name of the schema is not valid, the encoding of the database is not UTF-8, the settings of TLS contradict each other, or the deployment uses another kind of clock |
+    /// | [`StoreErrorKind::Io`] | the server cannot be reached, or the file of a certificate cannot be used |
     pub async fn open(self, connect: &Connect) -> Result<PostgresStore, StoreError> {
         if !schema::is_name(&self.schema) {
             let message = "a schema has up to 63 small letters, digits and `_`, with a letter first";

@@ -22,12 +22,12 @@ use tourbillon_durable::store::{
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 
-/// The number of timers that an export reads ahead.
+/// The greatest number of timers that an export has read and not yet passed to the caller.
 const AHEAD: usize = 256;
 
 /// A store of timers in PostgreSQL, for any number of processes.
 ///
-/// Processes that open the same schema share its timers: a timer is claimed by one of them. The crate's documentation
+/// Processes that open the same schema share its timers: only one of them claims a timer. The crate's documentation
 /// describes deployments, and the differences from a store in a file.
 pub struct PostgresStore {
     pub(crate) deployment: Arc<Deployment>,
@@ -38,7 +38,8 @@ pub struct PostgresStore {
 
 impl Drop for PostgresStore {
     fn drop(&mut self) {
-        // This ends the task. Unless the store has left before, its shards become free when their `ttl` is over.
+        // This ends the background task, and so the signs of life. The other nodes can take the shards after the `ttl`,
+        // or at once if this process has called `leave`.
         self.node.bell.notify_one();
     }
 }
@@ -52,7 +53,7 @@ impl fmt::Debug for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Returns a builder that opens a deployment. If it does not exist, the builder creates it.
+    /// Returns a builder that opens a deployment, or creates a deployment that does not exist.
     ///
     /// ```
     /// use tourbillon_postgres::PostgresStore;
@@ -65,8 +66,8 @@ impl PostgresStore {
     }
 
     /// Returns a handle that creates, cancels, moves and ends timers of this deployment in the program's own
-    /// transactions. Each call runs on a connection of the program, and on none of the store. The server's clock
-    /// decides.
+    /// transactions. Each call runs on a connection of the program, not on a connection of the store. Delays count by
+    /// the server's clock.
     #[must_use]
     pub fn transactional(&self) -> Transactional {
         Transactional::of(&self.deployment)
@@ -101,8 +102,9 @@ impl PostgresStore {
         self.node.incarnation.cast_unsigned()
     }
 
-    /// Returns those of some reasons for which due timers are parked. A process that waits for parked timers
-    /// asks again and again, since a pool passes no notifications on.
+    /// Returns the reasons among `reasons` for which at least one due timer is parked, in any shard. A process that
+    /// waits for parked timers calls this method again and again, because a pooler in transaction mode passes no
+    /// notifications on.
     ///
     /// # Errors
     ///
@@ -112,14 +114,14 @@ impl PostgresStore {
         self.call(async move { parked_among(&deployment, reasons).await }).await
     }
 
-    /// Returns a text that changes when this process gets or loses shards: their numbers and epochs, as of its last
-    /// claim.
+    /// Returns a text that changes when this process gets or loses shards. The text contains the numbers and epochs of
+    /// the shards at the last claim of this process.
     #[must_use]
     pub fn owned_shards(&self) -> String {
         self.node.mark().owned
     }
 
-    /// Runs a call on the runtime of the connections. The call ends even if the answer is dropped.
+    /// Runs a call on the runtime of the connections. The call runs to its end even if the answer is dropped.
     fn call<T, F>(&self, call: F) -> Answer<'static, T>
     where
         T: Send + 'static,

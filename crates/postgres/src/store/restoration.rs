@@ -1,14 +1,14 @@
-//! Restores of backups. A restore is one transaction, so nobody ever sees a part of it.
+//! Restores backups. A restore is one transaction, so other connections never see a part of it.
 //!
-//! | event | the deployment afterwards |
+//! | event during a restore | consequence |
 //! |---|---|
-//! | the process of the restore dies, or loses its connection | empty: PostgreSQL rolls back |
-//! | the process stands still for a minute | empty: the server ends its session |
-//! | the answer of the commit is lost | the restore looks for the mark that it has written |
-//! | another restore begins | the other waits for five seconds, and fails. If it gets the lock afterwards, it finds timers |
-//! | a transaction holds another table, such as that of the counts, for more than five seconds | empty: the restore fails |
-//! | a caller creates a timer in SQL meanwhile | the caller waits for the restore. Then its timer is created, or refused because the backup has its key |
-//! | a node starts meanwhile | it finds the timers when the restore commits, as it finds those of any long transaction |
+//! | the process of the restore dies, or loses its connection | PostgreSQL rolls back, and the deployment is empty |
+//! | the process stands still for a minute | the server ends its session, and the deployment is empty |
+//! | the answer of the commit is lost | the restore looks for the document that its last statement has written |
+//! | a second restore begins | the second restore waits for five seconds at most, and fails. If the first restore commits earlier, the second restore finds timers and ends |
+//! | another transaction locks a table that the restore needs, such as that of the counts, for more than five seconds | the restore fails, and the deployment is empty |
+//! | a caller creates a timer in SQL | the caller waits for the end of the restore. Then the timer is created, or refused because a timer of the backup has its key |
+//! | a node starts | the node finds the timers when the restore commits, as it finds timers of any long transaction |
 
 use super::documents::{admit, fresh_version};
 use super::postgres_store::PostgresStore;
@@ -26,18 +26,21 @@ use tokio_postgres::types::Type;
 use tourbillon_durable::store::StoreError;
 use tourbillon_durable::timer::Timer;
 
-/// The document that the last restore has left, whose version shows whether its commit had an effect.
+/// The name of the document that a restore writes before its commit. If the answer of the commit is lost, the version
+/// of this document shows whether the commit had its effect.
 const MARK: &str = "restored";
-/// The settings of the transaction. Between two portions, the restore reads its file.
+/// The settings of the transaction. They permit a longer pause between two statements than other transactions have,
+/// because the restore reads its file then.
 const SETTINGS: &str = "SET LOCAL idle_in_transaction_session_timeout = 60000";
-/// The time for which the restore waits for other writers.
+/// The longest time for which a statement of the restore waits for a lock.
 const WAIT: LockWait = LockWait::Short(5_000);
-/// Keeps other writers out, and lets readers in.
+/// Locks the tables of timers and documents against other writers. Readers are not held up.
 const LOCK: &str = "LOCK TABLE tourbillon.timer, tourbillon.document IN SHARE ROW EXCLUSIVE MODE";
 
-/// A restore of a backup into a deployment without timers, as one transaction. Dropping this value takes all back.
+/// A restore of a backup into a deployment without timers, as one transaction. Dropping this value undoes the restore.
 ///
-/// Nobody else writes a timer or a document until the restore ends. Everybody may read, and finds the deployment empty.
+/// Until the restore ends, no other transaction can write a timer or a document. All processes can read. They find a
+/// deployment without timers.
 pub struct Restoration {
     deployment: Arc<Deployment>,
     session: Arc<Mutex<Session>>,
@@ -50,7 +53,7 @@ impl fmt::Debug for Restoration {
     }
 }
 
-/// A future of a statement within the transaction.
+/// The future of a step within the transaction.
 type Step<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
 
 impl PostgresStore {
@@ -58,8 +61,9 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// Fails if another restore is under way, if a caller's transaction has written timers and stays open for more than
-    /// five seconds, if maintenance holds the tables for as long, or if the server cannot be reached.
+    /// Fails if the tables cannot be locked within five seconds: another restore is under way, a caller's transaction
+    /// has written timers and is still open, or maintenance has locked the tables. Also fails if the server cannot be
+    /// reached.
     pub async fn begin_restore(&self) -> Result<Option<Restoration>, StoreError> {
         let deployment = Arc::clone(&self.deployment);
         let begun = async move {
@@ -110,9 +114,9 @@ impl Restoration {
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Limit`] if a timer of the backup is stored already with the same id or key. Fails
-    /// with [`StoreErrorKind::Io`] if another transaction holds a table for more than five seconds, or if the server
-    /// cannot be reached. Then the restore cannot go on.
+    /// Fails with [`StoreErrorKind::Limit`] if another timer of the backup has the same id or key and is stored
+    /// already. Fails with [`StoreErrorKind::Io`] if another transaction locks a table for more than five seconds, or
+    /// if the server cannot be reached. After an error the restore cannot go on.
     ///
     /// [`TimerStore::import`]: tourbillon_durable::store::TimerStore::import
     /// [`StoreErrorKind::Limit`]: tourbillon_durable::store::StoreErrorKind::Limit
@@ -131,7 +135,7 @@ impl Restoration {
     ///
     /// # Errors
     ///
-    /// Fails if the server cannot be reached. Then the restore cannot go on.
+    /// Fails if the server cannot be reached. After an error the restore cannot go on.
     pub async fn document(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let name = name.to_owned();
         self.run(move |session, _| {
@@ -149,8 +153,8 @@ impl Restoration {
     ///
     /// # Errors
     ///
-    /// Fails if the name or the value is too long, as [`PostgresStore::replace_document`] does. Fails if the server
-    /// cannot be reached. Then the restore cannot go on.
+    /// Fails if the name or the value is too long, as [`PostgresStore::replace_document`] does. Also fails if the
+    /// server cannot be reached, and then the restore cannot go on.
     pub async fn set_document(&self, name: &str, value: Vec<u8>) -> Result<(), StoreError> {
         admit(name, value.len())?;
         self.write_document(name, value, fresh_version()).await
@@ -170,12 +174,12 @@ impl Restoration {
         .await
     }
 
-    /// Ends the restore. All timers and documents exist from now on.
+    /// Commits the restore. All timers and documents exist from now on.
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Unknown`] if the answer was lost, and the server could not be asked whether the
-    /// commit had its effect. After another error nothing is stored.
+    /// Fails with [`StoreErrorKind::Unknown`] if the answer was lost, and the store could not find out whether the
+    /// commit had its effect. After any other error nothing is stored.
     ///
     /// [`StoreErrorKind::Unknown`]: tourbillon_durable::store::StoreErrorKind::Unknown
     pub async fn commit(self) -> Result<(), StoreError> {
@@ -185,7 +189,7 @@ impl Restoration {
         let pool = Arc::clone(&deployment.pool);
         let commit = async move {
             let committed = session.lock().await.commit().await;
-            // The connection must not keep a place while the commit is looked for.
+            // `confirm` needs a connection, so this connection is given back first.
             drop(session);
             match committed {
                 Err(Failure::Unknown(error)) => confirm(&deployment, version, error).await,
@@ -196,7 +200,7 @@ impl Restoration {
     }
 }
 
-/// Finds out whether a commit had its effect whose answer was lost. Waits for the transaction, if it is still open.
+/// Finds out whether a commit had its effect after its answer was lost. If the transaction is still open, waits for it.
 async fn confirm(deployment: &Deployment, version: i64, lost: StoreError) -> Result<(), StoreError> {
     let begin = Instant::now();
     loop {

@@ -64,7 +64,7 @@ fn many_timers_are_withdrawn_in_one_transaction_whatever_their_states() {
     assert_eq!(block_on(store.check()).unwrap(), []);
 }
 
-/// Claims come while timers are withdrawn, portion by portion. Each timer is either withdrawn, or in flight.
+/// Timers are claimed while they are withdrawn portion by portion. Each timer is either withdrawn or in flight.
 #[test]
 fn a_timer_that_is_withdrawn_with_many_others_is_not_claimed() {
     let Some(server) = Postgres::start(&[]) else { return };

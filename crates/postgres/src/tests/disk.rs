@@ -14,8 +14,9 @@ fn transactions(server: &Postgres) -> u64 {
     server.sql(sum).parse().unwrap()
 }
 
-/// Another program fills the disk. New timers are refused, and handed back. The node tries no more often than it looks.
-/// Each acknowledged timer is delivered, before or after there is room again, and none is early.
+/// Another program fills the disk. New timers are refused, and their payloads are handed back. The failing node does
+/// not keep the server busy. Each acknowledged timer is delivered, during this time or after the disk has room again.
+/// No timer is delivered early.
 #[test]
 fn a_full_disk_refuses_timers_loses_none_and_is_left_behind() {
     let Some(disk) = SmallDisk::mount(160) else { return };

@@ -102,7 +102,7 @@ fn no_change_of_a_document_is_lost_behind_a_pool_in_transaction_mode() {
     assert_eq!(sum(&open()), 3 * EACH);
 }
 
-/// The answer of the statement is lost after its commit, so the store finds its own version.
+/// The answer of the statement is lost after its commit. The store finds the version that it has drawn.
 #[test]
 fn a_change_whose_answer_is_lost_is_made_once() {
     let Some(server) = Postgres::start(&[]) else { return };
@@ -115,7 +115,7 @@ fn a_change_whose_answer_is_lost_is_made_once() {
             proxy.lose_after(0);
         }
         let document = block_on(store.document("sum"));
-        // The answer to the read may be the lost one.
+        // The lost answer may be the answer to this read.
         let (version, sum) = number_in(document.unwrap_or_else(|_| block_on(store.document("sum")).unwrap()));
         proxy.lose_after(0);
         let value = (sum + 1).to_string();
@@ -135,7 +135,8 @@ fn a_change_whose_answer_is_lost_is_made_once() {
     assert!(proxy.lost_replies() >= 14, "{}", proxy.lost_replies());
 }
 
-/// The answer comes later than the patience of the settings permits. The statement is repeated once all the same.
+/// The wait for the lost answer takes longer than the patience of the settings. The statement is repeated once
+/// nevertheless.
 #[test]
 fn a_lost_answer_that_takes_all_patience_is_looked_for_once() {
     let Some(server) = Postgres::start(&[]) else { return };

@@ -33,7 +33,7 @@ fn user(server: &Postgres) {
     let _done = server.sql(grants);
 }
 
-/// Fails unless the statement fails with this SQLSTATE, as a user with no other right than the use of the schema.
+/// Checks that the statement fails with this SQLSTATE. Runs it as a user whose only right is the use of the schema.
 #[track_caller]
 fn refuses(server: &Postgres, statement: &str, code: &str) {
     let error = server.try_sql("app", statement).unwrap_err();

@@ -263,8 +263,8 @@ fn reads_that_wait_leave_connections_to_the_node() {
     });
 }
 
-/// Timers of a kind were parked while no node had a handler for it. A caller holds one of them when a node starts that
-/// has a handler.
+/// Timers of a kind were parked while no node had a handler for the kind. Then a node with a handler starts, while a
+/// caller holds one of the timers.
 #[test]
 fn a_transaction_that_holds_a_parked_timer_holds_up_no_start() {
     let Some(server) = Postgres::start(&[]) else { return };
@@ -291,7 +291,7 @@ fn a_transaction_that_holds_a_parked_timer_holds_up_no_start() {
     await_end(&runtime.durable);
 }
 
-/// A caller holds a timer that is parked. The others that are parked for the same reason are put back at once.
+/// A caller holds a parked timer. The other timers that are parked for the same reason are put back at once.
 #[test]
 fn a_transaction_that_holds_a_parked_timer_delays_this_timer_alone() {
     let Some(server) = Postgres::start(&[]) else { return };
@@ -318,8 +318,8 @@ fn a_transaction_that_holds_a_parked_timer_delays_this_timer_alone() {
     assert_eq!(runtime.count("parked 1"), 0);
 }
 
-/// A runtime's report fails after one of its put-backs was stored, and is repeated. Meanwhile another node has claimed
-/// the timer.
+/// A runtime's report fails after one of its put-backs was stored. Another node claims the timer of this put-back. Then
+/// the runtime repeats the report.
 #[test]
 fn a_put_back_that_is_repeated_delivers_no_timer_twice() {
     let Some(server) = Postgres::start(&[]) else { return };
@@ -380,8 +380,8 @@ fn a_transaction_that_has_ended_a_delivery_stops_no_renewal() {
     assert_eq!(lost, [first.0]);
 }
 
-/// A caller holds more due timers than a node asks for again. The timers that are due after them are claimed. The held
-/// ones are claimed once the caller has let them go.
+/// A caller holds more due timers than a node's list of held timers has room for. The timers that are due later are
+/// claimed. The held timers are claimed once the caller has released them.
 #[test]
 fn very_many_held_timers_hold_up_no_other() {
     let Some(server) = Postgres::start(&[]) else { return };

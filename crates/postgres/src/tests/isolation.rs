@@ -15,7 +15,7 @@ const LEVELS: [(&str, bool); 4] = [
     ("SERIALIZABLE", false),
 ];
 
-/// The calls whose answer depends on the lease of the timer with the key, and their answers if there is one. `ID`
+/// The calls whose answer depends on whether the timer with the key has a lease, and their answers with a lease. `ID`
 /// stands for the id of the timer.
 const CALLS: [(&str, &str); 8] = [
     ("tourbillon.cancel('KEY')", "in-flight"),
@@ -72,7 +72,7 @@ fn a_lease_that_begins_after_the_snapshot_is_seen_or_raises_40001() {
             let id = schedule(&server, &key);
             let call = call.replace("KEY", &key).replace("ID", &id);
             let mut caller = begin(&server, level);
-            // The timer of a replacement before may be due, too.
+            // The claim may also return the new timer of an earlier replacement.
             assert!(claim(&store, number).contains(&id));
             caller.send(&format!("SELECT {call}; COMMIT;"));
             match caller.end() {
@@ -92,7 +92,7 @@ fn a_lease_that_begins_after_the_snapshot_is_seen_or_raises_40001() {
             }
         }
     }
-    // Without a lease no call is refused, and none leaves a row behind.
+    // Without a lease all calls succeed, and no row is left in the table `lease`.
     for (level, _) in LEVELS {
         let call = "SELECT tourbillon.schedule('mail', key => 'free', delay => '1 hour');
                     SELECT tourbillon.move_to('free', delay => '2 hours'), tourbillon.cancel('free');";
@@ -128,7 +128,7 @@ fn an_end_at_each_level_needs_the_lease_that_is_there() {
             }
         }
         assert_eq!(server.sql("SELECT count(*) FROM tourbillon.timer"), "0");
-        // The right token of a hidden lease.
+        // An end with the right token, for a lease that the snapshot hides.
         number += 1;
         let id = schedule(&server, &format!("key {number}"));
         let done = format!("SELECT tourbillon.done('{id}', '{}'); COMMIT;", token(number));
@@ -141,7 +141,7 @@ fn an_end_at_each_level_needs_the_lease_that_is_there() {
             other => panic!("{level}: {other:?}"),
         }
         if !sees {
-            // A foreign token, and then the right one, with a snapshot of now.
+            // An end with a wrong token, and then an end with the right token. Both have a new snapshot.
             let foreign =
                 format!("BEGIN ISOLATION LEVEL {level}; SELECT tourbillon.done('{id}', '{}')", token(9_999));
             let error = server.try_sql("postgres", &foreign).unwrap_err();

@@ -42,7 +42,7 @@ fn flush(store: &PostgresStore) {
     assert_eq!(outcomes.len(), 0);
 }
 
-/// The task that tries the ends wakes while a flush has them all.
+/// The task that tries the ends wakes while a flush has taken all ends from the list.
 #[test]
 fn an_end_that_a_flush_could_not_apply_is_tried_again() {
     let Some(server) = Postgres::start(&[]) else { return };
@@ -56,7 +56,7 @@ fn an_end_that_a_flush_could_not_apply_is_tried_again() {
     eventually("the end has its effect", || timers(&server) == "0");
 }
 
-/// A trigger makes the transaction slow that applies the end.
+/// A trigger slows the transaction that applies the end.
 #[test]
 fn a_flush_answers_after_the_end_that_is_on_its_way() {
     let Some(server) = Postgres::start(&[]) else { return };
@@ -91,7 +91,7 @@ fn no_reap_comes_before_an_end_that_waited_for_a_transaction() {
             thread::sleep(Duration::from_millis(1_000));
             caller.send("ROLLBACK;");
             assert_eq!(caller.end().unwrap(), "in-flight");
-            // The end has its effect at the next try, and a reap only once the lease is over.
+            // The end has its effect at the next try. A reap would come only once the lease has expired.
             thread::sleep(Duration::from_millis(400));
             ends.store(true, Ordering::Relaxed);
             assert_eq!(reaping.join().unwrap(), 0, "round {round}: the end was confirmed");
@@ -123,7 +123,7 @@ fn an_end_that_comes_during_a_reap_is_refused() {
     assert_eq!(timers(&server), "1", "what was refused has no effect");
 }
 
-/// The id of a timer is that with all zeros, which a caller may choose. Its end is an end like others.
+/// The id of a timer has only zeros, which a caller may choose. The end of its delivery is like any other end.
 #[test]
 fn an_end_of_the_least_id_waits_for_no_transaction() {
     let Some(server) = Postgres::start(&[]) else { return };

@@ -78,7 +78,7 @@ fn a_timer_of_sql_is_delivered_within_a_second_of_its_moment() {
     let Some(server) = Postgres::start(&[]) else { return };
     let seen = Seen::default();
     let durable = runtime(&server, &seen);
-    // Without a timer the node looks at its slowest.
+    // After some time without a timer, the node makes its longest pause between two looks.
     thread::sleep(Duration::from_millis(600));
     let begin = Instant::now();
     let _id = server.sql("SELECT tourbillon.schedule('mail', payload => 'now')");

@@ -13,7 +13,8 @@ fn claim(store: &PostgresStore, number: u64) -> Result<Claimed, StoreError> {
     pollster::block_on(store.claim(BY, number, Limit { timers: 9, bytes: u64::MAX }))
 }
 
-/// The shards of the node have changed, so the claim also asks for the first lease of others. That answer is lost.
+/// The shards of the node have changed, so the claim also reads when the first lease of another node ends. The answer
+/// to this read is lost.
 #[test]
 fn a_claim_in_new_shards_hides_no_timer_if_a_later_answer_is_lost() {
     let Some(server) = Postgres::start(&[]) else { return };
@@ -21,7 +22,7 @@ fn a_claim_in_new_shards_hides_no_timer_if_a_later_answer_is_lost() {
     assert_eq!(claim(&store, 1).unwrap().leased.len(), 0);
     let _ids = server.sql("SELECT count(tourbillon.schedule('mail')) FROM generate_series(1, 5)");
     let _new = server.sql("UPDATE tourbillon.shard SET epoch = epoch + 1");
-    // The answer of the claim passes.
+    // The proxy passes the answer of the claim on, and loses the next answer.
     proxy.lose_after(1);
     match claim(&store, 2) {
         Ok(claimed) => {
@@ -53,7 +54,7 @@ fn a_row_that_cannot_be_set_aside_hides_no_other_timer() {
     );
     let claimed = claim(&store, 1).unwrap();
     assert_eq!((claimed.leased.len(), claimed.quarantined), (4, 0));
-    // Its lease ends. The next claim sets it aside.
+    // The lease of the unreadable row ends. The next claim sets the row aside.
     let _over = server.sql(
         "DROP TRIGGER refuse ON tourbillon.timer;
          UPDATE tourbillon.lease l SET until = 0 FROM tourbillon.timer t WHERE t.id = l.id AND t.key = 'key 3'",

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tourbillon_durable::store::{Claimant, Limit, TimerStore};
 use tourbillon_fault::Postgres;
 
-/// A client of the function `claim` that notices no end of a connection, as behind a pool of connections.
+/// A client of the function `claim` that does not notice the end of a connection, as a client of a pooler.
 struct Client<'s> {
     server: &'s Postgres,
     owned: String,
@@ -57,10 +57,11 @@ fn leases(server: &Postgres) -> String {
 
 const LIFETIME: &str = "SELECT id FROM tourbillon.lifetime";
 
-/// Ends the server after a claim that is not on the disk yet, and starts it again. Returns the number of leases that it
-/// has then, the number of timers that a claim finds with the mark from before, and whether the lifetime is the same.
+/// Ends the server after a claim that is not on the disk yet, and starts the server again. Returns the number of leases
+/// that the server has then, the number of timers that a claim with the earlier low-water mark finds, and whether the
+/// lifetime is the same.
 fn end_after_claim(end: fn(&mut Postgres)) -> (usize, usize, bool) {
-    // The writer of the log sleeps, so no lease gets to the disk by chance.
+    // The server's writer of the log sleeps, so no lease gets to the disk by chance.
     let settings = ["fsync=on", "wal_writer_delay=10s", "wal_writer_flush_after=1GB", "autovacuum=off"];
     let Some(mut server) = Postgres::start(&settings) else { return (0, 0, false) };
     let store = open(&server);
@@ -107,10 +108,10 @@ fn a_mark_of_the_primary_passes_no_timer_on_the_replica_that_takes_over() {
     drop(open(&primary));
     schedule(&primary, 20);
     let replica = primary.replica();
-    // The log of a claim goes to the replica once it is on the disk of the primary.
+    // The replica gets the log of a claim only once the log is on the disk of the primary.
     let mut client = Client::new(&primary);
     assert_eq!(client.claim(), 20);
-    // The primary gives numbers to transactions that the replica will give again.
+    // The primary gives numbers to transactions. The replica will give the same numbers again.
     for _ in 0..30 {
         let _number = primary.sql("SELECT pg_current_xact_id()");
     }
@@ -120,7 +121,7 @@ fn a_mark_of_the_primary_passes_no_timer_on_the_replica_that_takes_over() {
     let epochs = primary.sql(owner);
     primary.kill();
     replica.promote();
-    // The replica has the node with the same epochs, so these do not tell the servers apart.
+    // On the replica the node has the same shards and epochs. So they do not show that the server is another.
     let mut client = Client { server: &replica, owned, due, id, seen, number };
     let _node = replica.sql("SELECT tourbillon.sign(NULL, 7, 'node', '1', 1000000)");
     assert_eq!(replica.sql(owner), epochs);
@@ -178,7 +179,7 @@ fn is_found(server: &Postgres, store: &PostgresStore) {
     assert_eq!(found, ["far"]);
 }
 
-/// A call reads the time, waits for a lock for an hour, and then writes the row.
+/// A call reads the time, waits for a lock for an hour, and then writes a row with the number of its transaction.
 #[test]
 fn a_row_has_a_number_if_it_is_due_within_an_hour_of_its_writing() {
     let Some(server) = Postgres::start(&[]) else { return };
@@ -216,7 +217,7 @@ fn a_node_that_starts_during_a_long_transaction_loses_no_timer_of_it() {
     let mut far = Psql::new(&server);
     far.send(FAR);
     await_idle(&server, 1);
-    // The node sees the transaction for less than an hour.
+    // The node claims only now, so it sees the transaction for less than an hour.
     set_minute(&server, 70);
     assert_eq!(claim(&store), [""; 0]);
     pass(&server, &store);
@@ -239,7 +240,7 @@ fn a_node_that_has_not_looked_for_an_hour_loses_no_timer() {
     is_found(&server, &store);
 }
 
-/// No timer is due, so the runtime claims nothing by itself. The look of the node sees the end of the transaction.
+/// No timer is due, so the runtime makes no claim by itself. A look of the node notices the end of the transaction.
 #[test]
 fn the_end_of_a_long_transaction_wakes_the_runtime() {
     let Some(server) = Postgres::start(&[]) else { return };

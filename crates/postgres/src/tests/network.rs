@@ -201,8 +201,8 @@ fn a_replica_that_takes_over_has_all_timers_and_delivers_them() {
     assert_eq!(pollster::block_on(store.check()).unwrap(), []);
 }
 
-/// Callers lock timers in one order, and the store in the other order. PostgreSQL ends one of two transactions. The
-/// store repeats its own.
+/// Callers lock timers in one order, and the store in the other order. PostgreSQL ends one of the two transactions in a
+/// deadlock. If it is the store's transaction, the store repeats it.
 #[test]
 fn deadlocks_with_transactions_of_callers_fail_no_call_of_the_store() {
     let Some(server) = Postgres::start(&["deadlock_timeout=20ms"]) else { return };
@@ -239,8 +239,8 @@ fn deadlocks_with_transactions_of_callers_fail_no_call_of_the_store() {
     assert_eq!(pollster::block_on(store.check()).unwrap(), []);
 }
 
-/// A caller holds keys and a timer for longer than a call waits. The calls fail, and leave no session at the server
-/// that waits on.
+/// A caller holds keys and a timer for longer than a call waits. The calls fail. No session is left on the server that
+/// still waits for a lock.
 #[test]
 fn calls_that_give_up_a_held_timer_leave_no_session_that_waits() {
     let Some(server) = Postgres::start(&[]) else { return };
@@ -263,7 +263,7 @@ fn calls_that_give_up_a_held_timer_leave_no_session_that_waits() {
         let error = apply(&store, op.clone()).unwrap_err();
         assert_eq!((error.kind(), error.is_transient()), (StoreErrorKind::Io, true), "{error}");
     }
-    // The caller still holds them all.
+    // The caller still holds the keys and the timer.
     await_sessions(&server, "application_name = 'tourbillon' AND state <> 'idle'", 0);
     caller.send("ROLLBACK;");
     caller.end().unwrap();
@@ -280,15 +280,15 @@ fn message(client: &mut impl io::Read) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Plays a server that answers each statement whose text begins with `at` by an error. Returns the failure that a
-/// transaction of two statements meets there.
+/// Plays a server that answers each statement whose text begins with `at` with an error. Returns the failure of a
+/// transaction on this server that consists of `BEGIN` and `COMMIT`.
 fn failure_at(at: &'static str, severity: &'static str, code: &'static str) -> Failure {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     let server = thread::spawn(move || -> io::Result<()> {
         let (mut client, _) = listener.accept()?;
         message(&mut client)?;
-        // The client is let in, and the server is ready.
+        // The messages say that the client is authenticated, and that the server is ready.
         client.write_all(b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I")?;
         loop {
             let mut tag = [0];
@@ -325,7 +325,7 @@ fn failure_at(at: &'static str, severity: &'static str, code: &'static str) -> F
     failure
 }
 
-/// The server ends the session, or itself. A commit that was sent may be in the log all the same.
+/// The server ends the session, or itself. A commit that was sent before may be in the server's log.
 #[test]
 fn an_error_that_ends_the_session_at_a_commit_tells_no_outcome() {
     for (severity, code) in [("PANIC", "58030"), ("PANIC", "53100"), ("FATAL", "57P05"), ("FATAL", "25P04")] {

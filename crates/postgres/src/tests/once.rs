@@ -21,7 +21,7 @@ fn schedule(server: &Postgres) {
     );
 }
 
-/// The timers of the claim 2, whose answer is lost, are delivered once all the same: after their leases.
+/// The answer of the claim 2 is lost. Checks that its timers are delivered once, after their leases have ended.
 fn assert_delivered_once(server: &Postgres, store: &PostgresStore) {
     assert_eq!(pollster::block_on(store.recover(BY, 2)).unwrap(), [], "the reap would deliver them again");
     assert_eq!(server.sql("SELECT count(*) FROM tourbillon.lease"), "5");

@@ -83,7 +83,7 @@ fn an_occurrence_of_a_paused_series_is_parked_as_paused() {
         "UPDATE tourbillon.timer SET extra = '{\"series\": {\"paused\": true}}'
          WHERE key IN (SELECT 'k' || n FROM generate_series(1, 10) n)",
     );
-    // None of the paused ones stands in the way, in whatever order they are.
+    // The occurrences of paused series do not keep the other two timers from being claimed, whatever their order.
     let counts: Vec<usize> = (1..=4).map(|number| fetch(&store, number, 3, 3).len()).collect();
     assert_eq!((counts[0] > 0, counts.iter().sum::<usize>()), (true, 2), "{counts:?}");
     let paused = server.sql(&format!("SELECT count(*) FROM tourbillon.timer WHERE reason = '{PAUSED}'"));

@@ -53,7 +53,8 @@ fn a_claim_among_many_timers_walks_over_few_of_them() {
     drop((store, connect(&server)));
 }
 
-/// A transaction is open that has created many timers. The index of late timers is read only once it has ended.
+/// An open transaction has created many timers. Claims and looks read the index of late timers only once the
+/// transaction has ended.
 #[test]
 fn looks_beside_an_open_transaction_read_none_of_its_timers() {
     let Some(server) = Postgres::start(&["autovacuum=off", "track_counts=on"]) else { return };
@@ -80,7 +81,7 @@ fn looks_beside_an_open_transaction_read_none_of_its_timers() {
     };
     let before = read();
     let snapshot = || server.sql("SELECT pg_current_snapshot()");
-    // The open transaction is the last one, and so the snapshot does not name it.
+    // No transaction has begun after the open transaction. So the snapshot does not list it.
     let seen = snapshot();
     assert!(seen.ends_with(':'), "{seen}");
     for _ in 0..5 {
@@ -100,8 +101,8 @@ fn looks_beside_an_open_transaction_read_none_of_its_timers() {
     drop(store);
 }
 
-/// A late timer waits for a claim, and the node has no free place. The looks do not read again and again what was
-/// written since then, and still wake the runtime.
+/// A late timer waits for a claim, because the node has no free place. The looks wake the runtime, but they do not read
+/// the timers that were written since the late timer was found.
 #[test]
 fn looks_beside_a_late_timer_read_no_further_timers() {
     let Some(server) = Postgres::start(&["autovacuum=off", "track_counts=on"]) else { return };
@@ -110,7 +111,7 @@ fn looks_beside_a_late_timer_read_no_further_timers() {
     let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
     let limit = Limit { timers: 100, bytes: u64::MAX };
     let claim = |number| pollster::block_on(store.claim(by, number, limit)).unwrap().leased.len();
-    // The node knows when the transaction of the caller begins.
+    // After this claim the node notices the start of the caller's transaction.
     assert_eq!(claim(1), 0);
     let mut caller = Psql::new(&server);
     caller.send("BEGIN; SELECT tourbillon.schedule('mail');");
@@ -128,7 +129,7 @@ fn looks_beside_a_late_timer_read_no_further_timers() {
         let read = "SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'timer'";
         server.sql(read).parse::<u64>().unwrap()
     };
-    // The server counts with a delay.
+    // The server updates its counts with a delay.
     sleep(Duration::from_secs(2));
     let before = read();
     while calls.try_recv().is_ok() {}
@@ -148,7 +149,7 @@ fn looks_beside_a_late_timer_read_no_further_timers() {
     assert_eq!(claim(6), 1);
 }
 
-/// One of ten deliveries has failed. The failed ones do not make the others wait for a statement each.
+/// In a report, one of ten deliveries was released. The other deliveries are still ended by one statement.
 #[test]
 fn a_report_of_many_ends_takes_few_statements() {
     let settings = ["shared_preload_libraries=pg_stat_statements"];
@@ -174,12 +175,13 @@ fn a_report_of_many_ends_takes_few_statements() {
                      AND query ~ 'timer|lease|end_many|now_ms|BEGIN|COMMIT'";
     let calls: u64 = server.sql(calls).parse().unwrap();
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Ended { .. })), "{outcomes:?}");
-    // Two for each of the 20 that are pending again, and some for all.
+    // Two statements for each of the 20 timers that are pending again, and some for all timers together.
     assert!((4..=60).contains(&calls), "{calls} statements for 200 ends");
     assert_eq!(server.sql("SELECT count(*) FROM tourbillon.timer"), "20");
 }
 
-/// Each of the lanes has many timers. Their number plays no part: the bound is one for all lanes together.
+/// Each of the lanes has many timers. The number of lanes does not matter, because one bound applies to all lanes
+/// together.
 #[test]
 fn a_horizon_reads_a_bounded_number_of_entries_of_all_lanes_together() {
     const DAYS: u64 = 100_000;
@@ -201,7 +203,7 @@ fn a_horizon_reads_a_bounded_number_of_entries_of_all_lanes_together() {
     let read = "SELECT (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'timer')
                     + (SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'timer')";
     let read = || server.sql(read).parse::<u64>().unwrap();
-    // A session reports what it has read at its end.
+    // A session reports the number of its reads at its end.
     let others = "backend_type = 'client backend' AND pid <> pg_backend_pid()";
     await_sessions(&server, &format!("{others} AND application_name = 'psql'"), 0);
     let before = read();

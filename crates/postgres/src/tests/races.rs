@@ -25,13 +25,14 @@ fn schedule(key: &str) -> String {
 fn a_timer_that_is_committed_late_is_found_by_the_second_look() {
     let Some(server) = Postgres::start(&[]) else { return };
     let store = open(&server);
-    // The marks start again at the end of a transaction that was open before the first claim.
+    // If a transaction was open before the first claim, the low-water marks start again at its end. Here both
+    // transactions begin after the first claim.
     assert_eq!(claim(&store), [""; 0]);
     let (mut late, mut back) = (Psql::new(&server), Psql::new(&server));
     late.send(&format!("BEGIN; {}", schedule("late")));
     back.send(&format!("BEGIN; {}", schedule("back")));
     await_idle(&server, 2);
-    // The mark passes the due moments of both.
+    // The low-water mark passes the due moments of both timers.
     for round in 0..5 {
         let key = format!("round {round}");
         let _id = server.sql(&schedule(&key));
@@ -93,7 +94,7 @@ fn two_nodes_divide_the_shards_and_claim_each_timer_once() {
     let Some(server) = Postgres::start(&[]) else { return };
     let (one, other) = (opened(&server, Duration::from_secs(2)), opened(&server, Duration::from_secs(2)));
     assert_eq!((claim(&one).len(), claim(&other).len()), (0, 0));
-    // A node releases the shards of the other node at its next sign.
+    // At its next sign of life, a node releases the shards that now belong to the other node.
     eventually("both nodes have shards", || {
         let _claims = (claim(&one), claim(&other));
         let nodes = pollster::block_on(one.nodes()).unwrap().unwrap();
@@ -112,7 +113,7 @@ fn two_nodes_divide_the_shards_and_claim_each_timer_once() {
     all.sort();
     all.dedup();
     assert_eq!(all.len(), 200);
-    // The other node dies without a word. Its shards come to this node after its time.
+    // The other node dies without leaving. After its `ttl`, this node takes its shards.
     drop(other);
     let _id = server
         .sql("SELECT count(tourbillon.schedule('mail', key => 's' || n)) FROM generate_series(1, 50) n");

@@ -18,7 +18,7 @@ fn schedule(server: &Postgres, name: &str, count: u32) {
     let _ids = server.sql(&format!("{sql} FROM generate_series(1, {count}) n"));
 }
 
-/// The leases that other transactions hold are over first, and are more than a transaction of a reap ends.
+/// Other transactions hold the leases that expire first. They are more than one transaction of a reap ends.
 #[test]
 fn a_reap_ends_the_leases_behind_those_that_others_hold() {
     let Some(server) = Postgres::start(&[]) else { return };

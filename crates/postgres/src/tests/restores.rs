@@ -125,8 +125,8 @@ fn a_second_restore_and_an_open_transaction_with_a_timer_are_refused_soon() {
     assert!(block_on(store.begin_restore()).unwrap().is_none());
 }
 
-/// An import writes into the table of the counts, too, which another transaction holds. The error names this reason,
-/// and not the backup.
+/// An import also writes into the table of the counts, which another transaction has locked. The error names the other
+/// transaction as the reason, and not the backup.
 #[test]
 fn a_restore_that_another_transaction_stops_does_not_blame_its_backup() {
     let Some(server) = Postgres::start(&[]) else { return };
@@ -145,7 +145,8 @@ fn a_restore_that_another_transaction_stops_does_not_blame_its_backup() {
     assert_stopped(restore, "55P03");
     psql.send("ROLLBACK;");
     let _ended = psql.end().unwrap();
-    // Each of the transactions waits for the other. The one that waits first looks for that too early to find it.
+    // Each of the two transactions waits for the other. The transaction that waits first searches for a deadlock before
+    // there is one. So the restore's transaction finds the deadlock.
     let restore = begin(&store);
     let mut psql = Psql::new(&server);
     psql.send(&format!("SET deadlock_timeout = '10ms'; {hold} SELECT tourbillon.schedule('x');"));
@@ -166,7 +167,7 @@ fn a_restore_that_another_transaction_stops_does_not_blame_its_backup() {
     assert_eq!(count(&server), "10");
 }
 
-/// The answer of the commit is lost. The restore finds its mark, so it knows that it is complete.
+/// The answer of the commit is lost. The restore finds the document that it has written last, so it is complete.
 #[test]
 fn a_restore_whose_last_answer_is_lost_knows_its_end() {
     let Some(server) = Postgres::start(&[]) else { return };
@@ -176,13 +177,13 @@ fn a_restore_whose_last_answer_is_lost_knows_its_end() {
     let store = block_on(PostgresStore::builder().poll(None).open(&connect)).unwrap();
     let restore = begin(&store);
     block_on(restore.import(timers(10))).unwrap();
-    // The first answer is that to the document which marks the restore, the second that to the commit.
+    // The first answer belongs to the write of this document, the second to the commit.
     proxy.lose_after(1);
     block_on(restore.commit()).unwrap();
     assert_eq!((proxy.lost_replies(), count(&server)), (1, "10".to_owned()));
 }
 
-/// A node that starts during a restore has looked before the commit. It finds the restored timers all the same.
+/// A node starts during a restore, and claims before the commit. It finds the restored timers after the commit.
 #[test]
 fn a_node_that_starts_during_a_restore_claims_its_timers() {
     use tourbillon_durable::store::{Claimant, Limit};

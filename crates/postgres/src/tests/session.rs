@@ -35,7 +35,7 @@ impl Drop for Psql {
     }
 }
 
-/// Waits until as many sessions are in this state as `count` says.
+/// Waits until `count` sessions fulfil the condition.
 pub(super) fn await_sessions(server: &Postgres, condition: &str, count: usize) {
     eventually("the sessions have come so far", || {
         let sql = format!("SELECT count(*) FROM pg_stat_activity WHERE {condition}");
@@ -43,8 +43,8 @@ pub(super) fn await_sessions(server: &Postgres, condition: &str, count: usize) {
     });
 }
 
-/// Waits until as many transactions of psql are open as `count` says, and idle. psql sends the statement after `BEGIN`
-/// by itself, so a transaction that has only begun does not count.
+/// Waits until `count` transactions of psql are open and idle. A transaction that has only begun does not count,
+/// because psql sends the statements after `BEGIN` separately.
 pub(super) fn await_idle(server: &Postgres, count: usize) {
     let condition = "application_name = 'psql' AND state = 'idle in transaction' AND xact_start IS NOT NULL
                      AND query NOT LIKE 'BEGIN%'";

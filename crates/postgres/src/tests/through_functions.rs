@@ -1,7 +1,7 @@
 //! Runs the conformance suite through the functions for callers.
 //!
-//! A store passes each creation, cancel, move and acknowledgement that comes alone to a function, and all other calls
-//! to the store behind it. The functions decide by the test clock: `now_ms` is replaced.
+//! The store of these tests passes each single creation, cancel, move and acknowledgement to a function. It passes all
+//! other calls to the store behind it. The functions decide by the test clock, because `now_ms` is replaced.
 
 use super::server::maker_of;
 use crate::PostgresStore;
@@ -25,7 +25,8 @@ use tourbillon_fault::Postgres;
 
 pub(super) struct ThroughFunctions(Arc<PostgresStore>);
 
-/// The functions refuse a moment that is farther away. The longest year has 366 days.
+/// The time to the farthest moment for which the tests call a function. The functions refuse moments that are too far
+/// away. The longest year has 366 days.
 const FAR: Duration = Duration::from_secs(99 * 366 * 86_400);
 
 /// The namespace, the key and the id by which a function finds a timer.
@@ -208,7 +209,7 @@ impl ThroughFunctions {
                     _ => Outcome::NotFound,
                 };
                 if let Outcome::Refused(Refusal::Stale) = outcome {
-                    // The error has ended the transaction.
+                    // After the error, the transaction can only be rolled back.
                     session.roll_back().await;
                 } else {
                     session.commit().await?;

@@ -22,7 +22,7 @@ fn the_store_conforms_in_turns() {
     assert_eq!(failures_of(TURNS.iter().copied(), &maker(&server)), [""; 0]);
 }
 
-/// The suite permits a few more claims, for other stores.
+/// The conformance suite permits other stores a few more claims than this test.
 #[test]
 fn timers_behind_a_herd_are_claimed_at_once() {
     let Some(server) = Postgres::start(&[]) else { return };
@@ -46,7 +46,7 @@ fn timers_behind_a_herd_are_claimed_at_once() {
     assert_eq!(counts, BTreeMap::from([("herd".into(), 4)]), "three times the 23 free places");
 }
 
-/// A runtime on a real clock, with places for deliveries. Counts the deliveries under way by namespace.
+/// A runtime on a real clock, with `room` places for deliveries. Keeps the deliveries under way by namespace.
 struct Places {
     store: Arc<PostgresStore>,
     room: usize,
@@ -111,13 +111,14 @@ fn schedule_many(server: &Postgres, namespace: &str, name: &str, count: u32) {
 fn a_late_commit_of_a_namespace_that_is_passed_over_is_found_once_it_has_room() {
     let Some(server) = Postgres::start(&[]) else { return };
     let mut places = Places::new(open(&server), 4);
-    // The marks start again at the end of a transaction that was open before the first claim.
+    // If a transaction was open before the first claim, the low-water marks start again at its end. Here both
+    // transactions begin after the first claim.
     assert_eq!(places.keys(), [""; 0]);
     let (mut late, mut other) = (Psql::new(&server), Psql::new(&server));
     late.send(&format!("BEGIN; {}", schedule("herd", "late")));
     other.send(&format!("BEGIN; {}", schedule("other", "late other")));
     await_idle(&server, 2);
-    // Each has a due moment of its own.
+    // Each timer has another due moment.
     for number in 1..=5 {
         let _id = server.sql(&schedule("herd", &format!("h{number}")));
     }
@@ -140,7 +141,7 @@ fn a_held_timer_of_a_namespace_that_is_passed_over_is_found_once_it_has_room() {
     let Some(server) = Postgres::start(&[]) else { return };
     let mut places = Places::new(open(&server), 4);
     assert_eq!(places.keys(), [""; 0]);
-    // Each has a due moment of its own.
+    // Each timer has another due moment.
     for number in 1..=5 {
         let _id = server.sql(&schedule("herd", &format!("h{number}")));
     }
@@ -174,9 +175,9 @@ fn herd(count: u32) -> String {
     )
 }
 
-/// Claims ten timers of another namespace in each of some rounds, beside a namespace with `count` due timers that has
-/// its share. Returns the number of rows that a round reads, and the greatest lateness in milliseconds. A round also
-/// creates the timers, ends them, and claims once more.
+/// Claims timers of another namespace, beside a namespace that has `count` due timers and its share of the places.
+/// A round creates ten timers, claims them, claims once more, and ends the ten deliveries. Returns the number of rows
+/// that a round reads, and the greatest lateness in milliseconds.
 fn beside_a_herd(count: u32) -> Option<(u64, u64)> {
     const ROUNDS: u32 = 20;
     let server = Postgres::start(&["autovacuum=off"])?;
@@ -188,7 +189,7 @@ fn beside_a_herd(count: u32) -> Option<(u64, u64)> {
     let Places { under_way, number, store, .. } = places;
     drop(store);
     let before = rows_read(&server);
-    // This node begins at the first timer.
+    // The first claim of this node reads from the first timer on.
     let mut places = Places { under_way, number, ..Places::new(open(&server), 200) };
     let mut latest = Duration::ZERO;
     for round in 0..ROUNDS {
@@ -207,7 +208,7 @@ fn beside_a_herd(count: u32) -> Option<(u64, u64)> {
 
 const FEW: u32 = 10_000;
 
-/// The number of due timers of the namespace that is passed over: 200,000, or that of the environment.
+/// The number of due timers of the namespace that is passed over. 200,000, or the number in `TOURBILLON_HERD`.
 fn herd_size() -> u32 {
     std::env::var("TOURBILLON_HERD").ok().and_then(|count| count.parse().ok()).unwrap_or(200_000)
 }
@@ -223,7 +224,7 @@ fn a_claim_reads_no_timer_of_a_namespace_that_is_passed_over() {
     assert!(all < few + 200 && all < 2_000, "{all} rows, and {few} beside few timers");
 }
 
-/// A transaction that was open while the mark passed on commits very many timers of one namespace.
+/// A transaction commits very many timers of one namespace, after the low-water mark has passed their due moments.
 #[test]
 fn a_late_commit_of_very_many_timers_holds_up_no_other_namespace() {
     let Some(server) = Postgres::start(&["autovacuum=off"]) else { return };

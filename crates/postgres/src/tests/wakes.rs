@@ -13,7 +13,8 @@ use tourbillon_fault::Postgres;
 /// The condition of the session that listens.
 const EAR: &str = "query = 'LISTEN tourbillon'";
 
-/// Opens a store in a schema that looks once a minute, and listens. Returns it with the calls that wake its runtime.
+/// Opens a store in a schema. The store looks once a minute, and listens. Returns the store, and a channel that
+/// receives a message for each call that wakes the runtime.
 fn listening(server: &Postgres, schema: &str) -> (PostgresStore, Receiver<()>) {
     let builder = PostgresStore::builder().schema(schema).poll(Some(Duration::from_secs(60))).listen(true);
     let store = pollster::block_on(builder.open(&connect(server))).unwrap();
@@ -35,7 +36,7 @@ fn claimed(store: &PostgresStore, number: u64) -> Claimed {
     pollster::block_on(store.claim(by, number, limit)).unwrap()
 }
 
-/// Waits until nobody wakes the runtime any more.
+/// Waits until no further call wakes the runtime.
 fn calm(calls: &Receiver<()>) {
     while calls.recv_timeout(Duration::from_millis(300)).is_ok() {}
 }

@@ -1,6 +1,8 @@
 //! Claims of due timers in the shards of this node.
 //!
-//! A *group* is the shards that one script can read: all shards on one server, and one shard in a cluster.
+//! A *group* is the shards that one script can read: all shards on one server, and one shard in a cluster. A *lane* is
+//! one of 64 groups of namespaces. A claim may have a *share* for each lane: the greatest number of timers that it
+//! takes from the lane.
 
 use super::doubts::Doubts;
 use super::leases::Leases;
@@ -51,7 +53,7 @@ impl Claims {
         self.doubts.clear();
     }
 
-    /// Claims due timers. If `shares` is set, the claim takes at most its share from each lane.
+    /// Claims due timers. If `shares` is set, the claim takes from each lane at most the lane's share.
     pub(crate) async fn claim(
         &self,
         claimant: Claimant,
@@ -215,7 +217,8 @@ impl Claims {
             failed = Some(error);
         }
         claimed.next_reap = self.node.state().shards.take_first_end();
-        // An error must not replace an answer with removed timers: nobody else can deliver them.
+        // At-most-once timers in the answer are removed from the server already, so only this process can deliver them.
+        // An error must not replace such an answer.
         failed.filter(|_| claimed.leased.is_empty()).map_or(Ok(claimed), Err)
     }
 

@@ -21,8 +21,8 @@ use tourbillon_durable::timer::{Timer, TimerId};
 
 /// The length of a claim's token in bytes. In the hash of tokens, a withdrawal mark follows the token.
 const TOKEN: usize = 16;
-/// The number of ended leases for which a reap asks a script. The number is divided equally between the script's
-/// shards, and rounded up.
+/// The number of ended leases that a reap asks for at once, in all its shards together. Each shard gets an equal part,
+/// rounded up.
 const AT_ONCE: usize = 1_000;
 /// The greatest number of ended leases that a reap asks one shard to list.
 const MOST_EXPIRED: usize = 100_000;
@@ -36,12 +36,12 @@ const REST_OF_FAILED: Duration = Duration::from_secs(1);
 struct Expired {
     /// The timers whose leases have ended, each after the moment at which its lease ended, in milliseconds.
     found: Vec<(u64, Found)>,
-    /// The shards that may have more ended leases, each with the moment at which its last listed lease ended, in
-    /// milliseconds.
+    /// The shards whose list of ended leases was cut, so that more may follow. Each has the end of the last lease in
+    /// the list, in milliseconds.
     cut: Vec<(Shard, u64)>,
-    /// The moment at which to ask for ended leases again, in milliseconds: the end of the first running lease, but at
-    /// most [`REST_OF_FAILED`] ahead if a server did not answer. `None` if no lease is running and all servers have
-    /// answered.
+    /// The moment at which to ask for ended leases again, in milliseconds: the end of the first running lease, or
+    /// [`REST_OF_FAILED`] from now if a server did not answer and that is earlier. `None` if no lease is running and
+    /// all servers have answered.
     next: Option<u64>,
 }
 
@@ -225,15 +225,15 @@ impl Leases {
         let (mut reaped, mut left, mut next) = (Reaped::default(), limit as usize, None);
         let mut least = 1;
         loop {
-            // Each shard answers an equal part, so that the script stays short for any number of shards.
+            // Each shard lists an equal part, so that the script stays short for any number of shards.
             let each = left.min(AT_ONCE).div_ceil(shards.len().max(1)).max(least);
             let Expired { mut found, cut, next: first_left } = self.expired(shards, each).await?;
             next = next.into_iter().chain(first_left).min();
             found.sort_by_key(|(until, found)| (*until, found.id()));
             let rest = found.split_off(found.len().min(left));
             left -= found.len();
-            // This function cannot end a lease without a timer, so such leases stay at the front. A longer answer shows
-            // the leases behind them.
+            // This function cannot end a lease without a timer, so such leases stay the first in each list. A longer
+            // list shows the leases after them.
             least = if found.is_empty() { 4 * each } else { 1 };
             let is_last = cut.is_empty() || left == 0 || least > MOST_EXPIRED;
             while !found.is_empty() {

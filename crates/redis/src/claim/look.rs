@@ -64,7 +64,8 @@ pub(super) struct Named {
 pub(super) struct Looks {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
-    /// For each shard, the first slices that the last answer named. The next script must name the keys of these slices.
+    /// For each shard, the first [slices](Slice) of pending timers that the last answer named. The next script must
+    /// declare the keys of these slices.
     slices: Mutex<Vec<Vec<Slice>>>,
 }
 
@@ -181,8 +182,8 @@ impl Looks {
         Ok((looked, is_member))
     }
 
-    /// Returns the keys of the claim's script for `shards`, and the arguments that say which keys are slices. The last
-    /// answer about a shard has named its slices.
+    /// Returns the keys of the claim's script for `shards`, and the arguments that say which keys are slices. The
+    /// slices of a shard are those that the last answer about the shard named.
     fn keys_of_claim(&self, shards: &[Shard]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let parts = [Part::Meta, Part::Slices, Part::Records, Part::Tokens, Part::Leases, Part::Counts];
         let (mut keys, mut names) = (Vec::new(), Vec::new());

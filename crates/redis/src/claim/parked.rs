@@ -19,13 +19,13 @@
 //! | event | consequence |
 //! |---|---|
 //! | one claim leases it | it is leased under the token of that claim |
-//! | two nodes claim it at the same time | the second script finds no entry, passes it over, and looks again if it has leased nothing |
+//! | two nodes claim it at the same time | the second script finds no entry, and skips the timer; if this script has leased nothing, its node looks again |
 //! | it is cancelled, moved, unparked or replaced between look and lease | the same: its entry has gone, or has changed |
 //! | after the lease, it is changed by a process that has read it parked | the commit of the change finds a token, and is computed anew: a cancel answers "in flight" |
-//! | its due moment was moved ahead | it stays parked until that moment |
+//! | its due moment was moved to a later moment | claims leave it parked until that moment |
 //! | its series was paused | it is parked again, as paused |
 //! | the answer of the script is lost | the caller asks all shards for the leases under the token |
-//! | the node dies, or its lease is not renewed | the owner of the shard ends the lease. It asks every five seconds when the first lease of its shards ends: nothing else tells it that another node has leased there |
+//! | the node dies, or its lease is not renewed | the owner of the shard ends the lease. The owner asks every five seconds when the first lease in its shards ends, since no message reports leases of other nodes |
 //! | the shard's owner changes | the lease stays. A new owner asks when the first lease ends |
 //! | the delivery ends, fails, or is parked again | an end under the token, by any node. A park is published to all nodes |
 //! | a program of an older version reads the leased timer | it cannot read the record, which says that the timer is parked |
@@ -51,7 +51,7 @@ const TURNS: usize = 4;
 /// The greatest number of parked timers that one claim leases.
 const AT_ONCE: u32 = 512;
 
-/// Leases timers in all shards that are parked for a given reason.
+/// Leases timers that are parked for a given reason, in all shards.
 pub(crate) struct ParkedClaims {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
@@ -140,7 +140,8 @@ impl ParkedClaims {
             }
         }
         claimed.next_due = self.node.state().shards.next_due();
-        // An error must not replace an answer with removed timers: nobody else can deliver them.
+        // At-most-once timers in the answer are removed from the server already, so only this process can deliver them.
+        // An error must not replace such an answer.
         failed.filter(|_| claimed.leased.is_empty()).map_or(Ok(claimed), Err)
     }
 

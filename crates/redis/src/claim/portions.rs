@@ -1,4 +1,5 @@
-//! Divides the timers of a claim between the groups of a cluster. A *group* is the shards that one script can read.
+//! Divides the timers of a claim between the groups of a cluster. A *group* is the shards that one script can read. A
+//! *lane* is one of 64 groups of namespaces.
 
 use super::look::{Looked, Named, Wish};
 use super::shares::PerLane;
@@ -14,8 +15,9 @@ pub(super) struct Portion {
 }
 
 /// Computes how many timers to lease from each group. Chooses the timers that have been due for longest, within the
-/// shares of the lanes. A group with more due timers than it has named may have a timer that is due right after its
-/// last named timer. So no chosen timer is due after the last named timer of such a group.
+/// shares of the lanes. The answer of a group with many due timers names only the first of them. The group may then
+/// have another timer that is due right after its last named timer. So no chosen timer is due after the last named
+/// timer of such a group.
 pub(super) fn portions(looked: Vec<(Vec<Shard>, Looked)>, wish: Wish<'_>) -> Vec<(Vec<Shard>, Portion)> {
     let ends =
         looked.iter().filter(|(_, looked)| looked.is_cut).map(|(_, looked)| match looked.named.last() {

@@ -1,8 +1,8 @@
 //! Computes how many timers one claim may take from each lane. A lane is one of 64 groups of namespaces.
 //!
-//! The rules of [`Shares`] are for namespaces. This module applies them to lanes, because the script finds slices by
-//! lane. So a claim can pass over a lane that has used up its share without reading the lane's timers. A script counts
-//! the timers that it leases, and [`Turns`] adds them up over the scripts of one claim.
+//! The rules of [`Shares`] are for namespaces. This module applies them to lanes, because the script finds pending
+//! timers by lane. So a claim can pass over a lane that has used up its share without reading the lane's timers. A
+//! script counts the timers that it leases, and [`Turns`] adds them up over the scripts of one claim.
 
 use crate::deployment::millis;
 use crate::layout::{LANES, lane_of};
@@ -11,6 +11,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use tourbillon_durable::store::{Limit, SHARE, Shares, free_for};
 
+/// The shares of the lanes in one claim, and the timers that the claim has taken so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Turns {
     /// The number of further deliveries for which the runtime has room.
@@ -92,11 +93,14 @@ impl Turns {
         self.lanes.values().any(leaves)
     }
 
-    /// Returns the number that the script gets as a lane's deliveries under way. Two rules limit a lane: its share of
-    /// the runtime's free places, and its share of the claim. The script applies a single rule, `3 * left > has`, with
-    /// the `left` of the claim. So this number is `has`, reduced by [`SHARE`] for each free place that the claim cannot
-    /// fill, but at least the number of timers that the claim has taken from the lane. The script's rule then permits
-    /// the timers that both rules permit, since each timer that the script takes changes both rules alike.
+    /// Returns the number that the script gets as a lane's deliveries under way.
+    ///
+    /// Two rules limit a lane: its share of the runtime's free places, and its share of the claim. The script applies
+    /// only one rule, `3 * left > has`, in which `left` is the number of timers that the claim may still take. This
+    /// function chooses `has` such that the script's rule permits the timers that both rules permit. It takes the
+    /// lane's deliveries under way, and subtracts [`SHARE`] for each free place that the claim cannot fill. The result
+    /// is at least the number of timers that the claim has taken from the lane. It stays right while the script takes
+    /// timers, since each timer changes both rules alike.
     fn argument(&self, lane: &Lane) -> usize {
         let beyond = SHARE.saturating_mul(self.free - self.left.min(self.free));
         lane.taken.max(lane.has.saturating_sub(beyond))
@@ -115,9 +119,16 @@ pub(crate) enum PerLane<'t> {
 }
 
 impl PerLane<'_> {
-    /// Encodes the limits as arguments of the claim's script. The first arguments are the number of lanes, the number
-    /// of timers that the claim may take, and the limits of late timers and of all timers for lanes without limits of
-    /// their own. Then come the number of lanes with limits of their own, and these limits.
+    /// Encodes the limits as arguments of the claim's script, in this order:
+    ///
+    /// - the number of lanes
+    /// - the number of timers that the claim may take, or nothing without a limit
+    /// - the lateness in milliseconds beyond which a timer counts as late, or nothing if no timer counts as late
+    /// - for a lane without limits of its own: the number of late timers, and the number of timers, or nothing without
+    ///   a limit
+    /// - the number of lanes with limits of their own
+    /// - for each of these lanes: the lane, its deliveries under way, its number of late timers, and its number of
+    ///   timers, or nothing without a limit
     pub(crate) fn arguments(self) -> Vec<Vec<u8>> {
         let number = |number: usize| decimal(number as u64);
         let mut arguments = vec![decimal(LANES)];

@@ -19,7 +19,8 @@ pub(super) struct Call {
     script: &'static Script,
     keys: Vec<Vec<u8>>,
     words: Words,
-    /// The number of the attempt to connect whose connection must carry the script, or `None` for any connection.
+    /// If set, the script is sent only on the connection that the attempt to connect with this number has made. `None`
+    /// permits any connection.
     attempt: Option<u64>,
 }
 

@@ -74,8 +74,8 @@ impl Time {
         }
     }
 
-    /// Learns the server's time from the answer to a call that was sent at the moment `sent`. Returns whether the
-    /// server's clock was set after the last measurement.
+    /// Learns the server's time from the answer to a call that was sent at the moment `sent`. Returns true if the
+    /// answer shows that the server's clock was set to another time after the last measurement.
     pub(crate) fn learn(&self, sent: Timestamp, server: UtcMillis) -> bool {
         let Self::Server(measured) = self else { return false };
         let mut measured = Self::lock(measured);

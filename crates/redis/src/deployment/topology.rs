@@ -7,9 +7,9 @@
 //!
 //! | question | one server | cluster |
 //! |---|---|---|
-//! | which shards share a script | all | each is alone |
+//! | which shards share a script | all | none |
 //! | can some shards answer while others do not | no | yes |
-//! | a redirect, where the timer is in another shard than its id says | is written by the commit | is written by scripts of its own, and may be left behind |
+//! | which script writes the redirect of a timer that is not in the shard of its id | the commit | a script before the commit; the redirect may be left behind |
 //! | which ends of deliveries hold each other up | all | those of the same two shards: the timer's and its id's |
 
 use crate::layout::{Layout, Shard};

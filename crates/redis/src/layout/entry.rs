@@ -3,8 +3,8 @@
 //! A claim never changes a record, so its script need not parse records. The token and the end of a lease are stored
 //! beside the record. The record of a leased timer therefore still has the state before the claim: pending or parked.
 //!
-//! Some of a shard's keys are *sets of keys*. A set of keys is a sorted set with an entry for each timer that owns a
-//! key, and for each timer that owns no key and is not dead.
+//! The keys of the timers are found through *sets of keys*. A set of keys is a Redis sorted set. It has an entry for
+//! each timer that owns a key, and for each timer that owns no key and is not dead.
 
 use super::keys::Part;
 use super::slice::Slice;
@@ -106,8 +106,8 @@ pub(crate) fn member_of(timer: &Timer) -> Vec<u8> {
 }
 
 impl Found {
-    /// Decodes the record of a timer, or returns `None` if the record cannot be read. For a leased timer, `mark` is its
-    /// value in the shard's hash of tokens, and the lease ends at `until`, in milliseconds.
+    /// Decodes the record of a timer, or returns `None` if the record cannot be read. For a leased timer, `mark` is the
+    /// timer's value in the shard's hash of tokens, and `until` is the end of the lease in milliseconds.
     pub(crate) fn read(shard: Shard, member: Vec<u8>, mark: Option<Vec<u8>>, until: u64) -> Option<Self> {
         let id = id_of(&member)?;
         let mut timer = decode(id, member.get(20..)?)?;
@@ -205,13 +205,13 @@ pub(crate) fn is_keyless(member: &[u8]) -> bool {
     member.get(namespace_of(member).len()) == Some(&KEYLESS)
 }
 
-/// Encodes a member of the set of places. The member says that the set of keys with the number `set` has entries of the
-/// namespace of `entry`.
+/// Encodes a member of [`Part::Places`]. The member says that the set of keys with the number `set` has entries of the
+/// namespace with which `entry` begins.
 pub(crate) fn place_entry(entry: &[u8], set: u16) -> Vec<u8> {
     [namespace_of(entry), &set.to_be_bytes()].concat()
 }
 
-/// Returns the set of keys whose number ends a member of the set of places, or `None` if the member is too short.
+/// Returns the set of keys that a member of [`Part::Places`] names, or `None` if the member is too short.
 pub(crate) fn set_of(place: &[u8]) -> Option<Part> {
     place.last_chunk().map(|number| Part::Keys(u16::from_be_bytes(*number)))
 }

@@ -3,8 +3,8 @@
 //! A key's name is `tb:{deployment:shard.n}:part`. The text in the braces is the shard's *tag*: Redis Cluster keeps all
 //! keys with the same tag in the same slot. The number `n` is the smallest number that puts the tag into the middle of
 //! the shard's share of the slots. So the shards of a deployment lie evenly over the slots. They also lie evenly over
-//! the primaries, if these have equal ranges of slots. The names contain no text of a user's: namespaces, keys, labels
-//! and reasons are in members and fields.
+//! the primaries, if these have equal ranges of slots. The names contain no text from users: namespaces, keys of
+//! timers, labels and reasons are stored in members and fields.
 
 use super::slice::Slice;
 use super::slot::{Shard, tag_of};
@@ -40,8 +40,9 @@ pub(crate) enum Part {
     Parked,
     /// A sorted set of dead timers. A member is an id, and its score is the moment of death.
     Dead,
-    /// A sorted set of the ids of ended timers whose ids the caller chose. A member is an id, and its score is the
-    /// moment until which the id is remembered.
+    /// A sorted set of ids and marks that are remembered for some time. A member is the id of an ended timer whose id
+    /// the caller chose, the mark of a put-back (`operation/put_back.rs`), or the mark of a [void
+    /// redirect](crate::layout::Redirect::void). Its score is the moment until which it is remembered.
     Recent,
     /// A hash of the numbers of timers. A field is a namespace and a phase, and its value is the number of the
     /// namespace's timers in that phase.
@@ -199,8 +200,9 @@ impl Layout {
         let (shard, id) = (self.shard_of_key(namespace, key), TimerId::fresh());
         let bits = id.as_u128();
         // The loop changes the last two bytes by XOR with 0, 1, 2 and so on, and takes the first number that leads to
-        // the shard. The checksum is linear, so this number depends on the drawn id only by the shard of that id. So
-        // all endings that lead to the shard stay equally likely.
+        // the shard. The checksum is linear, so this number is the same for all drawn ids of one shard. XOR with a
+        // fixed number maps these ids one to one to ids of the wanted shard. So all endings that lead to the wanted
+        // shard stay equally likely.
         let [first @ .., _, _] = bits.to_be_bytes();
         let mut sum = crc32fast::Hasher::new();
         sum.update(&first);
@@ -253,7 +255,7 @@ impl Layout {
         }
     }
 
-    /// Returns the hash that stores the redirect of a timer id, if the id has a redirect.
+    /// Returns the Redis hash that stores the redirect of a timer id, if the id has a redirect.
     pub(crate) fn redirects_of(id: TimerId) -> Part {
         let [_, bucket, ..] = crc32fast::hash(&id.as_u128().to_be_bytes()).to_be_bytes();
         Part::Redirects(bucket)

@@ -37,7 +37,8 @@ impl Redirect {
     }
 
     /// Returns the bytes that make the redirect of the timer `id` void. The shard to which the redirect leads stores
-    /// them among its remembered ids. While they are stored there, no commit under the redirect succeeds.
+    /// these bytes among its remembered ids. While the bytes are stored there, a creation that has written this
+    /// redirect cannot commit.
     pub(crate) fn void(&self, id: TimerId) -> Vec<u8> {
         [&id_bytes(id)[..], self.split().1].concat()
     }

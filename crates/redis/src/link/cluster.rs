@@ -39,7 +39,8 @@ const ASIDE: Duration = Duration::from_secs(1);
 /// Finds and keeps connections to the servers of a cluster.
 pub(crate) struct Cluster {
     shared: Arc<Shared>,
-    /// The number of calls that any primary may answer, which selects the next primary by rotation.
+    /// The number of calls so far that any primary could answer. It selects the primary for the next such call, by
+    /// rotation.
     turn: AtomicUsize,
 }
 
@@ -136,8 +137,9 @@ impl Cluster {
         keepers.values().filter_map(|keeper| keeper.state().connection?.witness).collect()
     }
 
-    /// Returns the reason why there is no connection to the primary that has the key: the error of the last attempt to
-    /// connect to it, or else of the last read of the map. Without a key, only the read of the map counts.
+    /// Returns the reason why there is no connection to the primary that has the key. The reason is the error of the
+    /// last attempt to connect to that primary, or else the error of the last read of the map. Without a key, only the
+    /// read of the map counts.
     pub(crate) fn trouble(&self, key: Option<&[u8]>) -> Option<RedisError> {
         let owner = key.and_then(|key| self.shared.slots.borrow().owner(slot_of(key)).cloned());
         let of_owner = owner.and_then(|owner| self.shared.keepers().get(&owner)?.state().trouble);

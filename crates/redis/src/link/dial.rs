@@ -40,8 +40,8 @@ impl Dial {
     /// Fails if the settings cannot work with any server.
     pub(crate) fn new(connect: Connect) -> Result<Self, ConnectError> {
         if connect.servers.has_tls() {
-            // The driver takes the default provider of the process. It panics if there is none and the program links
-            // two providers.
+            // The driver uses the default crypto provider of the process. It panics if the process has no default
+            // provider and the program links two providers.
             let provider = rustls::crypto::ring::default_provider();
             if rustls::crypto::CryptoProvider::get_default().is_none() {
                 // Another thread may have installed an equally good provider first.

@@ -37,8 +37,7 @@ pub(crate) enum Meaning {
     Lost,
 }
 
-/// The codes of errors with which a server refuses a script before the script's first change, and after which it may
-/// run the script later.
+/// The error codes with which a server refuses a script before the script's first change, but may run it later.
 const LATER: [&str; 6] = ["LOADING", "TRYAGAIN", "CLUSTERDOWN", "BUSY", "NOREPLICAS", "MOVED"];
 const ELSEWHERE: [&str; 3] = ["READONLY", "MASTERDOWN", "NOAUTH"];
 const BEFORE_A_WRITE: [&str; 2] = ["OOM", "MISCONF"];

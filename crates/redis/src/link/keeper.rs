@@ -15,7 +15,8 @@ use tokio::time::{Instant, sleep};
 const SHORTEST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// The age at which the end of a connection resets the pauses between attempts to connect to `SHORTEST`.
+/// If a connection was at least this old when it ended, the pauses between attempts to connect start with `SHORTEST`
+/// again.
 const LASTING: Duration = Duration::from_secs(5);
 
 /// The state of a kept connection.

@@ -67,7 +67,8 @@ pub(super) async fn listen(dial: &Dial, routes: &Routes, beside: &[u8], channels
             loop {
                 let next = if elsewhere.is_some() { AGAIN } else { QUESTION };
                 match timeout(next, select(pin!(end.notified()), pin!(changes.changed()))).await {
-                    // The key has a new primary. Other nodes publish there from now on.
+                    // The connection has ended, or the Sentinels name a new primary, at which other nodes publish from
+                    // now on.
                     Ok(Either::Right((Ok(()), _)) | Either::Left(_)) => break,
                     Ok(Either::Right((Err(_), _))) | Err(_) => {}
                 }

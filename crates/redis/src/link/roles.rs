@@ -17,7 +17,8 @@ pub(crate) type Named = (Box<str>, u16);
 /// The primary that the events of the Sentinels name, and the time for which they hold calls back.
 #[derive(Debug)]
 pub(crate) struct Roles {
-    /// The moment until which calls are held back because a failover is under way, or `None` before the first failover.
+    /// The moment until which calls are held back because a failover is under way. `None` or a past moment holds no
+    /// calls back.
     held: watch::Sender<Option<Instant>>,
     /// The primary that a Sentinel has named last, and the time of that event.
     named: Mutex<Option<(Named, Instant)>>,
@@ -61,8 +62,8 @@ impl Roles {
         self.changes.subscribe()
     }
 
-    /// Returns whether a server may be the primary: true unless a Sentinel has recently named another server as the
-    /// primary. `None` is an unknown server, which is permitted.
+    /// Returns whether a server may be the primary. The result is `false` only if a Sentinel has named another server
+    /// as the primary within the last [`FRESH`]. A server with an unknown address, `None`, is permitted.
     pub(crate) fn permit(&self, server: Option<&Named>) -> bool {
         let named = self.lock();
         let fresh = named.as_ref().filter(|(_, at)| at.elapsed() < FRESH);

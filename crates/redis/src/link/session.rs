@@ -58,7 +58,8 @@ struct Call {
     script: &'static Script,
     keys: Vec<Vec<u8>>,
     arguments: Words,
-    /// The number of the attempt to connect whose connection must carry the script, or `None` for any connection.
+    /// If set, the script is sent only on the connection that the attempt to connect with this number has made. `None`
+    /// permits any connection.
     attempt: Option<u64>,
 }
 
@@ -103,8 +104,8 @@ impl Session {
         };
         let task = runtime.spawn(work(Arc::clone(&self.caller)));
         // A task ends early only with its runtime. The caller may block on this future inside a task of another tokio
-        // runtime. Then the task never yields between the answers of many shards, so the budget of that runtime must
-        // not count.
+        // runtime. That task then awaits the answers of many shards without yielding, and would use up the budget that
+        // tokio gives a task. `unconstrained` makes the future ignore this budget.
         Box::pin(unconstrained(async {
             task.await.unwrap_or_else(|error| Err(LinkError::unknown(format!("a call ended: {error}"))))
         }))

@@ -4,10 +4,10 @@
 //! behind a `WAIT` are delayed by it. So each connection for scripts has a second connection to the same server, which
 //! sends only `PING` and `WAIT`. No script then waits for a replica.
 //!
-//! One attempt makes both connections, and a script's answer comes with the [`Witness`] of this attempt. So a witness
-//! confirms only changes of the server on which the script ran. After a failover, the `WAIT` of another server would
-//! confirm changes that this server never had. A server that has become a replica refuses `WAIT`, and a restart of the
-//! server closes the connection.
+//! One attempt to connect makes both connections, and a script's answer comes with the [`Witness`] of this attempt. So
+//! a witness confirms only changes of the server on which the script ran. After a failover, the `WAIT` of another
+//! server would confirm changes that this server never had. A server that has become a replica refuses `WAIT`, and a
+//! restart of the server closes the connection.
 //!
 //! A *round* is one `WAIT` for all callers that ask at the same time. A round covers the scripts that ran before the
 //! round began, so a caller that comes during a round waits for the next round.

@@ -28,14 +28,15 @@ impl State {
         }
     }
 
-    /// Forgets which other nodes were seen connected, because this node's subscription has begun or ended. The server
-    /// of the next connection may know of other connections.
+    /// Forgets which other nodes were seen connected, because this node's subscription has begun or ended. The next
+    /// subscription may be at another server, which does not know these connections.
     pub(super) fn hear_anew(&mut self) {
         self.hearings += 1;
         self.sights.clear();
     }
 
-    /// Returns the number of the attempt to connect on whose connection the last sign of life was sent.
+    /// Returns the connection on which the last sign of life was sent: the number of the attempt to connect that made
+    /// the connection.
     pub(crate) fn sign_by(&self) -> u64 {
         self.sign_by
     }
@@ -154,7 +155,7 @@ impl Node {
             state.is_stirred |= was_stirred;
             if is_gone(error) {
                 // Without a registry, the age of the server's data is unknown. The sign counts as sent on this
-                // connection.
+                // connection, so that claims go on.
                 state.sign_by = sign_by;
             }
         })?;
@@ -254,8 +255,8 @@ impl Node {
         let answered = self.deployment.run(|scripts| &scripts.bury, keys, arguments).await;
         let is_dead = match answered {
             Ok(mut answered) => answered.rest.number()? == 1,
-            // If the script has run, no later look declares the node dead again. If the node lives, it loses at most a
-            // part of its shards.
+            // The outcome is unknown. If the script has run, no later check declares the node dead, so its shards are
+            // expired now. If the node lives after all, it loses at most a part of its shards.
             Err(error) if error.kind() == StoreErrorKind::Unknown => true,
             Err(error) => return Err(error),
         };

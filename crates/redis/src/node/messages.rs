@@ -2,7 +2,7 @@
 //!
 //! | message | from | a node that receives it |
 //! |---|---|---|
-//! | `nodes` | a node that comes or goes | gives a sign of life, and learns which nodes are live |
+//! | `nodes` | a node that enters or leaves | gives a sign of life, and learns which nodes are live |
 //! | `shards` | a node that released shards | claims those that it wants and does not own |
 //! | `<shard> <due>` | a commit | looks at the shard when the timer is due |
 //! | `parked <reason>` | a commit that parks a timer | tells its [subscribers](crate::RedisStore::on_parked) |
@@ -99,7 +99,7 @@ impl Node {
     }
 
     /// Records that a pending timer of this shard is due at `due`. Wakes the subscribers if this node may have to
-    /// deliver the timer and the runtime expects no timer before `due`.
+    /// deliver the timer and the runtime expects its next timer only after `due`.
     pub(crate) fn note(&self, shard: Shard, due: UtcMillis) {
         let is_served = {
             let mut state = self.state();

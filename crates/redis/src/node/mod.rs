@@ -1,9 +1,10 @@
 //! The nodes of a deployment, and the shards that each of them serves.
 //!
-//! A *node* is a store that claims. An incarnation, which is drawn when the store is opened, identifies it; names are
-//! for people. A store that only creates timers is not a node. The nodes divide the shards between them, and only the
-//! node that *owns* a shard asks the server for its timers. Ownership saves work and decides nothing: the token of a
-//! lease decides who delivers a timer. So two nodes that both regard themselves as the owner of a shard do no harm.
+//! A *node* is a store that claims timers. Its *incarnation* identifies it: a random number that is drawn when the
+//! store is opened. Names are only for people. A store that only creates timers is not a node. The nodes divide the
+//! shards between them, and only the node that *owns* a shard asks the server for its timers. Ownership saves work and
+//! decides nothing: the token of a lease decides who delivers a timer. So two nodes that both regard themselves as the
+//! owner of a shard do no harm.
 //!
 //! # A shard
 //!
@@ -11,7 +12,7 @@
 //! |---|---|---|
 //! | free | no `owner` | a claim of the node that wants the shard: owned |
 //! | owned | `owner`, and `until` is ahead by at most `ttl` | a claim of the owner, which moves `until`; a release: free; time: expired |
-//! | expired | `owner`, and `until` is past, or further ahead than `ttl`, which a clock that was set back leaves | a claim of the owner: owned; a claim of another node that wants the shard: owned by the other node, and a *takeover* is counted |
+//! | expired | `owner`, and `until` is past; or `until` is ahead by more than `ttl`, because the clock was set back | a claim of the owner: owned; a claim of another node that wants the shard: owned by the other node, and a *takeover* is counted |
 //!
 //! `epoch` counts the changes of owner. Like names, it is for people: after a failover that lost writes it steps back,
 //! and two nodes may have owned a shard in the same epoch. `id` is the id of the deployment. A shard without an id was
@@ -25,7 +26,7 @@
 //! |---|---|---|
 //! | outside | the opening; `leave`; a step back | a claim: the node gives a sign of life, and is live |
 //! | live | a sign of life, one each quarter of `ttl` | no sign for `ttl`: silent; no connection at two looks of another node: buried |
-//! | buried | its last sign is made as old as that of a silent node, then its shards are expired | a sign, if it lives after all: live |
+//! | buried | another node makes its last sign as old as that of a silent node, and then expires its shards | a sign, if it lives after all: live |
 //! | silent | | a sign: live; an hour: forgotten |
 //!
 //! *Death by connection.* A node listens to a channel of its own, on the same connection as to the messages of all
@@ -53,11 +54,11 @@
 //!
 //! - *Two nodes take a shard.* The script of a claim takes the shard: the second script finds an owner.
 //! - *A node is paused for longer than `ttl` and comes back.* Its shards have other owners. The timers that it had
-//!   claimed are leased under its tokens: an end is refused if the lease is over and the timer was claimed again. The
-//!   answer to its next claim says that the shards are not its own.
-//! - *A node starts.* The others get its message, and give a sign at once or 1.25 s after their last sign, for any
-//!   `ttl` and any pause of the poll. The answer to that sign names the new node. If that sign fails, it is given
-//!   again.
+//!   claimed are leased under its tokens. If the lease of a timer is over and the timer was claimed again, the server
+//!   refuses to end the delivery under the old token. The answer to its next claim says that the shards are not its
+//!   own.
+//! - *A node starts.* The other nodes get its message. Each of them gives a sign within 1.25 s, for any `ttl` and any
+//!   pause of the poll. The answer to that sign names the new node. If the sign fails, the node gives it again.
 //! - *A living node is buried:* it was without its connection for some time and connects again. Its shards have other
 //!   owners, and the answer to its next claim says so. Its next sign makes it live again. It keeps its leases.
 //! - *Two nodes bury a third node.* The second script finds that the third node is silent already.
@@ -71,8 +72,8 @@
 //!   live nodes that they knew: each counts as live for `ttl` after its last known sign. A node may then wrongly regard
 //!   another node as silent and want its shards. The answer to its claim says that they are owned.
 //! - *A failover loses the last writes.* A shard may again be owned by its previous owner. Both nodes claim, but the
-//!   script lets only the owner lease. The other node takes the shard back once it is released or expired. Tokens
-//!   differ, so no end of one node is taken for an end of the other.
+//!   script lets only the owner lease. The other node takes the shard back once the shard is released or expired. Each
+//!   lease has the token of its own claim, so a node cannot end a delivery of the other node.
 //! - *A server loses its data, or a part of them.* See `id` above.
 //! - *The key of the deployment is lost, and its shards are not.* Signs of life fail. A node goes on with the live
 //!   nodes that it knew, and regards itself as live.

@@ -34,7 +34,7 @@ struct Known {
     is_lost: bool,
     /// True if the background thread must look at the shard at once.
     is_hinted: bool,
-    /// True while a look of the background thread at the shard has no answer.
+    /// True while the background thread waits for the answer to a look at the shard, or to a release of the shard.
     is_asked: bool,
     /// The number of the look whose answer was stored last. Answers to earlier looks are ignored.
     answered: u64,
@@ -134,7 +134,7 @@ impl Shards {
     }
 
     /// Returns the shards that this node owns and must release, because they no longer belong to it. Leaves out shards
-    /// with an unanswered look.
+    /// with an unanswered look or release.
     pub(crate) fn unwanted(&self) -> Vec<Shard> {
         self.those(|known| known.is_owned && !known.is_wanted && !known.is_asked)
     }
@@ -185,8 +185,8 @@ impl Shards {
     }
 
     /// Returns the shards of this node that a claim asks for due timers: without a background thread all of them, and
-    /// with a thread those that may have a due timer. If another shard is left, a store with a thread leaves out lost
-    /// shards and, in a cluster, sick shards.
+    /// with a thread those that may have a due timer. A store with a thread leaves out lost shards and, in a cluster,
+    /// sick shards. If it would leave out all of its shards, it returns all of them instead.
     pub(crate) fn for_claim(&self, now: UtcMillis, pause: Duration) -> Vec<Shard> {
         let is_out = |known: &Known| self.is_left_out(known) || known.is_lost;
         if !self.has_thread || !self.each.iter().any(|known| known.is_wanted && !is_out(known)) {
@@ -226,7 +226,7 @@ impl Shards {
         rests.map(rest).min().unwrap_or(pause)
     }
 
-    /// Notes whether a look of the background thread at `shards` has no answer yet.
+    /// Notes whether the background thread waits for an answer about `shards`: to a look, or to a release.
     pub(crate) fn set_asked(&mut self, shards: &[Shard], is_asked: bool) {
         for shard in shards {
             if let Some(known) = self.of(*shard) {

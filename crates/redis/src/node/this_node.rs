@@ -77,7 +77,8 @@ pub(crate) struct State {
     pub(super) live: Vec<u64>,
     /// The server's time of this node's last sign of life, or `None` if no sign was answered since the node joined.
     pub(super) sign: Option<UtcMillis>,
-    /// The number of the attempt to connect on whose connection the last sign of life was sent.
+    /// The connection on which the last sign of life was sent: the number of the attempt to connect that made the
+    /// connection.
     pub(super) sign_by: u64,
     /// The moment of the latest sign of life of any node, as far as this node knows.
     pub(super) latest: UtcMillis,

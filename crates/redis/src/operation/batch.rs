@@ -15,8 +15,8 @@ use tourbillon_durable::store::dry_run::admit;
 use tourbillon_durable::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Address, KeyOf, TimerId};
 
-/// The greatest number of changes of a batch that run at the same time with a script each, because they cannot share a
-/// script.
+/// The greatest number of changes of a batch that run at the same time outside shared scripts. Each of these changes
+/// has a script of its own.
 const OTHERS_AT_ONCE: usize = 64;
 
 /// A timer id or a key that an operation names. Operations that are sent at the same time must not name the same id or

@@ -246,8 +246,8 @@ impl<'a> Commit<'a> {
     }
 
     fn check(&mut self, known: &Known, changes: &Changes) {
-        // Data in other shards of a cluster are not checked again. The operation does not change them, so it may count
-        // as taking place when they were read.
+        // Data in other shards of a cluster are not checked again. The operation does not change these data, so it may
+        // count as made at the moment of their read.
         let (scope, layout) = (self.scope, self.layout);
         // This check comes first. It keeps the timer from being stored a second time, even if the timer was claimed or
         // has ended since.
@@ -385,7 +385,7 @@ impl<'a> Commit<'a> {
     }
 
     /// Removes an entry from the set of keys with the number `set`. If the set then has no entry of the namespace, also
-    /// removes the set from the namespace's places.
+    /// removes the member of [`Part::Places`] that names the set for this namespace.
     fn remove_from_keys(&mut self, shard: Shard, set: u16, member: &[u8]) {
         let keys = self.place(shard, Part::Keys(set));
         let places = self.place(shard, Part::Places);

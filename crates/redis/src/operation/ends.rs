@@ -127,7 +127,7 @@ enum Removal {
     /// Removes a member of a sorted set.
     Member,
     /// Removes a member of the set of keys with this number. If the set then has no member of the namespace, also
-    /// removes the set from the namespace's places.
+    /// removes the member of [`Part::Places`] that names the set for this namespace.
     Key(u16),
     /// Removes a field of a hash.
     Field,

@@ -30,11 +30,11 @@
 //! # Invariants
 //! R1. The commit that stores the timer writes the mark, in one script, and only if the mark is absent and `until` is
 //!     ahead. So a put-back has one effect at most.
-//! R2. While a commit of the put-back can have an effect, the mark of an earlier effect is there. A commit has no
-//!     effect from `until` on, and the mark stays until later. Both moments are by the clock of the same shard. A
+//! R2. As long as a repeated commit could have an effect, the mark of an earlier effect stays stored. A commit has no
+//!     effect from `until` on, and the mark stays for longer. Both moments are by the clock of the same shard. A
 //!     failover may bring another clock; the two clocks may differ by [`KEPT`].
-//! R3. A mark is there for at most [`AGAIN`] and [`KEPT`], 10 minutes, so the number of marks is bounded by the number
-//!     of put-backs in that time.
+//! R3. A mark stays for at most [`AGAIN`] and [`KEPT`] together, 10 minutes. So the number of marks is bounded by the
+//!     number of put-backs in that time.
 //!
 //! # Races
 //! - *The answer is lost, and the put-back is sent again.* The second request finds the mark: `Repeated`, whether the

@@ -27,8 +27,8 @@ impl PutBacks {
         self.attempts.begin(ops, self.deployment.time.now())
     }
 
-    /// Forgets the put-backs with certain outcomes, after a batch of `count` operations has ended. `error` is the error
-    /// of a failed batch.
+    /// Records that a batch of `count` operations has ended. Forgets its put-backs whose outcomes are known. `error` is
+    /// the error of a failed batch.
     pub(crate) fn end(&self, batch: Batch, count: usize, error: Option<&StoreError>) {
         // Some operations of a failed batch may have taken effect. The caller repeats the whole batch.
         let has_no_effect = |error: &StoreError| {

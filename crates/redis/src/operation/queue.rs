@@ -11,7 +11,7 @@
 //! |---|---|
 //! | a task takes it | is sent, and has the answer of its script |
 //! | a script fails, and the creation has waited for the patience of the connection | fails; it was not sent |
-//! | its caller is gone | is dropped when it comes first |
+//! | its caller is gone | is dropped when it is the first in the queue |
 //! | the last task is dropped, by a panic or with its runtime | has no answer, and its caller is answered `Unknown` |
 //!
 //! So a server that does not answer delays each call by about twice the patience, for any number of calls. The queue
@@ -46,9 +46,9 @@ pub(crate) struct Creation {
     pub(crate) slice: Slice,
     /// The field that counts the timer in the shard's hash of counts.
     pub(crate) field: Vec<u8>,
-    /// The entry of the timer's key in a set of keys, without the timer's id. `None` if the timer has no key.
+    /// The entry of the timer's key in a set of keys, up to the timer's id. `None` if the timer has no key.
     pub(crate) entry: Option<Vec<u8>>,
-    /// The entry that a set of keys has for a timer without a key, without the timer's id.
+    /// The entry that a timer without a key has in a set of keys, up to the timer's id.
     pub(crate) keyless: Vec<u8>,
 }
 

@@ -7,10 +7,10 @@
 //!
 //! | operation | step | shard | script |
 //! |---|---|---|---|
-//! | creation | *reserve*: the id is neither stored in N, nor redirected, nor remembered; write a redirect to H | N | `reserve` |
-//! | | *commit*: the timer is not stored in H, the redirect is not void, the reservation is not over; store | H | `commit` |
-//! | end | *announce*: remember the id; answer the redirect | N | `announce` |
-//! | | *commit*: the timer is as it was read; remove it | H | `commit` |
+//! | creation | *reserve*: check that the id is not stored in N, has no redirect and is not remembered; then write a redirect to H | N | `reserve` |
+//! | | *commit*: check that the timer is not stored in H, the redirect is not void, and the reservation is not over; then store the timer | H | `commit` |
+//! | end | *announce*: remember the id; return the redirect | N | `announce` |
+//! | | *commit*: check that the timer is as it was read; then remove it | H | `commit` |
 //! | | *drop*: remove the redirect if it is the announced redirect | N | `drop_redirect` |
 //!
 //! An operation may end a timer and store another timer of the same key, as a replacement does. It reserves and
@@ -18,8 +18,8 @@
 //! before and after it do not.
 //!
 //! **The mark.** A redirect is the number of H and a *mark*, a number that is drawn at random for each reservation. So
-//! a redirect belongs to one creation, and no other creation stores a timer under it. `reserve` accepts only its own
-//! redirect, and refuses another redirect even to the same shard.
+//! a redirect belongs to one creation, and only that creation can commit a timer to which the redirect leads. `reserve`
+//! accepts only its own redirect, and refuses another redirect even to the same shard.
 //!
 //! **Invariants.** (1) A timer that is stored in H has a redirect in N that leads to H with the mark of its creation,
 //! from before its commit until after its end. (2) So an id is stored in one shard at most: a second creation has to
@@ -29,33 +29,35 @@
 //! creation that is still under way. No client can distinguish these cases. If a creation of the same id meets such a
 //! redirect, it first makes the redirect *void* in H: one script verifies that the timer is not stored in H, and puts
 //! the mark among H's remembered ids for [`VOID`]. A commit fails if its mark is void. Afterwards the redirect is
-//! removed if it is still the same. A reservation ends after [`RESERVED`] by the time of N. So no commit comes after
-//! the void mark is forgotten, as long as the clocks of two primaries differ by less than an hour.
+//! removed if it is still the same. A reservation ends after [`RESERVED`] by the clock of N. So the reservation is over
+//! before the void mark is forgotten, as long as the clocks of two primaries differ by less than an hour.
 //!
 //! **Interruptions.** If an operation stops after `reserve`, the redirect leads nowhere. If a creation stops after its
 //! commit, all is done. If an end stops after `announce`, the id is remembered although its timer is stored. A creation
-//! of the id answers `Repeated` in both cases. The id is remembered no longer than if the timer had ended when the
-//! operation began. If an end stops after its commit, the redirect leads nowhere. It costs some 40 bytes until its id
-//! is created again, or until the thread of a node meets it twice (`upkeep/sweep.rs`).
+//! of the id returns `Repeated` for a stored timer as well as for a remembered id. The id is remembered no longer than
+//! if the timer had ended when the operation began. If an end stops after its commit, the redirect leads nowhere. It
+//! costs some 40 bytes until its id is created again, or until the thread of a node meets it twice (`upkeep/sweep.rs`).
 //!
 //! **Two clients and one id.** The effects of a client between any two steps of another client:
 //!
 //! - *Two creations of an id, with the same key or different keys.* The first `reserve` wins. The second client finds
-//!   the redirect, and the timer behind it: `Repeated`. If the timer is not stored yet, the second client makes the
-//!   redirect void. If the void comes first, the commit of the first client fails. That client reserves again, and
-//!   meets the second client's redirect. If the commit comes first, the void finds the timer. A client that makes a
-//!   redirect void and stops leaves a void redirect, which the next creation makes void again.
+//!   the redirect, and the timer to which it leads: `Repeated`. If the timer is not stored yet, the second client makes
+//!   the redirect void. If this happens before the commit of the first client, that commit fails. The first client
+//!   reserves again, and meets the second client's redirect. If the commit comes first, the script that makes the
+//!   redirect void finds the timer. A client that makes a redirect void and stops leaves a void redirect, which the
+//!   next creation makes void again.
 //! - *Two clients remove the same void redirect.* The second client finds no redirect, or a redirect with another mark,
 //!   and leaves it.
 //! - *An end and a creation of the same id.* Before the end's commit, the creation finds the timer. Between the commit
-//!   and the drop, the creation finds that the id is remembered. If ids of this timer are not remembered, it finds the
-//!   redirect, makes the redirect void, replaces it and stores the timer. The drop then finds another mark.
+//!   and the drop, the creation finds that the id is remembered. If the id of this timer is not remembered, the
+//!   creation finds the redirect, makes the redirect void, replaces it and stores the timer. The drop then finds
+//!   another mark.
 //! - *Two ends.* Both announce. The second commit finds that the timer has changed. Its client computes the effect
 //!   again and finds no timer. Both remember the id for equally long, except for the time between the two.
 //! - *An end and a put-back (`Op::Return`) of the same timer.* The put-back reserves. Before the drop, it meets the
-//!   redirect, as described above. The id stays remembered from the first end, unless N is H. This does no harm: the
-//!   stored timer says the same, and its next end remembers the id for longer. Forgetting the id after the commit could
-//!   erase the memory of that next end.
+//!   redirect, as described above. If N is not H, the id stays remembered from the first end. This does no harm: a
+//!   creation of the id returns `Repeated` for a stored timer, too, and the next end of the timer remembers the id for
+//!   longer. If the put-back made N forget the id after the commit, it could erase the memory of that next end.
 //! - *A reader.* It reads N and then H. If the timer is not in H, it has ended in between, or was not stored when N was
 //!   read. So there was a moment without the timer.
 //! - *A client that is stopped for long, or a request that arrives late.* A commit after [`RESERVED`] fails. A late
@@ -96,7 +98,7 @@ pub(super) struct Outside {
 #[derive(Debug)]
 pub(super) struct Creation {
     pub(super) id: TimerId,
-    /// True if the reservation succeeds even if the id is remembered as that of an ended timer.
+    /// True if the id may be reserved although N still remembers it as the id of an ended timer.
     may_be_remembered: bool,
 }
 

@@ -120,8 +120,9 @@ impl Transactions {
                 }
                 let has_guesses =
                     !(changes.absent.is_empty() && changes.free.is_empty() && changes.forgotten.is_empty());
-                // The first read is from a single moment. A guess and a later read may be from different moments, so a
-                // commit compares both.
+                // The dry run guesses that all data that it was not given are absent. The first read shows at a single
+                // moment whether this is true. A guess and a later read may be from different moments, so a commit
+                // checks both at once.
                 if !has_guesses || !(is_new || turn > 0) {
                     return Ok(result);
                 }

@@ -84,8 +84,9 @@ pub(crate) struct IndexEntry {
     pub(crate) id: TimerId,
 }
 
-/// Returns a bound between the keys of a namespace and its entries of timers without a key. Returns `None` if
-/// `beginning` is longer than the namespace, because entries of timers without a key do not begin with it.
+/// Returns a bound that sorts after the keys of a namespace and before the entries of the namespace's timers without a
+/// key. `beginning` is the encoded namespace and the first bytes of a key. If it has such bytes of a key, no entry of a
+/// timer without a key begins with it, and the result is `None`.
 fn before_keyless(beginning: &[u8]) -> Option<Vec<u8>> {
     let has_others = beginning.len() == namespace_of(beginning).len();
     has_others.then(|| [b"(", beginning, &[KEYLESS]].concat())
@@ -412,8 +413,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Merges the entries of several sets into one order. After the last entry of a list with `each` entries, its set may
-/// have other entries, so the result stops at that entry.
+/// Merges the entries of several sets into one order. Each list has at most `each` entries of its set. A set whose list
+/// is full may have further entries after the last entry of the list. So the result stops at the first such last entry.
 fn merged(found: Vec<Vec<IndexEntry>>, each: usize, order: Order) -> Stretch {
     let cuts = found.iter().filter(|list| list.len() >= each).filter_map(|list| list.last());
     let cut = if order.is_back() { cuts.max() } else { cuts.min() }.cloned();

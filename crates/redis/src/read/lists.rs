@@ -1,4 +1,5 @@
-//! Lists timers by a filter, page by page.
+//! Lists timers by a filter, page by page. A list reads an index of the stored timers. The *place* of an entry is its
+//! position in the order of the index.
 
 use super::find::timers_of;
 use super::index::{Index, Order, Stretch, Walk, moment_of, place_of};
@@ -16,18 +17,18 @@ use tourbillon_durable::timer::Timer;
 
 /// The number of index entries that a page may read for each timer of the page.
 const LOOKS: usize = 10;
-/// The greatest number of timers of a namespace for which a page reads all of them instead of searching the index. For
-/// a large page, this limit is [`LOOKS`] times the size of the page.
+/// If a namespace has at most this number of timers, a page of the namespace reads all of them instead of searching the
+/// index. For a large page, this limit is [`LOOKS`] times the size of the page.
 const FEW: usize = 2_000;
 /// The greatest number of index entries that a page reads in search of its first timer of a namespace.
 const MORE_LOOKS: usize = 20_000;
-/// The greatest number of timers of a namespace for which a page reads all of them after a search of the index has
-/// found no timer of the namespace.
+/// If a search of the index has found no timer of a namespace, and the namespace has at most this number of timers, a
+/// page of the namespace reads all of them.
 const MOST_GATHERED: usize = 50_000;
 /// The greatest number of timers that one read returns.
 const READ_AT_ONCE: usize = 1_000;
 
-/// Returns the index that lists the timers of a filter, and whose order the list has.
+/// Returns the index from which a list with this filter is read. The list has the order of this index.
 fn index_of(filter: &Filter) -> Index {
     let only = filter.only_namespace();
     let namespace = only.unwrap_or("");
@@ -172,8 +173,8 @@ impl Listing<'_> {
         }
     }
 
-    /// Returns how many timers a read of the whole namespace would read, by the stored counts, or 0 if the namespace
-    /// has no timer in the filter's phase.
+    /// Returns how many timers [`page_of_namespace`](Self::page_of_namespace) would read, by the stored counts. Returns
+    /// 0 if the namespace has no timer in the filter's phase.
     async fn stored_for(&self, namespace: &str) -> Result<usize, StoreError> {
         let deployment = self.walk.deployment;
         let phases = [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead];

@@ -25,7 +25,8 @@ pub(crate) async fn reasons(
             reasons.next = Some(Cursor::from_bytes(&[&first.to_be_bytes()[..], b"-"].concat()));
             break;
         }
-        // The cursor counts only if its shard is the first of this group. By now, another node may own that shard.
+        // The cursor is a position in one shard. If another node owns that shard by now, no group begins with it, and
+        // the read begins at the start of the first group.
         let begins = after.as_ref().filter(|(shard, _)| group.first() == Some(shard));
         let from = begins.map_or_else(|| b"-".to_vec(), |(_, from)| from.clone());
         let keys = deployment.keys(&group, [Part::Parked]);

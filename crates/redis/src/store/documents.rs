@@ -10,7 +10,7 @@
 //!
 //! | the second run finds | the answer |
 //! |---|---|
-//! | the version from which the value was computed | the second run makes the change. A first run that still comes finds another version, and changes nothing |
+//! | the version from which the value was computed | the second run makes the change. If the first run arrives later, it finds another version and changes nothing |
 //! | the version that was drawn | `true`: the first run has made the change |
 //! | another version | [`StoreErrorKind::Unknown`]: another process may have been first, or may have followed |
 
@@ -147,11 +147,12 @@ async fn replace(
     let mut unknown = None;
     loop {
         match change.attempt(deployment, expected).await {
-            // An earlier attempt may have been the one that made the change.
+            // An earlier attempt may have made the change.
             Ok(after) if after.is_replaced || after.version == change.fresh => return Ok(true),
             Ok(after) => match unknown {
                 Some(error) => return Err(error),
-                // The document is absent, as was expected, because it was removed. So its absence has a version.
+                // The caller expects an absent document, and the document was removed. So the next attempt expects the
+                // version of the removal instead of 0.
                 None if version == 0 && !after.exists && after.version != expected => {
                     expected = after.version;
                 }

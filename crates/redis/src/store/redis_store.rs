@@ -37,7 +37,7 @@ pub struct RedisStore {
 
 impl Drop for RedisStore {
     fn drop(&mut self) {
-        // This ends the thread. Unless the store has left before, its shards become free when their `ttl` is over.
+        // This ends the thread. If the store has not left before, its shards become free when their `ttl` is over.
         self.node.bell.close();
     }
 }

@@ -49,7 +49,8 @@ impl RedisBuilder {
         let (count, id) = (known.rest.maybe_number()?, bytes(known.rest.next()?)?);
         let count = count.and_then(|count| u16::try_from(count).ok());
         let topology = Topology::new(connect.is_cluster());
-        // The key has the number of shards. Without the key, the number with the most marks counts.
+        // The key has the number of shards. Without the key, each possible number of shards is tried, and the number
+        // with which most marks are found counts.
         let counts: Vec<u16> = match count.or(self.shards) {
             Some(count) => vec![count],
             None => (0..=MOST_SHARDS.ilog2()).map(|power| 1 << power).collect(),

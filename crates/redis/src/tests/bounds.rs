@@ -68,7 +68,7 @@ fn a_reap_reads_about_as_many_leases_as_it_ends() {
     assert_eq!(block_on(store.check()).unwrap(), []);
 }
 
-/// Tests that leases without timers, which are faults, do not delay the leases behind them.
+/// Tests that leases without timers, which are faults, do not delay the end of leases that follow them.
 #[test]
 fn leases_without_timers_hold_up_no_reap() {
     let Some(server) = Server::start(&[]) else { return };

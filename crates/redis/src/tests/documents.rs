@@ -12,7 +12,7 @@ fn open(name: &str, server: &Server) -> RedisStore {
     plain::open(RedisStore::builder(name).shards(2).poll(None), server.port()).unwrap()
 }
 
-/// Opens a store whose connections go through a proxy. A reply that is lost takes all patience of the store.
+/// Opens a store whose connections go through a proxy. A lost reply uses up the whole patience of the store.
 fn open_behind(proxy: &Proxy) -> RedisStore {
     let time = Duration::from_secs(2);
     let connect = Connect::single(&proxy.url()).unwrap().response_timeout(time).patience(time);
@@ -114,7 +114,8 @@ fn a_change_whose_reply_is_lost_is_made_once() {
     let Some(server) = Server::start(&[]) else { return };
     let proxy = Proxy::start(server.address());
     let store = open_behind(&proxy);
-    // The server knows the script from now on, so the first reply is that to its first run.
+    // The server has the text of the script from now on. So the first reply of each later change answers the first run
+    // of the script.
     assert!(block_on(store.replace_document("m", 0, Some(b"m"))).unwrap());
     let lose = |replies: usize, version: u64, value: Option<&[u8]>| {
         let lost = proxy.lost_replies();

@@ -31,12 +31,12 @@ enum Act {
     Fail,
     /// The server runs the call, but the reply is lost.
     Lose,
-    /// The link calls a function before the call, which usually acts as another process.
+    /// Before the call, the link calls this function, which usually acts as another process.
     First(Box<dyn FnOnce() + Send>),
 }
 
-/// A link that disturbs one call: the call with a given number, counted from the order to do so, of a script with a
-/// given name. The name `lease` means the script of a claim that leases.
+/// A link that disturbs one call of the script with a given name. The number of the call counts from 1, after the test
+/// has set the disturbance. The name `lease` means the script of a claim that leases.
 struct Acting {
     link: Arc<dyn Link>,
     next: Mutex<Option<(&'static str, u32, Act)>>,
@@ -163,7 +163,7 @@ fn a_claim_that_fails_in_the_middle_loses_no_timer_that_is_delivered_at_most_onc
         place(&store, Timer { policy, ..timer(number, 5) });
     }
     link.at("commit", 3, Act::Fail);
-    // The first claim of a store takes two scripts, the first of which only answers the slices.
+    // The first claim of a store runs two scripts. The first script only returns the names of the slices.
     let claimed = now(store.claim(BY, 1, ALL));
     assert_eq!(ids(&claimed), [id(1), id(2)], "what was forgotten is delivered");
     assert_eq!(now(store.counts()).of(Phase::Leased), 3);
@@ -267,7 +267,7 @@ fn a_claim_of_several_scripts_says_that_its_first_ones_may_have_leased() {
         place(&store, timer(number + 1, 5 + u64::try_from(number).unwrap() * PERIOD));
     }
     clock.advance(Duration::from_millis(66 * PERIOD));
-    // The first script answers the slices, and the second leases from 64 of them.
+    // The first script returns the names of the slices, and the second script leases from 64 of these slices.
     link.at("claim", 3, Act::Fail);
     assert_eq!(kind(store.claim(BY, 1, ALL)), StoreErrorKind::Unknown);
     assert_eq!(now(store.recover(BY, 1)).len(), 64);

@@ -11,7 +11,7 @@ use tourbillon_durable::store::{Cursor, Durability, Filter, IfPresent, Op, Page,
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_fault::Server;
 
-/// The number of the small namespace's timers in each phase, which is more than a page.
+/// The number of the small namespace's timers in each phase. It is more than a page holds.
 const FEW: u64 = 80;
 const PAGE: u32 = 50;
 const PHASES: [Phase; 3] = [Phase::Pending, Phase::Parked, Phase::Dead];
@@ -43,7 +43,7 @@ fn least_of_five(store: &RedisStore, filter: &Filter, cursor: Option<&Cursor>) -
 }
 
 /// Tests lists of a small namespace beside a large namespace, whose timers are due earlier and died earlier.
-/// `TOURBILLON_OTHERS` sets the number of its timers, such as 1000000 for a release build.
+/// `TOURBILLON_OTHERS` sets the number of timers of the large namespace, such as 1000000 for a release build.
 #[test]
 #[expect(clippy::print_stdout, reason = "figures")]
 fn a_page_of_a_small_namespace_is_full_beside_many_others() {
@@ -100,8 +100,8 @@ fn a_page_of_a_small_namespace_is_full_beside_many_others() {
     }
 }
 
-/// Tests a namespace with too many timers for a page to read all of them, which are due after the timers of another
-/// namespace.
+/// Tests two namespaces, each with too many timers for a page to read all of them. The timers of one namespace are due
+/// after all timers of the other namespace.
 #[test]
 fn the_timers_of_a_namespace_are_found_behind_thousands_of_others() {
     let Some(server) = Server::start(&[]) else { return };
@@ -149,7 +149,8 @@ fn the_timers_of_a_namespace_are_found_behind_thousands_of_others() {
     assert!(keys.len() == 1_250 && keys.is_sorted() && pages <= 8, "{} keys, {pages} pages", keys.len());
 }
 
-/// Tests that the check names the timer of an entry by namespace that is missing or left over.
+/// Removes or adds an entry of a timer in an index by namespace. Tests that the check finds this fault and names the
+/// timer.
 #[test]
 fn an_entry_by_namespace_too_many_or_too_few_is_found() {
     const REMOVE: &str =

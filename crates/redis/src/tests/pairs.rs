@@ -38,7 +38,7 @@ pub(super) enum Act {
     /// The request stays in the network, and the client goes on with an error. [`Stepping::arrive`] delivers the
     /// request later.
     Delay,
-    /// The link calls a function before the call, which usually acts as another client.
+    /// Before the call, the link calls this function, which usually acts as another client.
     First(Box<dyn FnOnce() + Send>),
 }
 
@@ -60,7 +60,7 @@ impl Stepping {
         Arc::new(Self { link, calls, act, has_stopped, late: Mutex::default() })
     }
 
-    /// Returns whether the disturbed call has not come yet.
+    /// Returns whether the link has not yet made the call that it must disturb.
     pub(super) fn is_waiting(&self) -> bool {
         self.act.lock().unwrap().is_some()
     }

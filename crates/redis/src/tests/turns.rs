@@ -15,8 +15,9 @@ const ALL: Limit = Limit { timers: 512, bytes: u64::MAX };
 /// cluster.
 const KINDS: [(u16, bool); 3] = [(1, false), (16, false), (4, true)];
 
-/// The only cases of the suite that this store does not pass. A claim takes the timers that have been due for longest
-/// from the lanes that have room. So the namespace whose due timers come last gets less than an equal part.
+/// The only cases of the suite that this store does not pass. A claim takes the timers that have been due for longest,
+/// from the lanes that have not used up their shares. So the namespace whose timers are due last gets less than an
+/// equal part.
 const EQUAL_PARTS: [&str; 2] =
     ["turns: namespaces that wait are served in turn", "turns: namespaces behind many herds get their parts"];
 
@@ -38,7 +39,8 @@ fn the_store_conforms_in_turns() {
     }
 }
 
-/// Tests that the first claim finds timers behind a herd. The suite permits other stores a few more claims.
+/// Tests that the first claim finds timers that are due after a *herd*: 3,000 timers of another namespace that are due
+/// at the same moment. The suite permits other stores a few more claims.
 #[test]
 fn timers_behind_a_herd_are_claimed_at_once() {
     on_each_kind(100, |kind, mut turns| {

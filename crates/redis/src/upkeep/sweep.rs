@@ -1,24 +1,27 @@
 //! The sweep of a node's thread, which removes redirects that lead nowhere and repairs leases without an end.
 //!
 //! The thread takes a *step* once in 20 pauses of the poll. The file `operation/redirects.rs` says why redirects exist,
-//! and why some lead nowhere. A step reads a page of the redirects of one of the node's shards, and asks the shards to
-//! which they lead for the timers. A redirect without a timer is *doubted*. A creation that is under way looks the
-//! same, so another step reads the redirect again after [`AFTER`], twice the time of a reservation. If the redirect is
-//! still the same and leads nowhere, that step removes it as a creation would: it makes the redirect void in the shard
-//! to which it leads, and then removes it if it is the same.
+//! and why some lead nowhere. It also defines the *reservation*, the time in which a creation may commit after it has
+//! written a redirect. A step reads a page of the redirects of one of the node's shards, and asks the shards to which
+//! the redirects lead whether the timers are there. A redirect without a timer is *doubted*. A creation that is under
+//! way looks the same, so another step reads the redirect again after [`AFTER`], twice the time of a reservation. If
+//! the redirect is still the same and leads nowhere, that step removes it as a creation would: it makes the redirect
+//! void in the shard to which it leads, and then removes it if it is the same.
 //!
 //! # Races
-//! - *A creation is under way.* Its redirect is younger than its reservation, and stays. If the redirect is older, as
-//!   after a pause of the process, the reservation is over. The commit then fails whether the redirect is there or not,
-//!   and the creation reserves again. If the clocks of two primaries differ, the redirect may be removed earlier. In
-//!   that case the mark is void, the commit fails, and the creation reserves again.
+//! - *A creation is under way.* While its reservation lasts, its redirect stays, because the redirect is younger than
+//!   [`AFTER`]. After a pause of the process, the redirect may be removed, but the reservation is over as well. So the
+//!   commit fails whether the redirect is there or not, and the creation reserves again. If the clocks of two primaries
+//!   differ, the redirect may be removed earlier. In that case the mark is void, the commit fails, and the creation
+//!   reserves again.
 //! - *The creation's commit comes between the second look and the removal.* The script that makes the redirect void
 //!   finds the timer, and the redirect stays.
 //! - *An end removes the redirect at the same time*, or a sweep of another node, or a creation of the same id. The
 //!   later step finds another redirect or none, and leaves it.
 //! - *The process stops after the redirect was made void.* The redirect is doubted and removed by the next sweep.
-//! - *A timer moves to another shard between the two looks at shards.* No timer does: it ends, and another timer is
-//!   created with a redirect of its own. A redirect has a mark, so the same redirect belongs to the same creation.
+//! - *A timer moves to another shard between the two looks at shards.* This does not happen: the timer ends, and
+//!   another timer is created with a redirect of its own. A redirect has a mark, so an equal redirect belongs to the
+//!   same creation.
 //!
 //! # Leases
 //! A lease is a token and an end. A reap reads only the ends, so a timer whose token has no end would be leased for
@@ -46,9 +49,9 @@ use tourbillon_durable::timer::TimerId;
 
 /// The time after which a redirect without a timer is read a second time.
 pub(crate) const AFTER: Duration = Duration::from_secs(2 * RESERVED.as_secs());
-/// The number of redirects at which a step reads no further hash of redirects.
+/// Once a step has read this number of redirects, it reads no further hash of redirects.
 const PAGE: u64 = 500;
-/// The number of tokens at which a step reads no further tokens.
+/// About the number of tokens that a step reads.
 const TOKENS: u64 = 500;
 /// The greatest number of doubted redirects, which wait for a second read.
 const MOST: usize = 1_024;
@@ -82,8 +85,8 @@ impl Progress {
         old.take(AT_ONCE).map(|(id, (redirect, _))| (id, redirect)).collect()
     }
 
-    /// Returns the place of the next read of redirects: an owned shard, and the number of one of its hashes of
-    /// redirects. Returns `None` if the node owns no shard.
+    /// Returns where to read redirects next: an owned shard, and the number of one of its hashes of redirects. Returns
+    /// `None` if the node owns no shard.
     fn place(&mut self, owned: &[Shard]) -> Option<(Shard, u16)> {
         if !owned.contains(&self.shard) {
             (self.shard, self.bucket) = (first_from(self.shard, owned)?, 0);
@@ -91,8 +94,8 @@ impl Progress {
         Some((self.shard, self.bucket))
     }
 
-    /// Returns the place of the next read of tokens: an owned shard, and a cursor in its hash of tokens. Returns `None`
-    /// if the node owns no shard.
+    /// Returns where to read tokens next: an owned shard, and a cursor in its hash of tokens. Returns `None` if the
+    /// node owns no shard.
     fn place_of_tokens(&mut self, owned: &[Shard]) -> Option<(Shard, Vec<u8>)> {
         if !owned.contains(&self.tokens.0) || self.tokens.1.is_empty() {
             self.tokens = (first_from(self.tokens.0, owned)?, b"0".to_vec());

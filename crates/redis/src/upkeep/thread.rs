@@ -32,8 +32,8 @@ pub(crate) struct Upkeep {
     pub(crate) sweep: Arc<Sweep>,
 }
 
-/// Marks shards while a look of the background thread at them has no answer. Dropping this value clears the marks, even
-/// if the look fails.
+/// Marks shards while the background thread waits for the answer to a look or a release of these shards. Dropping this
+/// value clears the marks, even if the call fails.
 struct Asked {
     node: Arc<Node>,
     shards: Vec<Shard>,

@@ -80,7 +80,7 @@ struct Found {
 }
 
 impl Found {
-    /// Checks an open store. The result has the given `faults`, followed by those of the store.
+    /// Checks an open store. The result has the given `faults`, followed by the faults of the store.
     fn in_store(store: &dyn TimerStore, mut faults: Vec<String>) -> Result<Self, StoreError> {
         let found = pollster::block_on(store.check())?;
         let counts = pollster::block_on(store.counts())?;

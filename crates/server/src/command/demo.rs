@@ -82,8 +82,8 @@ async fn receive(receiver: Receiver, request: Request<Incoming>) -> StatusCode {
     status
 }
 
-/// Answers the callbacks that arrive at `listener`. This is plain HTTP/1.1: the server for strangers would be compiled
-/// once more for another service.
+/// Answers the callbacks that arrive at `listener`, over plain HTTP/1.1. Does not use [`Server`], because this type
+/// would have to be compiled once more for another kind of service.
 async fn receive_all(listener: TcpListener, receiver: Receiver) {
     while let Ok((stream, _)) = listener.accept().await {
         let receiver = receiver.clone();
@@ -118,7 +118,7 @@ async fn send(service: SocketAddr, method: &str, path: &str, body: Value) -> Res
     if status.is_success() { Ok(answer) } else { Err(format!("{method} {path}: {status}: {answer}").into()) }
 }
 
-/// The clock of the demonstration, which holds its start. It prints lines that begin with the time since then.
+/// The start of the demonstration. Prints lines that begin with the time since this moment.
 struct Clock(Instant);
 
 impl Clock {

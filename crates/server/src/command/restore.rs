@@ -46,8 +46,8 @@ pub(super) fn command(json: &Arg) -> Command {
         .arg(json)
 }
 
-/// When the overdue timers of a restored backup become due: at an absolute moment, or some time after the present
-/// moment.
+/// The earliest due moment of restored timers, as the user gives it: an absolute moment, or a time from now. A timer
+/// that was due earlier becomes due at this moment or, with a rate, from this moment on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Floor {
     At(UtcMillis),

@@ -50,8 +50,8 @@ pub(super) fn note(config: &Config, deed: Deed, end: End) {
     }
 }
 
-/// Prints a text to the standard output. Fails if the output cannot be written. It is no failure if the reader has
-/// ended, as `head` does.
+/// Prints a text to the standard output. Fails if the output cannot be written. Succeeds if the output's reader has
+/// ended early, as `head` does.
 pub(super) fn print(text: impl fmt::Display) -> Result<(), Failure> {
     match write!(io::stdout().lock(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),

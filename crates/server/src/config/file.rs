@@ -69,7 +69,7 @@ pub(super) fn entries(path: &Path, text: &str) -> Result<Vec<Entry>, FileFault> 
 fn unknown(key: &str) -> String {
     let sections = SETTINGS.iter().map(Setting::section).filter(|section| !section.is_empty());
     let names = SETTINGS.iter().map(|setting| setting.key).chain(sections);
-    // The name may be correct and its section wrong.
+    // The user may have put the right name into the wrong section. The message then proposes the right section.
     let last = key.rsplit('.').next().unwrap_or(key);
     let elsewhere = SETTINGS.iter().find(|setting| setting.key.rsplit('.').next() == Some(last));
     match similar(key, names).or(elsewhere.map(|setting| setting.key)) {

@@ -43,7 +43,7 @@ impl Setting {
         self.help.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
     }
 
-    /// Returns the section of the file that contains the setting. The text is empty if no section does.
+    /// Returns the section of the file that contains the setting. The text is empty if the setting is in no section.
     pub(crate) fn section(&self) -> &'static str {
         self.key.rsplit_once('.').map_or("", |(section, _)| section)
     }
@@ -119,7 +119,8 @@ settings! {
     /// The longest time from the creation of a timer to its due moment.
     max_delay: Duration, "limits.delay" = "36600d";
 
-    /// The longest time for a request's header to arrive, counted from its first byte, and for a TLS handshake.
+    /// The longest time for a request's header to arrive, counted from its first byte. Also the longest time for a TLS
+    /// handshake.
     header_timeout: Duration, "timeouts.header" = "10s";
     /// The longest time for a request's body to arrive.
     body_timeout: Duration, "timeouts.body" = "30s";
@@ -132,11 +133,12 @@ settings! {
     concurrency: usize, "deliveries.concurrency" = "1024";
     /// The greatest number of timers that receivers have fetched and whose deliveries have not ended.
     open_claims: usize, "deliveries.open_claims" = "10000";
-    /// The greatest number of concurrent callbacks of a namespace to one host. A host that is slow or not yet known
-    /// gets a quarter of it. Several namespaces together may have a third more.
+    /// The greatest number of concurrent callbacks of a namespace to one host. A slow host, or a host that has not been
+    /// called yet, gets a quarter of this number. Several namespaces together may have a third more callbacks to the
+    /// host.
     host_concurrency: usize, "deliveries.host_concurrency" = "16";
-    /// The same for a host that answers within a tenth of a second. Each such answer permits one more callback at a
-    /// time, up to this number.
+    /// The greatest number of concurrent callbacks of a namespace to a host that answers within a tenth of a second.
+    /// Each such answer raises the host's number by one, up to this number.
     prompt_host_concurrency: usize, "deliveries.prompt_host_concurrency" = "256";
     /// The number of failures in a row after which a host, or one of its paths, gets no callbacks of the namespace for
     /// a while.
@@ -160,14 +162,15 @@ settings! {
     name_servers: Vec<SocketAddr>, "callbacks.name_servers" = "";
     /// A file of certificates, in PEM, that are trusted in addition to the public authorities.
     certificates: Option<PathBuf>, "callbacks.certificates" = "";
-    /// The longest time to resolve a receiver's name, and to connect to the receiver.
+    /// The longest time to resolve a receiver's name. The connection to each of its addresses may take the same time
+    /// again.
     connect_timeout: Duration, "callbacks.connect_timeout" = "5s";
 
     /// The size of the store's page cache.
     cache: Size, "store.cache" = "44MiB";
-    /// The space to keep free on the disk of the data folder, but at most an eighth of the disk, or 24 MiB if that is
-    /// more. While less is free, nothing new is stored (507); deliveries, cancellations and moves continue. Half as
-    /// much is reserved in a file, in case other programs fill the disk. Zero means no limit.
+    /// The space to keep free on the disk of the data folder. On a small disk, the space is an eighth of the disk, but
+    /// at least 24 MiB. While less space is free, the service stores nothing new (507); deliveries, cancellations and
+    /// moves continue. A file reserves half of the space, in case other programs fill the disk. Zero means no limit.
     keep_free: Size, "store.keep_free" = "64MiB";
     /// Whether the data folder may be on a file system without locks. Nothing then prevents a second service from
     /// using the folder, and each service loses timers of the other.
@@ -197,10 +200,10 @@ settings! {
     redis_username: Option<String>, "redis.username" = "";
     /// The file of the user's password. It is read for each connection.
     redis_password_file: Option<PathBuf>, "redis.password_file" = "";
-    /// The file of the Sentinels' password. It is read for each connection. The user name for it stands in the
-    /// Sentinels' URLs.
+    /// The file of the Sentinels' password. It is read for each connection. The user name is in the Sentinels' URLs.
     redis_sentinel_password_file: Option<PathBuf>, "redis.sentinel_password_file" = "";
-    /// The file of the certificate authorities, in PEM, that are trusted for the servers, instead of the system's.
+    /// The file of the certificate authorities, in PEM, that are trusted for the servers. They replace the system's
+    /// authorities.
     redis_certificates: Option<PathBuf>, "redis.certificates" = "";
     /// The file of the client certificate that the servers ask for, in PEM.
     redis_client_certificate: Option<PathBuf>, "redis.client_certificate" = "";
@@ -214,9 +217,9 @@ settings! {
     /// The length of a node's lease on its shards, from 100 ms to an hour. If the node's machine or network fails, its
     /// timers wait for this time until other nodes take over its shards. The death of a process is noticed at once.
     redis_ttl: Duration, "redis.ttl" = "10s";
-    /// The time by which the servers' data may go back while the service runs, as after a failover to a replica
-    /// without the last writes. If the data go back further, as after a restart from an older snapshot, the node
-    /// refuses them until it is started again.
+    /// How far the servers' data may go back in time while the service runs. A failover to a replica without the last
+    /// writes sets the data back a little. If the data go back further than this, as after a restart from an older
+    /// snapshot, the node refuses the data until the node is started again.
     redis_may_lose: Duration, "redis.may_lose" = "10s";
     /// The longest time to connect to a server.
     redis_connect_timeout: Duration, "redis.connect_timeout" = "2s";
@@ -231,8 +234,8 @@ settings! {
     postgres_server: Option<DatabaseAddress>, "postgres.server" = "";
     /// The file of the user's password. It is read at the start.
     postgres_password_file: Option<PathBuf>, "postgres.password_file" = "";
-    /// The file of the certificate authorities, in PEM, that are trusted for the server, instead of the system's. It
-    /// is read for each connection. With this setting, `sslmode` is `verify-full` by default.
+    /// The file of the certificate authorities, in PEM, that are trusted for the server. They replace the system's
+    /// authorities. The file is read for each connection. With this setting, `sslmode` is `verify-full` by default.
     postgres_certificates: Option<PathBuf>, "postgres.certificates" = "";
     /// The file of the client certificate that the server asks for, in PEM. It is read for each connection.
     postgres_client_certificate: Option<PathBuf>, "postgres.client_certificate" = "";

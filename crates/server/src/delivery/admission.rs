@@ -1,6 +1,6 @@
-//! Decides whether a delivery may begin. The namespace must not be paused, the delivery's permits must be free, and the
-//! namespace's rate must have a free slot. Otherwise the delivery's timer is parked. Once it may go on, the *unparker*,
-//! a task, makes it due again.
+//! Decides whether a delivery may begin. The namespace must not be paused, the delivery's [`Permits`] must be free, and
+//! the namespace's [`Rate`] must have a free slot. Otherwise the delivery's timer is *parked*: it stays in the store
+//! without a delivery. Once the timer may be delivered, the *unparker*, a background task, makes the timer due again.
 
 use super::parked_index::ParkedIndex;
 use super::permits::{Permit, PermitRequest, Permits, Wanted, slow_permits};
@@ -14,12 +14,12 @@ use std::time::Instant;
 
 /// The greatest number of parked timers that the unparker makes due again with one request to the store.
 const BATCH: usize = 500;
-/// The time that a timer has to arrive at its handler after the unparker has made it due again. Afterwards the timer no
-/// longer counts as on its way.
+/// The longest time for which a timer that the unparker has made due again counts as on its way to its handler. A timer
+/// on its way already uses a part of the rate for which it was parked.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 
-/// The pause before the unparker asks again how many timers a namespace's rate permits. It applies while timers that
-/// became due for this rate are on their way to their handler.
+/// The pause after which the unparker asks again how many timers a namespace's rate permits. Applies while all free
+/// slots of the rate are reserved for timers on their way to their handler.
 const SOON: Duration = Duration::from_millis(10);
 
 /// The greatest numbers of concurrent callbacks, in the service and at a host.
@@ -67,9 +67,11 @@ impl Admission {
         namespace.ok_or_else(|| Reason::Paused(name.into()))
     }
 
-    /// Waits until a delivery of the namespace `name` has its permits and a slot of the namespace's rate. `to` has the
-    /// reasons that stand for the limits of a callback's host and path; it is empty for a pull. If the wait would be
-    /// too long, fails with the reason for which the timer must be parked.
+    /// Waits until a delivery of the namespace `name` has its permits and a slot of the namespace's rate. `to` names
+    /// the limits of a callback's host and path, and is empty for a pull.
+    ///
+    /// Fails with the reason for which the timer must be parked, if the namespace is paused or the wait would be too
+    /// long.
     pub(crate) async fn enter(&self, name: &str, to: &[Reason]) -> Result<(Permit, Arc<Namespace>), Reason> {
         let limits = &self.namespace(name)?.limits;
         let mut requests: Vec<PermitRequest> = Vec::with_capacity(5);
@@ -130,8 +132,8 @@ impl Admission {
             Reason::Concurrency(name) if limits(name).is_none_or(|limits| limits.concurrency.is_none()) => {
                 Wanted::Now(BATCH)
             }
-            // An earlier version parked timers for a host of all namespaces. This version has no such limit, so the
-            // timers may go on.
+            // This reason comes from an earlier version, which limited a host for all namespaces together. This version
+            // has no such limit, so the timers may become due again.
             Reason::Host(namespace, _) if namespace.is_empty() => Wanted::Now(BATCH),
             Reason::Rate(name) => match limits(name).and_then(|limits| limits.rate_per_second) {
                 None => Wanted::Now(BATCH),
@@ -168,8 +170,8 @@ impl Admission {
         }
     }
 
-    /// Counts `timers` parked timers that are about to become due again. [`wanted`](Self::wanted) subtracts them until
-    /// they arrive at their handler.
+    /// Notes that `timers` parked timers are about to become due again. Until these timers arrive at their handler,
+    /// [`wanted`](Self::wanted) subtracts their number from its result.
     pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
         match reason {
             Reason::Rate(name) => {
@@ -188,7 +190,7 @@ impl Admission {
         }
     }
 
-    /// Subtracts `timers` timers, which the store did not make due again, from the count of [`expect`](Self::expect).
+    /// Corrects a call of [`expect`](Self::expect): the store did not make `timers` of the expected timers due again.
     pub(crate) fn expect_no_more(&self, reason: &Reason, timers: usize) {
         match reason {
             Reason::Rate(name) => {

@@ -103,8 +103,8 @@ impl CallbackHandler {
         }
     }
 
-    /// Reports the outcome of a callback to metrics, traces, events and the timer's history. Reports nothing if the
-    /// callback was not sent.
+    /// Reports the outcome of a callback to metrics, traces and the timer's history. Reports nothing if the callback
+    /// was not sent because its host or path has failed.
     fn note(
         &self,
         delivery: &Delivery,
@@ -185,7 +185,7 @@ fn class(outcome: &Outcome) -> &'static str {
 }
 
 /// Returns `Some(Some(works))` if the host answered, `Some(None)` if the host gave no answer, and `None` if the host
-/// was not called.
+/// was not called. `works` is false if the answer shows a fault of the host, such as a status 5xx.
 fn shows(outcome: &Outcome) -> Option<Option<bool>> {
     match outcome {
         Outcome::Parked { .. } | Outcome::Blocked(_) => None,

@@ -154,7 +154,8 @@ impl Deliveries {
         let (callbacks, pulls) = (Arc::clone(&self.callbacks), Arc::clone(&self.pulls));
         let observer = Arc::clone(&self.observer);
         builder
-            // A receiver gets its answer only after the end of its claim is stored.
+            // A receiver's `ack` or `nack` is answered once the end of its claim is stored, so the end must survive a
+            // crash of the process.
             .end_durability(Durability::ProcessCrash)
             .bytes_handler(CALLBACK, move |work, delivery| {
                 let callbacks = Arc::clone(&callbacks);

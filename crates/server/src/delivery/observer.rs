@@ -1,5 +1,5 @@
-//! Observes the runtime's events about deliveries: shows them to the readers of events, and adds parked timers to the
-//! index.
+//! Observes the runtime's events about deliveries. Shows these events to the clients that read events, and adds parked
+//! timers to the [`ParkedIndex`].
 
 use super::died::Died;
 use super::parked_index::ParkedIndex;
@@ -46,9 +46,9 @@ impl Observer {
         self.in_flight.answered(id, answered);
     }
 
-    /// Keeps `ticket`, which answers a receiver that ends its claim with `verdict`. Once the store has recorded the
-    /// end, [`observe`](Self::observe) answers through the ticket. Must be called before the timer's handler returns
-    /// the verdict.
+    /// Keeps `ticket`, through which the receiver that ends its claim with `verdict` gets its answer.
+    /// [`observe`](Self::observe) gives this answer once the store has recorded the end. Must be called before the
+    /// timer's handler returns the verdict.
     pub(crate) fn expect_end(&self, delivery: &Delivery, verdict: &Verdict, ticket: EndTicket) {
         self.ends.expect(delivery, verdict, ticket);
     }
@@ -56,8 +56,8 @@ impl Observer {
     /// Handles an event of the runtime that delivers timers. Returns without blocking.
     pub(crate) fn observe(&self, happened: &Event) {
         if is_of_schedule(happened) {
-            // A schedule has set its next timer. This counts as a decision. Readers get a schedule's own events
-            // elsewhere.
+            // A schedule's internal timer has created the schedule's next timer. The metrics count this as a decision.
+            // Readers get the events of schedules elsewhere.
             if let Event::Ended { ending: Ending::Answered(Verdict::Done), .. } = happened {
                 self.counters.decisions.add(1);
             }

@@ -3,11 +3,12 @@
 //!
 //! # No timer is forgotten
 //! The store parks a timer some time after the timer's handler has decided to park it. The reason may end in between.
-//! So each stored park calls [`ParkedIndex::add`], which makes the unparker check the reason, and each event that makes
-//! room calls [`ParkedIndex::look_at`]. Whichever call comes later finds both the timer and the room.
+//! So two events make the unparker check a reason: each stored park calls [`ParkedIndex::add`], and each event that may
+//! permit deliveries again calls [`ParkedIndex::look_at`]. The check after the later event finds the parked timer, and
+//! finds that the timer may be delivered.
 //!
 //! The count may be too high, for example after a cancel. It never stays too low: it becomes zero only after an unpark
-//! or a pass has found nothing, and parks that are added during that search still count.
+//! or a pass has found nothing, and timers that are parked during that search still count.
 //!
 //! # Passes
 //! A *pass* reads all reasons from the store, with the number of timers of each. The first pass runs at the start.
@@ -28,7 +29,7 @@ use tokio::sync::Notify;
 pub(crate) struct ParkedIndex {
     state: Mutex<State>,
     changed: Notify,
-    /// Starts the next pass before its regular time.
+    /// Notified if the next pass must start before its regular time.
     pass_wanted: Notify,
 }
 
@@ -90,7 +91,7 @@ impl ParkedIndex {
         self.lock().emptied.remove(reason);
     }
 
-    /// No longer counts any queue as empty, and starts a pass soon. Called if a report of a parked timer may be lost,
+    /// Forgets which queues were found empty, and starts a pass soon. Called if a report of a parked timer may be lost,
     /// or if the set of live nodes has changed.
     pub(crate) fn heard_all(&self) {
         self.lock().emptied.clear();
@@ -161,8 +162,8 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// Makes the unparker check a reason, because its timers may now go on. Does nothing if no timer is parked for the
-    /// reason.
+    /// Makes the unparker check a reason, because timers that are parked for it may be delivered now. Does nothing if
+    /// no timer is parked for the reason.
     pub(crate) fn look_at(&self, reason: &Reason) {
         let mut state = self.lock();
         if state.parked.contains_key(reason) {

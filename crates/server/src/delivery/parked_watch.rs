@@ -1,5 +1,5 @@
-//! Polls a store that does not report parked timers. Asks which of the queues with receivers at this node have timers
-//! that any node has parked.
+//! Polls a store that does not report parked timers by itself. Asks the store which of the queues with waiting
+//! receivers at this node have parked timers, whichever node has parked them.
 
 use super::parked_index::ParkedIndex;
 use super::pull_queues::PullQueues;
@@ -8,7 +8,8 @@ use crate::state::ClusterStore;
 use core::time::Duration;
 use std::sync::Weak;
 
-/// The pause between two polls. It delays a timer that another node has parked while a receiver waits at this node.
+/// The pause between two polls. If another node parks a timer while a receiver waits at this node, the receiver gets
+/// the timer up to this time later.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// Polls until the index of parked timers is closed, or the service is dropped.
@@ -33,7 +34,7 @@ pub(super) async fn watch_parked(
 async fn look(store: &dyn ClusterStore, queues: &PullQueues, owned: &mut String) {
     let now = store.owned_shards();
     if *owned != now {
-        // A pass must count the parked timers of the new shards.
+        // A pass, which reads the numbers of parked timers from the store, must count the timers of the new shards.
         *owned = now;
         queues.heard(None);
     }

@@ -1,8 +1,9 @@
 //! Keeps the requested ends of claims until the store has confirmed or refused them.
 //!
 //! The runtime sends an event for each delivery after it has settled the delivery: the store has the end, the lease was
-//! lost, or the store did not answer. The handler adds a requested end here before it returns its verdict. If the
-//! delivery is not settled then, its event is still to come. Otherwise the delivery has ended in another way.
+//! lost, or the store did not answer. The handler adds a requested end here before it returns its verdict, and then
+//! checks whether the delivery is settled already. If not, the event comes later and answers the receiver. If the
+//! delivery is settled already, it has ended in another way, and the receiver's request came too late.
 
 use super::pull_queues::EndTicket;
 use std::collections::HashMap;
@@ -25,8 +26,8 @@ impl PendingEnds {
         self.lock().remove(&key)
     }
 
-    /// Keeps `ticket`, which answers the receiver, with the verdict that the timer's handler is about to return. The
-    /// receiver gets its answer once the runtime reports whether the store has recorded the verdict.
+    /// Keeps `ticket`, and the verdict that the timer's handler is about to return. The receiver gets its answer
+    /// through the ticket once the runtime reports whether the store has recorded the verdict.
     pub(super) fn expect(&self, delivery: &Delivery, verdict: &Verdict, ticket: EndTicket) {
         let key = (delivery.id, delivery.delivery);
         let former = self.lock().insert(key, (verdict.clone(), ticket));
@@ -38,7 +39,7 @@ impl PendingEnds {
         }
     }
 
-    /// Answers the receiver, if any, that wants to end the delivery of this event.
+    /// If a receiver has asked to end the delivery of this event, answers the receiver.
     pub(super) fn observe(&self, event: &Event) {
         let (Event::Ended { attempt, .. }
         | Event::LeaseLost { attempt, .. }

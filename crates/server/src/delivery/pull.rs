@@ -1,4 +1,5 @@
-//! Hands due pull timers to receivers, and waits for the ends of the claims.
+//! Hands due pull timers to the receivers that fetch them from queues. Then waits until the receiver ends its *claim*,
+//! its hold on the timer, or until the claim expires.
 
 use super::admission::Admission;
 use super::observer::Observer;

@@ -1,8 +1,8 @@
 //! Limits the rate of a namespace's deliveries by evenly spaced slots (the generic cell rate algorithm).
 //!
 //! Each slot permits one delivery, and each delivery takes the next slot. A slot stays valid for 50 ms after its
-//! moment, so the whole rate is used even if unparked timers arrive a little late. Any span of time has at most one
-//! delivery more than the rate permits in that span plus 50 ms.
+//! moment, so the whole rate is used even if unparked timers arrive a little late. Within any span of time, at most one
+//! delivery more begins than the rate permits in a span that is 50 ms longer.
 
 use core::time::Duration;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Reads timers from the store again whose deliveries have ended in a way that the service does not know.
+//! Reads a timer from the store again if its delivery has ended, but the service does not know how.
 //!
 //! If the store does not confirm the end of a delivery, the runtime counts the lease as lost, although the store may
 //! have the end. The timer may then be dead, or parked without an entry in the index of parked timers. So the

@@ -1,4 +1,4 @@
-//! Lengthens a pause before the next delivery of a failed timer that is too short.
+//! Lengthens the pause before the next delivery of a failed timer, if the pause is too short.
 
 use core::time::Duration;
 use tourbillon_durable::Verdict;

@@ -1,16 +1,16 @@
-//! The unparker *unparks* timers once their reason no longer holds: it makes the parked timers due again.
+//! Makes parked timers due again (*unparks* them) once the reason for which they were parked no longer holds.
 //!
-//! It sleeps until the index of parked timers marks a reason. Then it asks the admission or the pull queues how many
-//! timers of the reason may go on, and unparks that number in batches. At most one unpark runs for each reason. Every
-//! ten seconds the unparker checks all reasons, so a lost wake-up only delays a timer.
+//! The unparker sleeps until the index of parked timers marks a reason. Then it asks the admission or the pull queues
+//! how many timers of the reason may become due, and unparks that number in batches. At most one unpark runs for each
+//! reason. Every ten seconds the unparker checks all reasons, so a lost wake-up only delays a timer.
 //!
 //! At its start the unparker makes a *pass*: it reads the reasons of all parked timers from the store, because a reason
 //! may have ended while no process ran. Beside other nodes it repeats passes, because only the store knows the timers
 //! that a dead node has parked.
 //!
-//! Beside other nodes the unparker unparks only timers of this node's shards. These timers arrive at this node, which
-//! has the room. Otherwise another node might park a timer again for its own reason, and this node would unpark it
-//! without end.
+//! Beside other nodes the unparker unparks only timers of this node's shards. Such timers arrive at this node, which
+//! has just found that they may be delivered. A timer of another shard would arrive at another node. That node might
+//! park the timer again for its own reason, and this node would unpark it again without end.
 
 use super::admission::Admission;
 use super::parked_index::ParkedIndex;
@@ -143,7 +143,8 @@ impl Unparker {
         while has_others && !self.parked.is_closed() {
             tokio::select! {
                 () = tokio::time::sleep(PASS) => {}
-                // The set of nodes has changed, so this node's shards are about to change.
+                // A report of a parked timer may be lost, or the set of nodes has changed. In the second case this
+                // node's shards are about to change.
                 () = self.parked.pass_wanted() => tokio::time::sleep(SETTLED).await,
             }
             // If this pass fails, the next pass reads the reasons again.

@@ -15,7 +15,7 @@ use tourbillon_api::{AuditAction, AuditEntry, Moment, Page, Role};
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct AuditQuery {
-    /// The namespace of the changes. A token that is limited to one namespace must give it.
+    /// Lists only changes in this namespace. Required if the caller's token is limited to one namespace.
     namespace: Option<String>,
     /// The name or the id of the token that made the change.
     token: Option<String>,

@@ -1,7 +1,8 @@
 //! Determines a request's permissions, its right, from the request's token.
 //!
-//! Also refuses requests that a page in a browser could send without its user's will: from another site, or by a name
-//! that the page's own server resolves to this machine.
+//! Also refuses changes that a page of another site makes a browser send. While the service has no tokens, also refuses
+//! requests that seem to come from another machine. Among these are requests of a page whose host name the page's own
+//! server resolves to this machine (DNS rebinding).
 
 use super::answer::Refused;
 use crate::asker::{self, log_refused_token};
@@ -106,8 +107,8 @@ fn token(headers: &HeaderMap) -> Result<Option<&str>, &'static str> {
     Ok(Some(token.trim_start_matches(' ')))
 }
 
-/// Fails for a request that a page in a browser could have sent without its user's will. Each request must pass this
-/// check before its handler runs.
+/// Fails for a change that a page of another site makes a browser send. While the service has no tokens, also fails for
+/// a request that seems to come from another machine. Each request must pass this check before its handler runs.
 pub(super) fn admit(service: &Service, request: &Request) -> Result<(), Problem> {
     let (uri, headers) = (request.uri(), request.headers());
     if service.tokens().is_open()

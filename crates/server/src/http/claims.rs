@@ -21,7 +21,7 @@ const LONGEST_PAUSE_MS: u64 = 86_400_000;
 
 /// Fetches due timers from a queue.
 ///
-/// If no timer is due, the request waits at most `wait_ms` for the first. Where several nodes share the timers, any
+/// If no timer is due, the request waits for a timer, for at most `wait_ms`. Where several nodes share the timers, any
 /// node can hand over the timers of all nodes.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/queues/{queue}/claims", tag = "claims",

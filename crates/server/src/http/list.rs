@@ -24,8 +24,8 @@ pub(super) struct ListQuery {
     reason: Option<String>,
     /// Lists only timers with this label.
     label: Option<String>,
-    /// Lists only timers whose keys begin with this text. Dead timers have given up their keys: only together with
-    /// `phase=dead` does this condition find them, by their former keys.
+    /// Lists only timers whose keys begin with this text. A dead timer has given up its key. This condition finds it by
+    /// its former key, but only together with `phase=dead`.
     key_prefix: Option<String>,
     /// Lists only timers that are due before this moment.
     due_before: Option<Moment>,
@@ -56,14 +56,21 @@ enum Order {
 
 /// Lists timers, one page at a time.
 ///
-/// The last page has no `next`. A page may have fewer timers than `limit`, even none, although more follow. Without a
-/// condition, or with `phase` alone, a page is empty only at the end of the list, whatever other namespaces contain;
-/// the exception is a namespace with more than 50,000 timers on Redis, or a million in a file. A page of more than 50
-/// timers ends early once their bodies have a megabyte together.
+/// The last page has no `next`. A page may have fewer timers than `limit`, or none, although more timers follow. If the
+/// request has no condition, or only `phase`, only the last page can be empty. There is one exception: if a namespace
+/// has more than a million timers (50,000 on Redis), a page may be empty because of the timers of other namespaces. A
+/// page of more than 50 timers ends early once the bodies of its timers have a megabyte together.
 ///
-/// The first of these conditions that the request has determines the order: `label` sorts by id, `key_prefix` by key
-/// (unless `phase` is `dead`), `reason` and `phase=pending` by due moment, `phase=leased` by the end of the delivery's
-/// lease, and `phase=dead` by the moment of death. Without any of them, the order is by id.
+/// The order depends on the conditions of the request. The first line of this table that fits decides:
+///
+/// | condition | order |
+/// |---|---|
+/// | `label` | by id |
+/// | `key_prefix`, without `phase=dead` | by key |
+/// | `reason` or `phase=pending` | by due moment |
+/// | `phase=leased` | by the end of the delivery's lease |
+/// | `phase=dead` | by the moment of death |
+/// | none of these | by id |
 #[utoipa::path(
     get, path = "/v1/namespaces/{namespace}/timers", tag = "timers",
     params(ListQuery),
@@ -79,8 +86,8 @@ pub(super) async fn list_timers(
 
 /// Lists the timers of all namespaces, one page at a time.
 ///
-/// The conditions and pages are those of the list of one namespace. With `label` or `key_prefix`, the order is first
-/// by namespace.
+/// The conditions and pages are the same as in the list of one namespace. With `label` or `key_prefix`, the timers are
+/// sorted first by namespace.
 #[utoipa::path(
     get, path = "/v1/timers", tag = "timers", params(ListQuery),
     responses((status = 200, description = "A page.", body = Page<Timer>))

@@ -54,9 +54,9 @@ pub(super) async fn list_schedules(
 
 /// Makes a schedule, or replaces the settings of an existing one.
 ///
-/// An existing schedule keeps its counts, and stays paused if it is. If its instants are the same as before, instants
-/// that have passed without a decision are still decided on. Otherwise, the schedule continues with the first instant
-/// from now on.
+/// An existing schedule keeps its counts, and a paused schedule stays paused. If the new settings have the same
+/// instants as the old settings, the service still handles the instants that have passed and that it has not handled
+/// yet. Otherwise, the schedule continues with the first instant from now on.
 #[utoipa::path(
     put, path = "/v1/namespaces/{namespace}/schedules/{key}", tag = "schedules",
     request_body(content = NewSchedule, examples(
@@ -174,7 +174,7 @@ pub(super) async fn trigger_schedule(scope: Within<Writer>, Name(key): Name) -> 
     Ok(Json(scope.service.schedules().trigger(at(&scope, key)).await?))
 }
 
-/// Makes the occurrences of past instants, for all instants in a range at once.
+/// Makes an occurrence of a schedule for each past instant in a range.
 ///
 /// The id of an occurrence is derived from its instant. So an instant whose occurrence is stored, or ended within the
 /// last hour, gets no second occurrence and is counted in `refused`. The operation continues after a restart of the

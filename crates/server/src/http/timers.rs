@@ -1,7 +1,7 @@
 //! Answers requests that make, show or change a single timer.
 //!
-//! A request names a timer by its key or by its id. A timer without a key has only an id. So has a dead timer, because
-//! another timer may use its key.
+//! A request names a timer by its key or by its id. A timer without a key is named by its id. A dead timer is named by
+//! its id, too, because another timer may use its key.
 
 use super::answer::Answer;
 use super::auth::Right;
@@ -72,10 +72,10 @@ pub(super) async fn put_timer(
 /// Makes a timer without a key.
 ///
 /// With an idempotency key, the request may be repeated safely: while the timer is stored, and for an hour after its
-/// end, a repetition makes no second timer and the answer is `repeated`. Another request with the same idempotency key
-/// is refused with `idempotency-mismatch`. After a restart of the service, both hold only for timers that are still
-/// stored. A request that arrives while another with its key is in progress gets `idempotency-in-progress`. Refused
-/// requests are not remembered.
+/// end, a repetition makes no second timer and the answer is `repeated`. A different request with the same idempotency
+/// key is refused with `idempotency-mismatch`. After a restart, the service remembers only the idempotency keys of
+/// timers that are still stored. A request that arrives while another request with the same idempotency key is in
+/// progress gets `idempotency-in-progress`. Refused requests are not remembered.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/timers", tag = "timers",
     request_body(content = NewTimer, example = json!({
@@ -201,8 +201,8 @@ pub(super) async fn replay_timer(scope: Within<Writer>, timer: TimerName) -> Ans
 
 /// Shows the past of a timer that is stored or ended recently.
 ///
-/// A key names the last timer that had it. The service remembers attempts in memory, for about ten thousand timers,
-/// and forgets them when it restarts.
+/// If several timers have had the same key, the key stands for the last of them. The service remembers attempts in
+/// memory, for about ten thousand timers, and forgets them when it restarts.
 #[utoipa::path(
     get, path = "/v1/namespaces/{namespace}/timers/{key}/past", tag = "timers",
     responses((status = 200, description = "The past.", body = Past))

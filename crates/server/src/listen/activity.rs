@@ -209,7 +209,7 @@ impl Activity {
 
     pub(super) fn note_write(&self, is_blocked: bool) {
         self.change(|state| {
-            // The clock is read only where a write begins to wait: most writes do not.
+            // The clock is read only if a write begins to wait. Most writes do not wait.
             state.blocked_since =
                 is_blocked.then(|| state.blocked_since.unwrap_or_else(|| self.engine.now()));
         });
@@ -239,8 +239,8 @@ impl Activity {
 /// The effects that an answer to a request has on the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Noted {
-    /// Whether the connection sends a refusal instead, because too many answers to unpermitted requests already wait
-    /// for the client.
+    /// Whether the connection sends a refusal instead of this answer, because too many answers to unpermitted requests
+    /// already wait for the client.
     pub(super) is_beyond: bool,
     /// Whether the answer makes the connection a stranger's.
     pub(super) makes_a_stranger: bool,
@@ -328,7 +328,8 @@ impl Stage {
         });
     }
 
-    /// Records that the request has asked for more of its body when no bytes had arrived.
+    /// Records that the request waits for bytes of its body that have not arrived. If the client has closed its half of
+    /// the connection, the bytes never arrive. The connection may then see the end at once.
     pub(super) fn note_wants_more(&self) {
         self.change(|request| request.wants_more |= request.has_ended);
     }

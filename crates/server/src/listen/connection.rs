@@ -113,7 +113,7 @@ pub(super) async fn serve(
                 if activity.idleness().is_some() || activity.strangeness().is_some() {
                     return;
                 }
-                // A request arrived just before the place was taken away. This request is still answered.
+                // The connection has lost its place, but a request arrived just before. This request is still answered.
                 connection.as_mut().graceful_shutdown();
             }
         }
@@ -136,7 +136,8 @@ impl Future for Patience {
         loop {
             let deadline = this.activity.deadline(&this.limits);
             let wake = deadline.unwrap_or_else(|| {
-                // A sleep that lies ahead is not changed. Otherwise each answer would change it twice.
+                // There is no deadline at present. A sleep that has not ended stays as it is. Otherwise each request
+                // would set the sleep twice: at its start and at its end.
                 let now = this.engine.now();
                 let look = LOOK.min(this.limits.write_timeout);
                 if this.sleep.deadline() > now { this.sleep.deadline() } else { now + look }

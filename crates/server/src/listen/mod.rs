@@ -187,7 +187,7 @@ impl<S: Answers> Acceptor<S> {
     }
 
     fn serve(&self, stream: TcpStream, mut place: Place) {
-        // An error is ignored: without this option small answers may only be sent later.
+        // An error is ignored. Without this option, small answers are only sent a little later.
         let _small_answers = stream.set_nodelay(true);
         let (service, engine, limits) = (self.service.clone(), self.engine.clone(), self.limits);
         let (stop, mut abort) = (self.stop.clone(), self.abort.clone());

@@ -1,10 +1,11 @@
 //! Limits the number of connections, and decides which connections are closed to make room. Each open connection has a
 //! *place*.
 //!
-//! If all places are taken, idle connections are closed. Connections that never sent a request are closed first, then
-//! connections without a request under way. Among these, the connections of a single address are closed: the address
-//! with the most connections loses those that have been quiet the longest. A few places are reserved for clients on
-//! this machine. So a check of the service's health always finds a place.
+//! If all places are taken, idle connections are closed. A connection is idle if it does not work on a request that has
+//! arrived in full. If idle connections exist that never sent a request, only such connections are closed. All closed
+//! connections belong to one address: the address with the most idle connections loses the connections that have been
+//! quiet the longest. A few places are reserved for clients on this machine. So a check of the service's health always
+//! finds a place.
 //!
 //! A connection is a *stranger's* if it has had requests answered, and none of them was permitted. Strangers may have
 //! only a part of the places, because their connections use more memory than silent connections. An HTTP/2 connection
@@ -46,7 +47,8 @@ struct State {
     /// An upper bound of the number of strangers' connections. Each new stranger raises the bound, and an exact count
     /// lowers it.
     strangers: usize,
-    /// The greatest number of open connections after the last time that memory was given back to the system.
+    /// The greatest number of connections that were open at the same time since [`Places::have_emptied`] last returned
+    /// true.
     peak: usize,
 }
 
@@ -162,7 +164,7 @@ impl State {
         }
     }
 
-    /// Takes the places of at most `most` idle connections away. Returns whether any connection was idle.
+    /// Evicts up to `most` idle connections, to free their places. Returns whether any connection was idle.
     fn make_room(&mut self, most: usize) -> bool {
         let idle = |taken: &Taken| taken.activity.idleness();
         let mut all: Vec<(Idleness, IpAddr, u64)> = self

@@ -56,8 +56,8 @@ impl Kinds {
         false
     }
 
-    /// Removes each kind whose window of ten seconds is over. `is_over` decides this. Returns the number of events
-    /// without a line for each removed kind that has any.
+    /// Removes each kind whose window of ten seconds is over, as `is_over` decides. If events of a removed kind got no
+    /// line, the result contains the number of these events.
     fn settle(&mut self, is_over: impl Fn(&Window) -> bool) -> Vec<Surplus> {
         let mut all = Vec::new();
         self.0.retain(|kind, window| {

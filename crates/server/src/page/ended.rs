@@ -1,5 +1,4 @@
-//! Shows the timers that ended lately. The service still remembers them, although it has removed all but the dead
-//! timers from the store.
+//! Shows the timers that ended lately. The service still remembers them. The store has only the dead timers among them.
 
 use super::conditions::{Search, existing, offered};
 use super::fault::Fault;

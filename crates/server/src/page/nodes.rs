@@ -72,7 +72,7 @@ fn overdue(node: &Node, shards: &[Shard]) -> String {
     }
 }
 
-/// Returns how long ago a node last looked for due timers in its most neglected shard.
+/// Returns how long ago a node last looked for due timers. If the times of its shards differ, the longest time counts.
 fn polled(node: &Node, shards: &[Shard]) -> String {
     let polled = own(node, shards).filter_map(|shard| shard.polled_ms_ago).max();
     polled.map_or_else(|| "–".to_owned(), |age| format!("{} ago", span(age)))

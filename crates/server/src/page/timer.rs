@@ -266,7 +266,7 @@ fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
             Some(error) => step.line(format!("The last error: {error}")),
             None => step,
         };
-        // The step for attempts without details stands before the attempts that the history has.
+        // This step stands for all attempts whose details the history lacks. It comes before the other attempts.
         dated.push((attempts.first().map_or(now, |past| past.started), step));
     }
     for at in replayed {

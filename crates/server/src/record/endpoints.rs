@@ -64,8 +64,8 @@ impl Met {
         }
     }
 
-    /// Begins a new generation of a host's statistics if the present generation is over, and keeps the present
-    /// generation as the previous.
+    /// Begins a new generation of a host's statistics if the present generation is over. The present generation then
+    /// becomes the previous generation.
     fn turn(&mut self, now: UtcMillis) {
         let age = (now - self.present.begun).as_millis();
         if age < GENERATION.into() {

@@ -1,9 +1,10 @@
 //! Keeps a sample of the service's statistics for every ten seconds of the last 72 hours, in memory and in a file.
 //!
 //! # The file
-//! The file has a head of 64 bytes and then 25,920 records of 48 bytes, always 1.2 MB. The moment of a sample decides
-//! the position of its record. The record contains this moment and a checksum, so records need no order and the file
-//! needs no end mark. A record that is torn, belongs to another time, or is not yet written counts as a gap.
+//! The file has a head of 64 bytes and then up to 25,920 records of 48 bytes, together at most 1.2 MB. The moment of a
+//! sample decides the position of its record. The record contains this moment and a checksum, so records need no order
+//! and the file needs no end mark. A record that is torn, belongs to another time, or is not yet written counts as a
+//! gap.
 //!
 //! The file is written once a minute and when the service stops. It is not synced to the disk. A killed process loses
 //! at most a minute of history. A power failure may lose more, because the system may not have written the whole file.
@@ -148,8 +149,8 @@ impl History {
         inner.unwritten.len() >= WRITTEN
     }
 
-    /// Writes the samples that are not yet in the file. After an error, the samples stay in memory, but are not written
-    /// again. Blocks the calling thread.
+    /// Writes the samples that are not yet in the file. After an error, the samples stay in memory, and the write is
+    /// not repeated. Blocks the calling thread.
     pub(crate) fn write(&self) -> io::Result<()> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let unwritten = core::mem::take(&mut self.lock().unwritten);

@@ -1,5 +1,5 @@
-//! Records how late deliveries begin, for each second of a minute in which they were due. Many timers are due at full
-//! minutes, so the first second shows their lateness, which an average over minutes would hide.
+//! Records how late deliveries begin, by the second of the minute in which they were due. Many timers are due at full
+//! minutes, so the first second shows their lateness, which an average over whole minutes would hide.
 
 use super::percentiles::Percentiles;
 use std::sync::{Mutex, PoisonError};

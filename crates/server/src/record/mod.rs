@@ -1,5 +1,5 @@
-//! Records the service's work for the people and programs that monitor it. All records are bounded. No report counts
-//! stored timers to answer.
+//! Records the service's work for the people and programs that monitor it. All records are bounded. A report from these
+//! records takes the same time for any number of stored timers.
 //!
 //! ```text
 //!   deliveries ── started, answered ──┐

@@ -52,7 +52,7 @@ impl Timing {
     }
 }
 
-/// The records to make about a call of the store.
+/// The records that the hook makes about a call of the store.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Notes {
     time: Option<fn(&StoreTimes) -> &SharedTimes>,

@@ -66,8 +66,8 @@ struct Ring {
 }
 
 impl Ring {
-    /// Returns the history of a timer, or a new empty history, and makes it the last that the group forgets. `number`
-    /// is the number of the timer's new last event.
+    /// Returns the history of a timer, or a new empty history, for a change by the event `number`. From now on the
+    /// group forgets this history after all others.
     fn touch(&mut self, id: TimerId, number: u64) -> &mut Entry {
         let entry = self.entries.entry(id).or_default();
         self.order.remove(&entry.touched);

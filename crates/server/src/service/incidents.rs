@@ -6,8 +6,8 @@ use tracing::{error, warn};
 
 /// Logs an incident of the runtime that delivers timers.
 ///
-/// Does not log the death of a timer, which the delivery logs with more facts, nor a failure of the store, which the
-/// check of the service's condition logs.
+/// Other parts log two of the incidents: the delivery logs the death of a timer with more facts, and the check of the
+/// service's condition logs a failure of the store.
 pub(super) fn log(incident: &Incident) {
     match incident {
         Incident::ClockStepped { from, to } => {

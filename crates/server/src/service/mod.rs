@@ -2,7 +2,7 @@
 //!
 //! [`Service`] is a handle that gives access to the parts. Each part has only the values that it needs:
 //!
-//! | part | it answers |
+//! | part | it serves |
 //! |---|---|
 //! | `creations` | the creation of a timer: limits, idempotency keys, the store |
 //! | `changes` | changes of a timer, or of many in one transaction |
@@ -115,8 +115,8 @@ impl Service {
     /// deliveries have the time `patience` to end. The timers of the deliveries that do not end in time are given back
     /// to the store.
     ///
-    /// If the settings name a collector, sends it the last spans. This takes at most the rest of `patience`, but may
-    /// always take half a second, and never takes more than five seconds.
+    /// If the settings name a collector, sends the last spans to it. This may take the rest of `patience`. The time
+    /// limit for this step is at least half a second and at most five seconds.
     ///
     /// Returns the statistics of the service. A second call returns `None` at once.
     pub fn close(&self, patience: Duration) -> Option<Stats> {

@@ -116,8 +116,8 @@ impl NamespaceAdmin {
         let there_is_none = || Problem::new(ProblemKind::NotFound, "there is no such namespace");
         let removed = self.change(move |map| map.remove(&key).ok_or_else(there_is_none)).await?;
         if self.namespaces.is_shared() {
-            // Until then, other nodes may create timers in the namespace, because they use copies of the map of
-            // namespaces.
+            // Other nodes use copies of the map of namespaces. During this time they may still create timers in the
+            // removed namespace.
             tokio::time::sleep(VIEW).await;
         }
         // From here on, only creations that were already admitted can store timers in the namespace.

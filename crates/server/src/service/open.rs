@@ -55,8 +55,8 @@ fn capacity(settings: &Settings) -> usize {
 /// The greatest number of bytes in memory for all sign-in forms together.
 const MOST_FORMS: usize = 256 << 10;
 
-/// Returns the greatest number of bytes in memory for all request bodies together. The part of a single client still
-/// suffices for the largest body.
+/// Returns the greatest number of bytes in memory for all request bodies together. A single client may use only a part
+/// of this memory, and this part suffices for the largest body.
 fn most_bodies(rules: &Rules) -> usize {
     (64 << 20).max(4 * (rules.body + rules.url + rules.headers))
 }
@@ -73,8 +73,8 @@ fn lock(data: &Path) -> Result<File, OpenError> {
     }
 }
 
-/// Returns a notice for each file in a data folder that was used before nodes shared the timers, and is not used now.
-/// `place` says where the timers and namespaces are now.
+/// Returns a notice for each file in the data folder that the service no longer uses, because nodes now share the
+/// timers and namespaces. `place` says where the timers and namespaces are.
 fn unused_files(data: &Path, place: &str) -> Vec<Box<str>> {
     let files = [("namespaces.json", "the namespaces are"), ("timers.redb", "the timers are")];
     let unused = files.map(|(file, content)| (data.join(file), content)).into_iter();
@@ -84,8 +84,8 @@ fn unused_files(data: &Path, place: &str) -> Vec<Box<str>> {
         .collect()
 }
 
-/// Adds the namespaces that have stored timers but are not stored themselves, each with a notice. `stored` completes
-/// the words "is not" in the notice.
+/// Adds the namespaces `missing`, which have stored timers but are not stored themselves. Adds a notice for each of
+/// these namespaces. `stored` completes the words "is not" in the notice.
 fn add_missing(
     namespaces: &Namespaces,
     missing: &[Box<str>],
@@ -141,7 +141,8 @@ impl Service {
         let builder = builder.keep_free(settings.keep_free).without_locks(settings.without_locks);
         let store = builder.open(settings.data.join("timers.redb"));
         let store = store.map_err(OpenError::Store)?;
-        // A restore keeps the store open until it ends. This process now has the store open, so no restore can begin.
+        // A restore may have begun after the first check, so the check is repeated. From now on no restore can begin,
+        // because a restore must open the store, and this process has it open.
         check()?;
         Self::open_on(settings, Arc::new(store))
     }
@@ -231,8 +232,8 @@ impl Service {
         Self::begin_on(settings, store, namespaces, Checked { notices, folder })
     }
 
-    /// Returns a text with the path and the reason for each file of the service, besides the store, that exists but
-    /// cannot be read.
+    /// Checks the files of the service other than the store. For each file that exists but cannot be read, returns a
+    /// text with the path and the reason.
     pub(crate) fn unreadable_files(data: &Path, tokens: &Path) -> Vec<String> {
         let namespaces = data.join("namespaces.json");
         let operations = data.join("operations.json");

@@ -21,8 +21,8 @@ pub(crate) trait ClusterStore: TimerStore {
     /// Returns the document with this name, or `None` if it does not exist.
     fn document<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Document>>;
 
-    /// Replaces or creates a document, or removes it if `value` is `None`, provided that the document still has the
-    /// version `version`. Version 0 stands for an absent document. Returns whether the change was made.
+    /// Sets the value of a document if the document still has the version `version`. Version 0 stands for an absent
+    /// document. The value `None` removes the document. Returns whether the change was made.
     fn replace_document<'a>(
         &'a self,
         name: &'a str,
@@ -40,13 +40,14 @@ pub(crate) trait ClusterStore: TimerStore {
         false
     }
 
-    /// Returns the elements of `reasons` for which any node has parked timers.
+    /// Returns the elements of `reasons` for which any node has parked timers. A store that reports parked timers
+    /// through [`on_parked`](Self::on_parked) need not implement this method.
     fn parked_among(&self, reasons: Vec<Box<str>>) -> Answer<'_, Vec<Box<str>>> {
         Box::pin(async { Ok(reasons) })
     }
 
-    /// Returns a text that changes when this node gets or loses shards. A store that reports parked timers also reports
-    /// this change, and returns an empty text.
+    /// Returns a text that changes when this node gets or loses shards. Returns an empty text if the store reports such
+    /// a change through [`on_parked`](Self::on_parked).
     fn owned_shards(&self) -> String {
         String::new()
     }

@@ -120,7 +120,7 @@ pub(crate) struct Namespaces {
 struct Known {
     map: Arc<Map>,
     version: u64,
-    /// A moment just before the read. The copy includes all earlier changes.
+    /// A moment just before the read. The copy includes all changes before this moment.
     at: Instant,
 }
 

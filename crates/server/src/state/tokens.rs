@@ -93,7 +93,7 @@ impl Tokens {
     /// Reads the token file again if it has changed, if the last read failed, or if `always` is true. Returns whether
     /// the file was read. A failed read does not change the tokens.
     ///
-    /// Unless `always` is true, does not return an error that equals the last error.
+    /// If `always` is true, returns each error. Otherwise returns an error only if it differs from the last error.
     pub(crate) fn reload(&self, always: bool) -> io::Result<bool> {
         let mut last = self.last();
         let present = version_of(self.0.file.path());

@@ -21,8 +21,8 @@ fn hex(text: &str) -> Option<u128> {
     u128::from_str_radix(text, 16).ok().filter(|number| is_hex && *number != 0)
 }
 
-/// Maps an id to a number from 0 up to but not including 1. Uses only the last 53 bits, which are random in the ids of
-/// traces and of timers.
+/// Maps an id to a number from 0 up to but not including 1, which decides whether the trace with this id is recorded.
+/// Uses only the last 53 bits, which are random in the ids of traces and of timers.
 fn place_of(id: u128) -> f64 {
     const BITS: u32 = 53;
     let last = u64::try_from(id & ((1 << BITS) - 1)).unwrap_or(0);

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The caller's header `traceparent` decides whether a trace is recorded. A creation without this header begins a new
-//! trace. A configured share of the new traces is recorded. The context of the creation's span, which is its trace and
-//! its id, is stored with the timer. The span of each attempt is a child of the creation's span.
+//! trace. A configured share of the new traces is recorded. The context of the creation's span consists of the trace's
+//! id and the span's id, and is stored with the timer. The span of each attempt is a child of the creation's span.
 //!
 //! A timer that a schedule makes has no stored context. The id of its trace is the timer's id, so all attempts of the
 //! timer belong to a single trace.
@@ -126,8 +126,8 @@ impl Telemetry {
     }
 
     /// Returns the exporter and the trace context for a new span. The span belongs to the trace of `before`. If
-    /// `before` is `None`, the span begins a new trace. If the trace is not recorded, fails with the trace context for
-    /// the creation or delivery.
+    /// `before` is `None`, the span begins a new trace. If the trace is not recorded, fails with the trace context that
+    /// the creation or delivery passes on.
     fn recording(
         &self,
         before: Option<Trace>,

@@ -102,8 +102,8 @@ impl Leases<'_> {
         Ok(reaped)
     }
 
-    /// Ends a page of leases, even if their time is not over. Returns false if there was no lease. The caller is the
-    /// only store that delivers timers, so the holders are gone.
+    /// Ends at most 500 leases, even if they have not expired. Returns false if there was no lease. The caller is the
+    /// only store that delivers timers, so the holders of the leases are gone.
     pub(crate) fn end_leases(&self) -> Result<bool> {
         let left = self.0.rows(
             "SELECT id, record FROM tourbillon_timers INDEXED BY tourbillon_leased
@@ -142,7 +142,7 @@ impl Leases<'_> {
         Ok(reaped)
     }
 
-    /// Removes remembered ids and notes whose time is over.
+    /// Removes expired notes and expired remembered ids, at most [`FORGOTTEN`] of each.
     fn forget(&self) -> Result<()> {
         for table in ["tourbillon_remembered", "tourbillon_ends"] {
             let over = format!("SELECT id FROM {table} WHERE until <= ? ORDER BY until LIMIT ?");

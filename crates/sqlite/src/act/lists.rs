@@ -10,13 +10,13 @@ use tourbillon_durable::state::{Phase, State};
 use tourbillon_durable::store::{Counts, Cursor, Filter, Horizon, Page};
 use tourbillon_durable::timer::Timer;
 
-/// The greatest number of rows that a page reads, unless the filter has no conditions other than the namespace and the
-/// phase.
+/// The greatest number of rows that are read for a page. The limit does not apply to a filter with conditions on only
+/// the namespace and the phase.
 const LOOKS: u32 = 20_000;
 /// The greatest number of index entries that a horizon counts, which takes a few milliseconds.
 const COUNTED: u32 = 50_000;
 
-/// The index that a list reads, and whose order the list has.
+/// The index that a list reads. The list has the order of the index.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Index {
     Id,
@@ -81,7 +81,8 @@ impl Index {
     }
 }
 
-/// The value by which a list is ordered before the ids: a moment, a key, or nothing.
+/// The value by which a list is ordered: a moment or a key. Timers with the same value are ordered by their ids. A list
+/// that is ordered only by ids has the value `None`.
 enum Place {
     None,
     Number(i64),
@@ -110,7 +111,7 @@ fn place_in(cursor: &Cursor, index: Index) -> Result<(Vec<u8>, Place)> {
     Ok((id.to_vec(), place))
 }
 
-/// Returns the least text after all texts that begin with `prefix`, or `None` if no text comes after them.
+/// Returns the first text that comes after all texts with the prefix `prefix`, or `None` if there is no such text.
 fn end_of(prefix: &str) -> Option<String> {
     let mut chars: Vec<char> = prefix.chars().collect();
     while let Some(last) = chars.pop() {
@@ -203,7 +204,7 @@ impl Lists<'_> {
             looks = looks.saturating_add(1);
             let is_hit = row.get::<_, Option<bool>>(2).map_err(failed)?.unwrap_or(false);
             let is_enough = !is_unbounded && looks >= LOOKS;
-            // The place of a row that the filter does not admit matters only if the page ends there.
+            // If the filter does not match a row, its place is needed only if the page ends at this row.
             if is_hit || is_enough {
                 // A record that cannot be read is left out, and is set aside by the next change of its timer.
                 let (id, Some(timer)) = read(row).map_err(failed)? else { continue };
@@ -298,7 +299,7 @@ impl Lists<'_> {
     }
 }
 
-/// Returns whether the filter has no conditions other than the namespace and the phase.
+/// Returns whether the filter has conditions on only the namespace and the phase.
 fn is_by_phase(filter: &Filter) -> bool {
     let Filter { namespace, phase, descending, .. } = filter.clone();
     *filter == Filter { namespace, phase, descending, ..Filter::default() }
@@ -337,7 +338,7 @@ fn within_index(index: Index, filter: &Filter, within: &mut Conditions) {
     }
 }
 
-/// Adds the conditions that are checked for each row of that range.
+/// Adds the conditions that are checked for each row of the range that [`within_index`] selects.
 fn hit(index: Index, filter: &Filter, hits: &mut Conditions) {
     if let Some(phase) = filter.phase {
         hits.add("t.phase = ?", [Value::Integer(number(phase).unwrap_or(-1))]);

@@ -222,8 +222,8 @@ impl<'a> Act<'a> {
         self.moment("SELECT due FROM tourbillon_timers WHERE phase = 0 ORDER BY due, id LIMIT 1", [])
     }
 
-    /// Notes for a day that a delivery has ended in a transaction of the program, so that the runtime's own end of this
-    /// delivery finds the note.
+    /// Writes a note that a delivery has ended in a transaction of the program, and keeps the note for a day. When the
+    /// runtime reports the end of this delivery, it finds the note, and the report succeeds.
     fn note_end(&self, id: TimerId, token: Token, next: Option<TimerId>, skipped: u64) -> Result<()> {
         let until = millis(self.now + core::time::Duration::from_secs(86_400));
         self.run(
@@ -241,8 +241,9 @@ impl<'a> Act<'a> {
         Ok(())
     }
 
-    /// Returns the note of a delivery under this token that has ended in a transaction of the program: the id of the
-    /// next occurrence, and the number of instants that were left out. Returns `None` without such a note.
+    /// Returns the note that the delivery under this token has ended in a transaction of the program, or `None` without
+    /// such a note. The note has the id of the next occurrence of the series, and the number of instants that were left
+    /// out.
     fn noted_end(&self, id: TimerId, token: Token) -> Result<Option<(Option<TimerId>, u64)>> {
         let sql = "SELECT next, skipped FROM tourbillon_ends WHERE id = ? AND incarnation = ? AND claim = ?";
         let with = params![id_bytes(id), token.incarnation.cast_signed(), token.claim.cast_signed()];

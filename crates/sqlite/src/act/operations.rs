@@ -106,8 +106,8 @@ impl Act<'_> {
                 if cancelled == limit {
                     return Ok(Outcome::CancelledMany { cancelled, in_flight, more: true });
                 }
-                // A timer that is already withdrawn counts as left only if the operation ends before it reaches the
-                // timer.
+                // A timer that is already withdrawn does not count towards the limit. After the limit is reached, it
+                // still counts as left (`more`).
                 let Some(timer) = self.get_id(id)?.filter(|timer| !is_withdrawn(timer)) else { continue };
                 cancelled += 1;
                 in_flight += u32::from(self.withdraw(&timer, Withdrawal::Cancelled)?);
@@ -232,8 +232,9 @@ impl Act<'_> {
         Ok(Outcome::Ended { id, phase: Phase::Done, next, skipped })
     }
 
-    /// Ends a delivery in a transaction of the program, and notes the end for the runtime. Returns `None` if the lease
-    /// with this token was lost or has ended, and otherwise the id of the series' next occurrence, if there is one.
+    /// Ends a delivery in a transaction of the program, and notes the end for the runtime. The outer option is `None`
+    /// if the lease with this token was lost or has ended. The inner option is the id of the next occurrence of the
+    /// series, or `None` if no occurrence follows.
     pub(crate) fn done(&self, id: TimerId, token: Token) -> Result<Option<Option<TimerId>>> {
         let Some(timer) = self.get_id(id)? else { return Ok(None) };
         let Ok(next) = step(&timer, Event::Ack(token), self.now) else { return Ok(None) };

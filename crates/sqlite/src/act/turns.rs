@@ -17,9 +17,11 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{Claimant, Claimed, Limit, Shares};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The greatest number of namespaces whose first timers a claim reads.
+/// If at most this number of namespaces have pending timers, a claim considers all of them. Otherwise a claim considers
+/// the namespaces of the first [`FIRST`] due timers, and this number of other namespaces.
 const LOOKED_AT: usize = 256;
-/// The number of due timers from which a claim takes the namespaces if there are more than [`LOOKED_AT`] namespaces.
+/// The number of due timers whose namespaces a claim considers, if more than [`LOOKED_AT`] namespaces have pending
+/// timers.
 const FIRST: u32 = 1_024;
 /// The time until the next claim, if there were too many namespaces for this claim.
 const SOON: Duration = Duration::from_millis(10);
@@ -86,8 +88,8 @@ impl Turns<'_> {
         Ok(Claimed { next_claim: next, ..claimed })
     }
 
-    /// Returns the namespaces that have due timers, in the order of their turns, and true if these are all such
-    /// namespaces.
+    /// Returns the namespaces that the claim considers and that have due timers, in the order of their turns. Also
+    /// returns true if no other namespace has due timers.
     fn waiting(&self, rotation: &Rotation) -> Result<(Vec<Waiting>, bool)> {
         let sql = "SELECT namespace FROM tourbillon_counts WHERE phase = 0 ORDER BY namespace";
         let mut names = self.names(sql, params![])?;
@@ -160,7 +162,7 @@ impl Turns<'_> {
                 match timer {
                     None => self.0.put_aside(id)?,
                     Some(timer) if is_due(&timer, self.0.now) => choice.take(waiting, timer),
-                    // The columns of the row are damaged and the record is not.
+                    // The columns of the row are damaged and the record is not, so the columns are written again.
                     Some(timer) => self.0.write(&timer)?,
                 }
             }
@@ -223,7 +225,8 @@ impl Choice<'_> {
         self.permitted(waiting) > 0 && self.has_permit(waiting, due)
     }
 
-    /// Returns whether a timer that was due at `due` is not late, or its namespace may take another late timer.
+    /// Returns whether the limit for late timers permits a timer that was due at `due`: the timer is not late, or the
+    /// claim may take another late timer of the namespace.
     fn has_permit(&self, waiting: &Waiting, due: UtcMillis) -> bool {
         self.shares
             .late

@@ -28,8 +28,8 @@
 //! # Which call wins
 //!
 //! The map decides, under the lock of the key's shard. The timer of an entry takes the entry out of the map before the
-//! handler runs. If another call has replaced, moved or cancelled the entry before that, the timer finds no entry of
-//! its own, and the handler does not run.
+//! handler runs. If another call has replaced, moved or cancelled the entry before that, the map has no entry with the
+//! timer's id. Then the handler does not run.
 //!
 //! So each entry ends in exactly one way. Either its handler runs, or the entry is replaced, cancelled or drained. A
 //! replaced, cancelled or drained entry gives its value back, and its handler never begins. No entry outlives its
@@ -165,8 +165,8 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
                 Ok(placed) => return Ok(placed),
                 Err(error) => error,
             };
-            // No lock is held while this call waits for room. The engine's thread may run a handler that needs the
-            // lock.
+            // The thread's queue to the shard is full. The call waits without a lock, because the shard's thread may
+            // run a handler that needs the lock.
             let is_full = error.kind == KeyedErrorKind::Refused(Refusal::LaneFull);
             if !is_full || !self.shared.tasks.await_room(&mut rounds) {
                 return Err(error);
@@ -246,7 +246,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
     }
 
     /// Returns the keys that have entries, each once. A key that has an entry during the whole call is included. A key
-    /// whose entry comes or goes during the call may be included.
+    /// whose entry is inserted or removed during the call may be included.
     ///
     /// # Time complexity
     ///

@@ -59,9 +59,10 @@ impl TaskCore {
         self.handle().is_shut_down()
     }
 
-    /// Waits a little after a call has failed with [`LaneFull`](Refusal::LaneFull). `rounds` counts the waits of the
-    /// caller, and each wait is longer than the wait before. Returns false at once if the calling thread would wait for
-    /// itself.
+    /// Waits a little after a call has failed with [`LaneFull`](Refusal::LaneFull), so that the caller can try again.
+    /// `rounds` counts the waits of the caller. The first waits only yield the processor, and later waits sleep.
+    /// Returns false at once if trying again is of no use: the engine was shut down, or the calling thread would wait
+    /// for itself.
     pub(crate) fn await_room(&self, rounds: &mut u32) -> bool {
         self.shared.base.await_room(rounds)
     }

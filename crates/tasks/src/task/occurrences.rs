@@ -28,7 +28,7 @@ pub(super) struct Occurrences {
     wall: Wall,
 }
 
-/// The instants of a task after a given instant, up to a later moment.
+/// The number of a task's instants that have passed since a given instant, and the last of them.
 pub(super) struct Elapsed {
     pub(super) count: u64,
     /// The last instant that has passed. If no later instant has passed, this is the given instant.
@@ -41,7 +41,7 @@ mod by_the_calendar {
 
     /// The longest time between two reads of the wall clock by a waiting task. The clock may be set during the wait.
     pub(super) const STRIDE: Duration = Duration::from_secs(30);
-    /// The most missed instants of a calendar that one call counts.
+    /// The largest number of missed instants that one call counts for a calendar.
     pub(super) const COUNTED: u64 = 100_000;
 }
 
@@ -112,8 +112,8 @@ impl Occurrences {
                 let mut elapsed = Elapsed { count: 0, last: instant };
                 while let Some(next) = self.after(elapsed.last).filter(|&next| next <= now) {
                     elapsed.count += 1;
-                    // Counting stops here. The next instant of a calendar can be found from any moment, so `now` serves
-                    // as the last instant.
+                    // At the limit, `now` becomes the last instant, which ends the loop. This is right for a calendar,
+                    // because it can find its next instant from any moment.
                     elapsed.last = if elapsed.count < by_the_calendar::COUNTED { next } else { now };
                 }
                 elapsed

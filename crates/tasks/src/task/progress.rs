@@ -63,7 +63,8 @@ impl Progress {
         self.begun = now;
         self.left = self.left.map(|left| left - 1);
         self.report.runs += 1;
-        // In a burst, an earlier call of `begin` may have counted further. No instant counts twice.
+        // With `Missed::Burst`, an earlier late run may have counted instants after `instant` already. The count starts
+        // behind these, so that no instant counts twice.
         let from = instant.max(self.counted);
         let Elapsed { count: missed, last } = self.occurrences.elapsed(from, now);
         self.counted = last;
@@ -88,8 +89,9 @@ impl Progress {
             self.next = self.occurrences.after(now);
             return;
         }
-        // In a burst, the next instant came before this run began, and nothing is skipped. The burst also includes the
-        // instants that came during the run.
+        // The policy applies if the next instant came during this run. With `Missed::Burst` and a late run, the next
+        // instant came before the run began. Then nothing is skipped, and the instants that came during the run get
+        // runs, too.
         let Some(next) = self.next().filter(|&next| self.begun < next && next <= now) else { return };
         let Elapsed { count, last } = self.occurrences.elapsed(next, now);
         let overlapped = count + 1;

@@ -100,8 +100,8 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Body for InParallel<F> {
         if tasks.has_no_other_thread() {
             return beside.fire(moment);
         }
-        // The run goes to another worker in the shard's next turn. The present worker is then free for the next
-        // instant.
+        // Schedules the run as a one-shot that is due already, so that another worker makes it. The present worker is
+        // then free for the next instant.
         match tasks.shoot(moment.deadline, beside) {
             Ok(_) => {}
             Err(ScheduleError { kind: Refusal::ShutDown | Refusal::Forked, .. }) => {}
@@ -136,7 +136,7 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Shot for Beside<F> {
     }
 }
 
-/// A run that has begun. Dropping this value ends the run, unless [`end`](Self::end) has.
+/// A run that has begun. If [`end`](Self::end) has not ended the run, dropping this value ends it.
 struct UnderWay<B: Body, T: Deref<Target = Repeating<B>>> {
     task: T,
     run: Run,

@@ -141,9 +141,10 @@ impl Tasks {
         self.core.handle().deadline(id)
     }
 
-    /// Waits a little after [`try_at`](Self::try_at) has failed with [`LaneFull`](tourbillon::Refusal::LaneFull).
-    /// `rounds` starts at 0 and counts the waits. Each wait is longer than the wait before. Returns false at once if
-    /// the calling thread would wait for itself.
+    /// Waits a little after [`try_at`](Self::try_at) has failed with [`LaneFull`](tourbillon::Refusal::LaneFull), so
+    /// that the caller can try again. `rounds` starts at 0 and counts the waits. The first waits only yield the
+    /// processor, and later waits sleep. Returns false at once if trying again is of no use: the engine was shut down,
+    /// or the calling thread would wait for itself.
     pub fn await_room(&self, rounds: &mut u32) -> bool {
         self.core.await_room(rounds)
     }
@@ -200,7 +201,7 @@ impl Tasks {
     ///
     /// # Time complexity
     ///
-    /// O(n) in the number of tasks. Starts and ends of tasks wait for the call.
+    /// O(n) in the number of tasks. The call holds a lock for which a task that starts or ends must wait.
     #[must_use]
     pub fn repeating(&self) -> Vec<Task> {
         // A task in its last run is still kept, but has ended.

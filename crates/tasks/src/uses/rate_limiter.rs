@@ -17,8 +17,8 @@
 //! # Races and their endings
 //!
 //! - acquire x acquire: the lock decides, and each permit goes to one caller.
-//! - acquire x wait: a closure that waits has its permit. An [`acquire`](RateLimiter::acquire) that comes later gets
-//!   a moment after that permit, however late the closure runs.
+//! - acquire x wait: a waiting closure has taken its permit already. An [`acquire`](RateLimiter::acquire) that comes
+//!   later gets a moment after that permit, however late the closure runs.
 //! - cancel x due: as for [`Tasks::cancel`](crate::Tasks::cancel). The permit of a cancelled closure is not given back,
 //!   since later permits have their moments by then.
 //! - wait x shutdown: the closure runs, or the error returns it, or [`Tasks::shutdown`](crate::Tasks::shutdown) returns
@@ -166,8 +166,8 @@ impl RateLimiter {
                     Err(error) => error,
                 }
             };
-            // No lock is held while this call waits for room. The engine's thread may run a closure that wants a
-            // permit.
+            // The thread's queue to the shard is full. The call waits without a lock, because the shard's thread may
+            // run a closure that takes a permit.
             if error.kind != Refusal::LaneFull || !tasks.await_room(&mut rounds) {
                 return Err(error);
             }

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
 impl DeliveryLoop<'_> {
-    /// Counts the ends of deliveries that the store has confirmed, and the ends that are lost. Then begins the
-    /// deliveries that waited for these ends.
+    /// Counts the ends of deliveries that the store has confirmed, and the ends that are lost ([`ends`](super::ends)).
+    /// Then begins the deliveries that waited for these ends.
     pub(super) fn report(&mut self, answered: Answered) {
         let runtime = self.runtime;
         for batch in answered.batches {
@@ -37,7 +37,7 @@ impl DeliveryLoop<'_> {
         }
         let now = runtime.store.now();
         answered.free.into_iter().for_each(|leased| self.launcher.begin(leased, now));
-        // A lost end leaves a lease in the store.
+        // A lost end leaves a lease in the store. A later reap must end this lease.
         self.launcher.set_renewal();
     }
 
@@ -62,8 +62,8 @@ impl DeliveryLoop<'_> {
         let leases = {
             let mut state = self.runtime.lock();
             if !state.settled.ends.is_empty() {
-                // These ends have not been sent yet, so this renewal would leave out their leases. The reap that
-                // follows it could then end these leases as expired. So the renewal waits until the ends are sent.
+                // These ends have not been sent yet, so the renewal would leave out their leases. The reap after the
+                // renewal could then end these leases as expired. So the renewal waits until the ends are sent.
                 state.requests.renewal = RenewalAlarm::Rung;
                 return;
             }
@@ -87,13 +87,14 @@ impl DeliveryLoop<'_> {
             }
         };
         self.renewals.backoff.reset();
-        // A renewal without leases does not reach the store.
+        // A renewal without leases does not reach the store, so it does not show that the store works.
         if !renewed.leases.is_empty() {
             runtime.reporter.store_answered();
         }
         self.note_renewal(&renewed.leases, lost, renewed.begin);
         for lease in renewed.leases.iter().filter(|lease| lost.contains(&lease.id)) {
-            // If an end was reported since the renewal, its delivery is no longer under way.
+            // If the delivery was settled after the renewal was sent, it is no longer under way, and no lost lease is
+            // counted.
             if runtime.settle_lost(lease.delivery) {
                 runtime.reporter.lease_lost();
             }

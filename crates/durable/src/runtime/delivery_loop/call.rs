@@ -1,4 +1,4 @@
-//! Wraps a call at the store that the loop polls between its steps, without waiting for it.
+//! Wraps a call at the store. The loop polls the call between its steps, and does not wait for it.
 
 use crate::store::{Answer, StoreError, StoreErrorKind};
 use core::future::Future;

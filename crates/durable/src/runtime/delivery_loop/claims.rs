@@ -1,10 +1,11 @@
-//! Keeps the state of claims from one claim of timers to the next.
+//! Keeps the data that the delivery loop needs from one claim of timers to the next claim.
 
 use super::backoff::Backoff;
 use crate::runtime::catch_up::CatchUp;
 use crate::runtime::settings::Settings;
 
-/// The rate, the pauses and the numbers of the delivery loop's claims.
+/// The data that the delivery loop keeps from one claim to the next claim: the rate of late deliveries, the pauses and
+/// the numbers.
 pub(super) struct Claims {
     pub(super) catch_up: CatchUp,
     /// The pauses after failed claims of timers.

@@ -28,7 +28,7 @@ impl DeliveryLoop<'_> {
         let call = match &mut self.claims.catch_up {
             CatchUp::Together(rate) => {
                 let backlog = runtime.lock().backlog;
-                // In a store without pending timers no timer is late.
+                // If no timer is pending, no timer is late, so the claim needs no permit.
                 let next_due = backlog.has_claimed.then(|| backlog.next_due.unwrap_or(now));
                 match rate.permits(next_due, now, wanted) {
                     Ok(permitted) => runtime.store.claim(runtime.claimant, claim, limit(permitted)),
@@ -38,7 +38,8 @@ impl DeliveryLoop<'_> {
             CatchUp::InTurn(rates) => {
                 let running = {
                     let mut state = runtime.lock();
-                    // If a handler returns during the claim, this flag makes the loop claim again.
+                    // If a handler returns during the claim, this flag makes the loop claim again, because the claim
+                    // has not counted the free handler.
                     state.backlog.is_withheld = true;
                     state.deliveries.by_namespace()
                 };
@@ -87,8 +88,8 @@ impl DeliveryLoop<'_> {
         self.begin(claimed.leased, claimed.now);
     }
 
-    /// Begins the deliveries of claimed timers. If the end of a timer's last delivery is still on its way to the store,
-    /// the new delivery waits until the store has answered that end (C2).
+    /// Begins the deliveries of claimed timers. If the store has not answered the end of a timer's last delivery yet,
+    /// the new delivery waits for this answer (C2).
     fn begin(&mut self, leased: Vec<Leased>, now: UtcMillis) {
         for leased in leased.into_iter().filter_map(|leased| self.ends.keep(leased)) {
             self.launcher.begin(leased, now);

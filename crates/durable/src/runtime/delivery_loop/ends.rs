@@ -2,36 +2,37 @@
 //!
 //! An *end* is the decided result of a delivery, as an operation for the store. The calls that report ends are futures
 //! of one [`FuturesUnordered`]. The loop polls these futures between its other steps, and while it waits for a claim.
-//! If the store does not answer an end, only the ends of the same part of the store have to wait. Claims go on.
+//! If a part of the store does not answer, only the ends for this part have to wait. Claims go on, except on a store
+//! without parts (C4).
 //!
 //! # Parts
-//! Some stores have parts: a part may fail while other parts answer ([`TimerStore::parts`]). The ends of a part are
-//! sent in their order, in one batch at a time. Ends that come before the answer make the next batch. A part without
-//! ends is forgotten.
+//! Some stores have parts: a part may fail while other parts answer ([`TimerStore::parts`]). A store without parts is
+//! treated as a single part. The ends for a part are sent in their order, in one batch at a time. Ends that are decided
+//! before the answer form the next batch. A part without ends is removed from the map.
 //!
 //! | state of a part | begins with | ends with |
 //! |---|---|---|
-//! | `AtStore` | an end, or the end of a pause | the answer: the next batch is sent, or the part is forgotten; an error: `Resting` |
+//! | `AtStore` | an end, or the end of a pause | the answer: the next batch is sent, or the part is removed; an error: `Resting` |
 //! | `Resting` | an error, a panic of the store | the end of the pause: the same batch again; the stop of the runtime: the same batch at once |
 //!
-//! After an error that is not transient, the batch is not repeated. After a pause its ends are sent one by one, since
-//! one of them may be at fault. An end that fails alone is *lost*: its lease expires, and the timer is delivered again.
-//! During a stop, a batch is lost in two more cases: its pauses have become long, or the stop has waited for the length
-//! of a lease.
+//! After an error that is not transient, the batch is not repeated. After a pause its ends are sent one by one, since a
+//! single end may have caused the error. An end that fails alone is *lost*: its lease expires, and the timer is
+//! delivered again. If the store is closed, the whole batch is lost. During a stop, a batch is lost in two more cases:
+//! the pauses have reached their greatest length, or the leases have expired.
 //!
 //! # Invariants
-//! C1. An end is in a single place: noted under the runtime's lock, waiting in this module, at the store, or answered.
-//!     It leaves this module once, as stored or as lost.
-//! C2. Of all ends of a timer in this module, the store can accept at most one. If a timer is claimed while an end of
-//!     it is in this module, the new delivery begins after the answer to that end. So the store gets the ends of a
-//!     timer in their order. An observer gets the timer's deliveries in their order, too.
-//! C3. While an end is in this module, its lease is renewed. So no reap ends this lease as a lease whose holder is
-//!     gone.
-//! C4. A store without parts answers as a whole. So nothing is claimed while this module has ends for such a store.
+//! C1. At any moment an end is in a single place: in the state under the runtime's lock, in a queue of this module, in
+//!     a call at the store, or among the answers. It leaves this module once, as stored or as lost.
+//! C2. If a timer is claimed while an end of its last delivery is in this module, the new delivery begins after the
+//!     answer to that end. So the store can accept at most one of the timer's ends in this module. The store gets the
+//!     ends of a timer in their order. An observer gets the timer's deliveries in their order, too.
+//! C3. While an end is in this module, its lease is renewed. So no reap ends this lease as expired.
+//! C4. In a store without parts, such as a file, claims and ends wait for the same disk. So nothing is claimed while
+//!     this module has ends for such a store.
 //!
 //! # Races
-//! - *The end took effect, and its answer is lost.* The end is sent again, and refused, since its lease is over. The
-//!   runtime counts a lost lease. Nothing is delivered a second time.
+//! - *The end took effect, and its answer is lost.* The end is sent again. The store refuses it, since the lease has
+//!   already ended. The runtime counts a lost lease. Nothing is delivered a second time.
 //! - *The lease expires during the pause before the end is sent again.* Another holder delivers the timer. The store
 //!   refuses the end by its token.
 //! - *A renewal and an end of the same lease are at the store.* If the store handles the end first, the renewal finds
@@ -79,15 +80,15 @@ pub(super) struct Answered {
 /// The ends of deliveries for one part of the store, and the state of the call that reports these ends.
 struct Part {
     waiting: VecDeque<DeliveryEnd>,
-    /// The ends in the present call at the store. During the pause after a failed call, the ends that the next call
-    /// repeats.
+    /// The ends in the present call at the store. During the pause after a failed call, these are the ends that the
+    /// next call sends again.
     batch: Vec<DeliveryEnd>,
     state: PartState,
     /// The moment at which `state` last changed. The runtime's health computes the length of a call from this moment.
     since: Instant,
     backoff: Backoff,
-    /// The number of ends that must still be sent alone, each in its own call. After the store refuses a batch, the
-    /// ends of the batch are sent alone, to find the end at fault.
+    /// The number of ends that must still be sent alone, each in its own call. After the store has refused a batch, the
+    /// ends of the batch are sent alone, to find the end that causes the error.
     alone: usize,
 }
 
@@ -120,7 +121,7 @@ impl Future for Report {
 pub(super) struct Ends {
     store: Arc<dyn TimerStore>,
     /// The number of parts of the store, read once at the start. The loop needs the number while it holds the runtime's
-    /// lock. The store must not be called under the lock.
+    /// lock, and must not call the store under this lock.
     store_parts: u32,
     durability: Durability,
     lease: Duration,
@@ -162,8 +163,9 @@ impl Ends {
         self.store_parts > 0
     }
 
-    /// Returns false if a new end of a delivery must wait for the answer to an earlier batch. With several parts of the
-    /// store, returns true, because the new end may be for an idle part.
+    /// Returns true if a new end of a delivery may be sent at once. Returns false if the end must wait for the answer
+    /// to an earlier batch. If the store has several parts, the result is true, because the new end may belong to an
+    /// idle part.
     pub(super) fn sends_at_once(&self) -> bool {
         self.parts.is_empty() || self.store_parts > 1
     }
@@ -210,8 +212,9 @@ impl Ends {
         deliveries.map(|delivery| (delivery.id, delivery.token))
     }
 
-    /// Takes over ends of deliveries. For each part of the store that has no call and no pause, prepares a call with
-    /// the part's ends. The calls reach the store at the next [`poll`](Self::poll).
+    /// Takes over ends of deliveries, and adds them to the queues of their parts of the store. For each part that has
+    /// no call and no pause, prepares a call with the part's ends. The calls reach the store at the next
+    /// [`poll`](Self::poll).
     pub(super) fn take(&mut self, ends: Vec<DeliveryEnd>) {
         let has_parts = self.has_parts();
         let mut idle = Vec::new();
@@ -241,7 +244,7 @@ impl Ends {
         idle.into_iter().for_each(|number| self.send(number));
     }
 
-    /// Prepares a call with the next batch of ends for a part of the store. If no end for the part waits, forgets the
+    /// Prepares a call with the next batch of ends for a part of the store. If no end for the part waits, removes the
     /// part.
     fn send(&mut self, number: u32) {
         let Some(part) = self.parts.get_mut(&number) else { return };
@@ -305,8 +308,8 @@ impl Ends {
         rested.collect::<Vec<_>>().into_iter().for_each(|number| self.send(number));
     }
 
-    /// Ends all pauses after errors, so that the failed batches are sent again at once. From now on, a batch is given
-    /// up when it fails after a pause of the greatest length. Further calls of this method do nothing.
+    /// Ends all pauses after errors, so that the failed batches are sent again at once. From now on, a batch that fails
+    /// is given up if its next pause would have the greatest length. Further calls of this method do nothing.
     pub(super) fn stop(&mut self) {
         if !core::mem::replace(&mut self.is_stopping, true) {
             self.end_rests(|_| true);
@@ -386,8 +389,8 @@ fn report(store: Arc<dyn TimerStore>, ends: &[DeliveryEnd], durability: Durabili
     })
 }
 
-/// Returns the phase of the timer that `op` stores again after its claim has removed it, or `None` if `op` is another
-/// operation.
+/// If `op` stores a timer again after its claim has removed it, returns the phase of this timer. Otherwise returns
+/// `None`.
 fn phase_of(op: &Op) -> Option<Phase> {
     match op {
         Op::Return(timer, _) => Some(timer.state.phase()),

@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The least time until the renewal alarm rings if it is set to the end of a lease.
+/// The least time after which the renewal alarm rings if it is set to the end of a lease.
 const LEAST_REST: Duration = Duration::from_millis(50);
 
 /// Begins deliveries, sets their timeouts, and sets the alarm for the next renewal of leases.
@@ -31,7 +31,8 @@ pub(super) struct Launcher<'a> {
 enum Obstacle {
     /// The delivery ends at once. This operation reports the end to the store.
     End(Op),
-    /// The store has removed the timer at its claim. So no end of the delivery is reported to the store.
+    /// The timer is delivered at most once, so its claim has removed it from the store. No end of the delivery is
+    /// reported to the store.
     Forgotten,
 }
 
@@ -45,15 +46,16 @@ impl<'a> Launcher<'a> {
     pub(super) fn begin(&self, leased: Leased, now: UtcMillis) {
         let Leased { timer, token } = leased;
         let runtime = self.runtime;
-        // Both calls stay outside the lock: the first copies the timer, and the second calls the program's function for
-        // incidents.
+        // Both calls must stay outside the lock. The first call copies the timer, and the second call may call the
+        // program's function for incidents.
         let mut delivery = self.under_way(&timer, token);
         let obstacle = self.obstacle(&timer, token, now);
         let mut state = runtime.lock();
         let number = state.deliveries.number();
         delivery.number = number;
-        // The last claim may have left timers because of their namespaces' shares. The return of a handler lets the
-        // loop claim again. This delivery calls no handler, so the claim is requested here.
+        // The last claim may have left due timers in the store, because their namespaces had used up their shares of
+        // the handlers. Normally the return of a handler makes the loop claim again. This delivery calls no handler, so
+        // the claim is requested here.
         state.requests.look |= state.backlog.is_withheld && obstacle.is_some();
         match obstacle {
             None => {}
@@ -102,8 +104,8 @@ impl<'a> Launcher<'a> {
             Some(executor) if !handler.blocks() => executor.spawn(work),
             _ => self.threads.spawn(work),
         };
-        // If the executor has panicked, the dropped work gives its timer back. The other timers of the claim must begin
-        // all the same: if they are delivered at most once, the store no longer has them.
+        // If the executor has panicked, the dropped work gives its timer back. The deliveries of the claim's other
+        // timers must begin all the same, because the store no longer has the timers that are delivered at most once.
         if catch_unwind(AssertUnwindSafe(spawn)).is_err() {
             let error = StoreError::new(StoreErrorKind::Unknown, "the executor panicked");
             runtime.reporter.store_failed(&error);

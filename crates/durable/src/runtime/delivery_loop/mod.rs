@@ -1,84 +1,88 @@
 //! The loop of a runtime. It claims due timers, hands them to handlers, and reports the ends of deliveries to the
 //! store.
 //!
-//! One thread does all of this. It chooses a step, makes the step, and chooses again. If there is no step to make, it
-//! sleeps until a signal:
+//! One thread does all of this. It chooses a step, makes the step, and chooses again. If there is no step to make, the
+//! thread sleeps until a signal comes. There is *room* for a delivery while fewer handlers run than the
+//! [`concurrency`](crate::Builder::concurrency) permits. To *drive* the calls at the store means to send the waiting
+//! ends and to poll all calls.
 //!
 //! | signal | from | the loop |
 //! |---|---|---|
 //! | `fetch` | a caller that wants parked timers ([`Timers::fetch`](crate::Timers::fetch)) | claims parked timers, in turn with claims of due timers |
-//! | `look` | the alarm at the next due moment; the store, if a timer may be due earlier; room for a delivery | claims due timers |
-//! | `events` | a handler that is called, if there is an observer | emits the events |
+//! | `look` | the alarm at the next due moment; the store, if a timer may be due earlier; a handler that has returned, if the last claim left due timers | claims due timers |
+//! | `events` | a handler that is called, if there is an observer | passes the events to the observer |
 //! | `ends` | a delivery that is settled | sends the waiting ends to the store, in one batch for each part of the store |
 //! | `poll` | the waker of a call at the store | polls the calls; reports ends as stored, reaps (ends expired leases), claims timers that were unparked |
 //! | `renewal` | an alarm at each third of a lease, while deliveries are under way | renews leases |
 //! | `stage` | `shutdown` | gives back the deliveries under way, waits for the answers to ends, and ends |
 //!
 //! # States
-//! The shared state ([`RuntimeState`](super::shared::RuntimeState)) has the life of the runtime (`stage`), the present
+//! The shared state ([`RuntimeState`](super::shared::RuntimeState)) has the stage of the runtime (`stage`), the present
 //! work of the thread (`activity`), and the alarm of the next renewal (`requests.renewal`). Ends, renewals and unparks
 //! have states of their own ([`ends`], [`renewals`], [`unparks`]).
 //!
 //! | `stage` | claims | renewals | ends with |
 //! |---|---|---|---|
 //! | `Running` | yes | yes | `shutdown`, or the drop of the runtime |
-//! | `Stopping` | no | until its moment | no delivery is under way and all ends are answered. At the stage's moment the deliveries are given back; a lease's length later the ends are given up |
+//! | `Stopping` | no | before `until` | no delivery is under way, and all ends are answered. At `until` the deliveries under way are given back. When the length of a lease has passed since then, the unanswered ends are given up |
 //! | `Ended` | no | no | |
 //!
 //! | `activity` | step | calls that are driven | ends with |
 //! |---|---|---|---|
 //! | `Choosing` | none; the thread drives calls, or sleeps | all | a step |
 //! | `Emitting` | [`Step::Emit`] | none | the observer returns |
-//! | `AtStore` | any other | while the step waits: all calls, but a store without parts gets no new ends | the step's call is answered. After an error or a panic the thread pauses first, at most until the stop |
+//! | `AtStore` | any other | while the step waits, all calls; a store without parts gets no new ends | the step's call is answered. After an error or a panic, the thread pauses first. The stop ends this pause |
 //!
 //! | renewal alarm | begins with | ends with |
 //! |---|---|---|
-//! | `Unset` | a renewal is sent | a delivery begins, an end is answered, or a claim or reap has seen a lease: `Set` |
-//! | `Set` | the alarm is armed | it rings: `Rung`. A reap that was full rings it |
-//! | `Rung` | the start, the alarm | the renewal is sent, once no ends wait to be sent and C4 permits it: `Unset` |
+//! | `Unset` | a renewal is sent | a delivery begins, an end is answered, or a claim or a reap has found a lease: `Set` |
+//! | `Set` | the alarm is armed | the alarm rings: `Rung`. A reap that ends as many leases as one call may end also leads to `Rung` |
+//! | `Rung` | the start, or the alarm | the renewal is sent: `Unset`. The loop first sends all waiting ends. With a store without parts, it also waits for the answers to these ends (C4) |
 //!
 //! # Choice of a step
 //! The loop takes the first line that applies ([`DeliveryLoop::choose`](wait)):
 //!
 //! | condition | choice |
 //! |---|---|
-//! | a call was woken, a pause is over, ends wait to be sent, or the stop is new | drive the calls |
+//! | the waker of a call was called, a pause is over, ends wait to be sent, or the stop has just been requested | drive the calls |
 //! | there are events | `Emit` |
 //! | ends were answered | `Report` |
 //! | a renewal was answered | `Reap` |
-//! | the stop has nothing to wait for | end |
-//! | the stop's moment has passed | give back the deliveries; or give up the ends |
-//! | a renewal is wanted and may be sent | `Renew` |
-//! | a fetch waits, there is room, and it is its turn | `Fetch` |
-//! | a look is wanted, and there is room | `Claim` |
+//! | the runtime stops, no delivery is under way, and all ends are answered | end |
+//! | the stop's moment `until` has passed | give back the deliveries under way |
+//! | the length of a lease has passed since `until`, and no delivery is under way | give up the ends |
+//! | the renewal alarm has rung, and a renewal may be sent | `Renew` |
+//! | a `fetch` waits, and there is room. If `look` is requested, too, the last claim must not have been a fetch | `Fetch` |
+//! | a `look` is requested, and there is room | `Claim` |
 //! | otherwise | sleep |
 //!
 //! # Wake-ups
-//! All calls at the store share one waker. It sets `poll` under the lock and notifies the thread. The thread clears
-//! `poll` under the lock. Then it polls four kinds of calls: the call that it waits for, the ends, the renewal, and the
-//! unparks. A waker that is called after a poll sets `poll` again. The thread sees the new value before it sleeps,
-//! since it reads `poll` and begins to sleep under one lock. A call that is polled without need answers "pending"
-//! again. Each new call is polled after it was made.
+//! All calls at the store share one waker. The waker sets `poll` under the lock and notifies the thread. The thread
+//! clears `poll` under the lock. Then it polls four kinds of calls: the call that it waits for, the ends, the renewal,
+//! and the unparks. A waker that is called after a poll sets `poll` again. The thread sees the new value before it
+//! sleeps, since it reads `poll` and begins to sleep under one lock. A call that is polled without need returns
+//! `Pending` again. Each new call is polled once after it was made, so that it gets the waker.
 //!
 //! # Why no timers are loaded ahead
 //! The store's index by due moment is the queue, and each claim returns the moment at which the next timer is due. So
 //! the engine's wheel needs a single timer for all stored timers: the alarm. Creating, moving or cancelling a timer
-//! changes the index in the transaction that answers the caller. So there is no copy of the index that could be out of
-//! date.
+//! changes this index in the same transaction. So there is no second index in memory that could be out of date.
 //!
 //! # Invariants
-//! R1. A delivery is settled once: by its answer, its timeout, the loss of its lease, or the stop.
+//! R1. A delivery is settled (its end is decided) only once: by its handler's answer, its timeout, the loss of its
+//!     lease, the stop, or an executor that drops its work.
 //! R2. If the store has a claimable timer and there is room for a delivery, a claim is requested or an alarm is set.
 //!     The alarm rings at the timer's due moment or earlier.
 //! R3. No error of the store ends the loop. It tries again after a pause.
-//! R4. While the loop knows of leases in the store, the alarm of a renewal is set. The renewal extends the leases of
-//!     deliveries under way. The reap after the renewal ends leases whose holders are gone.
+//! R4. While the store has leases that the loop has made or found, the alarm of a renewal is set. The renewal extends
+//!     the leases of deliveries under way. The reap after the renewal ends leases whose holders are gone.
 //! R5. No waker, handler, executor, observer or future of the store is called under the lock. Such code may wait for a
-//!     thread that wants the lock, or may want the lock itself.
+//!     thread that needs the lock, or may need the lock itself.
 //! R6. Only the loop's thread emits events. The events of a timer are emitted in their order. Events of other threads
-//!     are kept under the lock until the loop emits them. They are emitted before any end that is kept later.
-//! R7. Nothing is claimed while [`MOST_ENDS`](wait) ends have no answer. This bounds the memory if a store answers
-//!     claims but no ends.
+//!     are kept under the lock until the loop emits them. The loop emits these events before the event of an end that
+//!     is kept later.
+//! R7. Nothing is claimed while [`MOST_ENDS`](wait) ends have no answer. This limits the memory use if a store answers
+//!     claims but does not answer ends.
 
 mod answers;
 mod backoff;
@@ -152,7 +156,7 @@ impl<'a> DeliveryLoop<'a> {
             renewals: Renewals::new(Arc::clone(store), runtime.claimant),
             unparks: Unparks::new(Arc::clone(store), runtime.kinds(), settings.lease),
         };
-        // The store gets these calls before the first claim, and the claim does not wait for their answers.
+        // This begins the calls that unpark timers, before the first claim. The claim does not wait for their answers.
         this.drive(false);
         // The store's clock may have stepped back while no process ran, so the plans are recomputed.
         runtime.follow_clock(threads);
@@ -162,7 +166,7 @@ impl<'a> DeliveryLoop<'a> {
             if catch_unwind(AssertUnwindSafe(|| this.make(step))).is_err() {
                 let _goes_on = this.bear(&store_panicked());
                 runtime.look();
-                // If a reap has panicked, it has not set the alarm of the next renewal (R4).
+                // A reap that has panicked has not set the alarm of the next renewal, so the alarm is set here (R4).
                 this.launcher.set_renewal();
             }
             this.finish_step();

@@ -22,7 +22,7 @@ use tourbillon_words::UtcMillis;
 /// The lease of a delivery that is under way in this runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lease {
-    /// The number by which this runtime knows the delivery.
+    /// The number of the delivery in this runtime.
     pub(super) delivery: u64,
     pub(super) id: TimerId,
     pub(super) token: Token,
@@ -85,7 +85,7 @@ impl Renewals {
     }
 
     /// Prepares a renewal of leases. `leases` belong to deliveries under way. `others` belong to deliveries whose ends
-    /// are on their way to the store. The renewal reaches the store at the next [`poll`](Self::poll).
+    /// the store has not answered. The renewal reaches the store at the next [`poll`](Self::poll).
     pub(super) fn send(&mut self, leases: Vec<Lease>, others: impl Iterator<Item = (TimerId, Token)>) {
         let tokens: Vec<_> = leases.iter().map(|lease| (lease.id, lease.token)).chain(others).collect();
         let (store, claimant) = (Arc::clone(&self.store), self.claimant);

@@ -1,15 +1,17 @@
-//! Unparks the timers of kinds that have a handler now. They were parked while no runtime had a handler for their kind.
+//! Unparks the timers that were parked because the runtime had no handler for their kind. The runtime does this at its
+//! start, for the kinds for which it has handlers.
 //!
-//! The calls run beside the other work of the loop, so neither a claim nor another kind waits for them. The store may
-//! answer such a call late or by an error. For example, somebody else may hold one of the timers for minutes.
+//! The calls run beside the other work of the loop. So claims do not wait for them, and a kind does not wait for the
+//! calls of another kind. The store may answer such a call late or with an error. For example, another transaction may
+//! lock one of the timers for minutes.
 //!
-//! | a kind | becomes | by |
+//! | a kind that | becomes | by |
 //! |---|---|---|
-//! | waits | at the store | a free place among the calls, once the pause is over |
-//! | at the store | done | the answer that no further timer is parked for the kind |
-//! | at the store | waits, as the first | the answer that further timers may be parked for the kind |
-//! | at the store | waits, as the last | an error, a panic of the store. A pause begins |
-//! | waits | done | the error that the store is closed, the stop of the runtime |
+//! | waits | at the store | a new call, if fewer than [`AT_ONCE`] calls are at the store and there is no pause |
+//! | is at the store | done | the answer that no further timer is parked for the kind |
+//! | is at the store | the first that waits | the answer that further timers may be parked for the kind |
+//! | is at the store | the last that waits | an error, or a panic of the store. A pause begins |
+//! | waits | done | the error that the store is closed, or the stop of the runtime |
 
 use super::backoff::Backoff;
 use super::call::Call;
@@ -25,7 +27,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The greatest number of calls at a time. Other calls need the store's connections, too.
+/// The greatest number of calls that unpark timers at a time. The limit leaves connections of the store for other
+/// calls.
 const AT_ONCE: usize = 4;
 
 /// A call that unparks timers of one kind.
@@ -43,15 +46,15 @@ impl Future for Unpark {
     }
 }
 
-/// What the answers of the store have said since the loop last asked.
+/// The results of the calls that the store has answered since the loop last took the results.
 #[derive(Default)]
 pub(super) struct Unparked {
-    /// Whether timers are pending again.
+    /// True if timers are pending again, so that the loop must claim due timers.
     pub(super) has_timers: bool,
     pub(super) errors: Vec<StoreError>,
 }
 
-/// The kinds whose timers are still to be unparked, and the calls that unpark timers.
+/// The kinds whose timers must still be unparked, and the calls that unpark timers.
 pub(super) struct Unparks {
     store: Arc<dyn TimerStore>,
     waiting: VecDeque<&'static str>,
@@ -78,23 +81,23 @@ impl Unparks {
         }
     }
 
-    /// Returns whether the timers of a kind are still to be unparked.
+    /// Returns true if timers of at least one kind must still be unparked.
     pub(super) fn is_in_progress(&self) -> bool {
         !self.waiting.is_empty() || !self.calls.is_empty()
     }
 
-    /// Returns the end of the pause, if a kind waits for it.
+    /// Returns the end of the pause after an error, or `None` if no kind waits for it.
     pub(super) fn first_rest(&self) -> Option<Instant> {
         self.rest.filter(|_| !self.waiting.is_empty())
     }
 
-    /// Begins no further call, and forgets the calls at the store.
+    /// Drops the calls at the store. No further call begins.
     pub(super) fn stop(&mut self) {
         self.waiting.clear();
         self.calls = FuturesUnordered::new();
     }
 
-    /// Takes what the answers have said since the last call.
+    /// Removes and returns the results since the last call of this method.
     pub(super) fn take_unparked(&mut self) -> Unparked {
         core::mem::take(&mut self.unparked)
     }
@@ -130,7 +133,8 @@ impl Unparks {
         Unpark { kind, call: Call::new(async move { store.apply(vec![op], Durability::Volatile).await }) }
     }
 
-    /// Notes the answer to a call for a kind.
+    /// Records the store's answer to a call that unparks timers of a kind. If further timers may be parked for the
+    /// kind, another call for the kind follows.
     fn note(&mut self, kind: &'static str, outcomes: &[Outcome]) {
         self.backoff.reset();
         let [Outcome::Unparked(count)] = *outcomes else { return };

@@ -12,15 +12,16 @@ use core::task::{Context, Poll};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The number of unanswered ends of deliveries from which on the delivery loop claims no timer (R7).
+/// The limit for unanswered ends of deliveries. While the store has not answered this number of ends or more, the
+/// delivery loop claims no timers (R7).
 const MOST_ENDS: usize = 4_096;
 
 enum Choice {
     Step(Step),
     /// The delivery loop must poll its calls at the store.
     Drive,
-    /// The delivery loop must give back all deliveries under way, because the time that the stop of the runtime allows
-    /// them is over.
+    /// The delivery loop must give back all deliveries under way, because the stop of the runtime does not wait longer
+    /// for them.
     GiveBack,
     /// The delivery loop must give up the ends of deliveries that the store has not answered, because their leases have
     /// expired since the stop of the runtime.
@@ -65,7 +66,8 @@ impl DeliveryLoop<'_> {
         if self.has_calls(state, true) {
             return Choice::Drive;
         }
-        // The events of a delivery come before its end. The end is emitted when the store has confirmed it.
+        // The observer must get the events of a delivery before its end. The end is emitted when the store has
+        // confirmed it.
         if !state.settled.events.is_empty() {
             state.activity = Activity::Emitting;
             return Choice::Step(Step::Emit(core::mem::take(&mut state.settled.events)));
@@ -82,8 +84,8 @@ impl DeliveryLoop<'_> {
             if is_settled && self.ends.count() == 0 {
                 return Choice::Ended;
             }
-            // No lease is renewed after `patience`. A lease's length later all leases have expired, so the ends are
-            // given up.
+            // No lease is renewed after the moment `patience`. All leases have expired when the length of a lease has
+            // passed since this moment. Then the ends are given up.
             let last = match is_settled {
                 true => patience.checked_add(self.runtime.settings.lease),
                 false => Some(patience),
@@ -93,7 +95,7 @@ impl DeliveryLoop<'_> {
             }
             until = until.into_iter().chain(last).min();
         }
-        // A store without parts gets no claim while it has ends to answer (C4).
+        // A store without parts gets no claim before it has answered all ends (C4).
         let is_held_up = !self.ends.has_parts() && self.ends.count() > 0;
         let is_renewing = self.renewals.is_in_progress();
         let may_renew = match state.stage {
@@ -109,8 +111,8 @@ impl DeliveryLoop<'_> {
         let occupied = state.deliveries.running() + self.ends.kept();
         let room = self.runtime.settings.concurrency.saturating_sub(occupied);
         let may_claim = room > 0 && !state.is_stopping() && !is_held_up && self.ends.count() < MOST_ENDS;
-        // Claims of parked timers alternate with claims of due timers, so neither kind has to wait for all of the other
-        // kind.
+        // Claims of parked timers alternate with claims of due timers. So parked timers do not wait for all due timers,
+        // and due timers do not wait for all parked timers.
         if may_claim
             && !(state.requests.look && self.claims.was_fetch)
             && let Some(fetch) = state.requests.fetches.pop_front()
@@ -194,7 +196,8 @@ impl DeliveryLoop<'_> {
     pub(super) fn bear(&mut self, error: &StoreError) -> bool {
         self.runtime.reporter.store_failed(error);
         let until = Instant::now() + self.claims.backoff.next();
-        // Only the stop ends the pause early. Other signals come all the time under load, and would defeat the pause.
+        // Only the stop of the runtime ends the pause early. Under load, other signals come all the time, and would
+        // make the pause too short.
         while !self.runtime.is_stopping() {
             if until <= Instant::now() {
                 return true;
@@ -207,7 +210,7 @@ impl DeliveryLoop<'_> {
     /// Polls the calls at the store if they need a poll. Otherwise sleeps until a wake, or until the moment `until`. A
     /// caller that waits for a condition calls this method again until the condition holds.
     fn drive_or_sleep(&mut self, until: Option<Instant>) {
-        // A store without parts gets no ends during the wait. They are sent after the wait, in one batch.
+        // A store without parts gets no ends during the wait. After the wait, the ends are sent in one batch.
         let takes_ends = self.ends.has_parts();
         let runtime = self.runtime;
         let state = runtime.lock();

@@ -1,13 +1,14 @@
 //! Notices steps of the store's clock, and recomputes the plans of schedules after a step back.
 //!
-//! Whenever the loop acts, it compares the store's clock with a steady clock. A store can announce that its clock has
-//! stepped, which makes the loop act at once. Without an announcement the loop notices a step when it next acts, or
-//! when the program asks for a comparison.
+//! Whenever the delivery loop has work, it compares the store's clock with a steady clock first. A store that announces
+//! a step of its clock ([`subscribe`](crate::store::TimerStore::subscribe)) makes the loop work at once. Without an
+//! announcement, the loop notices the step before its next work, or when the program calls
+//! [`look_at_clock`](crate::Timers::look_at_clock).
 //!
-//! A *plan* is the next instant of a schedule. A plan that was computed while the store's clock was ahead is too late
-//! after a step back. So a worker recomputes the plans at the start and after each step back. At most one such worker
-//! exists at a time. If the clock steps back again during the work, the worker repeats the work. If the store fails,
-//! the worker repeats the work after a pause. [`Plans`] has the states.
+//! In this module, a *plan* is the next instant of a schedule. A plan that was computed while the store's clock was
+//! ahead is too late after a step back. So a worker recomputes the plans at the start and after each step back. At most
+//! one such worker exists at a time. If the clock steps back again during the work, the worker repeats the work. If the
+//! store fails, the worker repeats the work after a pause. [`Plans`] has the states.
 
 use super::plans::Plans;
 use super::{Runtime, RuntimeState};
@@ -24,7 +25,7 @@ impl Runtime {
     pub(crate) fn look_at_clock(&self) {
         let has_stepped = {
             let steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
-            // This compares a copy. So the loop's own comparison still sees the step.
+            // This compares a copy of the last readings. So the delivery loop's own comparison still sees the step.
             steps.clone().compare(|| self.store.now(), || self.clocks.steady.true_now()).is_some()
         };
         if has_stepped {
@@ -32,8 +33,8 @@ impl Runtime {
         }
     }
 
-    /// Reports a step of the store's clock, if one came after the last call of this method. After a step back, starts a
-    /// worker that recomputes the next instants of schedules.
+    /// Reports a step of the store's clock, if the clock has stepped since the last call of this method. After a step
+    /// back, starts a worker that recomputes the next instants of schedules.
     pub(crate) fn note_step(self: &Arc<Self>, threads: &Threads) {
         let step = {
             let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,8 +81,8 @@ impl Following {
     fn begins(&mut self) -> bool {
         let mut state = self.runtime.lock();
         self.is_at_it = state.plans == Plans::Stale && !state.is_stopping();
-        // A step back is noted under this lock, too. So either this function sees the step back, or the step back finds
-        // the state `Followed` and starts another worker.
+        // A step back is recorded under this lock, too. So no step back is overlooked: either this worker sees it, or
+        // the thread that records it finds the state `Followed` and starts another worker.
         state.plans = if self.is_at_it { Plans::Computing } else { Plans::Followed };
         self.is_at_it
     }

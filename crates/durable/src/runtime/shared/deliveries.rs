@@ -1,8 +1,8 @@
 //! Keeps the deliveries of a runtime, from the claim of a timer to the return of its handler.
 //!
 //! A delivery is *under way* until it is settled, which means that its end is decided. Its handler *runs* until the
-//! handler returns or its future is dropped. That may be later than the end of the delivery: a handler that overruns
-//! its timeout still counts against the limit of concurrent handlers.
+//! handler returns or its future is dropped. The handler may still run after the end of its delivery. For example, a
+//! handler that overruns its timeout still counts against the limit of concurrent handlers.
 
 use super::delivery::UnderWay;
 use super::occupants::Occupants;
@@ -14,7 +14,8 @@ pub(crate) struct Deliveries {
     under_way: HashMap<u64, UnderWay>,
     /// The number of handlers that have not returned.
     running: usize,
-    /// The namespaces of the handlers that have not returned. Empty unless namespaces share the handlers.
+    /// The namespaces of the handlers that have not returned. Empty without the setting
+    /// [`in_turn`](crate::Builder::in_turn).
     occupants: Occupants,
     next_number: u64,
 }
@@ -78,7 +79,8 @@ impl Deliveries {
         self.running.saturating_sub(self.under_way.len())
     }
 
-    /// Returns the number of running handlers of each namespace. Empty unless namespaces share the handlers.
+    /// Returns the number of running handlers of each namespace. Empty without the setting
+    /// [`in_turn`](crate::Builder::in_turn).
     pub(crate) fn by_namespace(&self) -> Arc<BTreeMap<Box<str>, usize>> {
         self.occupants.counts()
     }

@@ -16,8 +16,9 @@ pub(crate) struct UnderWay {
     pub(crate) id: TimerId,
     pub(crate) token: Token,
     pub(crate) settlement: Arc<Settlement>,
-    /// For a timer that is delivered at most once: the timer as it was before its claim, which has removed it from the
-    /// store. The store gets no end of such a delivery, unless the timer must be stored again. `None` for other timers.
+    /// The timer as it was before its claim, if it is delivered at most once. The claim has removed such a timer from
+    /// the store, so the store gets no end of the delivery. The exception is a timer that must be stored again, for
+    /// example after a snooze. `None` for a timer that is delivered at least once.
     pub(crate) unstored: Option<Box<Timer>>,
     /// The number of the delivery, which is unique in this runtime.
     pub(crate) number: u64,
@@ -29,7 +30,7 @@ pub(crate) struct UnderWay {
     pub(crate) key: Option<Box<str>>,
     /// The moment at which the handler was called, by the runtime's clock. `None` before the call.
     pub(crate) begun: Option<Timestamp>,
-    /// True if the handler has snoozed a timer that its claim had removed from the store.
+    /// True if the handler has snoozed a timer that is delivered at most once, so that the timer must be stored again.
     pub(crate) is_snoozed: bool,
     /// The data for an observer's events. `None` if the program has no observer.
     pub(crate) observed: Option<Observed>,

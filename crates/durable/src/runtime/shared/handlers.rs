@@ -50,8 +50,8 @@ impl Supervisor for Runtime {
         let at = self.store.now();
         let mut state = self.lock();
         state.deliveries.leave(number);
-        // A claim may have left due timers because their namespace had used up its share of the handlers. The return of
-        // this handler makes room for such a timer.
+        // A claim may have left due timers in the store, because their namespace had used up its share of the handlers.
+        // Now that this handler has returned, the loop can claim such a timer.
         state.requests.look |= state.backlog.is_withheld;
         let dropped = state.deliveries.remove(number);
         let settlement = dropped.as_ref().map(|delivery| Arc::clone(&delivery.settlement));
@@ -72,7 +72,8 @@ impl Supervisor for Runtime {
 /// Decides the end of a delivery whose work the executor has dropped. The delivery loop reports this end to the store.
 fn give_back(state: &mut RuntimeState, delivery: UnderWay, has_begun: bool, at: UtcMillis) {
     let op = match &delivery.unstored {
-        // The store has removed the timer. Its handler was called, and may have had its effect.
+        // The claim has removed the timer from the store. The handler was called, and may have had its effect, so the
+        // timer is not stored again.
         Some(_) if has_begun => {
             let attempt = delivery.observed.map(|observed| observed.attempt);
             let ended = attempt.map(|attempt| ended_unstored(attempt, at, Ending::GivenBack, None));

@@ -1,5 +1,5 @@
-//! Holds the state that the threads of a runtime share: the loop, the workers, the engine's thread, and the callers of
-//! [`Timers`](crate::Timers).
+//! Holds the state that the threads of a runtime share. These are the thread of the delivery loop, the workers, the
+//! engine's thread, and the callers of [`Timers`](crate::Timers).
 
 mod clocks;
 mod deliveries;
@@ -62,7 +62,7 @@ pub(crate) struct Load {
     /// The number of handlers that have not returned.
     pub(crate) running: usize,
     /// The number of handlers that still run although their deliveries have ended, for example because the handler's
-    /// time is over.
+    /// timeout has passed.
     pub(crate) overrun: usize,
     /// The due moment of the first pending timer, as the last claim found it. `None` if no timer was pending.
     pub(crate) next_due: Option<UtcMillis>,
@@ -80,7 +80,8 @@ impl Runtime {
         incarnation: u64,
     ) -> Self {
         let claimant = Claimant { incarnation, lease: settings.lease };
-        // At its start the loop ends the leases of processes that have died.
+        // The renewal alarm has already rung, so the loop begins with a renewal. The reap after the renewal ends the
+        // leases of processes that have died.
         let requests = Requests { look: true, renewal: RenewalAlarm::Rung, ..Requests::default() };
         Self {
             store,
@@ -121,7 +122,8 @@ impl Runtime {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the delivery loop if `is_wanted` returns true for the signals that may wake the loop now.
+    /// Wakes the delivery loop if the loop now wants to be woken. `is_wanted` selects the signal among the loop's
+    /// [`Wakes`].
     fn notify(&self, state: &RuntimeState, is_wanted: impl Fn(Wakes) -> bool) {
         if is_wanted(state.wakes) {
             self.changed.notify_all();
@@ -221,8 +223,8 @@ impl Runtime {
         }
     }
 
-    /// Returns true if a thread of the runtime runs a handler or computes schedules. Such a thread might never end its
-    /// work.
+    /// Returns true if a thread of the runtime runs a handler or recomputes schedules. Such a thread might never
+    /// finish, so the caller must not wait for it.
     pub(super) fn is_occupied(&self) -> bool {
         let state = self.lock();
         state.deliveries.running() > 0 || state.plans.is_following()

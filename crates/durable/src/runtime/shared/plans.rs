@@ -1,9 +1,10 @@
-//! Records whether plans are right for the present time of the store's clock. A plan is the next instant of a schedule.
+//! Records whether plans are right for the present time of the store's clock. In this module, a plan is the next
+//! instant of a schedule.
 //!
 //! | plans | begins with | ends with |
 //! |---|---|---|
-//! | `Followed` | the start | a step back: `Stale`, and a worker is asked for |
-//! | `Stale` | a step back, an error of the store | the worker begins: `Computing`; the runtime stops: `Followed` |
+//! | `Followed` | a new runtime, or the end of the worker | the start of the loop, or a step back: `Stale`, and a worker starts |
+//! | `Stale` | the start of the loop, a step back, or an error of the store | the worker begins: `Computing`; the runtime stops: `Followed` |
 //! | `Computing` | the worker begins | the worker ends, or is dropped: `Followed`; a step back: `Stale` |
 
 /// Records whether the next instants of schedules are right for the present time of the store's clock. The table of

@@ -54,7 +54,9 @@ impl Runtime {
         true
     }
 
-    /// Keeps the end of a settled delivery until the delivery loop reports the end to the store.
+    /// Turns the verdict into the end of a settled delivery, and keeps the end until the delivery loop reports it to
+    /// the store. If the timer is delivered at most once, the end is only counted. The exception is a timer that must
+    /// be stored again.
     fn end(&self, state: &mut RuntimeState, mut delivery: UnderWay, verdict: Verdict, now: Now) {
         let verdict = verdict.admitted();
         let took = delivery.begun.map(|begun| now.runtime - begun);
@@ -101,8 +103,8 @@ impl Runtime {
     }
 }
 
-/// Returns the timer to store again after its handler has snoozed it until `moment`, or `None` if the state machine
-/// does not permit the snooze. The claim had removed the timer from the store.
+/// Returns the timer to store again after its handler has snoozed it until `moment`. The timer is delivered at most
+/// once, so its claim had removed it from the store. Returns `None` if the state machine does not permit the snooze.
 fn snoozed(timer: &Timer, token: Token, moment: UtcMillis, now: UtcMillis) -> Option<Timer> {
     let lease = Lease { token, until: UtcMillis::MAX, withdrawn: None };
     let deliveries = timer.deliveries.saturating_add(1);

@@ -47,9 +47,10 @@ pub(crate) enum Activity {
     AtStore { since: Instant },
 }
 
-/// The signals that wake the delivery loop while it sleeps. The loop sets the fields before it sleeps. The loop leaves
-/// out a signal on which it cannot act yet, such as the end of a delivery while the store is busy. Two signals always
-/// wake the loop: a stop, and a call at the store that must be polled. While the loop is awake, both fields are true.
+/// The signals that wake the delivery loop while it sleeps. The loop sets the fields before it sleeps. It sets a field
+/// to false if it could not act on the signal yet. An example is the end of a delivery while the store is busy. Two
+/// signals always wake the loop: a stop, and a call at the store that must be polled. While the loop is awake, both
+/// fields are true.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wakes {
     /// True if the end of a delivery wakes the delivery loop.
@@ -78,7 +79,7 @@ pub(crate) struct Requests {
 /// The state of the alarm for the next renewal of leases (R4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RenewalAlarm {
-    /// The alarm is not set, because no renewal is known to be needed.
+    /// The alarm is not set. Either no lease needs a renewal, or a renewal has been sent.
     #[default]
     Unset,
     /// The alarm is set, and will ring.
@@ -97,7 +98,7 @@ pub(crate) struct Fetch {
     pub(crate) reply: oneshot::Sender<Result<Option<u32>, StoreError>>,
 }
 
-/// The ends and the events of settled deliveries, until the delivery loop takes them.
+/// The ends and the events of settled deliveries. They stay here until the delivery loop takes them.
 #[derive(Default)]
 pub(crate) struct Settled {
     /// The ends of deliveries that the delivery loop must report to the store.
@@ -106,18 +107,19 @@ pub(crate) struct Settled {
     pub(crate) events: Vec<Event>,
 }
 
-/// Describes the calls that the store has not answered, as the delivery loop last published them.
+/// Describes the calls that the store has not answered. The delivery loop publishes these values here for other
+/// threads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unanswered {
-    /// The number of ends of deliveries that the delivery loop has taken and that the store has not confirmed yet.
+    /// The number of ends of deliveries that the delivery loop has taken from [`Settled::ends`], and that the store has
+    /// not confirmed yet.
     pub(crate) ends: usize,
-    /// True while a renewal of leases is in progress. The call that ends expired leases after a renewal is a part of
-    /// it.
+    /// True from the sending of a renewal of leases until the delivery loop takes the store's answer.
     pub(crate) is_renewing: bool,
-    /// True while timers are still to be unparked because their kinds have a handler now.
+    /// True while the delivery loop still unparks timers that were parked because their kinds had no handler.
     pub(crate) is_unparking: bool,
-    /// The moment at which the oldest unanswered report of ends or renewal of leases began. The pause after a failed
-    /// report counts like a report. `None` if the delivery loop waits for no answer.
+    /// The moment at which the oldest unanswered call began. Only reports of ends and renewals of leases count. The
+    /// pause after a failed report counts like a report. `None` if the delivery loop waits for no answer.
     pub(crate) since: Option<Instant>,
 }
 
@@ -127,8 +129,8 @@ pub(crate) struct Backlog {
     pub(crate) has_claimed: bool,
     /// The due moment of the first pending timer. `None` if no timer is pending.
     pub(crate) next_due: Option<UtcMillis>,
-    /// True if a claim has left due timers in the store because their namespaces had used up their shares of the
-    /// handlers.
+    /// True if due timers may remain in the store because their namespaces have used up their shares of the handlers,
+    /// or their permits for late timers. Also true during a claim that divides the handlers between namespaces.
     pub(crate) is_withheld: bool,
 }
 

@@ -60,8 +60,7 @@ pub enum Effect {
     Changed(Changed),
 }
 
-/// The kind of an operation's change. It selects the variant of [`Effect`] into which the operation's outcome is
-/// converted.
+/// Selects the variant of [`Effect`] into which the outcome of an operation is converted.
 #[derive(Clone, Copy)]
 enum EffectKind {
     Placed,
@@ -85,8 +84,8 @@ impl Timers {
 
     /// Makes at most [`MOST_CHANGES`](Self::MOST_CHANGES) changes in one transaction, in their order. Each change sees
     /// the changes before it. No other caller's change and no claim comes between two changes of the batch. If the
-    /// process dies, either all changes are made or none. Returns once all changes have this durability. The answers
-    /// are in the order of the changes.
+    /// process dies, either all changes are made or none. Returns once all changes have the given durability. The
+    /// answers are in the order of the changes.
     ///
     /// If a change is refused, because of a limit or another timer's key, the other changes are still made. All delays
     /// count from the same moment. Each payload may be as long as the [`limits`](crate::Builder::limits) permit, and

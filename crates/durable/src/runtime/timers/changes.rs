@@ -155,7 +155,8 @@ impl Timers {
         self.change(Op::Fire(at.into())).await
     }
 
-    /// Pauses a timer or a series: no delivery begins until it is resumed. A delivery that has begun goes on.
+    /// Pauses a timer or a series: no delivery begins until the timer or series is resumed. A delivery that has begun
+    /// goes on.
     ///
     /// # Errors
     ///
@@ -243,16 +244,15 @@ impl Timers {
 
     /// Makes timers that were parked for this reason ([`Verdict::Park`]) pending again. The call takes at most `limit`
     /// timers, and at most [`MOST_UNPARKED`](Self::MOST_UNPARKED), in one transaction. Timers with the earliest due
-    /// moments come first. Afterwards they are claimed like other timers: timers that are late by more than 5 s come at
-    /// the [`catch_up_rate`](crate::Builder::catch_up_rate).
+    /// moments come first. Afterwards these timers are claimed like other timers: timers that are late by more than 5 s
+    /// are delivered at the [`catch_up_rate`](crate::Builder::catch_up_rate).
     ///
     /// Returns the number of timers that are pending again. An occurrence of a paused series becomes paused instead.
     /// Such an occurrence counts neither for the limit nor for the result. To unpark all timers of a reason, a caller
-    /// repeats the call until it returns zero. During that time the reason must not come back, because handlers that
-    /// see the reason park their timers again. Unparking the reason [`PAUSED`](crate::store::PAUSED) resumes paused
-    /// timers.
+    /// repeats the call until it returns zero. During these calls the reason must not come back, because handlers would
+    /// park their timers again. Unparking the reason [`PAUSED`](crate::store::PAUSED) resumes paused timers.
     ///
-    /// If a handler has decided to park its timer, but the store does not know it yet, the timer is not unparked: see
+    /// If a handler has decided to park its timer, but the park is not stored yet, the timer is not unparked: see
     /// [`Verdict::Park`].
     ///
     /// # Errors
@@ -294,14 +294,15 @@ impl Timers {
     }
 
     /// Claims due timers that are parked for this reason, and delivers them in this process. Timers with the earliest
-    /// due moments come first. A store that several processes share searches all its parts.
+    /// due moments come first. In a store that several processes share, the call also takes timers from the shards of
+    /// other processes.
     ///
-    /// Takes up to `wanted` timers. Takes more, up to `most`, if at least as many timers remain for other processes.
-    /// Takes fewer if fewer handlers can begin at once ([`concurrency`](crate::Builder::concurrency)). Returns the
-    /// number of timers that were claimed. A store that cannot claim parked timers unparks timers instead, and the
-    /// result is their number.
+    /// Takes up to `wanted` timers. If there are many timers, takes up to half of them, but at most `most`, and leaves
+    /// the other half to other processes. Takes fewer timers if fewer handlers can begin at once
+    /// ([`concurrency`](crate::Builder::concurrency)). Returns the number of timers that were claimed. A store that
+    /// cannot claim parked timers unparks timers instead, and the result is their number.
     ///
-    /// The call waits until a handler can begin. A handler that still sees the reason parks its timer again.
+    /// If no handler can begin now, the call waits. A handler for which the reason still holds parks its timer again.
     ///
     /// # Errors
     ///
@@ -310,7 +311,7 @@ impl Timers {
     ///
     /// # Races
     ///
-    /// If a handler has decided to park its timer, but the store does not know it yet, the timer is not found: see
+    /// If a handler has decided to park its timer, but the park is not stored yet, the timer is not found: see
     /// [`Verdict::Park`].
     pub async fn fetch(&self, reason: &str, wanted: u32, most: u32) -> Result<u32, StoreError> {
         admit_reason(reason)?;

@@ -209,8 +209,8 @@ impl Timers {
         Stats { running, overrun, next_due, ..self.runtime.reporter.stats() }
     }
 
-    /// Returns the present fault of the runtime. If the runtime has several faults, the result is the one that
-    /// [`Health`] lists first.
+    /// Returns the present fault of the runtime. If the runtime has several faults, returns the fault that [`Health`]
+    /// lists first.
     ///
     /// ```
     /// use tourbillon_durable::Health;
@@ -242,9 +242,9 @@ impl Timers {
 
     /// Waits until no stored timer is due, no handler runs, and the store has confirmed the ends of all deliveries. The
     /// call waits for at most `patience`, by the system's monotonic clock. Returns true if the runtime became idle. The
-    /// call is for tests, after a step of a manual clock. On a clock that runs, a timer without a delay is not due at
-    /// once, but within the next millisecond. A timer whose moment ([`Spec::at`](crate::Spec::at)) has passed is due at
-    /// once.
+    /// call is for tests, after a test has advanced a manual clock. With a clock that runs by itself, a timer without a
+    /// delay is not due at once, but within the next millisecond. A timer whose moment ([`Spec::at`](crate::Spec::at))
+    /// has passed is due at once.
     ///
     /// ```
     /// # use pollster::block_on;
@@ -270,8 +270,8 @@ impl Timers {
     }
 
     /// Compares the store's clock with a clock that does not step, and claims due timers if the store's clock has
-    /// stepped. The method is for systems whose kernel does not announce steps: a program there calls it every few
-    /// seconds. A comparison costs about 100 ns.
+    /// stepped. The method is for systems whose kernel does not announce steps. On such a system, a program calls the
+    /// method every few seconds. A comparison costs about 100 ns.
     pub fn look_at_clock(&self) {
         self.runtime.look_at_clock();
     }

@@ -32,8 +32,8 @@ impl Timers {
         self.store().get(at.into()).await
     }
 
-    /// Returns a page of the timers that match the filter. A list is read page by page. A timer that stays stored
-    /// during the whole list is on exactly one page, unless it moves in the order of the list.
+    /// Returns a page of the timers that match the filter. A list is read page by page. A timer that stays stored while
+    /// all pages are read is on exactly one page, unless its position in the order of the list changes.
     ///
     /// # Errors
     ///
@@ -134,11 +134,11 @@ impl Timers {
         self.store().counts().await
     }
 
-    /// Counts pending timers by the time until they are due. The spans of time grow: timers that are due, timers due
-    /// within a minute, and so on, up to ten years and later. The stores of this crate keep a count for each hour. For
-    /// the spans up to an hour, they read the timers of the present hour and the next hour, but at most the first
-    /// 50,000. If these two hours have more timers, the spans after the last timer that was read are not exact. The
-    /// call takes a few milliseconds with ten million timers.
+    /// Counts pending timers by the time until they are due, in spans of growing length. The first span has the timers
+    /// that are due, the second the timers due within a minute, and so on, up to ten years and later. The stores of
+    /// this crate keep a count for each hour. For the spans up to an hour, they read the timers of the present hour and
+    /// the next hour, but at most the first 50,000. If these two hours have more timers, the spans after the last timer
+    /// that was read are not exact. The call takes a few milliseconds with ten million timers.
     ///
     /// # Errors
     ///

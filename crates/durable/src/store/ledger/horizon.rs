@@ -9,8 +9,8 @@ use crate::store::horizon::{AN_HOUR, Horizon, hour_of, start_of};
 use crate::store::tables::{Table, Tables};
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of index entries that are read for a horizon. The entries are those of timers that are due
-/// between the start of this hour and an hour from now.
+/// The greatest number of index entries that are read for a horizon. A horizon reads the entries of the timers that are
+/// due between the start of the current hour of UTC and an hour from now.
 pub(crate) const LOOKS: usize = 50_000;
 /// The greatest number of hours whose stored counts are added up for a horizon. Ten years have 87,600 hours.
 const HOURS: usize = 100_000;

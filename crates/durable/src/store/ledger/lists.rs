@@ -21,15 +21,17 @@ const FEW: usize = 2_000;
 /// The greatest number of index entries that a list reads to find the first timer of a namespace, if the index has the
 /// timers of all namespaces.
 const MORE_LOOKS: usize = 20_000;
-/// The greatest number of timers in a namespace that a list reads as a whole for one page. A list does so after it has
-/// read an index of all namespaces and found no timer of the namespace.
+/// The greatest number of timers in a namespace that a list reads completely for one page. The list reads the whole
+/// namespace if it has read [`MORE_LOOKS`] entries of an index of all namespaces, and has found no timer of the
+/// namespace.
 const MOST_GATHERED: usize = 1_000_000;
 
 /// The key of an index entry, and the id of the entry's timer, which is `None` if the entry has no valid id.
 type Listed = (Vec<u8>, Option<TimerId>);
 
-/// Describes how a list reads a table. The list has the order of `table`, and the keys of its entries begin with
-/// `prefix`. `due_after` and `due_before` bound a list in the order of due moments, and are `None` for other lists.
+/// Describes how a list reads a table. The list has the order of `table`, and contains only entries whose keys begin
+/// with `prefix`. `due_after` and `due_before` bound a list in the order of due moments, and are `None` for other
+/// lists.
 struct Way {
     table: Table,
     prefix: Vec<u8>,

@@ -234,8 +234,8 @@ impl<T: Tables> Timers<T> {
         }
     }
 
-    /// Returns the stored timer that an index entry names. If neither the timers nor the quarantine have a record of
-    /// it, the timer is lost, and the method sets an empty record aside under its id.
+    /// Returns the stored timer that an index entry names. If the id has no record, not even in quarantine, the timer
+    /// is lost. The method then puts an empty record into quarantine under this id.
     pub(super) fn load_named(&mut self, id: TimerId) -> Result<Option<Timer>, StoreError> {
         let timer = self.load(id)?;
         if timer.is_none() && Quarantine::record(&self.tables, id)?.is_none() {
@@ -277,7 +277,8 @@ impl<T: Tables> Timers<T> {
     }
 
     /// Removes an index entry that does not belong to the timer that it names. If that timer is given as `timer`,
-    /// stores its missing entries. If the entry names a record in quarantine, the counts no longer include that timer.
+    /// stores its missing entries. If the record of the named timer is in quarantine, and all timers of the table have
+    /// the same phase, subtracts the timer from the count of this phase.
     pub(super) fn remove_stray(
         &mut self,
         table: Table,

@@ -1,9 +1,10 @@
 //! Chooses the timers with the earliest due moments for a claim, but from each namespace at most its share.
 //!
 //! The index has the pending timers of all namespaces in the order of their due moments. If a namespace has hundreds of
-//! thousands of due timers, the timers of other namespaces come after them in the index. A namespace has a share of the
-//! places for deliveries, and a rate for late timers. Once it has used up one of the two, a claim skips its timers,
-//! which stay in the index, and continues with the timers of other namespaces.
+//! thousands of due timers, the timers of other namespaces come after them in the index. Each namespace has a share of
+//! the deliveries that may be under way at the same time ([`Shares`]), and a rate for late timers. Once a namespace has
+//! used up its share or its rate, a claim skips its timers. The skipped timers stay in the index, and the claim
+//! continues with the timers of other namespaces.
 //!
 //! To skip such timers only once, [`Turns`] remembers how far claims have read the index. This place is the *frontier*:
 //!
@@ -15,19 +16,23 @@
 //!
 //! | the timer at the frontier | result |
 //! |---|---|
-//! | its namespace may take it, and does not wait | it is taken |
-//! | its namespace may not take it, or waits | it waits: the frontier goes past it |
+//! | the share and the rate of its namespace permit the timer, and no earlier timer of the namespace waits | it is taken |
+//! | its namespace has used up its share or its rate, or an earlier timer of the namespace waits | it waits in `behind` |
+//!
+//! In both cases, the frontier moves past the timer.
 //!
 //! # Invariants
-//! T1. An entry before the frontier was taken by a claim, or is found from its namespace's entries in `behind`. An
-//!     entry that is added before the frontier is reported ([`Turns::note`], L7): its timer was created, moved,
-//!     released, unparked, or is retried.
-//! T2. Timers of one namespace are taken in the order of their due moments, as far as claims know them.
+//! T1. Each entry before the frontier was either taken by a claim, or can be found through `behind`. A transaction that
+//!     adds an entry before the frontier reports the entry ([`Turns::note`], L7). Such an entry belongs to a timer that
+//!     was created, moved, released or unparked, or that is retried.
+//! T2. Timers of one namespace are taken in the order of their due moments, as far as claims know these timers.
 //! T3. This state is only in memory. If it is lost, claims begin at the start of the index.
 //!
 //! A claim divides the timers that it may take, and the entries that it may read, into two halves. One half is for the
-//! frontier. The other half is divided equally among the namespaces that wait, and each claim begins with the next
-//! namespace. Successive claims begin with alternating halves, and the first half gets the odd timer.
+//! entries after the frontier. The other half is for the entries that wait, and is divided equally among their
+//! namespaces. Each claim begins with the namespace after the first namespace of the last claim. Successive claims
+//! begin with alternating halves. If the number of timers is odd, the half with which a claim begins gets one timer
+//! more.
 //!
 //! # Cost
 //! A timer that waits is read twice: when the frontier passes it, and when it is taken. A minute after claims have
@@ -119,8 +124,8 @@ impl Turns {
     }
 
     /// Chooses half of the timers from the unread part of the index, and half from the skipped timers. Successive calls
-    /// begin with alternating halves. The first half gets the odd timer, and the second half also gets the timers that
-    /// the first half does not take.
+    /// begin with alternating halves. If the number of timers is odd, the first half gets one timer more. If the first
+    /// half takes fewer timers than it may, the second half may take more.
     fn choose_by_halves<T: Tables>(
         &mut self,
         choice: &mut Choice<'_, T>,

@@ -144,7 +144,7 @@ impl Places {
         }
     }
 
-    /// Removes the journal's file, after an opening that failed.
+    /// Removes the journal file after the store has failed to open.
     pub(super) fn remove_operations(&self) {
         if let Way::Files { path, .. } = &self.way {
             // If the removal fails, an empty file stays.

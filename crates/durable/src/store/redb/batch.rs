@@ -91,14 +91,15 @@ impl Batch {
         }
     }
 
-    /// Returns the next due moment that callers of claims know after this batch. `before` is the moment that they knew
-    /// before it.
+    /// Returns the next due moment in the last answer to a claim, including the claims of this batch. `before` is the
+    /// next due moment in the last answer before this batch.
     pub(super) fn next_due(&self, before: Option<UtcMillis>) -> Option<UtcMillis> {
         self.claimed.unwrap_or(before)
     }
 
-    /// Returns whether this batch has stored a timer that is due earlier than the callers of claims know. `before` is
-    /// the next due moment that they knew before this batch.
+    /// Returns whether the store must wake the callers of claims, because this batch has stored a timer that is due
+    /// before the next due moment in an answer to a claim. `before` is the next due moment in the last answer before
+    /// this batch.
     pub(super) fn is_due_earlier(&self, before: Option<UtcMillis>) -> bool {
         let is_earlier = |than: Option<UtcMillis>| {
             self.first_due.is_some_and(|first| than.is_none_or(|than| first < than))

@@ -54,7 +54,7 @@ pub(super) struct Committer {
     /// The number of requests in the last batch.
     last_batch: usize,
     /// Whether the database notes that the store was closed after the last batch. If so, the next batch is committed to
-    /// the database on the disk instead of the journal, because it invalidates the note.
+    /// the database on the disk instead of the journal, because the batch invalidates the note.
     is_closed: bool,
 }
 

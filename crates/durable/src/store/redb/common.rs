@@ -24,8 +24,8 @@ pub(super) struct Common {
     /// because the thread that commits may hold this lock for the duration of a sync.
     pub(super) database: RwLock<Option<Database>>,
     /// The state of the database after the last batch, for readers. The thread that commits begins this read
-    /// transaction for them, because this needs a lock that redb may hold during a sync. `None` while readers use the
-    /// database itself.
+    /// transaction for the readers, because the beginning of a read transaction needs a lock that redb may hold during
+    /// a sync. `None` while readers use the database itself.
     pub(super) snapshot: Mutex<Option<Arc<ReadTransaction>>>,
     pub(super) stats: Mutex<StoreStats>,
     /// Whether a read has failed since the thread that commits last checked.

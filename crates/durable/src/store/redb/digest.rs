@@ -105,7 +105,8 @@ impl Digested for Outcome {
                 old.write(bytes);
                 was.write(bytes);
             }
-            // The caller's own timer is in the request.
+            // The refused timer is not in the digest. It is in the request, or is the dead timer that the request
+            // replays.
             Self::KeyExists { holder, refused: _ } => {
                 bytes.push(4);
                 holder.write(bytes);
@@ -166,8 +167,9 @@ impl Digested for LeftOut {
 
 impl Digested for Claimed {
     fn write(&self, bytes: &mut Vec<u8>) {
-        // The journal's record has the time, and the request has the token. A store of one process takes over no
-        // timers.
+        // The digest leaves out `now`, which the journal's record has, and the tokens, which the request determines. It
+        // leaves out `next_claim`, which a replay does not compute. It leaves out `next_reap`, which only stores that
+        // several processes share set.
         let Self { now: _, leased, next_due, next_claim: _, quarantined, left_out, next_reap: _ } = self;
         number(bytes, leased.len() as u64);
         leased.iter().for_each(|leased| leased.timer.write(bytes));

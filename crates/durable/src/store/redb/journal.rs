@@ -23,11 +23,11 @@
 //! A reader goes from record to record, from offset 0 on, while the records are whole, belong to one generation, and
 //! have consecutive sequence numbers. The first record for which this fails is in one of these states:
 //!
-//! | at its place | and elsewhere in the file | state | the opening |
+//! | the bytes in the record's place | the heads elsewhere in the file | state of the record | the opening |
 //! |---|---|---|---|
-//! | a seal, or a record of another generation | no head's `durable` is as high as its sequence number | never written | ends the journal before it |
-//! | a part of it | the same | *torn*: the power was lost before it was synced | ends the journal before it |
-//! | anything | a head's `durable` is as high as its sequence number | *damaged*, or missing | fails |
+//! | a seal, or a record of another generation | no head shows the record as synced | never written | ends the journal before the record |
+//! | a part of the record | no head shows the record as synced | *torn*: the power was lost before the record was synced | ends the journal before the record |
+//! | anything | a head shows the record as synced: its `durable` is at least the record's sequence number | *damaged*, or missing | fails |
 //!
 //! A disk may write the sectors of a torn tail in any order, so whole records can follow a torn record. Their heads
 //! show how far the journal was synced when they were written. A head has its own checksum, so even a record with a
@@ -40,8 +40,8 @@
 //! for
 //! - the records of the last sync, if a loss of power has destroyed their seal. The seal is not synced by itself: it
 //!   reaches the disk with the next sync, or when the operating system writes it;
-//! - the records of a sync during which other records were written. These take the place of the seal, and their heads
-//!   do not show the sync yet. The records or the seal after the next sync show it;
+//! - the records of a sync during which other records were written. The other records take the place of the seal, and
+//!   their heads do not show the sync yet. The records or the seal after the next sync show it;
 //! - records that were not synced yet: those of the last 20 ms, and those of a sync that is under way;
 //! - damage that extends from a record to the end of the file. The loss of the whole file is noticed, because the
 //!   database shows whether the store was closed.

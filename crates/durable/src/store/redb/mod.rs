@@ -10,11 +10,11 @@
 //!
 //! # What readers see
 //!
-//! Reads wait neither for batches nor for syncs. They see the last batch: every change that was answered, and also
-//! changes whose callers still wait for the disk. A loss of power can undo the latter changes. A caller that must not
-//! act on such a change first calls [`TimerStore::apply`] without operations and with [`Durability::PowerLoss`]: after
-//! the answer, everything that was read before is on the disk. A read of a page that is not in memory waits until the
-//! disk has read it.
+//! Reads wait neither for batches nor for syncs. They see the state after the last batch: every change that was
+//! answered, and also changes whose callers still wait for the disk. A loss of power can undo changes whose callers
+//! still wait. A caller that must not act on such a change first calls [`TimerStore::apply`] without operations and
+//! with [`Durability::PowerLoss`]: after the answer, everything that was read before is on the disk. A read of a page
+//! that is not in memory waits until the disk has read it.
 //!
 //! Reads fail between an error of the disk and the next opening of the database.
 //!
@@ -24,18 +24,19 @@
 //! the creation of a single timer changes three pages in different places of the file. Instead, the batch is noted in
 //! the journal, the file `<path>.ops`: its requests, in order, with the number and the time of the batch.
 //!
-//! | a request asks for | before its answer | 20 ms later, or after the sync that is under way then |
+//! | a request asks for | before its answer | 20 ms later; if a sync is under way then, after that sync |
 //! |---|---|---|
 //! | [`Durability::PowerLoss`], or it claims a timer that is delivered at most once | the journal is written and synced | |
 //! | [`Durability::ProcessCrash`] | the journal is written | the journal is synced |
 //! | [`Durability::Volatile`], or it claims, renews or reaps | | the journal is written and synced |
 //!
-//! So claims and ends of deliveries can be answered before creations that wait for a slow disk, although their changes
-//! are made in the order of the requests. On a quick disk, the thread that commits makes the syncs itself, so the
-//! answers to claims wait for a sync, too.
+//! So claims and ends of deliveries can be answered before creations that wait for a slow disk, although the store
+//! makes all changes in the order of the requests. On a quick disk, the thread that commits makes the syncs itself, so
+//! the answers to claims wait for a sync, too.
 //!
-//! A *checkpoint* commits redb to the disk, after 10 s or 4 MiB of notes, and for an import. No batch runs during a
-//! checkpoint. Afterwards, the journal begins again at the start of its file.
+//! A *checkpoint* commits redb to the disk. The thread that commits makes a checkpoint 10 s after the first change
+//! since the last checkpoint, or earlier if the notes exceed 4 MiB. An import also makes a checkpoint. No batch runs
+//! during a checkpoint. Afterwards, the journal begins again at the start of its file.
 //!
 //! The next opening replays the noted requests that follow the last batch in the database, with their noted times.
 //! *All* requests since the checkpoint are noted, including claims, renewals and reaps. The effect of a request depends
@@ -45,20 +46,20 @@
 //! notes only from the end of the journal, so no note is missing before a note that is left.
 //!
 //! Each noted request has a digest of its outcome. If a replayed request has another outcome, the opening fails and
-//! changes nothing. Then this version of the crate gives the notes another meaning, or the notes belong to another
-//! database.
+//! changes nothing. The cause is that this version of the crate gives the notes another meaning, or that the notes
+//! belong to another database.
 //!
 //! # Damage to the journal
 //!
 //! After a loss of power, any sectors of the unsynced records may be on the disk. Such a torn tail is not an error, and
 //! is cut off. Damage to a synced record, for example by a flipped bit, makes the opening fail. An opening can
-//! distinguish the two, because each record notes how far the journal had been synced when the record was written. For
-//! the last sync, a seal after the last record notes this. `journal.rs` describes the states of a record, and the
-//! damage that cannot be detected.
+//! distinguish a torn tail from damage, because each record notes how far the journal had been synced when the record
+//! was written. No record follows the last sync, so a *seal* after the last record notes that the record is synced.
+//! `journal.rs` describes the states of a record, and the damage that cannot be detected.
 //!
-//! When a store is closed, a checkpoint notes this in the database. Without the note, the journal may have operations
-//! that the database lacks, so the next opening needs the journal's file. After the opening of a closed store, the
-//! first batch is committed to the disk in the database, which invalidates the note.
+//! When a store is closed, its last checkpoint notes in the database that the store was closed. Without the note, the
+//! journal may have operations that the database lacks, so the next opening needs the journal's file. After the opening
+//! of a closed store, the first batch is committed to the disk in the database, which invalidates the note.
 //!
 //! # Damage to the database
 //!
@@ -620,7 +621,7 @@ impl TimerStore for RedbStore {
         self.ask(|reply| Request::ClaimInTurn(by, claim, limit, shares, reply))
     }
 
-    /// Answered after all earlier claims. So claim number `claim` has ended when the leases are read.
+    /// Reads the leases after all earlier requests of the queue have run, so claim number `claim` has ended by then.
     fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
         self.ask(|reply| Request::Recover(by, claim, reply))
     }

@@ -12,7 +12,7 @@
 //!
 //! # The states of a batch
 //!
-//! | state | begins with | and is answered then |
+//! | state | begins with | the requests that are answered then |
 //! |---|---|---|
 //! | made | its transaction in the database's memory; it is noted in the journal's memory, and readers see it | a request of [`Volatile`](crate::store::Durability::Volatile), if no request of the batch asks for more |
 //! | written | the note is with the operating system | a request of [`ProcessCrash`](crate::store::Durability::ProcessCrash) or less |
@@ -25,9 +25,10 @@
 //! # When a sync begins
 //!
 //! The thread that commits starts a sync once a caller waits for the disk, or 20 ms after the first unsynced batch.
-//! During a sync it makes further batches: at once if a request need not wait for the disk, and otherwise halfway
-//! through the expected duration of the sync, because the next sync cannot begin before this sync ends. After the sync,
-//! the thread waits briefly for the next requests of the answered callers, so that the next sync includes them.
+//! During a sync it makes further batches. If a request need not wait for the disk, the thread makes a batch at once.
+//! Otherwise it makes the batch halfway through the expected duration of the sync, because the next sync cannot begin
+//! before this sync ends. After the sync, the thread waits briefly for the next requests of the answered callers, so
+//! that the next sync includes them.
 //!
 //! # A sync that fails
 //!

@@ -21,8 +21,9 @@ struct QueueState {
     awaits: Option<Wanted>,
     /// Whether a sync has ended since the thread that commits last took requests from the queue.
     has_ended: bool,
-    /// The number of requests for which the next batch waits: those that were queued at the end of the last sync, and
-    /// another request from each caller that the sync has answered. `None` if requests were taken since then.
+    /// The number of requests for which the next batch waits: the requests that were queued at the end of the last
+    /// sync, and another request from each caller whose answer waited for the sync. `None` if requests were taken since
+    /// then.
     gathered: Option<usize>,
     /// Whether the thread that commits must check for work other than requests.
     is_called: bool,
@@ -128,7 +129,8 @@ impl Drop for Sender {
 }
 
 impl Bell {
-    /// Notes that a number of callers are about to be answered, each of which may then send another request.
+    /// Notes that `callers` callers are about to be answered. Each of these callers may then send another request, for
+    /// which the next batch waits.
     pub(super) fn expect(&self, callers: usize) {
         let mut state = self.0.lock();
         state.gathered = Some(state.requests.len() + callers);

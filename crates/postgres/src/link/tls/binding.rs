@@ -11,7 +11,8 @@ enum Hash {
     Sha512,
 }
 
-/// The algorithms of signatures, as the bytes of their object identifiers. SHA-256 is in the place of MD5 and SHA-1.
+/// The algorithms of signatures, as the bytes of their object identifiers, with the hash function of the binding. As
+/// RFC 5929 demands, SHA-256 replaces MD5 and SHA-1.
 const SIGNATURES: [(&[u8], Hash); 9] = [
     // md5WithRSAEncryption, sha1WithRSAEncryption
     (b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x04", Hash::Sha256),
@@ -42,8 +43,8 @@ const OBJECT_IDENTIFIER: u8 = 0x06;
 /// The tag of the hash function in the parameters of RSASSA-PSS.
 const HASH: u8 = 0xa0;
 
-/// Returns the hash of a certificate. Returns `None` if its signature has no hash function of its own, as with Ed25519:
-/// there is no binding for such a certificate.
+/// Returns the hash of a certificate, to which SCRAM binds the password. `None` means that there is no binding: the
+/// algorithm of the certificate's signature names no hash function, as Ed25519, or the certificate cannot be read.
 pub(super) fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     Some(match hash(certificate)? {
         Hash::Sha256 => Sha256::digest(certificate).to_vec(),
@@ -67,7 +68,7 @@ fn hash(certificate: &[u8]) -> Option<Hash> {
     }
     let (parameters, _) = element(SEQUENCE, parameters)?;
     let Some((hash, _)) = element(HASH, parameters) else {
-        // The default is SHA-1.
+        // The default is SHA-1, which SHA-256 replaces.
         return Some(Hash::Sha256);
     };
     let (identifier, _) = element(OBJECT_IDENTIFIER, element(SEQUENCE, hash)?.0)?;

@@ -11,10 +11,10 @@ use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, Error, InconsistentKeys, RootCertStore, SignatureScheme};
 use std::sync::{Arc, OnceLock};
 
-/// The name of the protocol within TLS. Servers from PostgreSQL 17 on tell by it that they are PostgreSQL.
+/// The name of PostgreSQL's protocol in the handshake (ALPN). A server from PostgreSQL 17 on confirms this name.
 pub(super) const PROTOCOL: &[u8] = b"postgresql";
 
-/// The facts that a connection must find in the server's certificate.
+/// The checks of the server's certificate.
 #[derive(Debug)]
 enum Check {
     Nothing,
@@ -64,7 +64,8 @@ impl ServerCertVerifier for Verifier {
         Ok(ServerCertVerified::assertion())
     }
 
-    // In each mode the server must have the key of the certificate that it shows. SCRAM is bound to this certificate.
+    // In each mode the server must prove that it has the key of its certificate, because SCRAM binds the password to
+    // this certificate.
     fn verify_tls12_signature(
         &self,
         message: &[u8],
@@ -95,12 +96,12 @@ fn system() -> &'static [CertificateDer<'static>] {
         return found;
     }
     let found = rustls_native_certs::load_native_certs().certs;
-    // A system without authorities may get some.
+    // An empty list is not kept, because authorities may be installed later.
     if found.is_empty() { &[] } else { SYSTEM.get_or_init(|| found) }
 }
 
-/// Returns the authorities that count now. Others are as good as not there, so a file may have an authority that has
-/// expired beside the one that follows it.
+/// Returns the trusted authorities whose certificates are valid now. Ignores authorities whose certificates have
+/// expired or are not valid yet. So a file may contain an authority and its successor. Fails if no authority is left.
 fn authorities(tls: &Tls) -> Result<Arc<RootCertStore>, Fault> {
     let (mut authorities, now, mut not_now) = (RootCertStore::empty(), UnixTime::now(), None);
     let Some(Authority::Given(pem)) = &tls.authority else {
@@ -116,7 +117,8 @@ fn authorities(tls: &Tls) -> Result<Arc<RootCertStore>, Fault> {
     let mut others = RootCertStore::empty();
     for certificate in pem.certificates()? {
         let checked = check(&certificate, now);
-        // A certificate that cannot be used is named as such, also if it has expired.
+        // An authority that is not valid now is added to `others`, which is not used. So if its certificate cannot be
+        // read, the error says so.
         let into = if checked.is_ok() { &mut authorities } else { &mut others };
         into.add(certificate).map_err(|error| {
             Fault::new(format!("the certificate of an authority cannot be used: {error}"))
@@ -156,7 +158,7 @@ pub(crate) fn client_config(mode: Mode, tls: &Tls) -> Result<ClientConfig, Fault
         }
     };
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
-    // The next connection has a configuration of its own.
+    // Each connection has a new configuration, so no session could be resumed.
     config.resumption = Resumption::disabled();
     Ok(config)
 }

@@ -2,7 +2,8 @@
 
 pub(super) const SEQUENCE: u8 = 0x30;
 
-/// Splits a text in DER into the content of its first element, which must have this tag, and the bytes after it.
+/// Splits bytes in DER into the content of the first element, and the bytes after this element. `None` if the first
+/// element has another tag than `tag`, or if the bytes cannot be read.
 pub(super) fn element(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&[found, first], rest) = der.split_first_chunk()?;
     let (length, rest) = if first < 0x80 {

@@ -10,7 +10,7 @@ use std::io;
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     message: Box<str>,
-    /// Whether another attempt within the next seconds does not help.
+    /// Whether another attempt within the next seconds would fail in the same way.
     pub(crate) is_final: bool,
 }
 
@@ -23,11 +23,12 @@ impl fmt::Display for Fault {
 impl core::error::Error for Fault {}
 
 impl Fault {
-    /// Makes a fault that another attempt may not meet.
+    /// Makes a fault after which another attempt may succeed.
     pub(crate) fn new(message: impl Into<Box<str>>) -> Self {
         Self { message: message.into(), is_final: false }
     }
 
+    /// Makes a fault after which another attempt would fail, too.
     fn last(message: impl Into<Box<str>>) -> Self {
         Self { message: message.into(), is_final: true }
     }

@@ -26,10 +26,10 @@ pub(crate) struct Connector {
     record: Arc<Record>,
 }
 
-/// The events of an attempt.
+/// The events of one attempt to connect.
 #[derive(Default)]
 struct Record {
-    /// Whether a server has taken part in a handshake.
+    /// Whether a handshake with a server has begun.
     has_begun: AtomicBool,
     /// The fault of the last handshake that failed.
     fault: Mutex<Option<Fault>>,
@@ -42,7 +42,7 @@ impl Connector {
 
     /// Returns whether a handshake has begun.
     pub(crate) fn has_begun(&self) -> bool {
-        // No data is read through the flag.
+        // Relaxed order suffices, because the flag guards no other data.
         self.record.has_begun.load(Ordering::Relaxed)
     }
 
@@ -60,7 +60,7 @@ impl Connector {
         let config = config.map_err(|error| Fault::new(error.to_string()))??;
         let stream = TlsConnector::from(Arc::new(config)).connect(name, socket).await;
         let stream = stream.map_err(|error| Fault::of_handshake(&error))?;
-        // Without it, the server behind the port may be one of another protocol.
+        // A server that does not confirm the name may be a server of another protocol.
         if self.is_direct && stream.get_ref().1.alpn_protocol() != Some(PROTOCOL) {
             return Err(Fault::new(
                 "the server has not said that it is PostgreSQL (ALPN), as sslnegotiation=direct needs",

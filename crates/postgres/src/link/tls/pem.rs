@@ -31,7 +31,7 @@ impl Pem {
         }
     }
 
-    /// Reads certificates. There is at least one.
+    /// Reads the certificates. Fails if there is no certificate.
     pub(super) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, Fault> {
         let failed = |fault| Fault::new(format!("{}: {fault}", self.place("a certificate in memory")));
         let text = self.read()?;
@@ -39,7 +39,7 @@ impl Pem {
         match read {
             Ok(found) if found.is_empty() => Err(failed("there is no certificate in PEM")),
             Ok(found) => Ok(found),
-            // The error of the reader may show a line of the file.
+            // The error of the reader may show a line of the file, so it is not passed on.
             Err(_) => Err(failed("a certificate is not valid PEM")),
         }
     }

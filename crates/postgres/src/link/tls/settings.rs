@@ -5,7 +5,8 @@ use super::pem::Pem;
 use core::fmt;
 use std::path::PathBuf;
 
-/// The promise of a connection, as `sslmode` of libpq names it. A later mode promises more.
+/// The protection of a connection by TLS, as `sslmode` of libpq names it. Each mode protects better than the modes
+/// before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Mode {
     /// No TLS.
@@ -14,14 +15,14 @@ pub(crate) enum Mode {
     Prefer,
     /// TLS with any server.
     Require,
-    /// TLS with a server whose certificate is from the authority.
+    /// TLS with a server whose certificate is from a trusted authority.
     VerifyCa,
-    /// TLS with the server of this name.
+    /// TLS with a server whose certificate is from a trusted authority, and for the host of the address.
     VerifyFull,
 }
 
-/// Certificates for TLS, in the format PEM. The [`Connect`](crate::Connect) of a server takes them, or its address
-/// names files.
+/// Certificates for TLS, in the format PEM. A program passes them to [`Connect::tls`](crate::Connect::tls), or names
+/// their files in the address of the server.
 #[derive(Clone, Default)]
 pub struct Tls {
     pub(super) authority: Option<Authority>,
@@ -32,8 +33,9 @@ pub struct Tls {
 /// The authorities that are trusted for the certificate of the server.
 #[derive(Clone)]
 pub(super) enum Authority {
-    /// Those of the system, by name.
+    /// The authorities of the system, which `sslrootcert=system` names.
     System,
+    /// The authorities in a text or file.
     Given(Pem),
 }
 
@@ -70,8 +72,8 @@ impl Mode {
 }
 
 impl Tls {
-    /// Names no authority, and has no client certificate. So `sslmode` alone decides whether the server is checked:
-    /// `verify-full` trusts the system's authorities, and the default, `prefer`, checks nothing.
+    /// Makes settings without an authority and without a client certificate. So `sslmode` alone decides whether the
+    /// server is checked: `verify-full` trusts the system's authorities, and the default, `prefer`, checks nothing.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -92,8 +94,8 @@ impl Tls {
         self
     }
 
-    /// Sends this certificate, with those of its issuers, to a server that asks for a client certificate. `key` is the
-    /// certificate's private key, without a password.
+    /// Sends a client certificate to a server that asks for it. `certificate` also contains the certificates of its
+    /// issuers. `key` is the certificate's private key, without a password.
     #[must_use]
     pub fn certificate(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.own = Some((Pem::Text(certificate.into()), Pem::Text(key.into())));
@@ -109,20 +111,20 @@ impl Tls {
         self
     }
 
-    /// Trusts the system's authorities by name, as `sslrootcert=system` asks.
+    /// Trusts the system's authorities, as `sslrootcert=system` asks.
     pub(crate) fn of_system(mut self) -> Self {
         self.authority = Some(Authority::System);
         self
     }
 
-    /// Replaces the certificates that `other` has.
+    /// Replaces the authority and the client certificate by those of `other`, where `other` has them.
     pub(crate) fn with(self, other: Self) -> Self {
         Self { authority: other.authority.or(self.authority), own: other.own.or(self.own) }
     }
 }
 
-/// Returns the mode that holds for an address that asks for `asked`. Fails if the mode would not keep the promise of
-/// another setting.
+/// Returns the mode of the connections. `asked` is the value of `sslmode` in the address. Fails if the mode contradicts
+/// another setting. For example, an authority would check nothing with `prefer`.
 pub(crate) fn effective(asked: Option<Mode>, tls: &Tls, is_direct: bool) -> Result<Mode, Fault> {
     let without = if tls.authority.is_some() { Mode::VerifyFull } else { Mode::Prefer };
     let mode = asked.unwrap_or(without);
@@ -156,7 +158,7 @@ pub(crate) fn effective(asked: Option<Mode>, tls: &Tls, is_direct: bool) -> Resu
     if is_direct && mode < Mode::Require {
         return failed(format!("sslnegotiation=direct needs TLS, and sslmode={word} does not insist on it"));
     }
-    // As in libpq: an authority that is given is asked.
+    // As in libpq: with an authority, `require` checks the server's certificate, too.
     Ok(if tls.authority.is_some() { mode.max(Mode::VerifyCa) } else { mode })
 }
 

@@ -1,5 +1,5 @@
-//! The times between which the certificate of an authority is valid. rustls looks at the times of a server's
-//! certificate and of those between, and at no times of a trusted authority.
+//! Checks the times between which the certificate of a trusted authority is valid. rustls checks these times only in
+//! other certificates: in that of the server, and in those between the server's and the authority's.
 
 use super::der::{SEQUENCE, element};
 use super::fault::Fault;
@@ -64,7 +64,7 @@ fn moment(der: &[u8]) -> Option<(UnixTime, &[u8])> {
     let year = year + 100 * century.unwrap_or(if year < 50 { 20 } else { 19 });
     let days = days(year, month, day);
     let seconds = ((days * 24 + hour) * 60 + minute) * 60 + second;
-    // A moment before 1970 is as long ago as 1970.
+    // A moment before 1970 counts as the start of 1970.
     let seconds = u64::try_from(seconds).unwrap_or_default();
     Some((UnixTime::since_unix_epoch(Duration::from_secs(seconds)), rest))
 }

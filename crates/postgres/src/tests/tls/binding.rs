@@ -26,7 +26,7 @@ fn a_password_is_bound_to_the_certificate_of_the_server() {
     let disabled = secure.address("app:hunter2", &format!("sslmode=disable&{bound}"));
     let _failure = refused(&disabled, "did not use channel binding");
 
-    // A program in the middle has another certificate. The mode require does not notice it, and the binding does.
+    // A program in the middle has another certificate. The mode `require` does not notice this, but the binding does.
     let middle = Middle::start(&secure.0, &self_signed(&rcgen::PKCS_ECDSA_P256_SHA256, false), false, &[]);
     let through = |words: &str| {
         let port = middle.port;

@@ -122,7 +122,7 @@ fn files_that_have_changed_are_read_for_new_connections() {
     let _paths = put(&authority, &users);
     eventually("the store has connections again", || counts().is_ok());
 
-    // A key that comes later than its certificate.
+    // The new key is written later than its certificate.
     let issued = users.user("owner");
     let _path = files.put("own.pem", &issued.certificate);
     secure.0.shut_down();

@@ -34,7 +34,7 @@ fn each_mode_takes_the_servers_for_which_it_is() {
             refused(&at(&format!("{mode}sslrootcert={others}")), "from no authority that is trusted");
         assert!(matches!(failure, Failure::Failed(_)), "{failure:?}");
     }
-    // The authorities of the system do not know this one. A system may have none.
+    // The system does not know this authority. A system may have no authorities at all.
     let _failure = refused(&at("sslmode=verify-full"), "authorit");
     let _failure = refused(&at("sslrootcert=system"), "authorit");
 
@@ -130,7 +130,7 @@ fn rules_of_the_server_for_connections_with_and_without_tls_are_met() {
     assert!(matches!(failure, Failure::Failed(_)), "{failure:?}");
     accepted(&secure.address("no_tls", "sslmode=prefer"), WITHOUT_TLS);
     let _failure = refused(&secure.address("no_tls", "sslmode=require"), "SSL encryption");
-    // Both attempts are named.
+    // The error names both attempts.
     let failure = refused(&secure.address("never", ""), "no encryption; with TLS: ");
     assert!(format!("{failure:?}").contains("SSL encryption"), "{failure:?}");
 }
@@ -138,7 +138,7 @@ fn rules_of_the_server_for_connections_with_and_without_tls_are_met() {
 #[test]
 fn the_mode_prefer_goes_on_without_tls_if_the_handshake_fails() {
     let Some(server) = Postgres::start(&[]) else { return };
-    // The program takes no client that asks for the protocol of PostgreSQL.
+    // The program refuses clients that ask for the protocol of PostgreSQL.
     let own = Authority::new("ours").server(&["127.0.0.1"]);
     let middle = Middle::start(&server, &own, false, &[b"h2"]);
     let at = |words: &str| format!("postgresql://postgres@127.0.0.1:{}/postgres?{words}", middle.port);
@@ -150,7 +150,8 @@ fn the_mode_prefer_goes_on_without_tls_if_the_handshake_fails() {
     assert!(matches!(failure, Failure::Lost(_)), "{failure:?}");
 }
 
-/// PostgreSQL takes connections that begin with TLS from version 17 on. Here a program before the server does.
+/// PostgreSQL accepts connections that begin with TLS only from version 17 on. So here a program in front of the server
+/// accepts them.
 #[test]
 fn a_connection_may_begin_with_tls() {
     let Some(server) = Postgres::start(&[]) else { return };
@@ -166,7 +167,7 @@ fn a_connection_may_begin_with_tls() {
     accepted(&at(middle.port), WITHOUT_TLS);
     let other = Middle::start(&server, &own, true, &[]);
     let _failure = refused(&at(other.port), "has not said that it is PostgreSQL");
-    // This server takes the first bytes for a length that is too great.
+    // The server itself reads the first bytes of TLS as a length that is too great.
     let _failure = refused(&at(server.port()), "the handshake of TLS failed");
 }
 

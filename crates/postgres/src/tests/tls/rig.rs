@@ -33,7 +33,7 @@ pub(super) fn self_signed(algorithm: &'static SignatureAlgorithm, is_authority: 
     if *algorithm != rcgen::PKCS_ED25519 {
         return Issued { certificate, key: key.serialize_pem() };
     }
-    // OpenSSL reads such a key without its public part only (RFC 8410, section 7).
+    // OpenSSL reads such a key only without its public part (RFC 8410, section 7).
     let seed = &key.serialize_der()[16..48];
     let form = b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
     let text = STANDARD.encode([form, seed].concat());

@@ -1,4 +1,4 @@
-//! Tests stores on a server, and on a pool, that take connections with TLS only.
+//! Tests stores on a server, and on a pool, that accept only connections with TLS.
 
 use super::rig::{Files, Secure};
 use crate::tests::session::await_sessions;

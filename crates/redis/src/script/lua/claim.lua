@@ -1,17 +1,18 @@
--- Takes or keeps shards for a node, and leases due timers in them, the longest due first. In a claim in turn, no lane
--- gets more than its share, or more late timers than it may take. The slices of such a lane are passed over.
+-- Takes or keeps shards for a node, and leases due timers in them, the longest due first. In a *claim in turn*, no lane
+-- gets more than its share, or more late timers than it may take. The script passes over the slices of a lane that may
+-- take no further timer.
 --
 -- KEYS: for each shard: 1 the shard itself, 2 directory of slices, 3 records, 4 tokens of leases, 5 ends of leases,
 --       6 counts, then the slices that come first in the directory, as far as the caller knows.
 -- ARGV: 1 the time in a test deployment, 2 the token, 3 the length of a lease, 4 the greatest number of timers, 5 the
---       number of payload bytes from which on no further timer is taken, 6 the number that the caller has taken
---       already, 7 the deployment's id, 8 the node, 9 the time for which it takes a shard, 10 the greatest number of
---       timers to be named and not leased, 11 whether the end of the first lease is wanted: 1 or 0, 12 the number of
---       lanes of the layout, 13 the timers that a claim in turn may still take, or nothing, 14 the time after which a
---       timer is late, or nothing, 15 the late timers that a lane may take, 16 the timers that a lane may take, or
---       nothing, 17 the number of lanes that follow, then 4 for each: the lane's number, its deliveries under way
---       (`argument` in shares.rs), the late timers that it may take, the timers that it may take, or nothing; then for
---       each shard the number of its slices, and their numbers.
+--       number of payload bytes from which on no further timer is taken, 6 the number of payload bytes that earlier
+--       scripts of the same claim have taken, 7 the deployment's id, 8 the node, 9 the time for which it takes a shard,
+--       10 the greatest number of timers to be named and not leased, 11 whether the end of the first lease is wanted: 1
+--       or 0, 12 the number of lanes of the layout, 13 the timers that a claim in turn may still take, or nothing, 14
+--       the time after which a timer is late, or nothing; for each lane that is not listed: 15 the late timers that it
+--       may take, 16 the timers that it may take, or nothing; 17 the number of lanes that are listed, then 4 for each:
+--       the lane's number, its deliveries under way (`argument` in shares.rs), the late timers that it may take, the
+--       timers that it may take, or nothing; then for each shard the number of its slices, and their numbers.
 -- Answers {now, records, slices, first dues, next dues, owned, first end, named, is cut}:
 --       records is a list of shard, record, shard, record;
 --       slices has a list of numbers for each shard: its first slices whose timers may be leased, and some slices that
@@ -26,9 +27,9 @@
 --       is cut says whether more timers are due than are named.
 --
 -- The script looks only at slices that are among KEYS. If another slice is due, no timer that is due after the first
--- timer of that slice is taken: the caller calls again with the slices of the answer. A call that leases nothing writes
--- nothing, unless the node takes a shard, or a third of its time for a shard is over. A second run leases the timers
--- that follow. The caller finds the timers of the first run by their token.
+-- timer of that slice is taken: the caller calls again with the slices of the answer. A call that leases no timer
+-- writes only if the node takes a shard, or if a third of the node's time for a shard is over. A second run leases the
+-- next timers. The caller finds the timers of the first run by their token.
 
 local token, lease, limit, most, taken = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local node, ttl, names = ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[10])
@@ -64,7 +65,7 @@ local function is_late(due)
   return late_after and due < now - late_after
 end
 
--- Returns whether a lane may take a timer with this due moment. A lane may have three deliveries for a free place.
+-- Returns whether a lane may take a timer with this due moment. A lane may have three deliveries for each free place.
 local is_over = false
 local function permits(lane, due)
   if lane.most and lane.most <= 0 and not is_over then return false end
@@ -362,8 +363,8 @@ for base, ids in pairs(leased) do
   end
 end
 
--- Leased timers leave less room to all lanes, and timers that were only named do not. The number of timers that a lane
--- may take counts for this call only.
+-- Leased timers leave fewer free places to all lanes, so the slices are chosen again. Timers that were only named take
+-- no place. The number of timers that a lane may take (`most`) limits this call only, so it no longer counts here.
 is_over = true
 local is_given = free and given > 0 and limit > 0
 local slices, dues, nexts = {}, {}, {}

@@ -5,7 +5,7 @@
 --
 --   check      arguments              fails if
 --   member     key, member            the sorted set does not have the member
---   free       key, beginning         a member of the sorted set begins so; answers that member
+--   free       key, beginning         a member of the sorted set has this beginning; answers that member
 --   field      key, field, value      the field of the hash has another value, or none; answers the value
 --   no-field   key, field             the hash has the field; answers its value
 --   forgotten  key, id                the sorted set has the id with a later score than now; answers the score
@@ -23,9 +23,10 @@
 --   q          directory, slice, number of the slice, due, id   adds a pending timer to a slice
 --   p          directory, slice, number of the slice, id   removes a pending timer from a slice
 --   e          key, id, until         remembers an id, and forgets up to 100 ids whose time is over
---   n          shard, directory, due, time, node, channel, message     publishes the message if all of this holds: a timer
---              that is due then is the first of its shard, or claims may pass over the timers before it; the owner may
---              not look at the shard within the time; and the owner is not the node
+--   n          shard, directory, due, time, node, channel, message     publishes the message if all of this holds: the timer
+--              is due within the time, so the owner may not look at the shard before; the timer is the first of its
+--              shard, or the first timer is due already, so claims may pass over the timers before it; and the shard
+--              has an owner other than the node
 --   m          key, channel, message  publishes the message; the key is not looked at
 --
 -- Answers {now, 1}, or {now, 0, place of the check that failed, answer of the check}.

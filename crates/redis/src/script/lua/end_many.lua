@@ -7,8 +7,8 @@
 --
 --   removal   arguments                                                does, for each of the timers that was removed
 --   r         key, number of timers, timers, a member for each         removes the member from a sorted set
---   k         key, number of timers, timers, a member for each,        removes the member from a set of keys, and the place
---             places, set                                              of its namespace if that has no other there
+--   k         key, number of timers, timers, a member for each,        removes the member from a set of keys; also removes the
+--             places, set                                              namespace's place if the set has no other of it
 --   d         key, number of timers, timers, a field for each          removes the field from a hash
 --   c         key, field, number of timers, timers                     subtracts 1 from a number in a hash; 0 is removed
 --
@@ -18,8 +18,8 @@
 
 local stays, answer = {}, {}
 
--- The `count` arguments from `from` on, without those of timers that stay. `timer(n)` is the number of the timer of the
--- nth argument, from 0 on.
+-- Returns the `count` arguments from `from` on, without the arguments of timers that stay. `timer(n)` is the number of
+-- the timer to which the nth argument belongs, counted from 0.
 local function of_removed(from, count, timer)
   local kept = {}
   for n = 0, count - 1 do

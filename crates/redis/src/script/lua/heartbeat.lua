@@ -2,8 +2,8 @@
 --
 -- KEYS: 1 the deployment, 2 the nodes by the moments of their last signs, 3 the registration records of the nodes.
 -- ARGV: 1 the time in a test deployment, 2 the deployment's id, 3 the node, 4 its registration record, 5 the channel of
---       hints, 6 the moment of the latest sign of any node that this node knows of, or 0, 7 the time by which the data
---       may be older.
+--       hints, 6 the moment of the latest sign of any node that this node knows of, or 0, 7 the greatest
+--       time by which the data may be older than that moment.
 -- Answers {now, nodes, records, latest}: nodes is a list of node and moment, and records is a list of node and record;
 --       latest is the moment of the latest sign of any node before this sign, or 0.
 --

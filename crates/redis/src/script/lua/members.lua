@@ -1,8 +1,8 @@
 -- Lists members of sorted sets without scores, in order, for any number of shards of one server.
 --
 -- KEYS: the sorted sets.
--- ARGV: 1 the time in a test deployment, 2 the first member, after ZRANGEBYLEX, 3 the beginning of all members, 4 the
---       greatest number for each set, 5 `back` for the order turned round.
+-- ARGV: 1 the time in a test deployment, 2 the bound at which to begin, as ZRANGEBYLEX takes it, 3 the beginning of
+--       all members, 4 the greatest number for each set, 5 `back` for the order turned round.
 -- Answers {now, members}: members has a list for each set.
 --
 -- Changes nothing.

@@ -1,8 +1,8 @@
 -- Lists the reasons for which timers are parked, shard by shard, for any number of shards of one server.
 --
 -- KEYS: the sorted sets of parked timers.
--- ARGV: 1 the time in a test deployment, 2 the member at which to begin in the first set, after ZRANGEBYLEX, 3 the
---       greatest number of reasons.
+-- ARGV: 1 the time in a test deployment, 2 the bound at which to begin in the first set, as ZRANGEBYLEX takes it, 3
+--       the greatest number of reasons.
 -- Answers {now, reasons, place, member}: reasons is a list of reason and number of timers; place and member say where
 --       the next call begins: the place among KEYS and its ARGV 2. The place is 0 at the end.
 --

@@ -1,4 +1,4 @@
--- Reads redirects of timers that are in another shard than their ids say, of one shard.
+-- Reads redirects of one shard. A redirect leads to a timer that is not in the shard of its id.
 --
 -- KEYS: the hashes of redirects, from the first hash that is not read yet.
 -- ARGV: 1 the time in a test deployment, 2 the number of redirects after which no further hash is read.

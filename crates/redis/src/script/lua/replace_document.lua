@@ -9,7 +9,7 @@
 -- A document that was removed leaves the version of its removal. So an absent document has a version, too: 0 if there was
 -- none of the name. The caller draws the new version at random, so no version comes twice: neither after a document was
 -- removed and created again, nor after a failover has lost changes. Versions are text, since a number of Lua has 53 bits.
--- A second run finds the version of the first, or of what has followed it, and changes nothing.
+-- A second run finds the version of the first run, or of a later change, and changes nothing.
 
 local id = redis.call('HGET', KEYS[1], 'id')
 if not id then return redis.error_reply('GONE the key of the deployment itself is lost') end

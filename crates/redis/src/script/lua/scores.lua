@@ -2,7 +2,7 @@
 --
 -- KEYS: the sorted sets.
 -- ARGV: 1 the time in a test deployment, 2 the least score, 3 the greatest score, 4 the member after which to begin
---       among those with the first of these scores, or nothing, 5 the greatest number for each set, 6 `back` for the
+--       among the members with the first score, or nothing, 5 the greatest number for each set, 6 `back` for the
 --       order turned round: from the greatest score to the least.
 -- Answers {now, members}: members has a list for each set, of member and score.
 --

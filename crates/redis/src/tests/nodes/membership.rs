@@ -319,8 +319,8 @@ fn a_node_whose_handlers_are_all_busy_steps_back_until_it_claims_again() {
         place(&idle, id, idle.now());
     }
     let idle = Runner::start(idle);
-    // On a slow machine the other node may own all shards by now. Only a node with due timers steps back, so the test
-    // places timers until it does.
+    // On a slow machine the idle node may own all shards by now. The busy node steps back only if it owns a shard with
+    // a due timer, so the test places timers until the busy node steps back.
     let mut placed = 40;
     eventually("the busy one has stepped back", || {
         placed += 1;

@@ -39,7 +39,7 @@ fn nodes(store: &RedisStore) -> Nodes {
     block_on(store.nodes()).unwrap().unwrap()
 }
 
-/// Returns the number of shards of each owner, and with `None` of the shards without an owner.
+/// Returns the number of shards of each owner. The entry `None` has the number of shards without an owner.
 fn shares(store: &RedisStore) -> BTreeMap<Option<u64>, usize> {
     let mut shares = BTreeMap::new();
     nodes(store).shards.iter().for_each(|shard| *shares.entry(shard.owner).or_default() += 1);

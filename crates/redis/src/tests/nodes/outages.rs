@@ -276,7 +276,7 @@ fn a_subscriber_that_panics_does_not_end_the_looks() {
             panic!("the subscriber of a test");
         }));
     }
-    // A claim calls the subscriber as well, and its panic reaches the test.
+    // A claim calls the subscriber as well, and a panic of the subscriber reaches the test.
     let claim = |number| {
         let call = || block_on(store.claim(by(1, LEASE), number, ALL));
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(call))

@@ -24,8 +24,8 @@ pub(super) enum Pace {
 pub(super) struct Limiter {
     pub(super) limit: usize,
     pub(super) running: usize,
-    /// The numbers of the waiting deliveries, in the order of their arrival. The list may still have deliveries that
-    /// have given up.
+    /// The numbers that identify the waiting deliveries, in the order of their arrival. The number of a delivery that
+    /// has given up may still be in the list.
     pub(super) waiting: VecDeque<u64>,
     /// The number of timers that were made due again for this limiter's permits, but have not arrived at their handler.
     /// From `coming_until` on, the number counts as zero.
@@ -35,8 +35,8 @@ pub(super) struct Limiter {
     pub(super) is_careful: bool,
     /// How fast the host answers. `None` if the limiter does not belong to a host.
     pub(super) pace: Option<Pace>,
-    /// The moment at which a delivery with a permit of this limiter last ended, or at which a delivery began while no
-    /// other delivery ran.
+    /// The last moment at which the limiter made progress: a delivery ended, or a delivery began while no other
+    /// delivery ran. From this moment [`pace`](Self::pace) measures how long a host hangs.
     pub(super) moved: Instant,
     /// Whether the limiter is in its pool's list of limiters without a free permit.
     pub(super) is_starved: bool,
@@ -64,8 +64,8 @@ impl Limiter {
         }
     }
 
-    /// Sets the pace of the host to quick if `is_quick`, which is true if the host has answered other namespaces
-    /// quickly. Does nothing if the limiter does not belong to a host.
+    /// Sets the pace of the host to quick if `is_quick` is true. `is_quick` says whether the host's last answer to any
+    /// namespace was quick. Does nothing if the limiter does not belong to a host.
     pub(super) fn known_as(mut self, is_quick: bool) -> Self {
         if is_quick && self.pace.is_some() {
             self.pace = Some(Pace::Quick);

@@ -35,9 +35,10 @@
 //!   a namespace has not called the host yet, the last answer to another namespace decides. Slow and unknown hosts
 //!   share three quarters of the permits, and each of them may have a quarter of a host's permits. So a quarter of the
 //!   permits always remains for quick hosts, even if all other hosts hang.
-//! - A namespace may have only a part ([`free_for`]) of all permits, and only a part of the permits for hosts that are
-//!   not quick. Namespaces that always want more permits come to have equally many. The backlog of a namespace is
-//!   parked under the namespace's own reason, so no other namespace waits behind it.
+//! - A namespace may have only a part ([`free_for`](crate::share::free_for)) of all permits, and only a part of the
+//!   permits for hosts that are not quick. Namespaces that always want more permits come to have equally many. The
+//!   backlog of a namespace is parked under the namespace's own reason, so no other namespace waits behind that
+//!   backlog.
 
 mod limiter;
 mod pool;
@@ -56,15 +57,16 @@ use tokio::sync::oneshot;
 
 /// The longest time for which a delivery waits in memory for its permits.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// The time that a timer has to arrive at its handler after the unparker has made it due again. Afterwards the timer no
-/// longer counts as on its way.
+/// The longest time for which a timer that the unparker has made due again counts as on its way to its handler. A timer
+/// on its way already uses a permit of the limiter for which it was parked.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 /// The greatest number of deliveries that may wait in memory for permits, summed over all limiters.
 pub(crate) const MOST_WAITING: usize = 1_024;
-/// The time for which a quick host without deliveries is remembered, and the number of limiters above which such hosts
-/// are forgotten, which bounds the memory.
+/// The time for which the limiter of a quick host is kept after its last delivery, and the greatest number of limiters
+/// at which this holds. With more limiters, the limiters of such hosts are removed at once, which bounds the memory.
 const REMEMBERED: (Duration, usize) = (Duration::from_secs(3_600), 10_000);
-/// The greatest number of limiters without a free permit to which each permit of an ended delivery is offered.
+/// The greatest number of limiters of the same pool to which a permit is offered when its delivery ends. Only limiters
+/// that lacked a free permit get this offer.
 const LOOKS: usize = 4;
 
 /// A delivery's request for a permit of the limiter `reason`.
@@ -284,8 +286,9 @@ impl Permits {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the permits that a delivery requests. Waits up to [`LONGEST_WAIT`] for permits that are not free, unless
-    /// too many deliveries already wait. Fails with the reason for which the timer must be parked.
+    /// Takes the permits that a delivery requests. If permits are not free, waits for them up to [`LONGEST_WAIT`].
+    /// Fails with the reason for which the timer must be parked, if that time is over or too many deliveries already
+    /// wait.
     ///
     /// A delivery to a quick host needs no permit for slow hosts, and a delivery to a path that has not failed lately
     /// needs no permit of the path. This call ignores such requests.
@@ -395,8 +398,8 @@ impl Permits {
         }
     }
 
-    /// Counts `timers` parked timers that are about to become due again. [`wanted`](Self::wanted) subtracts them until
-    /// they arrive at their handler.
+    /// Notes that `timers` parked timers are about to become due again. Until these timers arrive at their handler,
+    /// [`wanted`](Self::wanted) subtracts their number from its result.
     pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -406,15 +409,15 @@ impl Permits {
         limiter.coming_until = now + ON_THE_WAY;
     }
 
-    /// Subtracts `timers` timers, which the store did not make due again, from the count of [`expect`](Self::expect).
+    /// Corrects a call of [`expect`](Self::expect): the store did not make `timers` of the expected timers due again.
     pub(crate) fn expect_no_more(&self, reason: &Reason, timers: usize) {
         if let Some(limiter) = self.lock().limiters.get_mut(reason) {
             limiter.coming = limiter.coming.saturating_sub(timers);
         }
     }
 
-    /// Removes the limiters without deliveries and without parked timers. Keeps the limiters of quick hosts for an
-    /// hour, unless there are too many limiters.
+    /// Removes the limiters without deliveries and without parked timers. Keeps the limiters of quick hosts for an hour
+    /// (see [`REMEMBERED`]). With too many limiters, removes these limiters at once, too.
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -452,7 +455,8 @@ struct Wait<'p> {
 }
 
 impl Wait<'_> {
-    /// Waits for the permits of the delivery. Returns whether they came in time.
+    /// Waits for the permits of the delivery. Returns false if the permits do not come within [`LONGEST_WAIT`], or if
+    /// the limiter is shut.
     async fn await_news(&mut self) -> bool {
         let Some(news) = &mut self.news else { return false };
         match tokio::time::timeout(LONGEST_WAIT, &mut *news).await {

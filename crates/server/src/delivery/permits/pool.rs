@@ -31,7 +31,8 @@ pub(super) enum PoolName {
 
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    /// The number of permits in the pool. In a host's pool, the greatest number of one namespace.
+    /// The number of permits in the pool. In a host's pool, the greatest number of permits of a single namespace,
+    /// without the permits that the host has gained.
     pub(super) limit: usize,
     pub(super) running: usize,
     /// Whether the host answered its last delivery quickly. Deliveries of all namespaces count.

@@ -1,5 +1,5 @@
-//! Finds a receiver for a due timer. If no receiver waits, a fetched timer may wait for a receiver in the queue's
-//! buffer.
+//! Finds a receiver for a due timer. If no receiver waits, a timer that was fetched from the store for receivers may
+//! wait in the queue's buffer.
 
 use super::buffers::BufferKey;
 use super::claim::OpenClaim;
@@ -27,8 +27,8 @@ pub(crate) struct Arrival<'d> {
     pub(super) counted: Counted,
 }
 
-/// Says which count of its queue includes a timer. By these counts, the unparker makes only as many timers due as
-/// receivers want.
+/// The count of the queue that includes a timer. The unparker subtracts these counts from the number of timers that
+/// receivers want, so that it does not make too many timers due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counted {
     /// The timer was made due again or fetched, and counts as on its way to the queue.
@@ -63,8 +63,8 @@ impl PullQueues {
 }
 
 impl Arrival<'_> {
-    /// Returns whether a receiver waits for the timer and its namespace may open a claim. A timer that was fetched for
-    /// receivers first waits for up to a second after its arrival.
+    /// Returns whether a receiver waits for the timer and its namespace may open a claim. If no receiver waits, a timer
+    /// that was fetched for receivers first waits in the buffer, up to a second after its arrival.
     pub(crate) async fn is_awaited(&mut self) -> bool {
         loop {
             match self.find() {

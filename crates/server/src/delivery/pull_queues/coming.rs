@@ -3,7 +3,8 @@
 use core::time::Duration;
 use std::time::Instant;
 
-/// The time that a timer has to arrive at its handler after it was made due again.
+/// The longest time for which a timer that was made due again counts as on its way to its queue. For a timer on its
+/// way, no other timer is made due.
 pub(super) const ON_THE_WAY: Duration = Duration::from_secs(1);
 
 /// The number of timers on their way to a queue's receivers. From the moment `until` on, the number counts as zero.

@@ -90,8 +90,8 @@ impl EndTicket {
         self.answer(Err(unknown(detail)));
     }
 
-    /// Answers the receiver, and forgets the end. Both happen under one lock, because a request that follows the answer
-    /// must not find the end.
+    /// Answers the receiver, and removes the claim from [`Endings`]. Both happen under one lock, so that a request
+    /// after the answer does not find the claim there.
     fn answer(self, answer: Result<(), Problem>) {
         let mut endings = self.endings.lock();
         endings.remove(&self.claim);

@@ -26,7 +26,7 @@
 //!   fetched ── a receiver waits ──► open claim
 //!      │                             ▲   │ another timer was quicker, or the receiver has gone
 //!      │                             │   ▼
-//!      └─────── none waits ────────► buffer ── a second is over, the service stops ──► parked: all nodes learn
+//!      └─────── none waits ────────► buffer ── after a second, or the service stops ──► parked, reported to all nodes
 //! ```
 //!
 //! A timer looks for a receiver and enters the buffer under one lock. So while a receiver waits, timers stay in the
@@ -45,7 +45,7 @@
 //!                           └── the same end again ──► waits for the same answer; another end: the claim has ended
 //! ```
 //!
-//! A request that has waited for 8 s is answered that the outcome is not known. The claim stays in the state *ending*.
+//! After 8 s the request is answered with an unknown outcome. The claim stays in the state *ending*.
 //!
 //! # Shares
 //! Each namespace may have only a part ([`free_for`](crate::share::free_for)) of the open claims and of the waiting
@@ -57,9 +57,9 @@
 //! # Parts
 //! | part | its state |
 //! |---|---|
-//! | `Receivers` | the receivers that wait at each queue, the timers on their way to them, the receivers of each namespace |
-//! | `Buffers` | the fetched timers that wait for a receiver, and the number of those that have not come |
-//! | `OpenClaims` | the open claims, their number by namespace, the queues that could not get more |
+//! | `Receivers` | the receivers that wait at each queue, the timers on their way, the receivers of each namespace |
+//! | `Buffers` | the fetched timers that wait for a receiver, and the number of fetched timers that have not arrived |
+//! | `OpenClaims` | the open claims, their number by namespace, the queues whose namespace could not open more claims |
 //! | `Endings` | the claims whose ends are on their way to the store |
 //!
 //! [`PullQueues`] keeps the first three parts under one lock. At any time a timer is in only one part: it counts as

@@ -104,8 +104,8 @@ impl Poll<'_> {
                     self.got.push((due, claim));
                 }
                 Ok(Some(Got::Nothing)) => until = until.min(begun + wait.max(GATHERING)),
-                // Timers that were unparked for this receiver have not arrived. Without this wait, the next receiver
-                // would get them after timers with later due moments.
+                // Timers that were unparked for this receiver have not arrived. If the receiver left now, the next
+                // receiver would get these timers, although they may be due before the timers of this receiver.
                 Err(_)
                     if !self.got.is_empty()
                         && begun.elapsed() < ON_THE_WAY

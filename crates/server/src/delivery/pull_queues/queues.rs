@@ -11,8 +11,9 @@ use crate::delivery::reason::Reason;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Bounds the spare timers of a fetch, which no waiting receiver wants yet, in two ways: as a multiple of the largest
-/// request, and as a number of timers. The smaller bound applies.
+/// The bounds of the spare timers of a fetch, which are timers that no waiting receiver wants yet. The first bound is a
+/// multiple of the largest request of a waiting receiver. The second bound is a number of timers. The smaller bound
+/// applies.
 const SPARE: (usize, usize) = (7, 350);
 
 /// The queues of all namespaces. Each queue has waiting receivers, a buffer of fetched timers, and open claims.
@@ -80,7 +81,7 @@ impl PullQueues {
     // --- Beside other nodes ---
 
     /// Begins a fetch of at least `wanted` timers of a queue. Returns the greatest number of timers that the fetch may
-    /// take. They count as on their way at once, because they may arrive before the store's answer.
+    /// take. This number of timers counts as on its way at once, because timers may arrive before the store's answer.
     pub(crate) fn begin_fetch(&self, reason: &Reason, wanted: usize) -> usize {
         let mut state = self.lock();
         state.buffers.forget_unused();
@@ -152,7 +153,7 @@ impl PullQueues {
         }
     }
 
-    /// Subtracts `timers` timers, which the store did not make due again, from the count of [`expect`](Self::expect).
+    /// Corrects a call of [`expect`](Self::expect): the store did not make `timers` of the expected timers due again.
     pub(crate) fn expect_no_more(&self, reason: &Reason, timers: usize) {
         if let Some(queue) = self.lock().receivers.queue_mut(reason) {
             queue.coming.fewer(timers);

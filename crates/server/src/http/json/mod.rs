@@ -43,8 +43,9 @@ impl<'de, D: Deserializer<'de>> Strict<D> {
     }
 }
 
-/// Calls the inner deserializer through `part`. If the call fails and has left a [`Fault`] in the slot, returns the
-/// fault from the slot. The inner error could carry the fault only as a text.
+/// Calls `part`, which calls the inner deserializer. `part` gets a slot into which it may put a [`Fault`]. If the call
+/// fails, returns the fault from the slot instead of the inner error, because that error could carry the fault only as
+/// a text. If the slot is empty, the text is not JSON.
 fn catch<T, E: fmt::Display>(part: impl FnOnce(&mut Option<Fault>) -> Result<T, E>) -> Result<T, Fault> {
     let mut fault = None;
     part(&mut fault).map_err(|error| fault.unwrap_or_else(|| Fault::syntax(error)))
@@ -59,8 +60,8 @@ fn leave<T, E: de::Error>(result: Result<T, Fault>, place: &mut Option<Fault>) -
     })
 }
 
-/// Defines methods of a deserializer. Each method accepts any kind of value. `$expected` is the kind of value that an
-/// error names as expected.
+/// Defines methods of a deserializer. Each method reads a value of any kind, so that a wrong kind becomes a [`Fault`].
+/// `$expected` is the kind of value that the fault names as expected.
 macro_rules! expect {
     ($($method:ident($($argument:ident: $type:ty),*) => $expected:expr,)*) => {
         $(fn $method<V: Visitor<'de>>(self, $($argument: $type,)* visitor: V) -> Result<V::Value, Fault> {
@@ -107,7 +108,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, Fault> {
-        // The name of the type lets the inner deserializer recognise the type that keeps its text as written.
+        // By this name, the inner deserializer recognises serde_json's raw value, which keeps its text as written.
         let expected = Expected::Anything;
         catch(|fault| self.0.deserialize_newtype_struct(name, Reader { visitor, expected, fault }))
     }

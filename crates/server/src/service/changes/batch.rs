@@ -74,7 +74,7 @@ impl Changes {
         Ok(results)
     }
 
-    /// Prepares a change of a batch. Returns no change for the store if there is nothing to change.
+    /// Prepares a change of a batch. Returns no change for the store if the timer to cancel does not exist.
     async fn ask<'c>(
         &self,
         namespace: &str,

@@ -31,8 +31,8 @@ pub(crate) fn fingerprint(key: Option<&str>, timer: &NewTimer) -> u128 {
     Uuid::new_v5(&FINGERPRINTS, &request).as_u128()
 }
 
-/// The idempotency keys of running requests, and of earlier requests with their fingerprints. The timer's id, which
-/// follows from the key, stands for the key. Clones share the state.
+/// The idempotency keys of running requests, and the keys and fingerprints of earlier requests. The timer's id
+/// represents the key, because the id is derived from the key. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Idempotency(Arc<Mutex<Inner>>);
 

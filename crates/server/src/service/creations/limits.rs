@@ -17,10 +17,11 @@ use tourbillon_callback::Callback;
 use tourbillon_durable::timer::Address;
 use tourbillon_durable::{Due, Timers, UtcMillis};
 
-/// The time for which the last count of stored timers is used again, if the count is far from all limits.
+/// The time for which the last count of stored timers is used again. Applies only while the count is more than [`FAR`]
+/// below each limit.
 const FRESH: Duration = Duration::from_millis(100);
-/// The least distance to each limit at which the last count is used again. Fewer timers than this are created during
-/// the time [`FRESH`].
+/// The least distance between the last count of stored timers and each limit at which the count is used again. Fewer
+/// timers than this number are created during the time [`FRESH`].
 const FAR: u64 = 20_000;
 /// The time, in milliseconds, after which a client should repeat a refused creation.
 const AGAIN_MS: u64 = 1_000;
@@ -103,8 +104,8 @@ impl CreationLimits {
         }
     }
 
-    /// Fails if the namespace or the service already has its greatest number of timers. Permits a timer that is already
-    /// stored, or that replaces a stored timer.
+    /// Fails if the namespace or the service already has the greatest permitted number of timers. Permits a timer that
+    /// is already stored, or that replaces a stored timer.
     async fn check_room(&self, candidate: Candidate<'_>) -> Result<(), Problem> {
         let Candidate { namespace, limits, naming, ahead, .. } = candidate;
         let full = |most: u64| {

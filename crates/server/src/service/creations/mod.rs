@@ -130,8 +130,8 @@ impl Creations {
             if let durable::Placed::Repeated(id) = placed {
                 let stored = self.timers.get(id).await.map_err(|error| unavailable(&error))?;
                 let mark = stored.and_then(|timer| work::head(&timer.payload.0).fingerprint);
-                // An ended timer and its fingerprint are no longer stored. Memory still has the fingerprint, unless the
-                // service was restarted.
+                // An ended timer and its fingerprint are no longer stored. For such a timer, `Idempotency::enter` has
+                // already compared the fingerprint that memory still has. A restart loses that fingerprint.
                 if mark.is_some_and(|mark| mark != entered.fingerprint()) {
                     return Err(mismatch());
                 }

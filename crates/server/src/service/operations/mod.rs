@@ -1,8 +1,8 @@
 //! Runs operations on many timers. An operation continues after the answer to its request, and after a restart.
 //!
-//! An operation reads a list of timers page by page, and changes the timers of each page. It ignores timers that were
-//! created, or that have died, after its start. So a timer that is created after the answer to the request stays, even
-//! if it has the label.
+//! An operation reads a list of timers page by page, and changes the timers of each page. A cancellation ignores timers
+//! that were created after its start, and a replay ignores timers that died after its start. So a timer that is created
+//! after the answer to the request is not cancelled, even if it matches the request.
 
 mod dead_group;
 mod records;
@@ -42,7 +42,8 @@ pub(crate) struct Operations {
 }
 
 impl Operations {
-    /// Begins an operation that changes many timers of a namespace, even if the future is dropped.
+    /// Begins an operation that changes many timers of a namespace. If the future is dropped, the operation still
+    /// begins.
     pub(crate) async fn begin(self: &Arc<Self>, namespace: &str, work: Work) -> Result<Operation, Problem> {
         self.namespaces.require(namespace)?;
         let (this, namespace, author) = (Arc::clone(self), namespace.to_owned(), self.audit.author());
@@ -91,8 +92,8 @@ impl Operations {
             // count as created before the start.
             tokio::time::sleep(SKEW).await;
         }
-        // Wait until the moment of the start is over, so that timers that are created after the answer have a later
-        // moment.
+        // Wait until the store's clock shows a later moment than the start, so that timers that are created after the
+        // answer have a later moment of creation.
         for _ in 0..100 {
             if store.now() > begun {
                 break;
@@ -127,8 +128,8 @@ impl Operations {
         }
     }
 
-    /// Writes all operations into their file, or into the document that nodes share. A write contains all operations,
-    /// so it makes up for an earlier failure.
+    /// Writes all operations into their file, or into the document that nodes share. Each write contains all
+    /// operations, so the next write makes up for a failed write.
     async fn write_records(self: &Arc<Self>) -> io::Result<()> {
         let (this, stops) = (Arc::clone(self), self.stop.has_begun());
         let written = task::blocking(move || this.records.write(stops)).await;

@@ -1,18 +1,20 @@
 //! Keeps the progress of operations, and stores the unfinished operations.
 //!
-//! The file has the unfinished operations, with the positions that they have reached in their lists. It is written when
-//! an operation starts or ends, and once a second in between. After a crash, an operation continues from its position
-//! in the file. It does not count the timers that it had already cancelled behind that position.
+//! The file `operations.json` has the unfinished operations, with the positions that they have reached in their lists.
+//! The file is written when an operation starts or ends, and once a second in between. After a crash, an operation
+//! continues from its position in the file. If it had already cancelled timers beyond that position before the crash,
+//! it no longer finds these timers, and does not count them.
 //!
 //! Beside other nodes, a shared document of the deployment replaces the file, and is written at the same times. So each
 //! node shows the operations of all nodes, and the last hundred ended operations. If a node stops or dies, the first
-//! other node that replaces the document takes its operations over:
+//! other node that replaces the document takes over the operations of the dead node:
 //!
-//! | event | ends as |
-//! |---|---|
-//! | two nodes take it over | the document has one version: the second node finds it changed, and reads it again later |
-//! | its node lives after all | it finds the other node's name at its next write, and leaves the operation to that node. A page may be walked by both; a cancel of a timer that is gone changes nothing, and is not counted |
-//! | the document cannot be written | the operation goes on, and shows its progress late |
+//! - If two nodes take an operation over at the same time, the second node cannot replace the document, because the
+//!   first node has changed it. The second node reads the document again later.
+//! - If the former node of the operation lives after all, it finds the other node's incarnation in the document at its
+//!   next write. It then leaves the operation to the other node. Both nodes may have processed the same page. A cancel
+//!   of a timer that is gone changes nothing, and is not counted.
+//! - If the document cannot be written, the operation continues, and shows its progress late.
 
 use super::work::Unfinished;
 use crate::clock::millis;
@@ -129,7 +131,8 @@ impl OperationRecords {
         match &self.shared {
             Some(store) => {
                 block_on(self.write_shared(&**store, stops))?;
-                // A file may be left from before the nodes shared a store. The document now has its operations.
+                // A file may remain from a time when the service did not share its store. The document now has the
+                // operations of the file.
                 if self.path.exists() {
                     std::fs::remove_file(&self.path)?;
                 }

@@ -66,9 +66,9 @@ impl Condition {
         }
     }
 
-    /// Returns the time for which the store has failed or, if it works, the time for which the loop that delivers
-    /// timers has not polled it although timers were due. `overdue` is the time since the due moment of the oldest
-    /// pending timer.
+    /// Returns for how long due timers have not been claimed. While the store fails or hangs, this is the time since
+    /// the failure began. Otherwise it is the time for which timers have been due and the loop that delivers timers has
+    /// not polled the store. `overdue` is the time since the due moment of the oldest pending timer.
     pub(crate) fn poll_age(&self, overdue: Duration) -> Duration {
         let silent = self.liveness().silence(self.timers.stats().claims, Instant::now());
         match self.timers.health() {
@@ -132,7 +132,10 @@ impl Condition {
     }
 
     /// Makes a small read of the store. Returns the number of the store's shards that cannot be used, and the number of
-    /// all shards. A node is ready if more than half of the shards can be used, because other nodes could not do more.
+    /// all shards.
+    ///
+    /// A node counts as ready while more than half of the shards can be used. The other nodes cannot use the missing
+    /// shards either, so it would not help to stop the requests to this node.
     async fn parts_away(&self) -> Result<(usize, usize), StoreError> {
         let Some(nodes) = self.timers.timer_store().nodes().await? else {
             return self.timers.get(TimerId::from_u128(0)).await.map(|_| (0, 1));
@@ -166,8 +169,8 @@ impl Condition {
         view.collect()
     }
 
-    /// Returns the number of users' timers among `done` successful deliveries, which include the internal timers of
-    /// schedules.
+    /// Returns how many of `done` successful deliveries delivered timers of users. The other deliveries are those of
+    /// the internal timers of schedules.
     pub(crate) fn delivered(&self, done: u64) -> u64 {
         done.saturating_sub(self.counters.decisions.get())
     }

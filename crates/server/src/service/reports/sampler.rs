@@ -78,7 +78,8 @@ impl Sampler {
         };
         let sample = Sample {
             created: short(now.created - before.created),
-            // A decision of a schedule may be counted before the delivery from which it is subtracted.
+            // A delivery of a schedule's internal timer is subtracted from all deliveries. It may be subtracted before
+            // it is counted, so the number of deliveries may decrease for a moment.
             delivered: short(now.delivered.saturating_sub(before.delivered)),
             failed: short(now.failed - before.failed),
             cancelled: short(now.cancelled - before.cancelled),

@@ -100,8 +100,7 @@ pub(crate) struct Restored {
     pub(crate) timers: u64,
     /// The namespaces of the backup that already existed. They keep their limits and secrets.
     pub(crate) kept: Names,
-    /// The namespaces that restored timers belong to, but the backup does not describe. They have no limits and no
-    /// secrets.
+    /// The namespaces that have restored timers, but are missing in the backup. They have no limits and no secrets.
     pub(crate) bare: Names,
 }
 
@@ -382,8 +381,8 @@ fn is_empty(store: &dyn TimerStore) -> Result<bool, StoreError> {
 /// Restores a backup into a deployment on Redis without timers and without running nodes. `how` gets the present time
 /// of the store's clock, and returns how to restore the timers.
 ///
-/// After a failure, the deployment has no timers. If they could not be removed, no node starts before another restore
-/// has ended.
+/// After a failure, the deployment has no timers. If the timers of the failed restore could not be removed, the note
+/// stays in Redis. No node then starts before a later restore has removed the timers and the note.
 pub(crate) fn restore_shared(
     redis: &RedisSettings,
     from: &Path,

@@ -16,7 +16,7 @@ use tourbillon_durable::store::{StoreError, StoreErrorKind, TimerStore as _};
 use tourbillon_durable::timer::Timer;
 use tourbillon_postgres::{PostgresStore, Restoration};
 
-/// Begins the transaction of a restore. Fails if a timer was created in the database by now.
+/// Begins the transaction of a restore. Fails if the database has timers now.
 fn begin(store: &PostgresStore) -> Result<Restoration, StoreError> {
     let message = "a timer was created while the backup was read; a restore needs an empty store";
     block_on(store.begin_restore())?.ok_or_else(|| StoreError::new(StoreErrorKind::Limit, message))
@@ -41,7 +41,8 @@ pub(crate) fn restore_in_postgres(
     if !is_empty(&store).map_err(of_store)? {
         return Err(RestoreError::Deployment(name.clone(), BackupError::NotEmpty));
     }
-    // The transaction begins with the first timers, because the file is checked before, which may take minutes.
+    // The transaction begins with the first timers. Before that the file is checked, which may take minutes without an
+    // open transaction.
     let (mut begun, mut used) = (None, BTreeSet::new());
     let import = |timers: Vec<Timer>| {
         used.extend(timers.iter().map(|timer| timer.namespace.clone()));

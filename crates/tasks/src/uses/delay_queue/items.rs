@@ -10,7 +10,7 @@
 //! the *alarm* does. The alarm is a timer of the engine, one for the whole queue.
 //!
 //! No user code runs under the lock. Wakers are cloned before the lock is taken, and are woken and dropped after its
-//! release. The alarm is also set after the release, since the engine may wait then.
+//! release. The alarm is also set after the release, because the engine may make the call wait.
 //!
 //! # States
 //! ```text
@@ -23,23 +23,27 @@
 //! ```
 //!
 //! Q1. While a receiver stands in line, each due item has its own woken receiver that has not looked yet.
-//! Q2. While a receiver stands in line and items wait, there is a watch at a tick that is not after the first item's. A
-//!     thread in line sleeps until that tick, or the alarm is set to it, or a thread is about to set the alarm to it.
-//! Q3. A queue that was ended has no waiting item. It is over once no due item is left.
-//! Q4. A pushed item is received, or comes back from a removal, from the end, or with the push's error. Exactly one of
-//!     these happens.
+//! Q2. While a receiver stands in line and items wait, a watch is planned for the first item's tick or an earlier tick.
+//!     Either a thread in line sleeps until the watch's tick, or the alarm is set to this tick, or a thread is about to
+//!     set the alarm to it.
+//! Q3. A queue that was ended has no waiting item. Once no due item is left either, each receiver gets the end of the
+//!     queue.
+//! Q4. Exactly one of these happens to a pushed item: a receiver gets it, or a removal, the end of the queue or the
+//!     push's error returns it.
 //!
-//! Q1 holds for three reasons. A receiver lines up only if no item is due. A look wakes a receiver in line for each
-//! item that it finds and does not take itself. A woken receiver that leaves without a look wakes the next receiver.
-//! A receiver in line may look without being woken. It leaves the line before its look wakes others. Otherwise its look
-//! could wake the looking receiver itself. A receiver may be woken between the two steps of its look. Then it takes the
-//! item of that wake-up, and its look wakes a receiver for each item that the look finds.
+//! Q1 holds for three reasons. A receiver joins the line only if no item is due. A look wakes a receiver in line for
+//! each item that the looking receiver does not take itself. A woken receiver that leaves without a look wakes the next
+//! receiver.
+//!
+//! There are two special cases. A receiver in line may look without being woken. Then it leaves the line before its
+//! look wakes others, because otherwise it could wake itself. And a receiver may be woken between the two steps of its
+//! look. Then it takes the item for which it was woken, and its look wakes a receiver for each item that it finds.
 //!
 //! Q2 holds since everything that could break it happens under the lock: a push of an earlier item, a receiver that
-//! lines up, a ring of the alarm, a thread that leaves the line. Each of these notes the new watch under the lock, and
-//! sets the alarm afterwards. Two threads may note their ticks in an order, and set the alarm in another order. So
-//! after setting the alarm, a thread reads the note again. If the note has changed, the thread sets the alarm again.
-//! The last thread to set the alarm finds its own tick in the note.
+//! joins the line, a ring of the alarm, a thread that leaves the line. Each of these stores the new watch under the
+//! lock, and sets the alarm afterwards. Two threads may store their watches in one order, and set the alarm in the
+//! reverse order. So after setting the alarm, a thread reads the stored watch again. If the watch has changed, the
+//! thread sets the alarm again. The thread that sets the alarm last finds its own tick in the stored watch.
 //!
 //! # Races and their legal endings
 //! - push x poll: (a) the poll finds the item, if it is due; (b) the receiver stands in line first, and the push sets
@@ -48,8 +52,9 @@
 //! - ring x push: (a) the ring finds the item due, or sets the alarm to its tick; (b) the push finds the alarm unset,
 //!   and sets it.
 //! - ring x poll: (a) the poll takes the item, and the ring finds none; (b) the ring wakes the receiver.
-//! - ring x look, by a receiver in line: (a) the look finds the items, takes one, and wakes the others in line for the
-//!   rest; (b) the ring finds them and wakes a receiver for each, perhaps also the receiver that looks.
+//! - ring x look, by a receiver in line: (a) the look finds the items, takes the first, and wakes another receiver in
+//!   line for each further item; (b) the ring finds the items and wakes a receiver for each, perhaps also the receiver
+//!   that looks.
 //! - ring x leave: (a) the receiver that leaves is not woken, and the ring wakes the next receiver; (b) the receiver
 //!   was woken, and wakes the next.
 //! - push x end: (a) the end returns the item, or leaves it to the receivers if it is due; (b) the push is refused.
@@ -236,9 +241,9 @@ impl<T, A: Alarm> Items<T, A> {
         taken.map(|taken| self.hand_over(taken))
     }
 
-    /// Works as [`take`](Self::take), for a task that waits in line. If the call returns an item or the end of the
-    /// queue, the task loses its place. Otherwise the task keeps its place. A task that was woken gets a new place at
-    /// the end of the line.
+    /// Works as [`take`](Self::take), but lets the task wait in line if there is nothing to take. `place` is the task's
+    /// place in line. If the call returns an item or the end of the queue, the task gives up its place. Otherwise the
+    /// task keeps its place. A task that has none, because it is new or was woken, gets a place at the end of the line.
     pub(crate) fn poll(
         &self,
         place: &mut Option<Place>,
@@ -248,8 +253,9 @@ impl<T, A: Alarm> Items<T, A> {
         self.take_or_stand(place, waker, now, false).ok()
     }
 
-    /// Works as [`poll`](Self::poll), for a thread that can sleep until a moment. If there is nothing to take and the
-    /// error contains a moment, the thread must call again at that moment, on behalf of all receivers in line.
+    /// Works as [`poll`](Self::poll), for a thread that can sleep until a moment. Fails if there is nothing to take. If
+    /// the error contains a moment, the thread keeps the watch: it must call again at that moment, on behalf of all
+    /// receivers in line.
     pub(crate) fn wait(
         &self,
         place: &mut Option<Place>,
@@ -339,8 +345,8 @@ impl<T, A: Alarm> Items<T, A> {
         received
     }
 
-    /// Sets the alarm to the start of `tick`. If another thread notes another tick in `watch` during the call, sets the
-    /// alarm again, to that tick.
+    /// Sets the alarm to the start of `tick`. If another thread stores another tick in `watch` during the call, sets
+    /// the alarm again, to that tick.
     fn set_alarm(&self, tick: Option<Tick>) -> Result<(), Refusal> {
         let mut wanted = tick;
         while let Some(tick) = wanted {
@@ -368,19 +374,19 @@ impl<T> State<T> {
     fn take(&mut self, place: &mut Option<Place>, found: usize) -> Option<Taken<T>> {
         let received = match self.due.pop_front() {
             None if !self.is_ended => {
-                // If the caller was woken, another receiver has taken the item of the wake-up. The caller has lost its
-                // place.
+                // A caller that was woken has lost its place, and another receiver has taken the item for which the
+                // caller was woken.
                 place.take_if(|place| !self.line.holds(place));
                 return None;
             }
             received => received,
         };
-        // The caller takes an item and will not look again. So it leaves the line before receivers are woken and before
-        // the watch is kept.
+        // The caller takes an item and will not look again. So it leaves the line before other receivers are woken, and
+        // before the next watch is planned.
         let was_called = place.as_ref().is_some_and(|place| !self.line.holds(place));
         let stood = place.take().and_then(|place| self.line.leave(place));
-        // The caller takes one item. A caller that was woken takes the item of its wake-up, so each found item needs a
-        // receiver. Another caller takes a found item itself.
+        // A caller that was woken takes the item for which it was woken, so each found item needs another receiver. A
+        // caller that was not woken takes one of the found items itself.
         let called = self.line.call(if was_called { found } else { found.saturating_sub(1) });
         Some(Taken { received, called, stood, ring_at: self.keep_watch() })
     }
@@ -407,8 +413,8 @@ impl<T> State<T> {
         self.due.len() - before
     }
 
-    /// Notes that the alarm must ring at `tick`, and returns the tick. The caller must then set the alarm. Returns
-    /// `None` if no receiver stands in line, or if a search for due items is planned at `tick` or earlier.
+    /// Plans that the alarm rings at `tick`, and returns the tick. The caller must then set the alarm. Returns `None`
+    /// if no receiver stands in line, or if a search for due items is planned at `tick` or earlier.
     fn watch_at(&mut self, tick: Tick) -> Option<Tick> {
         if self.line.is_empty() || self.watch.is_some_and(|watch| watch.tick() <= tick) {
             return None;
@@ -417,7 +423,7 @@ impl<T> State<T> {
         Some(tick)
     }
 
-    /// Notes that the thread with this place in line searches for due items when the first waiting item is due. Returns
+    /// Plans that the thread with this place in line searches for due items when the first waiting item is due. Returns
     /// that item's tick. Returns `None` if the alarm or another thread will search at that tick or earlier.
     fn watch_by(&mut self, number: Number) -> Option<Tick> {
         let first = self.waiting.next_expiry()?;
@@ -431,8 +437,9 @@ impl<T> State<T> {
         Some(first)
     }
 
-    /// Makes the alarm ring for the first waiting item, by [`watch_at`](Self::watch_at). Before that, forgets a thread
-    /// that should search for due items but has left the line.
+    /// Ensures that a search for due items is planned for the first waiting item while a receiver stands in line. The
+    /// caller must set the alarm to the returned tick, if there is one: see [`watch_at`](Self::watch_at). A plan for a
+    /// thread that has left the line is dropped first.
     fn keep_watch(&mut self) -> Option<Tick> {
         let line = &self.line;
         self.watch.take_if(|watch| matches!(watch, Watch::Receiver(_, receiver) if !line.has(*receiver)));

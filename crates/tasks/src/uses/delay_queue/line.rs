@@ -34,7 +34,7 @@ impl Line {
         (Number(at), self.wakers.insert(at, waker))
     }
 
-    /// Gives up a receiver's place in line. Returns the place's waker, unless the receiver had been woken already.
+    /// Gives up a receiver's place in line. Returns the place's waker; `None` if the receiver was woken before.
     pub(super) fn leave(&mut self, Place(at): Place) -> Option<Waker> {
         self.wakers.remove(&at)
     }

@@ -4,8 +4,9 @@
 //! it from that list. Several receivers may wait at the same time: threads that block, tasks that await, or both.
 //!
 //! A waiting thread sleeps until the first item is due. For waiting tasks, the queue has one timer of the engine. So an
-//! item costs no timer and no room in the engine. A receiver that finds due items needs no thread of the engine. One
-//! lock protects the whole queue. Each call holds the lock for some tens of nanoseconds.
+//! item needs no timer of its own, and does not count towards the engine's capacity. A receiver that finds due items
+//! needs no thread of the engine. One lock protects the whole queue. Each call holds the lock for some tens of
+//! nanoseconds.
 //!
 //! If items are mostly moved or removed, and rarely received, a [`Timer`](tourbillon::Timer) is better: it has no lock.
 //!
@@ -21,7 +22,8 @@
 //!
 //! # Races and their endings
 //!
-//! - remove x due, reset x due: the item comes back, or waits again, or is received.
+//! - remove x due, reset x due: the removal returns the item, or the reset lets the item wait again, or a receiver gets
+//!   it.
 //! - push x close: the item is received, or `close` returns it, or the error of the push returns it. Exactly one of
 //!   these happens.
 //! - receive x receive: each item goes to one receiver.

@@ -95,7 +95,7 @@ impl<T: Send + 'static> Receiver<T> {
     }
 
     /// Blocks the calling thread until an item is due or the queue ends. `left` returns the remaining time, or `None`
-    /// for no limit. Returns `None` when `left` returns zero.
+    /// for no limit. When the remaining time is zero and no item is due, this method returns `None`.
     fn wait(mut self, left: impl Fn() -> Option<Duration>) -> Option<Option<DueItem<T>>> {
         let waker = Waker::from(StdArc::new(Unpark(thread::current())));
         let Shared { items, tasks, .. } = &*self.queue.shared;

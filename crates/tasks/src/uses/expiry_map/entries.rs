@@ -113,8 +113,9 @@ impl<K: Key, V: Send + Sync + 'static> Slot<K, V> {
         Timestamp::from_nanos(self.deadline.load(Ordering::Relaxed))
     }
 
-    /// Returns whether the entry's deadline is still to come. If `now` is at the deadline or later, the method reads
-    /// the true clock to decide. In most cases `now` saves that reading.
+    /// Returns whether the entry's deadline is still to come. `now` is a moment of the fast clock, which may be ahead
+    /// of the true clock. If `now` is before the deadline, the entry is alive. Otherwise the method reads the true
+    /// clock, which costs more.
     pub(super) fn is_alive(&self, tasks: &TaskCore, now: Timestamp) -> bool {
         let deadline = self.deadline();
         now < deadline || !tasks.has_come(deadline)

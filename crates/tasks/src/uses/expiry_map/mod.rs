@@ -2,8 +2,8 @@
 //!
 //! An entry is never returned at or after its deadline, even if its timer is late. So a reader also checks the clock,
 //! which costs about as much as the look-up itself. An entry stays visible until its deadline. Deadlines count from a
-//! fast clock, which may be a little ahead. When the fast clock says that a deadline has passed, the true clock
-//! decides. The memory of an entry is freed when its timer fires, not at the next look-up.
+//! fast clock, which may be a little ahead of the true clock. When the fast clock says that a deadline has passed, the
+//! true clock decides. The memory of an entry is freed when its timer fires, not at the next look-up.
 //!
 //! Each entry has an owned timer, while an entry of a [`Keyed`](crate::keyed) has a one-shot. A refresh arms the timer
 //! ([`Timer::arm`](tourbillon::Timer::arm)) under the shared lock of its shard. So readers that refresh do not exclude
@@ -118,8 +118,8 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
                     shared.call_listener(key, value);
                     return Ok(None);
                 }
-                // No lock is held while this call waits for room. The engine's thread may need the lock to expire an
-                // entry.
+                // The thread's queue to the shard is full. The call waits without a lock, because the shard's thread
+                // may need the lock to expire an entry.
                 Err(ScheduleError { kind: Refusal::LaneFull, payload }) if when_full == WhenFull::Fail => {
                     if !shared.tasks.await_room(&mut rounds) {
                         when_full = WhenFull::Exceed;
@@ -219,7 +219,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
     }
 
     /// Returns the keys whose entries have not expired, each once. A key that has such an entry during the whole call
-    /// is included. A key whose entry comes or goes during the call may be included.
+    /// is included. A key whose entry is inserted or removed during the call may be included.
     ///
     /// # Time complexity
     ///

@@ -33,7 +33,8 @@ use tourbillon::{Handle, Timer, Timestamp};
 /// ```
 #[must_use = "dropping a connection takes it out"]
 pub struct Connection<I: Key> {
-    /// The engine. A touch reads its clock. `shared` refers to the same engine, but behind a pointer.
+    /// The engine, whose clock a touch reads. `shared` refers to the same engine, but a touch would have to follow a
+    /// pointer.
     pub(super) engine: Handle<Job>,
     pub(super) bounds: Bounds,
     pub(super) end: StdArc<End<I>>,
@@ -93,8 +94,8 @@ impl<I: Key> Connection<I> {
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
         let deadline = self.end.timer().and_then(Timer::deadline).filter(|_| self.end.life.is_live());
-        // A shutdown begins, and then disarms timers. So the deadline is read first, and the shutdown is checked
-        // afterwards.
+        // A shutdown makes `is_shut_down` true before it disarms the timers. So the deadline is read first, and the
+        // shutdown is checked afterwards. Otherwise a disarmed timer could be mistaken for an expiry.
         if deadline.is_none() && !self.shared.tasks.is_shut_down() {
             self.end.life.expire();
         }

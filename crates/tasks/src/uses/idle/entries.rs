@@ -25,8 +25,8 @@ pub(super) struct Link<I: Key> {
     pub(super) end: StdArc<End<I>>,
 }
 
-/// The owner of a connection's timer, which the timer calls when it is due. The connection's handle and the map share
-/// the owner.
+/// The owner of a connection's timer. The due timer calls its owner, and the connection expires. The connection's
+/// handle and the map share the owner.
 pub(super) struct End<I: Key> {
     /// The connection's timer, or the reason why the engine refused it. A connection without a timer never joins the
     /// map.

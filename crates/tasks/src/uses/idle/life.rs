@@ -9,9 +9,9 @@
 //! *expiring*: it is still in the map, but its owner has seen that its expiry has begun. So no removal may succeed any
 //! more. *ended*: it is out of the map.
 //!
-//! The map's lock decides which thread takes a connection out, and that thread sets the state to *ended*. The other
-//! steps happen under that lock too, or do not depend on the steps of another thread. Only the owner's touch is
-//! different: see the table.
+//! The map's lock decides which thread takes a connection out, and that thread sets the state to *ended*. Most other
+//! steps also happen under that lock, or do not depend on the steps of another thread. The exception is the owner's
+//! touch: see the table.
 //!
 //! # Synchronisation
 //! | pair | one side | other side | ruled out         | model |

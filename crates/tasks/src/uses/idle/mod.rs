@@ -19,8 +19,8 @@
 //!   it any more.
 //! - remove or drop x expiry: (a) `remove` returns true, and the callback does not run for the connection; (b) `remove`
 //!   returns false: the callback runs, has run or is about to. `remove` does not wait for the callback.
-//! - deadline x expiry: (a) `deadline` returns the deadline in force; (b) `deadline` returns `None` where a touch
-//!   returns false.
+//! - deadline x expiry: (a) `deadline` returns the deadline in force; (b) `deadline` returns `None`, in the cases in
+//!   which a touch returns false.
 //! - touch x remove: a touch that came before the removal is forgotten, a touch that comes after it returns false.
 //! - touch x touch: the deadline that was stored last is in force, as with [`Timer::arm`](tourbillon::Timer::arm).
 //! - touch by id x insert: before `insert` has returned, the touch may return false.

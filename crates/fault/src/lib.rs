@@ -22,6 +22,7 @@
 // Floors: a module uses only modules of its own floor and of the floors below it (`tests/tidy`).
 
 // Floor 0: ports, waits, proxies, clocks, disks, certificates, and histories of timers.
+#[cfg(feature = "tls")]
 mod authority;
 mod disk;
 pub mod history;
@@ -43,6 +44,7 @@ mod watched;
 #[cfg(feature = "runner")]
 pub mod run;
 
+#[cfg(feature = "tls")]
 pub use authority::{Authority, Issued};
 pub use bouncer::Bouncer;
 pub use cluster::Cluster;

@@ -1,5 +1,6 @@
 //! Starts a PostgreSQL server and controls its process.
 
+#[cfg(feature = "tls")]
 use crate::authority::Issued;
 use crate::ports::free_port;
 use crate::wait::eventually;
@@ -170,6 +171,7 @@ impl Postgres {
     /// Makes the server accept TLS with this certificate. `authority` is the certificate of the authority that issues
     /// the certificates of users. `rules` are lines of `pg_hba.conf`; the tests' own statements need no TLS. The server
     /// starts again.
+    #[cfg(feature = "tls")]
     pub fn secure(&mut self, own: &Issued, authority: &str, rules: &str) {
         self.put("pg_hba.conf", &format!("host all postgres 127.0.0.1/32 trust\n{rules}"));
         self.put("users.crt", authority);
@@ -180,6 +182,7 @@ impl Postgres {
     }
 
     /// Starts a server that accepts TLS again, with this certificate.
+    #[cfg(feature = "tls")]
     pub fn present(&mut self, own: &Issued) {
         self.put("server.crt", &own.certificate);
         self.put("server.key", &own.key);

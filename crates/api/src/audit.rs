@@ -111,7 +111,7 @@ pub enum AuditAction {
     ChangeTimer,
     /// A schedule was changed on the web page. The detail says how.
     ChangeSchedule,
-    /// The circuit breakers of a host were closed, and its parked timers were put back.
+    /// The circuit breakers of a host were closed, so that the timers that wait for the host are delivered.
     ReopenHost,
     /// A backup was made.
     BackUp,

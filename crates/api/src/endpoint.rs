@@ -24,9 +24,10 @@ pub struct Endpoint {
     pub breakers: Vec<OpenBreaker>,
     /// The number of callbacks that are in progress.
     pub running: u64,
-    /// The number of consecutive failures, in the namespace that has the most.
+    /// The greatest number of consecutive failures. Each namespace has its own count for the host and for each path.
     pub failures_in_a_row: u32,
-    /// The number of timers that wait for free capacity at the host, or until the host or a path recovers.
+    /// The number of due timers that wait for the host: they wait until fewer callbacks to it are in progress, or until
+    /// the host or a path of it recovers.
     pub parked: u64,
     /// The number of callbacks that were sent.
     pub deliveries: u64,

@@ -66,10 +66,10 @@ pub enum EventKind {
     Parked,
     /// The service gave up on delivering a timer.
     Dead,
-    /// Instants of a schedule passed unnoticed and got no occurrences. The key of this event, and of the three kinds
-    /// below, is the key of the schedule.
+    /// Instants of a schedule were missed, for example while the service was down, and got no occurrences. In this kind
+    /// of event and in the three kinds below, `key` is the key of the schedule.
     Missed,
-    /// Instants of a schedule were skipped because of an overlap.
+    /// Instants of a schedule were skipped because an earlier occurrence had not ended.
     Skipped,
     /// The plan of a schedule can no longer be followed.
     ScheduleParked,

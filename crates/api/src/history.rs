@@ -61,8 +61,8 @@ pub struct SecondLateness {
     pub p99_ms: u64,
 }
 
-/// The number of pending timers by the time until they are due. A schedule counts as a timer that is due at the
-/// schedule's next instant.
+/// The numbers of pending timers, grouped by the time until they are due. A schedule counts as a timer that is due at
+/// the schedule's next instant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Horizon {
@@ -70,12 +70,12 @@ pub struct Horizon {
     pub now: Moment,
     /// The buckets, the nearest first. The first bucket counts the timers that are already due.
     pub buckets: Vec<HorizonBucket>,
-    /// The number of timers that no bucket counts. They belong to the buckets with `at_least`.
+    /// The number of pending timers that no bucket counts. Each of them is due within a bucket that has `at_least`.
     #[serde(default)]
     pub unplaced: u64,
 }
 
-/// A bucket: the number of pending timers that become due after the end of the previous bucket, and at the latest
+/// A bucket counts the pending timers that become due after the end of the previous bucket, but not later than
 /// `within_ms` from now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Permits to see timers without their payloads, operations and events. A token for all namespaces also permits to
+    /// Permits to see operations, events, and timers without their payloads. A token for all namespaces also permits to
     /// see the service as a whole, with its metrics and the events of all namespaces.
     Reader,
     /// Also permits to see payloads, to make and change timers, and to fetch timers from queues.

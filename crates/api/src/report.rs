@@ -50,7 +50,7 @@ pub struct HostView {
     pub host: String,
     /// The number of callbacks that are in progress.
     pub running: u64,
-    /// The number of consecutive failures, in the namespace that has the most.
+    /// The greatest number of consecutive failures. Each namespace has its own count for the host and for each path.
     pub failures: u32,
     /// The longest time for which an open breaker still holds back callbacks to the host or to one of its paths. None
     /// if no breaker is open.

@@ -28,10 +28,11 @@ pub struct NewSchedule {
     /// The treatment of local times that a clock change skips.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gap: Option<Gap>,
-    /// The treatment of instants that passed unnoticed, for example while the service was down.
+    /// The treatment of missed instants, which passed while the service could not handle them, for example because it
+    /// was down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<Missed>,
-    /// The grace period: an instant that is noticed later than this counts as missed. 10 s by default.
+    /// The grace period: an instant counts as missed if the service handles it with a greater delay. 10 s by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_ms: Option<u64>,
     /// The treatment of an instant that comes while the previous occurrence is under way.
@@ -262,7 +263,7 @@ pub enum ScheduleState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Occurrence {
-    /// The instant. None if a clock change skips the local time and the schedule leaves it out.
+    /// The instant. None if a clock change skips the local time, so that it has no instant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Moment>,
     /// The local time that the schedule names, without an offset.
@@ -285,7 +286,8 @@ pub enum ClockChange {
     Moved,
     /// The local time does not exist, and has no instant.
     Skipped,
-    /// The local time exists twice. A fixed time of day uses the first, and a repeating cron expression uses both.
+    /// The local time exists twice. A cron expression whose second, minute or hour begins with `*` has an instant at
+    /// both times, and every other plan only at the first.
     Doubled,
 }
 

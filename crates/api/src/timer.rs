@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tourbillon_words::Phase;
 
 /// A request that makes a timer. It has exactly one of `callback` and `pull`, and at most one of `due` and `delay_ms`.
-/// Without either of the latter, the timer is due at once.
+/// Without `due` and `delay_ms`, the timer is due at once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]

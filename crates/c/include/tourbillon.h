@@ -190,10 +190,13 @@ typedef enum tb_status {
     TB_NOT_UTF8 = -3,
     // The engine's capacity for timers is used up.
     TB_FULL = -4,
-    // The call cannot proceed now, for one of four reasons. The thread's queue to the shard (its lane) is full, and
-    // the call must not wait, because it comes from a callback that runs inline, or from a program that drives the
-    // engine. Or the engine is being advanced, and the call would advance or free it. Or the loop is being turned, and
-    // the call comes from a callback of that turn. Or another `tb_loop` has the loop's index.
+    // The call cannot proceed now, for one of four reasons:
+    //
+    // - The thread's queue to the shard (its lane) is full, and the call must not wait. A call must not wait if it
+    //   comes from a callback that runs inline, or from a program that drives the engine.
+    // - Another call is advancing the engine, and this call would advance or free the engine.
+    // - The loop is being turned, and the call comes from a callback of that turn.
+    // - Another `tb_loop` has the loop's index.
     TB_BUSY = -5,
     // The engine was shut down.
     TB_SHUT_DOWN = -6,
@@ -222,7 +225,8 @@ typedef enum tb_outcome {
     // The one-shot, timer or task was pending: its callback has not begun and will not begin, and no event of it is
     // polled.
     TB_CANCELLED = 1,
-    // Its callback has begun and may not have returned. An engine whose events are polled never returns this.
+    // The callback of the one-shot, timer or task has begun, and may not have returned. An engine whose events are
+    // polled never returns this outcome.
     TB_RUNNING = 2,
     // Nothing was pending. A one-shot has fired, or was cancelled before. A timer or a task was at rest or had ended,
     // and no callback of it runs. On an engine whose events are polled: the event was polled, perhaps by another
@@ -281,8 +285,8 @@ typedef struct tb_options {
     uint64_t tick_ns;
     // The capacity of a lane, which is a thread's queue to a shard: the number of timers that the thread may schedule
     // or arm before the shard takes them from the lane. If the lane is full, the thread's calls wait or are refused.
-    // From 64 to 2^32; by default 65,536. Where one-shots by key and periodic tasks have a `capacity` of their own,
-    // they have their own lanes, too.
+    // From 64 to 2^32; by default 65,536. On an engine that counts one-shots by key and periodic tasks separately (see
+    // `capacity`), they have lanes of their own, too.
     uint64_t lane_capacity;
     // The number of shards, each of them a wheel with a thread of its own: 1 to 1,024; by default one for each core.
     uint32_t shards;
@@ -319,8 +323,9 @@ typedef struct tb_event {
     uint64_t deadline_ns;
     // The time from the deadline to the start of the callback, or to the poll.
     uint64_t lateness_ns;
-    // For a periodic task, the number of its instants that this event counts. The first of them is at `deadline_ns`.
-    // The number is more than 1 if instants were missed, or were not polled in time. 1 for everything else.
+    // For a periodic task, how many instants of the task this event counts. The first of these instants is
+    // `deadline_ns`. The count is more than 1 if instants were missed, or were not polled in time. For everything
+    // else, the count is 1.
     uint64_t count;
     // The key of a one-shot that was scheduled by key; otherwise NULL. In a callback the key lives as long as the
     // call. In a polled event it lives until the thread that polled it calls `tb_poll` again, for any engine.
@@ -329,10 +334,11 @@ typedef struct tb_event {
     uint64_t reserved[5];
 } tb_event;
 
-// A snapshot of an engine's counters. With `TB_POLLED`, with loops and on a driven engine, a lateness is the larger of
-// two values: that of one-shots by id and timers, and that of one-shots by key and periodic tasks. The counters are
-// read one after the other while the engine runs, so they may differ by the events in between. At rest they are exact:
-// scheduled = cancelled + fired + returned + pending.
+// A snapshot of an engine's counters. The counters are read one after the other while the engine runs, so they may
+// differ by the events in between. At rest they are exact: scheduled = cancelled + fired + returned + pending.
+//
+// With `TB_POLLED`, with loops and on a driven engine, each lateness has two values: one for one-shots by id and
+// timers, and one for one-shots by key and periodic tasks. The snapshot has the larger value.
 typedef struct tb_stats {
     // `sizeof(tb_stats)`, set by the caller: later versions may add fields.
     size_t size;
@@ -369,7 +375,7 @@ typedef struct tb_stats {
     uint64_t lateness_max_ns;
 } tb_stats;
 
-// A function of ThreadSanitizer.
+// A function of ThreadSanitizer: its acquire or its release of an address.
 typedef void (*tb_annotation)(void *address);
 
 #ifdef __cplusplus
@@ -461,8 +467,8 @@ enum tb_status tb_reschedule(const struct tb_engine *engine,
                              uint64_t *new_id);
 
 // Schedules a one-shot under a key. The key is UTF-8, ends with a NUL, and is copied. If a one-shot is pending under
-// the key, it is replaced, and `replaced` gets its `user`; otherwise `replaced` gets NULL. The pointer `replaced` may
-// itself be NULL.
+// the key, the new one-shot replaces it, and `replaced` gets the `user` of the old one-shot. Otherwise `replaced` gets
+// NULL. The pointer `replaced` may itself be NULL.
 enum tb_status tb_schedule_keyed(const struct tb_engine *engine,
                                  const char *key,
                                  uint64_t delay_ns,
@@ -476,10 +482,11 @@ enum tb_status tb_reschedule_keyed(const struct tb_engine *engine,
                                    const char *key,
                                    uint64_t delay_ns);
 
-// Cancels the one-shot of a key. With the outcome `TB_CANCELLED`, the one-shot was pending, and `user` gets its
-// `user`. With any other outcome, `user` gets NULL. `TB_RUNNING` means that a callback of the key runs. `TB_GONE`
-// means that the key has no one-shot, or that the event of its one-shot was polled. If a key was scheduled again while
-// its callback runs, the new one-shot is pending and is cancelled. `outcome` and `user` may be NULL.
+// Cancels the one-shot of a key. If the one-shot was pending, the outcome is `TB_CANCELLED`, and the pointer `user`
+// gets the one-shot's `user`. With any other outcome, `user` gets NULL. `TB_RUNNING` means that a callback of the key
+// runs. `TB_GONE` means that the key has no one-shot, or that the event of its one-shot was polled. A key may be
+// scheduled again while its callback runs. Then the new one-shot is pending, and this call cancels it. `outcome` and
+// `user` may be NULL.
 enum tb_status tb_cancel_keyed(const struct tb_engine *engine,
                                const char *key,
                                enum tb_outcome *outcome,
@@ -527,9 +534,9 @@ enum tb_status tb_timer_disarm_and_wait(const struct tb_timer *timer,
 enum tb_status tb_timer_free(struct tb_timer *timer);
 
 // Starts a task that is due every `period_ns`, at a fixed rate. The first run is due one period from now. An instant
-// that was missed, because the callback before it had not returned or its event was not polled, has no run of its own.
-// The next event counts it, and has the deadline of the first instant that it counts. If `task` is NULL, the task goes
-// on until the shutdown.
+// is missed if the callback for an earlier instant has not returned, or the event of an earlier instant was not
+// polled. A missed instant has no run of its own, but the next event counts it. The deadline of an event is the first
+// instant that the event counts. If `task` is NULL, the task goes on until the shutdown.
 enum tb_status tb_every(const struct tb_engine *engine,
                         uint64_t period_ns,
                         tb_callback callback,
@@ -552,8 +559,9 @@ enum tb_status tb_task_free(struct tb_task *task);
 // events. Several threads may call it: each event goes to one of them. A timer is pending until its event is polled:
 // it can be cancelled, moved or armed again.
 //
-// When a shard has found due timers in 128 ticks since the last poll, it holds further due timers back. They follow as
-// soon as a poll has made room, and make the descriptor readable.
+// A shard hands over its due timers in batches. A batch has the timers that the shard has found due at once, 1,024 at
+// most. While 128 batches of a shard wait for a poll, the shard holds further due timers back. When a poll has made
+// room, these timers follow, and make the descriptor readable.
 enum tb_status tb_poll(const struct tb_engine *engine,
                        struct tb_event *events,
                        size_t n,
@@ -567,8 +575,8 @@ enum tb_status tb_event_fd(const struct tb_engine *engine,
 
 // Creates loop `index` of an engine with `options.loops`, counted from 0. The loop belongs to the calling thread: only
 // this thread turns it, and timers that this thread schedules or arms go to the loop's shard. Fails with `TB_BUSY` if
-// a loop with this index was created and not freed. Timers that are already pending at the shard fire in this loop's
-// turns, whether they were scheduled before the shard's first loop or for a loop that was freed.
+// a loop with this index was created and not freed. Timers may be pending at the shard already: they were scheduled
+// before the shard's first loop, or for a loop that was freed. These timers fire in the turns of this loop.
 enum tb_status tb_loop_create(const struct tb_engine *engine,
                               uint32_t index,
                               struct tb_loop **looped);
@@ -580,12 +588,12 @@ enum tb_status tb_loop_create(const struct tb_engine *engine,
 enum tb_status tb_loop_fd(const struct tb_loop *looped,
                           int *fd);
 
-// Sets a function that wakes the loop in place of its descriptor, for event libraries that have a wake-up call of
-// their own, such as `uv_async_send`. A thread that arms a timer for an earlier moment than `tb_loop_next_deadline`
-// gave calls the function, once for each earlier moment. The function must make the present or the next poll return at
-// once, must not block, and must not use this loop. It may be called until `tb_loop_free` has returned. A thread that
-// began to arm a timer before that may call it even later. If a wake is lost, the loop finds the timer in its next
-// turn.
+// Sets a function that wakes the loop in place of its descriptor. It is for event libraries that have a wake-up call
+// of their own, such as `uv_async_send`. If a thread arms a timer for an earlier moment than `tb_loop_next_deadline`
+// gave, this thread calls the function, once for each such moment. The function must make the present or the next poll
+// return at once, must not block, and must not use this loop. Threads may call the function until `tb_loop_free` has
+// returned. A thread that began to arm a timer before the loop was freed may still call the function afterwards. If a
+// wake is lost, the loop finds the timer in its next turn.
 enum tb_status tb_loop_wake_by(const struct tb_loop *looped,
                                tb_wake wake,
                                void *user);
@@ -598,20 +606,20 @@ enum tb_status tb_loop_next_deadline(const struct tb_loop *looped,
 
 // As `tb_loop_next_deadline`, but gives a timeout for `poll` or `epoll_wait` that counts from `now_ns`: in
 // milliseconds, rounded up, and -1 if nothing is pending. `epoll_pwait2` takes finer timeouts. If slow callbacks have
-// run since `now_ns` was read, read the clock again. Otherwise the poll would last too long, by the time of these
-// callbacks.
+// run since `now_ns` was read, read the clock again. Otherwise the poll lasts too long, by the time that the callbacks
+// took.
 enum tb_status tb_loop_timeout(const struct tb_loop *looped,
                                uint64_t now_ns,
                                int *timeout_ms);
 
 // Fires the timers that are due at `now_ns`: calls their callbacks on this thread. At most `budget` timers are fired
-// or moved; `budget` is rounded up to a few dozen, and 0 means 1. `more` gets 1 if work is left, and 0 otherwise.
-// `more` may be NULL, since `tb_loop_next_deadline` gives a moment in the past while work is left. A turn at which
-// nothing is due takes no lock.
+// or moved, or a few dozen more; 0 means 1. One-shots by key and periodic tasks are counted separately, with a budget
+// of the same size. `more` gets 1 if work is left, and 0 otherwise. `more` may be NULL, since `tb_loop_next_deadline`
+// gives a moment in the past while work is left. A turn at which nothing is due takes no lock.
 //
 // A one-shot is due by `now_ns` alone. A timer is due only if the engine's clock has also reached its deadline. If
-// `now_ns` is before the `now_ns` of the last turn, nothing fires early: nothing new is due until the moments have
-// caught up. A callback may use the engine, but must not use this loop (`TB_BUSY`).
+// `now_ns` is before the `now_ns` of the last turn, nothing fires early. No further timer is then due until `now_ns`
+// has reached its earlier value again. A callback may use the engine, but must not use this loop (`TB_BUSY`).
 enum tb_status tb_loop_turn(const struct tb_loop *looped,
                             uint64_t now_ns,
                             size_t budget,
@@ -651,13 +659,14 @@ enum tb_status tb_timer_arm_on(const struct tb_timer *timer,
 enum tb_status tb_engine_stats(const struct tb_engine *engine,
                                struct tb_stats *stats);
 
-// Sets the functions of ThreadSanitizer with which the library annotates hand-overs. This header calls it under
-// ThreadSanitizer, with `TB_TSAN`. Only the first call of a process has an effect.
+// Sets the functions of ThreadSanitizer with which the library annotates hand-overs of `user` pointers between
+// threads. The header `tourbillon.h` calls this function if `TB_TSAN` is defined. Only the first call of a process has
+// an effect.
 void tb_annotate_with(tb_annotation acquire,
                       tb_annotation release);
 
-// Annotates that the next call of the library hands `user` over to another thread. This header calls it under
-// ThreadSanitizer, with `TB_TSAN`.
+// Annotates that the next call of the library hands `user` over to another thread. The header `tourbillon.h` calls
+// this function if `TB_TSAN` is defined.
 void tb_hand_over(void *user);
 
 #ifdef __cplusplus

@@ -12,7 +12,7 @@
 use std::ffi::c_void;
 use std::sync::OnceLock;
 
-/// A function of ThreadSanitizer.
+/// A function of ThreadSanitizer: its acquire or its release of an address.
 pub type tb_annotation = Option<unsafe extern "C" fn(address: *mut c_void)>;
 
 type Annotation = unsafe extern "C" fn(address: *mut c_void);
@@ -26,14 +26,14 @@ static ANNOTATIONS: OnceLock<Annotations> = OnceLock::new();
 
 const PLACES: usize = 4_096;
 
-/// Addresses that stand for the `user` pointers in calls of the sanitizer. The pointers themselves cannot be passed:
-/// the sanitizer may access the memory at an address, but a `user` may be just a number.
+/// The addresses that the library passes to the sanitizer in place of `user` pointers. A `user` may be just a number,
+/// but the sanitizer may access the memory at the address that it gets.
 static USERS: [u8; PLACES] = [0; PLACES];
-/// The address that stands for all moved one-shots in calls of the sanitizer. A call that moves a one-shot does not
-/// name its `user`.
+/// The address that the library passes to the sanitizer for every moved one-shot. A call that moves a one-shot does not
+/// get the one-shot's `user`.
 static MOVED: u8 = 0;
-/// The address that stands for all returned callbacks in calls of the sanitizer. A call that waits for a callback does
-/// not name its `user`.
+/// The address that the library passes to the sanitizer for every callback that has returned. A call that waits for a
+/// callback does not get the callback's `user`.
 static RETURNED: u8 = 0;
 
 fn place_of(user: *mut c_void) -> *const u8 {
@@ -81,8 +81,9 @@ pub(crate) fn waited_for_callbacks() {
     acquire(&raw const RETURNED);
 }
 
-/// Sets the functions of ThreadSanitizer with which the library annotates hand-overs. This header calls it under
-/// ThreadSanitizer, with `TB_TSAN`. Only the first call of a process has an effect.
+/// Sets the functions of ThreadSanitizer with which the library annotates hand-overs of `user` pointers between
+/// threads. The header `tourbillon.h` calls this function if `TB_TSAN` is defined. Only the first call of a process has
+/// an effect.
 ///
 /// # Safety
 ///
@@ -94,8 +95,8 @@ pub unsafe extern "C" fn tb_annotate_with(acquire: tb_annotation, release: tb_an
     }
 }
 
-/// Annotates that the next call of the library hands `user` over to another thread. This header calls it under
-/// ThreadSanitizer, with `TB_TSAN`.
+/// Annotates that the next call of the library hands `user` over to another thread. The header `tourbillon.h` calls
+/// this function if `TB_TSAN` is defined.
 #[unsafe(no_mangle)]
 pub extern "C" fn tb_hand_over(user: *mut c_void) {
     handed_over(user);

@@ -15,8 +15,8 @@ use tourbillon_tasks::Moment;
 pub(crate) enum Delivery {
     /// The engine calls the timer's callback, on the thread that fires.
     Call,
-    /// The engine makes an event. The shards push jobs, which make the events of due timers, into this queue. A poll
-    /// runs these jobs, and thereby fills the caller's array.
+    /// The engine makes an event. When timers are due, their shard pushes a job into this queue. A poll runs the job,
+    /// which writes the timers' events into the caller's array.
     Poll(Arc<Events>),
 }
 
@@ -53,14 +53,15 @@ pub(crate) enum Means {
 }
 
 impl Means {
-    /// Returns whether the engine calls callbacks, so that a call could wait for a running callback.
+    /// Returns whether the engine calls callbacks. If it does not, its events are polled, and no call waits for a
+    /// callback.
     pub(crate) fn has_callbacks(self) -> bool {
         self == Self::Call
     }
 
     /// Converts the outcome of a cancel, a disarm or a stop for C. On an engine whose events are polled, `TB_RUNNING`
-    /// becomes `TB_GONE`. There, a running handler is putting its event into the array of a thread that polls. So the
-    /// event counts as polled. A wait for the handler would be of no use, because the caller does not see that array.
+    /// becomes `TB_GONE`: the handler is writing its event into the array of a thread that polls, so the event counts
+    /// as polled. A wait for the handler would be of no use, because the caller does not see that array.
     pub(crate) fn outcome(self, outcome: impl Into<tb_outcome>) -> tb_outcome {
         match (self, outcome.into()) {
             (Self::Poll, tb_outcome::TB_RUNNING) => tb_outcome::TB_GONE,
@@ -70,13 +71,13 @@ impl Means {
 }
 
 thread_local! {
-    /// The target of a one-shot that a shutdown has returned. The one-shot's closure puts its target here when the
-    /// closure is called with `None`.
+    /// Carries the target of a one-shot that has not fired back to the shutdown. The function [`returned`] calls the
+    /// one-shot's closure, and the closure stores its target here.
     static RETURNED: Cell<Option<Target>> = const { Cell::new(None) };
 }
 
-/// Makes the closure of a one-shot whose callback runs on a thread of the engine. If the closure gets `None`, it gives
-/// the target back through [`RETURNED`].
+/// Makes the closure of a one-shot. When the one-shot is due, the closure calls the callback. If a shutdown returns the
+/// one-shot, the closure gets `None`, and stores the target in [`RETURNED`].
 pub(crate) fn one_shot(target: Target) -> impl FnOnce(Option<&Moment<'_>>) + Send + use<> + 'static {
     move |moment| match moment {
         None => RETURNED.set(Some(target)),
@@ -84,8 +85,8 @@ pub(crate) fn one_shot(target: Target) -> impl FnOnce(Option<&Moment<'_>>) + Sen
     }
 }
 
-/// Calls the closure of a one-shot that a shutdown has returned, and returns the one-shot's target. Returns `None` for
-/// any other closure.
+/// Calls the closure of a one-shot that a shutdown has returned, and returns the one-shot's target. Returns `None` if
+/// [`one_shot`] has not made the closure, as for a one-shot with a key.
 pub(crate) fn returned(call: impl FnOnce()) -> Option<Target> {
     RETURNED.set(None);
     call();

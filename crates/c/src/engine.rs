@@ -60,8 +60,8 @@ enum Turner {
 }
 
 impl Turner {
-    /// Starts the shards of an engine. Their threads, if they have any, end when the caller has dropped the shards and
-    /// the last engine on them has ended.
+    /// Starts the shards of an engine. If the shards have threads, these threads end after the caller has dropped the
+    /// shards and all engines on the shards have ended.
     fn start(options: &tb_options, is_driven: bool) -> Result<(Self, Shards), Failure> {
         let (builder, loops) = (options.builder()?, options.loops()?);
         if loops != 0 && is_driven {
@@ -152,7 +152,7 @@ impl tb_engine {
         self.delivery.events().ok_or_else(none)
     }
 
-    /// Fills `room` with events, from its start. Returns the number of events.
+    /// Writes events into `room`, beginning with its first element. Returns the number of events.
     pub(crate) fn poll(&self, room: &mut [MaybeUninit<tb_event>]) -> Result<usize, Failure> {
         let (events, mut filled) = (self.events()?, 0);
         loop {
@@ -192,8 +192,8 @@ impl tb_engine {
     }
 
     /// Locks the driver of a driven engine. Returns `None` for any other engine. While another call advances the
-    /// engine, this call waits if events are polled. Otherwise it fails, because it may come from a callback of that
-    /// other call.
+    /// engine, this call waits or fails. It waits on an engine whose events are polled. On an engine with callbacks it
+    /// fails, because it may come from a callback for which the other call waits.
     fn driver(&self) -> Result<Option<MutexGuard<'_, DrivenShards>>, Failure> {
         let Turner::Driver(driver) = &self.turner else { return Ok(None) };
         if self.delivery.events().is_some() {

@@ -28,8 +28,9 @@ pub struct tb_event {
     pub deadline_ns: u64,
     /// The time from the deadline to the start of the callback, or to the poll.
     pub lateness_ns: u64,
-    /// For a periodic task, the number of its instants that this event counts. The first of them is at `deadline_ns`.
-    /// The number is more than 1 if instants were missed, or were not polled in time. 1 for everything else.
+    /// For a periodic task, how many instants of the task this event counts. The first of these instants is
+    /// `deadline_ns`. The count is more than 1 if instants were missed, or were not polled in time. For everything
+    /// else, the count is 1.
     pub count: u64,
     /// The key of a one-shot that was scheduled by key; otherwise NULL. In a callback the key lives as long as the
     /// call. In a polled event it lives until the thread that polled it calls `tb_poll` again, for any engine.
@@ -76,7 +77,8 @@ impl Target {
 }
 
 thread_local! {
-    /// The number of callbacks, of any engine, that have begun on this thread and have not returned.
+    /// How many callbacks run on this thread at the moment. A callback may run within another, and they may belong to
+    /// different engines.
     static CALLBACKS: Cell<u32> = const { Cell::new(0) };
 }
 

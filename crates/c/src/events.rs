@@ -68,7 +68,7 @@ impl Events {
         }
     }
 
-    /// Fills `room` with events, from its start. Returns the number of events.
+    /// Writes events into `room`, beginning with its first element. Returns the number of events.
     pub(crate) fn poll(&self, room: &mut [MaybeUninit<tb_event>]) -> usize {
         let room = Opened::open(room);
         while room.left() > 0 {
@@ -139,8 +139,8 @@ impl Room {
 }
 
 thread_local! {
-    /// The free part of the array that a poll on this thread fills (V2). The value needs no drop, so it can be used
-    /// even while the thread ends.
+    /// The free part of the array that a poll on this thread fills: see V2 in the documentation of this module. The
+    /// value needs no drop, so it can be used even while the thread ends.
     static ROOM: Cell<Room> = const { Cell::new(Room::NONE) };
     /// The keys of the events that this thread has polled last, kept alive for the program.
     static POLLED_KEYS: RefCell<Vec<Arc<CStr>>> = const { RefCell::new(Vec::new()) };
@@ -149,7 +149,7 @@ thread_local! {
 /// Opens an array, so that jobs on this thread put their events there. Dropping this value closes the array.
 struct Opened<'a> {
     length: usize,
-    /// The free part of the array that was open on this thread before.
+    /// The value of [`ROOM`] before this array was opened. Dropping `Opened` restores it.
     before: Room,
     array: PhantomData<&'a mut [MaybeUninit<tb_event>]>,
 }

@@ -27,8 +27,8 @@ unsafe fn key<'a>(key: *const c_char) -> Result<&'a CStr, Failure> {
 }
 
 /// Schedules a one-shot under a key. The key is UTF-8, ends with a NUL, and is copied. If a one-shot is pending under
-/// the key, it is replaced, and `replaced` gets its `user`; otherwise `replaced` gets NULL. The pointer `replaced` may
-/// itself be NULL.
+/// the key, the new one-shot replaces it, and `replaced` gets the `user` of the old one-shot. Otherwise `replaced` gets
+/// NULL. The pointer `replaced` may itself be NULL.
 ///
 /// # Safety
 ///
@@ -82,10 +82,11 @@ pub unsafe extern "C" fn tb_reschedule_keyed(
     })
 }
 
-/// Cancels the one-shot of a key. With the outcome `TB_CANCELLED`, the one-shot was pending, and `user` gets its
-/// `user`. With any other outcome, `user` gets NULL. `TB_RUNNING` means that a callback of the key runs. `TB_GONE`
-/// means that the key has no one-shot, or that the event of its one-shot was polled. If a key was scheduled again while
-/// its callback runs, the new one-shot is pending and is cancelled. `outcome` and `user` may be NULL.
+/// Cancels the one-shot of a key. If the one-shot was pending, the outcome is `TB_CANCELLED`, and the pointer `user`
+/// gets the one-shot's `user`. With any other outcome, `user` gets NULL. `TB_RUNNING` means that a callback of the key
+/// runs. `TB_GONE` means that the key has no one-shot, or that the event of its one-shot was polled. A key may be
+/// scheduled again while its callback runs. Then the new one-shot is pending, and this call cancels it. `outcome` and
+/// `user` may be NULL.
 ///
 /// # Safety
 ///

@@ -90,8 +90,8 @@ impl Keys {
         &self.stripes[usize::try_from(hash % STRIPES as u64).unwrap_or_default()]
     }
 
-    /// Schedules `target` under `key`. If a one-shot was pending under `key`, returns the target that `target`
-    /// replaces.
+    /// Schedules a one-shot with this target under `key`. If a one-shot was pending under `key`, replaces it, and
+    /// returns the target of the old one-shot.
     pub(crate) fn schedule(
         &self,
         tasks: &Tasks,
@@ -149,8 +149,8 @@ fn abandon(tasks: &Tasks, timer: TimerId) {
     drop(tasks.cancel(timer));
 }
 
-/// Repeats `attempt` while the thread's lane is full, and waits between the calls. If this thread may not wait, fails
-/// as `attempt` does.
+/// Repeats `attempt` while the thread's queue to the shard (its lane) is full, and waits between the calls. If this
+/// thread may not wait, returns the error of `attempt`.
 fn with_room<T>(tasks: &Tasks, mut attempt: impl FnMut() -> Result<T, Refusal>) -> Result<T, Failure> {
     let mut rounds = 0;
     loop {
@@ -236,8 +236,9 @@ impl Stripe {
         }
     }
 
-    /// Removes the pending one-shot of `key` and returns its target, if its timer is still `timer`. Returns `None` if
-    /// another timer has replaced `timer`. If `runs` is true, records that the callback of `timer` is running.
+    /// Removes the pending one-shot of `key`, and returns its target. If `runs` is true, also records that the callback
+    /// of `timer` is running. Returns `None` and changes nothing if `timer` is no longer the timer of the pending
+    /// one-shot.
     fn take_due(&self, key: &CStr, timer: TimerId, runs: bool) -> Option<Target> {
         let mut table = self.lock();
         let entries = table.entries.get_mut(key)?;

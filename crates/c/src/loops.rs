@@ -112,8 +112,8 @@ fn index_of(shards: &Shards, index: u32) -> Result<usize, Failure> {
 
 /// Creates loop `index` of an engine with `options.loops`, counted from 0. The loop belongs to the calling thread: only
 /// this thread turns it, and timers that this thread schedules or arms go to the loop's shard. Fails with `TB_BUSY` if
-/// a loop with this index was created and not freed. Timers that are already pending at the shard fire in this loop's
-/// turns, whether they were scheduled before the shard's first loop or for a loop that was freed.
+/// a loop with this index was created and not freed. Timers may be pending at the shard already: they were scheduled
+/// before the shard's first loop, or for a loop that was freed. These timers fire in the turns of this loop.
 ///
 /// # Safety
 ///
@@ -173,12 +173,12 @@ impl Waker {
     }
 }
 
-/// Sets a function that wakes the loop in place of its descriptor, for event libraries that have a wake-up call of
-/// their own, such as `uv_async_send`. A thread that arms a timer for an earlier moment than `tb_loop_next_deadline`
-/// gave calls the function, once for each earlier moment. The function must make the present or the next poll return at
-/// once, must not block, and must not use this loop. It may be called until `tb_loop_free` has returned. A thread that
-/// began to arm a timer before that may call it even later. If a wake is lost, the loop finds the timer in its next
-/// turn.
+/// Sets a function that wakes the loop in place of its descriptor. It is for event libraries that have a wake-up call
+/// of their own, such as `uv_async_send`. If a thread arms a timer for an earlier moment than `tb_loop_next_deadline`
+/// gave, this thread calls the function, once for each such moment. The function must make the present or the next poll
+/// return at once, must not block, and must not use this loop. Threads may call the function until `tb_loop_free` has
+/// returned. A thread that began to arm a timer before the loop was freed may still call the function afterwards. If a
+/// wake is lost, the loop finds the timer in its next turn.
 ///
 /// # Safety
 ///
@@ -219,8 +219,8 @@ pub unsafe extern "C" fn tb_loop_next_deadline(looped: *const tb_loop, deadline_
 
 /// As `tb_loop_next_deadline`, but gives a timeout for `poll` or `epoll_wait` that counts from `now_ns`: in
 /// milliseconds, rounded up, and -1 if nothing is pending. `epoll_pwait2` takes finer timeouts. If slow callbacks have
-/// run since `now_ns` was read, read the clock again. Otherwise the poll would last too long, by the time of these
-/// callbacks.
+/// run since `now_ns` was read, read the clock again. Otherwise the poll lasts too long, by the time that the callbacks
+/// took.
 ///
 /// # Safety
 ///
@@ -246,13 +246,13 @@ pub unsafe extern "C" fn tb_loop_timeout(
 }
 
 /// Fires the timers that are due at `now_ns`: calls their callbacks on this thread. At most `budget` timers are fired
-/// or moved; `budget` is rounded up to a few dozen, and 0 means 1. `more` gets 1 if work is left, and 0 otherwise.
-/// `more` may be NULL, since `tb_loop_next_deadline` gives a moment in the past while work is left. A turn at which
-/// nothing is due takes no lock.
+/// or moved, or a few dozen more; 0 means 1. One-shots by key and periodic tasks are counted separately, with a budget
+/// of the same size. `more` gets 1 if work is left, and 0 otherwise. `more` may be NULL, since `tb_loop_next_deadline`
+/// gives a moment in the past while work is left. A turn at which nothing is due takes no lock.
 ///
 /// A one-shot is due by `now_ns` alone. A timer is due only if the engine's clock has also reached its deadline. If
-/// `now_ns` is before the `now_ns` of the last turn, nothing fires early: nothing new is due until the moments have
-/// caught up. A callback may use the engine, but must not use this loop (`TB_BUSY`).
+/// `now_ns` is before the `now_ns` of the last turn, nothing fires early. No further timer is then due until `now_ns`
+/// has reached its earlier value again. A callback may use the engine, but must not use this loop (`TB_BUSY`).
 ///
 /// # Safety
 ///

@@ -51,7 +51,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Debug)]
 pub(crate) struct Notifier {
     event_fd: EventFd,
-    /// Whether a thread has written to the descriptor since the last call of `clear`, or is about to write.
+    /// Whether a thread has written to the descriptor, or is about to write. A `clear` or an `acknowledge` that has
+    /// read the descriptor unsets the flag.
     is_signalled: AtomicBool,
 }
 
@@ -79,11 +80,11 @@ impl Notifier {
         }
     }
 
-    /// Makes the descriptor unreadable, if it was signalled. The caller must check for work after this call. That check
-    /// takes the place of c3. Without a signal, the call costs only a load.
+    /// Makes the descriptor unreadable, if it was signalled. The caller must check for work after this call, because
+    /// this call does not do so, unlike [`clear`](Self::clear). Without a signal, the call costs only a load.
     ///
-    /// If the read finds nothing, the write of a signal is still to come. Then the flag stays set, so that the turn
-    /// after that write reads again.
+    /// The descriptor may be unreadable although the flag is set, because a signal has yet to write. Then the flag
+    /// stays set, so that the turn after the write reads again.
     pub(crate) fn acknowledge(&self) {
         // Ordering: Relaxed. A signal that this load misses is followed by its write, which the next poll sees.
         if self.is_signalled.load(Ordering::Relaxed) && self.event_fd.read() {
@@ -213,7 +214,7 @@ mod tests {
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     struct Thread {
         at: Step,
-        /// The operations that the thread has yet to begin, the last first.
+        /// The operations that the thread has yet to begin, in reverse order: the thread begins the last element first.
         rest: Vec<Operation>,
     }
 
@@ -316,10 +317,10 @@ mod tests {
 
     #[derive(Debug, Default, PartialEq, Eq)]
     struct Endings {
-        /// Whether a state in which no thread can move has entries although its descriptor is not readable.
+        /// Whether the exploration found entries without a readable descriptor, in a state in which no thread can move.
         unsignalled: bool,
-        /// Whether a state in which no thread can move has a readable descriptor although the last poll or turn has
-        /// left nothing to do.
+        /// Whether the exploration found a descriptor that stays readable although no work is left. From each state in
+        /// which no thread can move, one more poll or turn runs first.
         stuck: bool,
         worlds: usize,
     }

@@ -50,8 +50,8 @@ pub struct tb_options {
     pub tick_ns: u64,
     /// The capacity of a lane, which is a thread's queue to a shard: the number of timers that the thread may schedule
     /// or arm before the shard takes them from the lane. If the lane is full, the thread's calls wait or are refused.
-    /// From 64 to 2^32; by default 65,536. Where one-shots by key and periodic tasks have a `capacity` of their own,
-    /// they have their own lanes, too.
+    /// From 64 to 2^32; by default 65,536. On an engine that counts one-shots by key and periodic tasks separately (see
+    /// `capacity`), they have lanes of their own, too.
     pub lane_capacity: u64,
     /// The number of shards, each of them a wheel with a thread of its own: 1 to 1,024; by default one for each core.
     pub shards: u32,

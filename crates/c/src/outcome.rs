@@ -10,7 +10,8 @@ pub enum tb_outcome {
     /// The one-shot, timer or task was pending: its callback has not begun and will not begin, and no event of it is
     /// polled.
     TB_CANCELLED = 1,
-    /// Its callback has begun and may not have returned. An engine whose events are polled never returns this.
+    /// The callback of the one-shot, timer or task has begun, and may not have returned. An engine whose events are
+    /// polled never returns this outcome.
     TB_RUNNING = 2,
     /// Nothing was pending. A one-shot has fired, or was cancelled before. A timer or a task was at rest or had ended,
     /// and no callback of it runs. On an engine whose events are polled: the event was polled, perhaps by another

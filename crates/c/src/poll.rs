@@ -12,8 +12,9 @@ use std::mem::MaybeUninit;
 /// events. Several threads may call it: each event goes to one of them. A timer is pending until its event is polled:
 /// it can be cancelled, moved or armed again.
 ///
-/// When a shard has found due timers in 128 ticks since the last poll, it holds further due timers back. They follow as
-/// soon as a poll has made room, and make the descriptor readable.
+/// A shard hands over its due timers in batches. A batch has the timers that the shard has found due at once, 1,024 at
+/// most. While 128 batches of a shard wait for a poll, the shard holds further due timers back. When a poll has made
+/// room, these timers follow, and make the descriptor readable.
 ///
 /// # Safety
 ///

@@ -6,10 +6,11 @@ use crate::handles;
 use crate::status::{Failure, guard, tb_status};
 use tourbillon::Stats;
 
-/// A snapshot of an engine's counters. With `TB_POLLED`, with loops and on a driven engine, a lateness is the larger of
-/// two values: that of one-shots by id and timers, and that of one-shots by key and periodic tasks. The counters are
-/// read one after the other while the engine runs, so they may differ by the events in between. At rest they are exact:
-/// scheduled = cancelled + fired + returned + pending.
+/// A snapshot of an engine's counters. The counters are read one after the other while the engine runs, so they may
+/// differ by the events in between. At rest they are exact: scheduled = cancelled + fired + returned + pending.
+///
+/// With `TB_POLLED`, with loops and on a driven engine, each lateness has two values: one for one-shots by id and
+/// timers, and one for one-shots by key and periodic tasks. The snapshot has the larger value.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tb_stats {

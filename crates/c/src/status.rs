@@ -23,10 +23,13 @@ pub enum tb_status {
     TB_NOT_UTF8 = -3,
     /// The engine's capacity for timers is used up.
     TB_FULL = -4,
-    /// The call cannot proceed now, for one of four reasons. The thread's queue to the shard (its lane) is full, and
-    /// the call must not wait, because it comes from a callback that runs inline, or from a program that drives the
-    /// engine. Or the engine is being advanced, and the call would advance or free it. Or the loop is being turned, and
-    /// the call comes from a callback of that turn. Or another `tb_loop` has the loop's index.
+    /// The call cannot proceed now, for one of four reasons:
+    ///
+    /// - The thread's queue to the shard (its lane) is full, and the call must not wait. A call must not wait if it
+    ///   comes from a callback that runs inline, or from a program that drives the engine.
+    /// - Another call is advancing the engine, and this call would advance or free the engine.
+    /// - The loop is being turned, and the call comes from a callback of that turn.
+    /// - Another `tb_loop` has the loop's index.
     TB_BUSY = -5,
     /// The engine was shut down.
     TB_SHUT_DOWN = -6,

@@ -62,8 +62,9 @@ struct Instants {
 }
 
 impl Instants {
-    /// Makes the event of a run, which counts all instants up to the run. An instant that came during the previous run
-    /// has no run of its own. The event counts such instants, and also the instants that the run missed.
+    /// Makes the event of a run. The event counts all instants up to the start of the run that no event has counted
+    /// yet. An instant has no run of its own if it came during the previous run, or while this run waited for its
+    /// start.
     fn event(&mut self, target: Target, run: &Run) -> tb_event {
         let scheduled = run.scheduled.as_nanos();
         let first = self.next.unwrap_or(scheduled).min(scheduled);
@@ -75,9 +76,9 @@ impl Instants {
 }
 
 /// Starts a task that is due every `period_ns`, at a fixed rate. The first run is due one period from now. An instant
-/// that was missed, because the callback before it had not returned or its event was not polled, has no run of its own.
-/// The next event counts it, and has the deadline of the first instant that it counts. If `task` is NULL, the task goes
-/// on until the shutdown.
+/// is missed if the callback for an earlier instant has not returned, or the event of an earlier instant was not
+/// polled. A missed instant has no run of its own, but the next event counts it. The deadline of an event is the first
+/// instant that the event counts. If `task` is NULL, the task goes on until the shutdown.
 ///
 /// # Safety
 ///

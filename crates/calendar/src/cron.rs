@@ -43,8 +43,8 @@ impl Cron {
         Ok(cron)
     }
 
-    /// Returns whether the expression is fixed: none of its fields of the second, the minute and the hour begins with
-    /// `*`.
+    /// Returns whether the expression is fixed. An expression is repeating if its second, its minute or its hour begins
+    /// with `*`. Every other expression is fixed.
     pub(super) fn is_fixed(&self) -> bool {
         self.is_fixed
     }

@@ -105,8 +105,8 @@ impl Fields {
         Ok(Self { all: all.collect::<Result<_, String>>()?, nickname: None })
     }
 
-    /// Returns whether the expression is fixed: none of its fields of the second, the minute and the hour begins with
-    /// `*`.
+    /// Returns whether the expression is fixed. An expression is repeating if its second, its minute or its hour begins
+    /// with `*`. Every other expression is fixed.
     pub(super) fn are_fixed(&self) -> bool {
         match &self.nickname {
             Some(nickname) => nickname != "@HOURLY",
@@ -161,8 +161,8 @@ impl Fields {
     }
 }
 
-/// Returns `n` if the item is `L-n`, the day `n` days before the last day of the month. Returns `None` for any other
-/// item.
+/// Reads an item such as `L-3`, the third day before the last day of the month, and returns the number. Returns `None`
+/// for any other item, and for a number that is out of range.
 fn before_last(item: &str) -> Option<u32> {
     item.strip_prefix("L-")?.parse().ok().filter(|days| (1..=MOST_BEFORE_LAST).contains(days))
 }

@@ -297,8 +297,8 @@ impl Calendar {
     }
 
     /// Returns the next `count` runs after `instant`, with the effects of clock changes. The list also has the local
-    /// times that clocks skip, which do not count towards `count`. A repeating calendar, such as "each minute", lists
-    /// only the first skipped local time of a gap.
+    /// times that have no run because clocks skip them. These do not count towards `count`. A repeating calendar, such
+    /// as "each minute", lists only the first skipped local time of a gap.
     ///
     /// # Examples
     ///

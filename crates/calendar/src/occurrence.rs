@@ -59,11 +59,12 @@ impl fmt::Display for Run {
     }
 }
 
-/// The number of local times skipped by clock changes after which a preview ends, even if it has too few runs.
+/// Keeps a preview finite. A preview of fixed times ends after this number of local times without a run, even if it has
+/// too few runs. A preview of a repeating rule reads at most this number of clock changes before each run.
 const MOST_SKIPPED: usize = 1_000;
 
-/// Returns the next `count` runs of a rule for fixed times of the day. The list also has the local times that clocks
-/// skip. See [`next_fixed`](crate::zone::next_fixed).
+/// Returns the next `count` runs of a rule for fixed times of the day. The list also has the local times that have no
+/// run because clocks skip them. See [`next_fixed`](crate::zone::next_fixed).
 pub(super) fn fixed(
     at_or_after: impl Fn(DateTime) -> Option<DateTime>,
     zone: &TimeZone,

@@ -16,9 +16,9 @@ pub(super) fn beyond(civil: DateTime) -> Option<DateTime> {
 
 /// Returns the next run after `instant` of a rule for fixed times of the day.
 ///
-/// A later civil time never has an earlier instant. So the next run belongs to the first civil time whose instant is
-/// after `instant`. The search begins after the civil time that the clock shows at `instant`, because no instant after
-/// `instant` belongs to this civil time or to an earlier civil time.
+/// The search takes the rule's civil times one after the other, and returns the first run that is after `instant`. No
+/// later civil time has an earlier run. The search begins after the civil time that the clock shows at `instant`,
+/// because the runs of this civil time and of earlier civil times are not after `instant`.
 pub(super) fn next_fixed(
     at_or_after: impl Fn(DateTime) -> Option<DateTime>,
     zone: &TimeZone,

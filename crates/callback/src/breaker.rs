@@ -13,13 +13,12 @@ use crate::limits::HostLimits;
 use core::time::Duration;
 use std::time::Instant;
 
-/// The number of recent outcomes of callbacks that a breaker remembers. The breaker opens if half of them are
-/// failures.
+/// How many recent outcomes of callbacks a breaker remembers. The breaker opens if half of these outcomes are failures.
 const WINDOW: u32 = 20;
-/// The pause of a callback that cannot be sent because another callback probes the receiver at this moment.
+/// How long a callback must wait if another callback is probing the receiver at this moment.
 const PROBED: Duration = Duration::from_millis(250);
 
-/// What the end of a callback shows about its receiver.
+/// The evidence that an ended callback gives about its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sign {
     /// The callback shows that the receiver works.
@@ -41,12 +40,12 @@ pub(crate) enum Cause {
 
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    /// Failures of this cause open the breaker if they are half of the recent outcomes, or if many of them come in a
-    /// row. Failures of the other cause open it only if many come in a row.
+    /// The breaker opens if failures of this cause are half of the recent outcomes. Failures of the other cause are not
+    /// counted among the recent outcomes. The breaker also opens if many failures of any cause come in a row.
     frequent: Cause,
     in_a_row: u32,
-    /// The recent outcomes of callbacks, a bit for each: 1 for a failure, 0 for a success. The lowest bit is the latest
-    /// outcome.
+    /// The recent outcomes of callbacks, a bit for each: 1 for a failure of the cause `frequent`, 0 for a success. The
+    /// lowest bit is the latest outcome.
     window: u32,
     known: u32,
     open: Option<Open>,
@@ -66,8 +65,8 @@ pub(crate) struct Open {
 }
 
 impl Breaker {
-    /// Makes a closed breaker. Failures of the cause `frequent` also open the breaker if they are half of the recent
-    /// outcomes. All failures open it if enough of them come in a row.
+    /// Makes a closed breaker. Failures of any cause open the breaker if enough of them come in a row. Failures of the
+    /// cause `frequent` also open it if they are half of the recent outcomes.
     pub(crate) fn new(frequent: Cause) -> Self {
         Self { frequent, in_a_row: 0, window: 0, known: 0, open: None, openings: 0 }
     }

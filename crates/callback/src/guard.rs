@@ -185,9 +185,9 @@ impl fmt::Display for Blocked {
 
 impl core::error::Error for Blocked {}
 
-/// Returns whether an address belongs to this machine. This is so if the system would use the same address as the
-/// source of a packet to it. No packet is sent. Returns false if no route leads to the address. Returns true after any
-/// other error, to be safe.
+/// Returns whether an address belongs to this machine. To find out, asks the system for the source address of a packet
+/// to this address. If both addresses are equal, the address is this machine's own. No packet is sent. Returns false if
+/// no route leads to the address. Returns true after any other error, to be safe.
 fn is_local(address: IpAddr) -> bool {
     let any =
         if address.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -245,8 +245,8 @@ impl Guard {
         if BLOCKED.iter().any(|range| range.contains(ip)) { Err(Blocked::NotGlobal(ip)) } else { Ok(()) }
     }
 
-    /// Checks all addresses of a name. A single blocked address is enough for a refusal, because any of the addresses
-    /// could be dialled. A name with both public and internal addresses is a trap.
+    /// Checks all addresses of a name. A single blocked address is enough for a refusal, because the caller may connect
+    /// to any of the addresses. An attacker could give a name both a public and an internal address.
     ///
     /// # Errors
     ///

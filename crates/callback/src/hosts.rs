@@ -27,12 +27,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The number of hosts that are remembered, over all tenants. To make room for a further host, the hosts without a
-/// running callback and without a pause are forgotten. If this is not enough, the tenant with the most hosts loses all
-/// its hosts without a running callback.
+/// The number of hosts that are remembered, over all tenants. To make room for a further host, all idle hosts are
+/// forgotten. A host is idle if it has no running callback, and if callbacks may be sent to all its paths. If this is
+/// not enough, the tenant with the most hosts loses all its hosts without a running callback.
 const MOST_HOSTS: usize = 10_000;
-/// The number of paths that are remembered for each host of a tenant. Beyond this number, paths without a pause are
-/// forgotten.
+/// The number of paths that are remembered for each host of a tenant. To make room for a further path, the paths to
+/// which callbacks may be sent now are forgotten.
 const MOST_PATHS: usize = 64;
 
 /// The breakers and running callbacks of all hosts. Clones share the same hosts.
@@ -106,7 +106,7 @@ pub(crate) struct Permit {
     is_settled: bool,
 }
 
-/// What the end of a callback shows about its receiver.
+/// The evidence that an ended callback gives about its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
     /// The callback shows that the receiver works.
@@ -128,8 +128,8 @@ impl Hosts {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Permits a tenant's callback to a path of a host. If the host or the path gets no callbacks at present, fails
-    /// with that part and with the time until the next try.
+    /// Permits a tenant's callback to a path of a host. Fails if the host or the path gets no callbacks at present. The
+    /// error says which of the two it is, and after which time to try again.
     pub(crate) fn admit(
         &self,
         (tenant, host, path): (&str, &str, &str),

@@ -30,9 +30,9 @@ use tower_service::Service;
 /// The time for which a request may still get an outcome after its connection has ended. After this time the request
 /// counts as lost.
 const GRACE: Duration = Duration::from_millis(100);
-/// The number of bytes that a server may send for the head of an answer, including informational answers.
+/// The greatest number of bytes that a server may send for the head of an answer, including informational answers.
 const HEAD: usize = 1 << 20;
-/// If a connection ends within this time after its last write, the request counts as still on its way at that moment.
+/// A request counts as still on its way if its connection ends within this time after the last write to it.
 const SHORTLY: Duration = Duration::from_secs(1);
 
 /// The progress of a connection: the bytes read, the last write and the end. Clones refer to the same connection.

@@ -100,8 +100,8 @@ enum Command {
     Nack(pull::Nack),
     /// Renew the claim of a fetched timer
     Renew(pull::Renew),
-    /// Show the audit trail: changes of namespaces, of tokens and of many timers at once, and all changes on the web
-    /// page
+    /// Show the audit trail: changes of namespaces, of tokens and of many timers at once, and all changes that were
+    /// made on the web page
     Audit(audit::Audit),
     /// Copy all timers, schedules and namespaces into a file, while the service runs
     Backup(backup::Backup),

@@ -27,7 +27,7 @@ struct Seen {
     /// The checksum of all bytes that have arrived. `sum_before` is the checksum without the last line.
     sum: crc32fast::Hasher,
     sum_before: crc32fast::Hasher,
-    /// The bytes of the last line that have arrived. Only the line's first [`LONGEST_END`] bytes are kept.
+    /// The last line, as far as it has arrived. A line that is longer than [`LONGEST_END`] bytes is cut.
     last: Vec<u8>,
 }
 

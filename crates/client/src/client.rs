@@ -81,8 +81,8 @@ impl Builder {
         self
     }
 
-    /// Sets the time limit for making a connection: resolving the name, connecting and agreeing on TLS. The default is
-    /// 5 s.
+    /// Sets the time limit for making a connection: resolving the name, connecting by TCP, and the TLS handshake. The
+    /// default is 5 s.
     #[must_use]
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         Self { connect_timeout: timeout, ..self }
@@ -186,8 +186,8 @@ fn base_of(url: &str) -> Result<Box<str>, BuildError> {
 
 impl Client {
     /// Returns the default settings for the service at this URL, such as `http://127.0.0.1:7670`. The URL of a service
-    /// behind a proxy may have a path, which comes before all paths of requests. Over `http` the token is sent in the
-    /// clear.
+    /// behind a proxy may have a path, such as `https://example.com/timers`. The client puts this path in front of the
+    /// path of each request. Over `http` the token is sent in the clear.
     pub fn builder(url: impl Into<String>) -> Builder {
         Builder {
             url: url.into(),
@@ -223,8 +223,8 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "stats"]))).await
     }
 
-    /// Returns the counts of the service over time, from `since` on, or over the last 72 hours. They are summed up in
-    /// at most `points` intervals, or 360 by default.
+    /// Returns the counts of the service over time: from `since` on, or by default over the last 72 hours. The time is
+    /// divided into at most `points` intervals, 360 by default, and each interval has its own counts.
     ///
     /// # Errors
     ///

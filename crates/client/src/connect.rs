@@ -15,8 +15,8 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-/// A connector that resolves the name of a host, and connects to its address. If the URL asks for TLS, the connector
-/// also agrees on TLS.
+/// A connector that resolves the name of a host, and connects to its address. For an `https` URL, the connector also
+/// performs the TLS handshake.
 #[derive(Clone, Debug)]
 pub(crate) struct Connector {
     inner: HttpsConnector<HttpConnector>,

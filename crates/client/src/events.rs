@@ -13,8 +13,7 @@ use tourbillon_api::Event;
 /// The greatest size of a single event in a stream, in bytes.
 const LONGEST: usize = 1 << 20;
 
-/// The time without any received byte after which a connection counts as broken. The service sends a comment every 15
-/// s.
+/// If no byte arrives for this time, a connection counts as broken. The service sends a comment every 15 s.
 const SILENCE: Duration = Duration::from_secs(45);
 
 /// An item of a stream of events: an event, or a gap in the events.
@@ -58,8 +57,8 @@ impl Events {
         }
     }
 
-    /// Sets the time without any received byte after which a connection counts as broken. The default is 45 s. The
-    /// service sends a comment every 15 s.
+    /// Sets how long the client waits for the next byte. If no byte arrives for this time, a connection counts as
+    /// broken. The default is 45 s. The service sends a comment every 15 s.
     #[must_use]
     pub fn silence(self, silence: Duration) -> Self {
         Self { silence, ..self }

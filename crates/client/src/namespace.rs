@@ -202,8 +202,8 @@ impl Namespace {
         self.settle(&Call::change(Method::POST, self.below(&["claims", claim, "nack"])).json(nack)?).await
     }
 
-    /// Renews the claim of a fetched timer. From now on, the receiver again has the time that the timer's policy sets
-    /// for a delivery attempt.
+    /// Renews the claim of a fetched timer. The time limit of the delivery attempt, which the timer's policy sets,
+    /// begins again now.
     ///
     /// # Errors
     ///

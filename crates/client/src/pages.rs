@@ -58,7 +58,7 @@ impl fmt::Debug for Paged {
     }
 }
 
-/// Returns the word that stands for a variant of an enum in a query.
+/// Converts a variant of an enum into the word by which a query names it.
 pub(crate) fn word(value: impl Serialize) -> String {
     let value = serde_json::to_value(value).ok();
     value.as_ref().and_then(|value| value.as_str()).unwrap_or_default().to_owned()
@@ -103,8 +103,8 @@ impl List {
         Self(self.0.with("due_after", moment.to_string()))
     }
 
-    /// Keeps only timers that were made after this moment. With a moment in the future, the list has the timers that
-    /// were made while the service's clock was ahead.
+    /// Keeps only timers that were made after this moment. If the moment is in the future, the list has only timers
+    /// that were made while the service's clock was ahead of the true time.
     #[must_use]
     pub fn created_after(self, moment: Moment) -> Self {
         Self(self.0.with("created_after", moment.to_string()))
@@ -132,8 +132,8 @@ impl List {
     }
 }
 
-/// Reads a list of timers page by page. A timer that is made, moved or ended during the reading may be left out or come
-/// twice.
+/// Reads a list of timers page by page. If a timer is made, moved or ended during the reading, the pages may contain
+/// the timer twice or not at all.
 #[derive(Clone, Debug)]
 pub struct Pages(Paged);
 

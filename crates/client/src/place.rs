@@ -10,7 +10,7 @@ use http::{HeaderName, HeaderValue, Method};
 use tourbillon_api::{NewTimer, Placed};
 use uuid::Uuid;
 
-/// A prepared creation of a timer. Awaiting this value sends the request.
+/// A request that creates a timer. Awaiting this value sends the request.
 #[derive(Clone)]
 pub struct Place<'a> {
     transport: &'a Transport,

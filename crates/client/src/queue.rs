@@ -23,7 +23,7 @@ impl Queue {
     /// to `wait`, which is at most 20 s. If no timer becomes due in that time, the result is empty.
     ///
     /// The caller must acknowledge each timer ([`Namespace::ack`](crate::Namespace::ack)) before the timer's claim
-    /// ends. Otherwise the timer is delivered again.
+    /// expires. Otherwise the timer is delivered again.
     ///
     /// # Errors
     ///

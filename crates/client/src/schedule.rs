@@ -23,7 +23,7 @@ impl<'a> ScheduleAt<'a> {
         Self { transport, path }
     }
 
-    /// Returns the schedule with its next ten instants.
+    /// Returns the schedule, with the next ten instants at which it makes a timer.
     ///
     /// # Errors
     ///

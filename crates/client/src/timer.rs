@@ -31,8 +31,8 @@ impl<'a> TimerAt<'a> {
         self.transport.send(&Call::read(self.path.clone())).await
     }
 
-    /// Returns the timer's past: its attempts and its end. If several timers have had the same key, the key stands for
-    /// the last of them. The service remembers an ended timer for some time.
+    /// Returns the timer's past: its attempts and its end. If several timers have had the same key, returns the past of
+    /// the last timer with this key. The service remembers an ended timer for some time.
     ///
     /// # Errors
     ///

@@ -294,7 +294,7 @@ fn refused(status: StatusCode, body: &[u8], effect: Effect) -> Failed {
     }
 }
 
-/// A problem as a later version of the service may send it. Unknown fields and kinds are accepted.
+/// A problem that a later version of the service may have sent. Unknown fields and kinds are accepted.
 #[derive(Deserialize)]
 struct LaterProblem {
     #[serde(rename = "type")]
@@ -310,7 +310,7 @@ struct LaterProblem {
     retry_after_ms: Option<u64>,
 }
 
-/// Reads the problem in an answer. A kind that this version does not know becomes the general kind for the status.
+/// Reads the problem in an answer. Replaces a kind that this version does not know by the general kind for the status.
 fn problem(status: StatusCode, body: &[u8]) -> Option<Problem> {
     if let Ok(problem) = serde_json::from_slice::<Problem>(body) {
         return Some(problem);
@@ -329,8 +329,8 @@ fn problem(status: StatusCode, body: &[u8]) -> Option<Problem> {
     Some(Problem { kind: known, title, status: status.as_u16(), detail, errors, outcome, retry_after_ms })
 }
 
-/// Returns whether the service would have answered every earlier attempt with this error too. In that case, no attempt
-/// has changed anything.
+/// Returns whether this error of the last attempt proves that all earlier attempts have failed for the same reason. If
+/// so, no attempt has changed anything.
 fn holds_for_all(error: &Error) -> bool {
     match error {
         Error::Problem(problem) => {

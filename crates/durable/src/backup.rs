@@ -264,10 +264,11 @@ pub struct Restore {
     /// The earliest due moment of a restored timer: a timer that was due earlier becomes due at this moment. Dead
     /// timers keep their due moments. `None` changes no due moments.
     pub due_floor: Option<UtcMillis>,
-    /// The number of overdue timers that become due in each second from [`due_floor`](Self::due_floor) on. A timer is
-    /// overdue if it was due at the floor or before. The overdue timers become due in the order of their old due
-    /// moments. With `None`, all of them become due at the floor. Without a floor, the rate has no effect. With a rate,
-    /// a restore needs 24 bytes of memory for each overdue timer.
+    /// The rate at which overdue timers become due, in timers per second. The first overdue timer becomes due at
+    /// [`due_floor`](Self::due_floor). A timer is overdue if it is not dead, and was due at the floor or before. The
+    /// overdue timers become due in the order of their old due moments. If the rate is `None`, all overdue timers
+    /// become due at the floor. Without a floor, the rate has no effect. With a rate, a restore needs 24 bytes of
+    /// memory for each overdue timer.
     pub rate: Option<u32>,
 }
 

@@ -84,8 +84,8 @@ fn watch() {
     }
 }
 
-/// The greatest change of `distance` in a second, in nanoseconds, that does not count as a step of the time of day. A
-/// gradual correction of the clock changes `distance` by less.
+/// If the [`distance`] between the two clocks changes by more than this number of nanoseconds in a second, the time of
+/// day has stepped. A gradual correction of the time of day changes the distance by less.
 const NOTICED: u128 = 2_000_000;
 
 /// Returns the time of day minus the monotonic clock, in nanoseconds. Only the difference between two results of this
@@ -104,8 +104,8 @@ mod kernel {
     use std::fs::File;
     use std::io::{self, Read};
 
-    /// Calls `on_step` after each step of the system's time of day. Returns an error if the kernel does not announce
-    /// steps.
+    /// Waits for steps of the system's time of day, and calls `on_step` after each step. Returns an error if the kernel
+    /// does not announce steps. Otherwise does not return.
     pub(super) fn each_step(on_step: impl Fn()) -> io::Result<()> {
         let timer = timerfd_create(TimerfdClockId::Realtime, TimerfdFlags::CLOEXEC)?;
         // The timer is set to a moment that never comes. A step of the clock cancels the wait for this moment, and so

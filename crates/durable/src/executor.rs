@@ -16,7 +16,8 @@ pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Runs the futures of handlers on an asynchronous runtime, for example by `move |work| drop(runtime.spawn(work))`.
 ///
 /// The executor must poll each future to its end, or drop it. If the executor drops a future early, the timer is
-/// delivered again. The exception is a timer that is delivered at most once and whose handler was already called.
+/// delivered again. There is one exception: if the timer is delivered at most once, and its handler was already called,
+/// it is not delivered again.
 ///
 /// ```
 /// use tourbillon_durable::store::MemoryStore;

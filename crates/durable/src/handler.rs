@@ -39,19 +39,22 @@ pub enum Verdict {
     },
     /// The work can never succeed. The timer is dead at once. The store keeps this text as the timer's error.
     Dead(Box<str>),
-    /// The work must be done later, not before this moment. The delivery counts neither as a failure nor as a delivery.
-    /// The timer is pending until the moment, under the same id. If the moment is later than the timer's
+    /// The work must be done later, not before this moment. The delivery does not count as a failure, and does not
+    /// count towards the limit [`deliveries`](crate::policy::Policy::deliveries). The timer stays stored under the same
+    /// id, and becomes due at the moment. If the moment is later than the timer's
     /// [`max_age`](crate::policy::Policy::max_age) permits, the timer is dead.
     ///
-    /// A timer that is delivered at most once is stored again, because its handler has done nothing yet. If the process
-    /// dies before the timer is stored, the timer is lost. An occurrence of a series is stored without its series and
-    /// without its key: the next occurrence already exists, and has the key.
+    /// A timer that is delivered at most once was removed from the store by its claim. A snooze stores it again,
+    /// because its handler has done nothing yet. If the process dies before the timer is stored, the timer is lost. If
+    /// such a timer is an occurrence of a series, it no longer belongs to the series after the snooze. It has no key if
+    /// the next occurrence, which already exists, has the key.
     Snooze(UtcMillis),
     /// The work cannot be done now, and it is unknown when it can be done. For example, a namespace is paused, or a
     /// receiver asks for a pause. The timer is parked for this reason until [`Timers::unpark`](crate::Timers::unpark)
-    /// makes it pending again. The delivery counts neither as an attempt nor as a delivery. A handler must return this
-    /// verdict only if it has done nothing. So a timer that is delivered at most once is parked, too, and delivered
-    /// later.
+    /// makes it pending again. The delivery does not count as an attempt, and does not count towards the limit
+    /// [`deliveries`](crate::policy::Policy::deliveries). A handler must return this verdict only if it has done
+    /// nothing. Therefore even a timer that is delivered at most once is stored again as a parked timer, and is
+    /// delivered later.
     ///
     /// A reason has at most [`LONGEST_REASON`](Self::LONGEST_REASON) bytes. Two kinds of reasons are reserved for the
     /// runtime: [`PAUSED`](crate::store::PAUSED), and reasons that begin with [`NO_HANDLER`](Self::NO_HANDLER). If a
@@ -80,8 +83,8 @@ pub enum Verdict {
 impl Verdict {
     /// The greatest length of a reason for which a handler parks a timer, in bytes.
     pub const LONGEST_REASON: usize = 255;
-    /// The prefix of the reasons for which the runtime parks timers whose kind has no handler. The name of the kind
-    /// follows the prefix.
+    /// The prefix of the reasons that the runtime uses for unknown kinds. The runtime parks a timer for such a reason
+    /// if it has no handler for the timer's kind. The name of the kind follows the prefix.
     pub const NO_HANDLER: &str = "no handler: ";
 
     /// Returns the reason for which the runtime parks timers of a kind that has no handler.

@@ -37,8 +37,8 @@ impl TimerId {
         Self(Uuid::new_v4())
     }
 
-    /// Makes the id with these bits. A caller that chooses an id in this way can repeat the creation of a timer: a
-    /// single timer is created under the same id.
+    /// Makes the id with these bits. A caller that chooses an id can safely repeat the call that creates the timer: the
+    /// store creates a single timer with this id.
     ///
     /// ```
     /// use tourbillon_durable::timer::TimerId;

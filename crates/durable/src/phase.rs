@@ -35,7 +35,7 @@ pub struct Lease {
 pub struct Token {
     /// A random number that the claiming process draws at each start.
     pub incarnation: u64,
-    /// The number of the claim among the claims since this start.
+    /// The number of the claim. The claiming process counts its claims from its start.
     pub claim: u64,
 }
 
@@ -70,8 +70,8 @@ pub enum DeathReason {
     Age,
     /// The handler reported that no delivery of the timer can succeed.
     Refused,
-    /// The delivery succeeded, but the next instant of the timer's series cannot be computed. For example, its time
-    /// zone is missing in this machine's database.
+    /// The delivery succeeded, but the next instant of the timer's series cannot be computed. For example, the database
+    /// of this machine does not have the time zone of the series.
     Plan,
 }
 

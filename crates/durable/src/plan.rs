@@ -66,8 +66,8 @@ pub enum Plan {
 /// delivery that takes longer than the period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MissedInstants {
-    /// The passed instants are left out and counted. The late occurrence itself is delivered if the timer's policy
-    /// permits its lateness.
+    /// The passed instants are left out and counted. If the present occurrence is itself late, the timer's policy
+    /// decides whether it is delivered.
     #[default]
     Skip,
     /// Each passed instant gets an occurrence. The occurrences are delivered one after the other.

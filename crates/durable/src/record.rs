@@ -23,8 +23,8 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use tourbillon_words::UtcMillis;
 
-/// The version of the record format. A change of the format needs a new version, and a new version needs a new layout
-/// of each store. The store on Redis does not compile until its layout has this version.
+/// The version of the record format. If the format changes, this version must change, and each store needs a new
+/// layout. The store on Redis does not compile until it lists a layout with this version.
 pub(crate) const VERSION: u8 = 3;
 
 /// The length of a record's checksum, in bytes.

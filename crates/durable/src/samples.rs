@@ -105,7 +105,7 @@ fn policies() -> Vec<Policy> {
     policies
 }
 
-/// Returns named timers that together contain each form of each field.
+/// Returns named timers. Each form that a field of a timer can have is in at least one of these timers.
 pub(crate) fn timers() -> Vec<(String, Timer)> {
     let mut timers = vec![
         ("plain".to_owned(), plain()),

@@ -67,8 +67,8 @@ pub enum Due {
 #[must_use = "a timer is stored by `schedule`"]
 pub struct Spec<P> {
     pub(crate) payload: P,
-    /// The moment at which the timer is due. `None` means that a single timer is due at once, and a series at the first
-    /// instant of its plan.
+    /// The moment at which the timer is due. `None` means the default: a single timer is due at once, and a series is
+    /// due at the first instant of its plan.
     pub(crate) due: Option<Due>,
     pub(crate) id: Option<TimerId>,
     pub(crate) namespace: Box<str>,
@@ -82,8 +82,8 @@ pub struct Spec<P> {
 }
 
 impl<P> Spec<P> {
-    /// Describes a timer that has this payload and is due at once. With [`repeat`](Self::repeat), it is due at the
-    /// first instant of its plan instead.
+    /// Describes a timer that has this payload and is due at once. If the caller also calls [`repeat`](Self::repeat),
+    /// the timer is due at the first instant of its plan instead.
     pub fn new(payload: P) -> Self {
         Self {
             payload,
@@ -106,8 +106,9 @@ impl<P> Spec<P> {
     }
 
     /// Makes the timer due at `moment`. If the moment has passed, the timer is due at once, and
-    /// [`scheduled`](Timer::scheduled) keeps the moment. With [`Misfire::Within`](crate::policy::Misfire::Within) the
-    /// timer stays due at the passed moment, so the policy decides whether it is too late.
+    /// [`scheduled`](Timer::scheduled) keeps the passed moment. The exception is a timer with
+    /// [`Misfire::Within`](crate::policy::Misfire::Within). Such a timer stays due at the passed moment, so that its
+    /// policy decides whether the delivery is too late.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -129,9 +130,9 @@ impl<P> Spec<P> {
         Self { due: Some(Due::At(moment)), ..self }
     }
 
-    /// Gives the timer an id that the caller chooses. If the answer to a creation is lost, the caller can repeat the
-    /// creation with the same id: a single timer is created. The store remembers the id until an hour after the timer's
-    /// end.
+    /// Gives the timer an id that the caller chooses. If the answer to a creation is lost, the caller can safely repeat
+    /// the creation with the same id, because the store creates a single timer with this id. The store remembers the id
+    /// until an hour after the timer's end.
     ///
     /// ```
     /// use tourbillon_durable::Placed;
@@ -326,7 +327,8 @@ impl<P> Spec<P> {
     }
 }
 
-/// Makes operations, for stores that create timers in the program's own transactions.
+/// Methods for stores that create timers in the program's own transactions. They read the description, or make an
+/// operation from it.
 impl<P> Spec<P> {
     /// Makes the operation that stores a timer of this description, with the given kind and payload. `now` is the
     /// present time of the store's clock. If the description has no id, each call makes a fresh id.
@@ -358,8 +360,8 @@ impl<P> Spec<P> {
         Ok(Op::Place(Box::new(timer), self.if_present))
     }
 
-    /// Returns the moment at which the timer is due. `None` means that a single timer is due at once, and a series at
-    /// the first instant of its plan.
+    /// Returns the moment at which the timer is due. `None` means the default: a single timer is due at once, and a
+    /// series is due at the first instant of its plan.
     ///
     /// ```
     /// use std::time::Duration;
@@ -513,8 +515,9 @@ impl<P> fmt::Display for ScheduleError<P> {
 impl<P: fmt::Debug> core::error::Error for ScheduleError<P> {}
 
 impl<P> Spec<P> {
-    /// Makes the timer of this description, as the store accepts it at `now`. `payload` holds the bytes of the payload.
-    /// If the description has no id, `fresh` makes an id from the namespace and the key.
+    /// Makes the timer of this description. `now` is the moment at which the store accepts the timer, and `payload`
+    /// holds the bytes of the payload. If the description has no id, `fresh` makes an id from the namespace and the
+    /// key.
     pub(crate) fn to_timer(
         &self,
         kind: &str,

@@ -52,19 +52,19 @@ pub enum Event {
         /// The token of the claim by which the holder got the lease.
         token: Token,
         /// The new end of the lease. A renewal does not shorten a lease: if the present end is later, the present end
-        /// stays. The exception is a present end that is more than a day later than the new end. It was set while the
-        /// clock was ahead, so the new end replaces it.
+        /// stays. The exception is a present end that is more than a day later than the new end. Such an end was set
+        /// while the clock was ahead, so the new end replaces it.
         until: UtcMillis,
     },
-    /// The delivery of the lease with this token succeeded.
+    /// The delivery under the lease with this token succeeded.
     Ack(Token),
-    /// The delivery of the lease with this token was later than the timer's policy permits, so the handler was not
+    /// The delivery under the lease with this token was later than the timer's policy permits, so the handler was not
     /// called.
     Skip(Token),
-    /// The delivery of the lease with this token failed.
+    /// The delivery under the lease with this token failed.
     Fail(Token, Failure),
-    /// The handler of the lease with this token puts the timer off until this moment. The delivery does not count as a
-    /// failure.
+    /// The handler that runs under the lease with this token puts the timer off until this moment. The delivery does
+    /// not count as a failure.
     Snooze(Token, UtcMillis),
     /// The holder ends its lease early, because the handler has not begun or will not finish. The timer becomes pending
     /// again.
@@ -122,9 +122,9 @@ pub enum End {
 pub enum Refusal {
     /// The timer is in this phase, which does not permit the event.
     State(Phase),
-    /// The claim came before the timer's due moment (D1).
+    /// The claim came before the timer's due moment (invariant D1).
     NotDue,
-    /// The timer has no lease with the token of the event: the lease with this token was lost or has ended (D2).
+    /// The timer has no lease with the event's token. The lease with this token was lost or has ended (invariant D2).
     Stale,
 }
 

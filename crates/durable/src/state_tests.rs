@@ -114,7 +114,8 @@ fn the_list_is_the_function() {
     assert_eq!(seen, listed);
 }
 
-/// Checks D1, D2, D3, and the fields that no transition changes.
+/// Checks the invariants D1, D2 and D3 of [`state`](crate::state), the count of failures (D4), and the fields that no
+/// transition changes.
 #[test]
 fn the_invariants_hold_for_every_event() {
     for before in timers() {

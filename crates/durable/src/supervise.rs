@@ -42,7 +42,7 @@ enum Step {
     Ended,
 }
 
-/// The parts from which the work of a delivery is made.
+/// The values from which [`supervise`] makes the work of a delivery.
 pub(crate) struct Assignment {
     pub(crate) supervisor: Arc<dyn Supervisor>,
     pub(crate) number: u64,

@@ -134,8 +134,11 @@ impl Cluster {
     /// Makes the node with the index `replica` the primary in place of its present primary.
     ///
     /// `how` is the word after `CLUSTER FAILOVER`: `FORCE`, `TAKEOVER`, or `None`. With `None` the old primary hands
-    /// over, and no change is lost. Within twice the node timeout, a primary votes only once for a replica of a given
-    /// primary. So within that time a pair can change roles and change back, but no more.
+    /// over, and no change is lost.
+    ///
+    /// The primaries vote on the change, except with `TAKEOVER`. After a vote, a primary refuses to vote for another
+    /// replica of the same primary, for twice the node timeout. So within this time two nodes can change roles and
+    /// change back, but cannot change once more.
     ///
     /// # Panics
     ///
@@ -189,8 +192,8 @@ impl Cluster {
         self.nodes.iter().position(|node| Some(&i64::from(node.port())) == range.ports.first())
     }
 
-    /// Begins to move a hash slot from the node `from` to the node `to`. From now on, `from` redirects a call if it no
-    /// longer has the call's key.
+    /// Begins to move a hash slot from the node `from` to the node `to`. From now on, `from` redirects a call if `from`
+    /// no longer has the call's key.
     pub fn begin_move(&self, slot: u16, from: usize, to: usize) {
         let (source, target) = (&self.nodes[from], &self.nodes[to]);
         let ids = [source, target].map(|node| node.query::<String>(&["CLUSTER", "MYID"]));

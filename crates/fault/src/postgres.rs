@@ -168,9 +168,9 @@ impl Postgres {
         assert!(copied.status.success(), "cp: {}", String::from_utf8_lossy(&copied.stderr));
     }
 
-    /// Makes the server accept TLS with this certificate. `authority` is the certificate of the authority that issues
-    /// the certificates of users. `rules` are lines of `pg_hba.conf`; the tests' own statements need no TLS. The server
-    /// starts again.
+    /// Makes the server accept TLS with the certificate `own`, and starts the server again. `authority` is the
+    /// certificate of the authority that issues the certificates of users. `rules` are further lines of `pg_hba.conf`.
+    /// Its first line lets the tests' own statements connect without TLS.
     #[cfg(feature = "tls")]
     pub fn secure(&mut self, own: &Issued, authority: &str, rules: &str) {
         self.put("pg_hba.conf", &format!("host all postgres 127.0.0.1/32 trust\n{rules}"));
@@ -181,7 +181,7 @@ impl Postgres {
         self.present(own);
     }
 
-    /// Starts a server that accepts TLS again, with this certificate.
+    /// Gives a server that accepts TLS another certificate, and starts the server again.
     #[cfg(feature = "tls")]
     pub fn present(&mut self, own: &Issued) {
         self.put("server.crt", &own.certificate);
@@ -190,7 +190,7 @@ impl Postgres {
         self.run();
     }
 
-    /// Writes a file into the folder of the data, for the server alone.
+    /// Writes a file into the folder of the data. Only the server's user may read the file.
     pub fn put(&self, name: &str, text: &str) {
         let path = self.data().join(name);
         let owner = fs::metadata(self.data()).expect("a folder");
@@ -345,7 +345,7 @@ impl Postgres {
         self.wait();
     }
 
-    /// Ends the server at once. The next start makes its files whole again.
+    /// Ends the server at once, without writing its files. The next start recovers the files from the write-ahead log.
     pub fn stop(&mut self) {
         self.signal(Signal::QUIT);
         self.wait();

@@ -37,8 +37,8 @@ struct State {
     links: Vec<Arc<Link>>,
     accepted: usize,
     lost_replies: usize,
-    /// The number of pieces of replies that still pass before a connection starts to lose replies; `None` if no loss is
-    /// planned.
+    /// How many more pieces of replies the proxy forwards before a connection loses its replies: see
+    /// [`Proxy::lose_after`]. `None` if no loss is planned.
     passing: Option<usize>,
 }
 
@@ -136,9 +136,9 @@ impl Proxy {
         }
     }
 
-    /// Makes one connection lose its replies. A piece is the data that the proxy reads at once. The proxy still
-    /// forwards `replies` pieces of replies, of any connections. The connection of the next piece loses that piece and
-    /// all later replies.
+    /// Makes one connection lose its replies. First the proxy forwards `replies` more pieces of replies, on any
+    /// connections. A piece is the data that the proxy reads at once. The connection with the next piece then loses
+    /// this piece and all later replies.
     pub fn lose_after(&self, replies: usize) {
         self.shared.state().passing = Some(replies);
     }

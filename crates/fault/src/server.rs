@@ -70,8 +70,8 @@ impl Server {
         is_installed().then(|| Self::launch(arguments))
     }
 
-    /// Starts a server whose time of day is off by `seconds`. Its monotonic clock stays right. Returns `None` if no
-    /// `redis-server` is installed, or no C compiler, which builds the library that shifts the time.
+    /// Starts a server whose time of day is off by `seconds`. Its monotonic clock stays right. A C compiler builds the
+    /// library that shifts the time. Returns `None` if no `redis-server` or no C compiler is installed.
     #[must_use]
     pub fn start_shifted(arguments: &[&str], seconds: i64) -> Option<Self> {
         if !is_installed() {

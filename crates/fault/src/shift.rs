@@ -7,8 +7,8 @@ use std::process::Command;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// The time by which the time of day is off in the processes to which the shift was [applied](Self::apply). The shift
-/// can change while the processes run. Their monotonic clock stays right. Clones refer to the same shift.
+/// Shifts the time of day in the processes to whose commands the shift was [applied](Self::apply). The shift can change
+/// while the processes run. Their monotonic clock stays right. Clones refer to the same shift.
 #[derive(Clone, Debug)]
 pub struct Shift(Arc<TempDir>);
 

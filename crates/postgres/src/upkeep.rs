@@ -13,12 +13,13 @@ use std::time::Instant;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::types::Type;
 
-/// The pause between two looks while a timer is due within [`SOON`], or while another transaction holds a due timer.
+/// The pause between two looks for work while a timer is due within [`SOON`], or while another transaction holds a due
+/// timer.
 const BUSY: Duration = Duration::from_millis(50);
 const SOON: Duration = Duration::from_secs(1);
-/// The shortest pause between two looks that notifications cause.
+/// The shortest pause between two looks for work that notifications cause.
 const RUNG: Duration = Duration::from_millis(2);
-/// The shortest time between two moments at which the task adds up the rows of `tally`.
+/// The task adds up the rows of `tally` at most once in this time.
 const SUM: Duration = Duration::from_secs(5);
 
 /// Starts the task of a node. The task ends soon after the store is dropped.
@@ -65,17 +66,18 @@ pub(crate) fn start(node: &Arc<Node>, pause: Duration) {
     drop(node.deployment.pool.spawn::<()>(task));
 }
 
-/// The time of the next look.
+/// When the task looks for work again.
 enum Next {
-    /// After the pause of the settings.
+    /// After the pause that the settings give.
     Later,
     /// Soon, because a timer is due soon or waits for a claim.
     Soon,
-    /// Soon, because a claim was under way and this look was left out.
+    /// Soon, because the task did not look this time: a claim was under way.
     AfterClaim,
 }
 
-/// Listens for notifications on a separate connection. Each notification makes the task of the node look at once.
+/// Listens for notifications on a separate connection. Each notification makes the task of the node look for work at
+/// once.
 pub(crate) fn listen_for(node: &Arc<Node>, connect: Connect) {
     let weak = Arc::downgrade(node);
     let ring = move || weak.upgrade().inspect(|node| node.bell.notify_one()).is_some();
@@ -87,7 +89,7 @@ pub(crate) fn listen_for(node: &Arc<Node>, connect: Connect) {
     drop(node.deployment.pool.spawn::<()>(task));
 }
 
-/// Makes one look, and adds up the rows of `tally` if that is due.
+/// Looks for work once, and adds up the rows of `tally` if that is due.
 async fn turn(node: &Node, summed: &mut Instant) -> Result<Next, Failure> {
     let mut session = node.deployment.pool.session().await?;
     let Looked { next, has_sums } = look(node, &mut session).await?;
@@ -105,8 +107,8 @@ struct Looked {
     has_sums: bool,
 }
 
-/// Looks whether this node must claim, and gives a sign of life if one is due. If a claim is under way, leaves the look
-/// out, because the claim reads the same and changes the low-water marks.
+/// Finds out whether this node must claim, and gives a sign of life if one is due. While a claim is under way, only
+/// gives the sign of life: the claim reads the same rows, and changes the low-water marks.
 async fn look(node: &Node, session: &mut Session) -> Result<Looked, Failure> {
     let is_sign_due = node.is_sign_due();
     let Ok(_no_claim) = node.claims.try_lock() else {

@@ -43,7 +43,7 @@ pub(crate) fn network(peer: IpAddr) -> IpAddr {
     }
 }
 
-/// Informs the connection of a request that the request was permitted. `extensions` belong to the request.
+/// Reports to the connection of a request that the request was permitted. `extensions` are those of the request.
 pub(crate) fn note_known(extensions: &Extensions) {
     if let Some(client) = extensions.get::<Client>() {
         client.notes.is_known();

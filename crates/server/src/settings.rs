@@ -26,8 +26,8 @@ pub struct Settings {
     /// The greatest number of concurrent callbacks of one namespace to a host that answers within 100 ms. 256 by
     /// default.
     pub prompt_host_concurrency: usize,
-    /// The greatest number of timers that receivers have fetched and whose deliveries have not ended. 10,000 by
-    /// default.
+    /// The greatest number of open claims. A claim is open from the moment at which a receiver fetches a timer until
+    /// the delivery ends. 10,000 by default.
     pub open_claims: usize,
     /// The least pause after a failed delivery, which a timer's policy cannot shorten. 1 s by default.
     pub least_pause: Duration,
@@ -67,7 +67,7 @@ pub struct Settings {
     /// Whether the folder `data` may be on a file system without locks. There, two services could use the folder at the
     /// same time, and each would lose timers of the other. False by default.
     pub without_locks: bool,
-    /// The number of the store's entries that the search for damage reads in a second. Zero turns the search off. 250
+    /// How many entries of the store the search for damaged entries reads in a second. Zero turns the search off. 250
     /// by default.
     pub scrub: u32,
     /// Whether a proxy in front of the service lists the addresses of clients in the header `X-Forwarded-For`. False by
@@ -94,7 +94,7 @@ pub struct PostgresSettings {
     pub migrates: bool,
     /// The name of this node, for people.
     pub node: String,
-    /// The time without a sign of life after which other nodes take over the shards of this node. 10 s by default.
+    /// If this node sends no heartbeat for this time, other nodes take over its shards. 10 s by default.
     pub ttl: Duration,
 }
 
@@ -122,8 +122,8 @@ pub struct RedisSettings {
     /// The time for which this node claims shards. If the node dies, other nodes take over its shards after this time:
     /// see `RedisBuilder::ttl`. 10 s by default.
     pub ttl: Duration,
-    /// The greatest time by which the data on the servers may go back, for example in a failover. If they go back
-    /// further, the store closes: see `RedisBuilder::may_lose`. 10 s by default.
+    /// The greatest loss of data that the store accepts, as the length of the period whose writes are lost, for example
+    /// in a failover. After a greater loss, the store closes: see `RedisBuilder::may_lose`. 10 s by default.
     pub may_lose: Duration,
 }
 
@@ -153,7 +153,8 @@ pub struct TelemetrySettings {
     /// The attribute `service.name` of the spans. `tourbillond` by default.
     pub service_name: String,
     /// The fraction of new traces that is recorded, from 0 to 1. A request without the header `traceparent` begins a
-    /// new trace. For other requests, the caller's flag decides. 1 by default.
+    /// new trace. If a request has the header, a flag in the header decides whether its trace is recorded. 1 by
+    /// default.
     pub share: f64,
     /// The headers of requests to the collector. `Debug` does not show them, because they may be secret.
     pub headers: Vec<(String, String)>,

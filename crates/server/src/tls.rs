@@ -116,8 +116,8 @@ fn read(certificate: &Path, key: &Path) -> Result<InUse, TlsError> {
     Ok(InUse { config: Arc::new(config), expiry })
 }
 
-/// Returns the moment at which a certificate expires, as the time since 1970. Reads only the fields up to this moment,
-/// in the order of RFC 5280, section 4.1.
+/// Returns the moment at which a certificate expires, as the time since 1970. Returns `None` if the certificate cannot
+/// be parsed. Finds the moment by the order of the fields in RFC 5280, section 4.1.
 fn expiry(certificate: &[u8]) -> Option<Duration> {
     let signed = *elements(AnyRef::from_der(certificate).ok()?)?.first()?;
     let fields = elements(signed)?;
@@ -151,7 +151,7 @@ mod tests {
     use super::expiry;
     use core::time::Duration;
 
-    /// In a certificate, years from 2050 on have a type other than the type of earlier years.
+    /// A certificate contains a time before 2050 as a `UTCTime`, and a later time as a `GeneralizedTime`.
     #[test]
     fn the_expiry_is_read_from_both_types_of_times() {
         for (year, seconds) in [(2031, 1_924_992_000), (2060, 2_840_140_800)] {

@@ -5,16 +5,18 @@ use core::ops::Bound;
 use std::collections::BTreeMap;
 use tourbillon_durable::store::Cursor;
 
-/// A position in a walk: a namespace, and the cursor of the next page in this namespace. Without a cursor, the first
-/// page of the namespace is next.
+/// A position in a walk, which lists something in all namespaces, one namespace after the other. The position consists
+/// of a namespace, and of the cursor of the next page in this namespace. Without a cursor, the first page of the
+/// namespace is next.
 pub(crate) struct Place {
     pub(crate) namespace: Box<str>,
     pub(crate) cursor: Option<Cursor>,
 }
 
 impl Place {
-    /// Returns the start of the namespace after `other`, or of the first namespace if `other` is `None`. With
-    /// `goes_back`, the order of the namespaces is descending. Returns `None` if no namespace follows.
+    /// Returns the position at the start of the namespace that follows `other`. If `other` is `None`, returns the start
+    /// of the first namespace. With `goes_back`, the namespaces are in descending order. Returns `None` if no namespace
+    /// follows.
     pub(crate) fn behind<T>(
         all: &BTreeMap<Box<str>, T>,
         other: Option<&str>,

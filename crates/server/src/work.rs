@@ -9,7 +9,7 @@ pub(crate) const CALLBACK: &str = "callback";
 /// The name of the handler for timers that receivers fetch from a queue when they are due.
 pub(crate) const PULL: &str = "pull";
 
-/// The header of callbacks with the id of the request that created the timer.
+/// The name of a header of callbacks. The header contains the id of the request that created the timer.
 pub(crate) const REQUEST_ID: &str = "tourbillon-request-id";
 
 /// The longest time for one attempt to send a callback.
@@ -39,7 +39,8 @@ pub(crate) struct StoredPull {
     pub(crate) timeout_ms: u32,
 }
 
-/// Facts about the request that created a timer. They are stored in front of the timer's work.
+/// Facts about the request that created a timer. They are stored in front of the timer's work, which is a callback or
+/// an entry of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Head<'a> {
     /// The fingerprint of the request, a hash that equal requests share. `None` if the request had no idempotency key.
@@ -49,14 +50,15 @@ pub(crate) struct Head<'a> {
     pub(crate) request: Option<&'a str>,
 }
 
-/// The first byte of stored work, which is the version of its form. Version 1 has only the work. Version 2 has the
-/// request's fingerprint before the work, and version 3 a whole [`Head`]. Work is written in the lowest version that
-/// can hold the facts about its request.
+/// The version of the stored form of work, which is the first byte of stored work. In version 1, only the work follows.
+/// In version 2, the fingerprint of the request precedes the work. In version 3, a whole [`Head`] precedes the work.
+/// [`write()`] uses the lowest version that can store the given facts about the request.
 const FORM: u8 = 1;
 const FORM_WITH_FINGERPRINT: u8 = 2;
 const FORM_WITH_HEAD: u8 = 3;
 
-/// The number of bytes by which the stored form of work exceeds its texts and its body. Each header adds further bytes.
+/// The greatest number of bytes that stored work needs in addition to its texts and its body. Each header of a callback
+/// needs a few more bytes.
 pub(crate) const OVERHEAD: usize = 96 + LONGEST_ID;
 
 /// Writes work, and the facts about its request, in stored form.

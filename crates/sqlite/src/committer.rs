@@ -90,7 +90,8 @@ pub(crate) struct Committer {
     /// The moment since which the disk lacks changes that the operating system has, or `None` if the disk has all
     /// changes.
     unsynced: Option<Instant>,
-    /// True after a failed sync, until the log has been moved to the database.
+    /// True if a sync has failed, so that the log on the disk may lack changes. False again once the log has been moved
+    /// to the database.
     is_suspect: bool,
     /// True if the disk was full at the last transaction. Each job is then a transaction of its own, so that ends of
     /// deliveries do not fail together with new timers.
@@ -146,8 +147,8 @@ impl Committer {
         }
     }
 
-    /// Wakes the runtime if another connection has committed and a timer is now due earlier than the last claim
-    /// answered.
+    /// If another connection has committed, reads the due moment of the first pending timer. Wakes the runtime if this
+    /// moment is earlier than the moment that the last claim has returned.
     fn look(&mut self) {
         let connection = lock(&self.connection);
         let version = connection
@@ -305,7 +306,8 @@ impl Committer {
         self.sync_on(&connection)
     }
 
-    /// Makes all changes durable by a commit with a sync, which changes only a counter.
+    /// Makes all earlier commits durable by one more commit, with a sync. This commit only changes a counter. After a
+    /// failed sync, moves the log to the database instead.
     fn sync_on(&mut self, connection: &Connection) -> Result<()> {
         self.set_sync(connection, true)?;
         if self.is_suspect {

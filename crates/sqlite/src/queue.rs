@@ -14,7 +14,7 @@ pub(crate) trait Job: Send {
     fn durability(&self) -> Durability;
     /// Makes the changes of the job. After an error, the changes are rolled back.
     fn run(&mut self, act: &Act<'_>) -> Result<()>;
-    /// Sends the answer to the caller: the result of the job, or the error in `committed`.
+    /// Sends the answer to the caller: the error in `committed` if there is one, and otherwise the result of the job.
     fn answer(self: Box<Self>, committed: Result<()>);
 }
 

@@ -7,7 +7,7 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::{Phase, State};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// Converts a moment to the milliseconds since the start of 1970 that SQLite stores.
+/// Converts a moment to the number that SQLite stores: the milliseconds since the start of 1970.
 pub(crate) fn millis(moment: UtcMillis) -> i64 {
     i64::try_from(moment.as_millis()).unwrap_or(i64::MAX)
 }

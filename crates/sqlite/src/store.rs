@@ -126,9 +126,9 @@ impl SqliteBuilder {
         self
     }
 
-    /// Makes the store look for changes of other connections only after [`Transactional::wake`]. Without a wake, only
-    /// the next claim finds a timer of another connection. So this option is for programs in which only this store
-    /// creates timers, or in which each transaction is followed by a wake.
+    /// Makes the store look for changes of other connections only after [`Transactional::wake`]. Without a wake, the
+    /// store notices a new timer of another connection only at its next claim. So this option is for programs in which
+    /// only this store creates timers, or in which each transaction is followed by a wake.
     #[must_use]
     pub fn look_when_asked(mut self) -> Self {
         self.look = None;

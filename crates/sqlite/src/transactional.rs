@@ -142,8 +142,8 @@ impl Transactional {
         placed.map_err(|reason| ScheduleError { reason, payload: spec.into_payload() })
     }
 
-    /// Cancels the timer with an id or key in the connection's transaction. With [`Cancelled::Cancelled`], no delivery
-    /// of the timer begins from the commit on. After a rollback, the timer is unchanged.
+    /// Cancels the timer with an id or key in the connection's transaction. If this returns [`Cancelled::Cancelled`],
+    /// no delivery of the timer begins after the commit. After a rollback, the timer is unchanged.
     ///
     /// # Errors
     ///

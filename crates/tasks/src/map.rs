@@ -25,8 +25,8 @@ const SHARDS: usize = 256;
 
 type Table<K, V> = HashTable<(K, V)>;
 
-/// A shard of the map: a table behind a lock. Each shard has its own cache lines, because locking a shard writes to
-/// them.
+/// A shard of the map: a table behind a lock. Locking a shard writes to its cache line. No two shards share a cache
+/// line, so threads that lock different shards do not slow each other down.
 #[repr(align(64))]
 struct Shard<K, V>(RwLock<Table<K, V>>);
 

@@ -10,7 +10,7 @@ mod imp {
     pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) use loom::thread;
 
-    /// Parks without a limit: a model has no time, so a timed park waits for its unpark.
+    /// Parks the thread until it is unparked. The time limit is ignored, because no time passes in loom's models.
     pub(crate) fn park_timeout(_: std::time::Duration) {
         thread::park();
     }

@@ -33,10 +33,10 @@ pin_project! {
     /// A body with limits on its time, for a request or for a response.
     ///
     /// [`idle`](Self::idle) limits the wait for each frame. The wait begins when a poll finds no frame, and ends when
-    /// the frame comes. The time from a frame to the next poll is not included: no task polls, for example, while the
-    /// peer does not read. [`total`](Self::total) limits the whole body, from the call of `total` to the body's end,
-    /// whichever side is slow. This limit is checked whenever the body is polled. Both limits may be set. Without a
-    /// limit, the body is unchanged.
+    /// the frame comes. The time from a frame to the next poll does not count. For example, no task polls the body
+    /// while the peer does not read. [`total`](Self::total) limits the whole body, from the call of `total` to the
+    /// body's end, whichever side is slow. This limit is checked whenever the body is polled. Both limits may be set.
+    /// Without a limit, the body is unchanged.
     ///
     /// The idle limit never refuses a frame that is ready, and neither limit refuses the end of the body. The size hint
     /// and the end of the stream are those of the inner body, so the message keeps its `Content-Length`.
@@ -84,7 +84,7 @@ impl<B> TimeoutBody<B> {
     ///
     /// # Panics
     ///
-    /// Panics if the limit is on the process's own engine and the system refuses that engine its threads.
+    /// Panics if the limit runs on the process's own engine and the system cannot start the engine's threads.
     #[must_use]
     pub fn idle(self, limit: Duration) -> Self {
         let sleep = self.timers.sleep_until(Timestamp::MAX);

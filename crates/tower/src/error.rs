@@ -17,8 +17,8 @@ pub enum Part {
     BodyTotal,
 }
 
-/// The error of a time limit: the limit has passed, or its engine was shut down before that. [`part`](Self::part)
-/// returns the part that the limit applies to.
+/// The error of a time limit. Either the limit has passed, or the limit's engine was shut down earlier.
+/// [`part`](Self::part) returns the part that the limit applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed {
     part: Part,
@@ -80,9 +80,9 @@ impl From<Elapsed> for io::Error {
 
 /// The error of a limited service or body. Either a limit has passed, or the service or body has failed by itself.
 ///
-/// If the inner error converts into `Box<dyn Error + Send + Sync>`, the boxed error of tower's other layers, this error
-/// does, too. The box contains the inner error itself or an [`Elapsed`], which `downcast_ref` finds. That conversion is
-/// possible only because this type does not implement [`Error`].
+/// Other layers of tower return boxed errors of the type `Box<dyn Error + Send + Sync>`. If the inner error converts
+/// into this type, this error converts, too. The box then contains the inner error itself or an [`Elapsed`], which
+/// `downcast_ref` finds. The conversion is possible only because this type does not implement [`Error`].
 ///
 /// A limited service fails in no other way, so a `match` on the error needs no other arm.
 ///

@@ -118,8 +118,8 @@ impl<S> Layer<S> for RateLimitLayer {
 /// a slot of the next period is promised to it, and when it has a slot. A dropped clone gives its slot or its place
 /// back, and the next clone is woken for it.
 ///
-/// So a program should poll a clone that is not ready until it is ready, or drop it. A clone that is kept and not
-/// polled keeps a slot from the others. This holds for tower's `ConcurrencyLimit` as well.
+/// So a program should poll a clone that is not ready until it is ready, or drop it. A clone that is kept but not
+/// polled may hold a slot for which other clones wait. The same is true of tower's `ConcurrencyLimit`.
 ///
 /// `poll_ready` reserves a slot before it polls the inner service. So a service that waits for its inner service
 /// already holds a slot.
@@ -135,9 +135,10 @@ impl<S> Layer<S> for RateLimitLayer {
 ///
 /// # Panics
 ///
-/// A call panics if the service is not ready, as tower allows, and if the system refuses the process's own engine its
-/// threads. `poll_ready` panics if the service has to wait and the engine was shut down, as
-/// [`Sleep`](tourbillon::future::Sleep) does. The process's own engine is never shut down.
+/// A call panics if the service is not ready, as tower allows. A call and `poll_ready` panic if the limit runs on the
+/// process's own engine and the system cannot start the engine's threads. `poll_ready` also panics if the service has
+/// to wait and the engine was shut down, as [`Sleep`](tourbillon::future::Sleep) does. The process's own engine is
+/// never shut down.
 ///
 /// # Examples
 ///

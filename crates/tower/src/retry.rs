@@ -11,12 +11,12 @@ use tourbillon::Handle;
 use tourbillon::future::{Sleep, Wakeup};
 use tower::retry::backoff::{Backoff, MakeBackoff};
 
-/// Exponential backoff with full jitter and a cap, for the policies of `tower::retry`. Its waits are timers of an
+/// Exponential backoff with full jitter and a cap, for the policies of `tower::retry`. Each wait uses a timer of an
 /// engine.
 ///
-/// The bound of the first delay is `first`. The bound doubles with each further delay until it reaches the cap. A delay
-/// is random between zero and its bound, so that clients whose requests have failed together do not retry together.
-/// Without jitter a delay is its bound.
+/// Each delay has a bound. The bound of the first delay is `first`. Each further bound is twice the bound before it, up
+/// to the cap. A delay is random between zero and its bound, so that clients whose requests have failed together do not
+/// retry together. Without jitter, each delay equals its bound.
 ///
 /// A policy keeps a backoff and calls [`next_backoff`](Backoff::next_backoff) for each retry. tower clones the policy
 /// for each request, and a clone of a backoff begins at `first` again. All clones draw from one source of random
@@ -28,8 +28,8 @@ use tower::retry::backoff::{Backoff, MakeBackoff};
 /// # Panics
 ///
 /// If the engine was shut down, polling a wait panics, as polling a [`Sleep`] does. The process's own engine is never
-/// shut down. [`next_backoff`](Backoff::next_backoff) panics if the system refuses the process's own engine its
-/// threads.
+/// shut down. [`next_backoff`](Backoff::next_backoff) panics if the wait runs on the process's own engine and the
+/// system cannot start the engine's threads.
 ///
 /// # Examples
 ///

@@ -64,9 +64,9 @@ impl<S> Layer<S> for TimeoutLayer {
 /// with the feature `http-body`, limits the body.
 ///
 /// A response that is ready at the first poll costs a clock read. A response that comes later costs an owned timer of
-/// the engine, in O(1) and without a lock. While the engine is full, the future has no timer, and keeps its task
-/// polling. When the limit has passed, the response's future returns the error. It drops the service's future only when
-/// it is dropped itself.
+/// the engine, in O(1) and without a lock. While the engine is full, the future has no timer. Each poll then wakes the
+/// task, so that the task polls again. When the limit has passed, the response's future returns the error. It drops the
+/// service's future only when it is dropped itself.
 ///
 /// # Errors
 ///
@@ -75,7 +75,8 @@ impl<S> Layer<S> for TimeoutLayer {
 ///
 /// # Panics
 ///
-/// A call panics if the service's call does, and if the system refuses the process's own engine its threads.
+/// A call panics if the inner service's call panics. A call also panics if the limit runs on the process's own engine
+/// and the system cannot start the engine's threads.
 ///
 /// # Examples
 ///

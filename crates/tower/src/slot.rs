@@ -48,8 +48,8 @@ impl fmt::Debug for Limit {
 pub(crate) struct Slot {
     limit: Arc<Limit>,
     state: State,
-    /// The sleep until the end of the present period, if the service waits with the promise of a slot in the next
-    /// period; otherwise `None`.
+    /// The sleep until the end of the present period. Only a service that waits with the promise of a slot in the next
+    /// period has a sleep.
     sleep: Option<Sleep>,
 }
 
@@ -119,8 +119,8 @@ impl Slot {
         turn
     }
 
-    /// Returns whether the end of a period has come, by the clock of the limit's engine. Uses the service's own sleep
-    /// if it ends at this moment, and a new sleep otherwise.
+    /// Returns whether `end`, the end of a period, has come by the clock of the limit's engine. Checks the service's
+    /// own sleep if its deadline is `end`, and otherwise makes a new sleep for the check.
     fn has_come(&self, end: Timestamp) -> bool {
         match &self.sleep {
             Some(sleep) if sleep.deadline() == end => sleep.is_elapsed(),

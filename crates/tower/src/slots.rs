@@ -41,7 +41,7 @@ pub(crate) struct Slots {
     queue: BTreeMap<u64, Option<Waker>>,
     /// The number that the next service to wait will get.
     next_number: u64,
-    /// The number below which waiting services have the promise of a slot in the next period.
+    /// A waiting service has the promise of a slot in the next period if its number is below this number.
     promised_below: u64,
 }
 
@@ -111,8 +111,8 @@ impl Slots {
         is_free
     }
 
-    /// Reserves a slot as [`try_reserve`](Self::try_reserve) does, or puts the service into the queue. `ended` is the
-    /// end of the period, if the caller has found that this moment has come; otherwise `None`.
+    /// Reserves a slot as [`try_reserve`](Self::try_reserve) does, or puts the service into the queue. If the caller
+    /// has found that the present period is over, `ended` is the period's end; otherwise it is `None`.
     pub(crate) fn reserve_or_wait(
         &mut self,
         number: Option<Number>,
@@ -141,8 +141,8 @@ impl Slots {
         (turn, changes)
     }
 
-    /// Uses up the slot of a service that is called at `now`. `has_come` returns whether a moment has come by the true
-    /// clock. `now` is never behind the true clock.
+    /// Uses up the slot of a service that is called at `now`. The clock of `now` may be ahead of the true clock, but is
+    /// never behind it. `has_come` returns whether a moment has come by the true clock.
     pub(crate) fn use_up(&mut self, now: Timestamp, has_come: impl FnOnce(Timestamp) -> bool) -> Changes {
         let mut changes = Changes::default();
         if now >= self.end && has_come(self.end) {

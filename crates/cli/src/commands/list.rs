@@ -171,8 +171,8 @@ pub(crate) struct CancelMany {
     no_wait: bool,
 }
 
-/// A condition that selects timers. Exactly one of the flags must be given. clap counts every argument of the struct
-/// to the group, so the struct must have no other arguments.
+/// A condition that selects timers. Exactly one of the flags must be given. clap adds every argument of this struct to
+/// the group, so the struct must have no other arguments.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct ByLabelOrKey {

@@ -16,7 +16,7 @@ pub(crate) struct Which {
     shards: bool,
 }
 
-/// Prints the nodes that share the timers, or their shards with the flag `--shards`.
+/// Prints the nodes that share the timers. With the flag `--shards`, prints the shards instead, each with its node.
 pub(crate) async fn nodes(which: Which, client: &Client, output: Output) -> Result<(), Failure> {
     let all = client.nodes().await?;
     if output.is_json {

@@ -9,7 +9,8 @@ use tourbillon_client::api::{Operation, OperationState};
 /// The operations to show, and whether to wait.
 #[derive(Debug, Args)]
 pub(crate) struct Which {
-    /// The id that a command on many timers printed. Without an id, all operations of the last hour are shown
+    /// The operation's id, which a command such as `cancel-many` printed. Without an id, all operations of the last
+    /// hour are shown
     id: Option<String>,
     /// Wait until the operation has ended
     #[arg(long, requires = "id")]

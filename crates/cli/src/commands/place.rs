@@ -59,7 +59,8 @@ pub(crate) struct Put {
     /// What happens if another timer already has the key
     #[arg(long, value_enum, value_name = "WHAT")]
     if_present: Option<Present>,
-    /// The idempotency key, for a repetition of this command. By default each run has a fresh key
+    /// The idempotency key. If the command is repeated with the same key, it makes only one timer. By default each run
+    /// has a fresh key
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
     /// The W3C trace context (`traceparent`) that each delivery carries
@@ -77,7 +78,7 @@ pub(crate) struct Put {
     /// The pause after a failure: standard, fixed:5s, exponential:1s..1h or ladder:1s,5s,1m
     #[arg(long, value_name = "BACKOFF", value_parser = parse::backoff, help_heading = "Policy")]
     backoff: Option<Backoff>,
-    /// Skip a delivery that would be later than this
+    /// The greatest lateness of a delivery. A delivery that would be later is skipped
     #[arg(long, value_name = "DURATION", value_parser = parse::millis, help_heading = "Policy")]
     misfire_within: Option<u64>,
     /// The length of a window that begins at the due moment. The timer becomes due at a moment in this window

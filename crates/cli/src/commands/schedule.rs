@@ -61,7 +61,7 @@ pub(crate) struct Key {
     key: String,
 }
 
-/// The plan of a schedule: its instants.
+/// The plan of a schedule: the rule for the instants at which it makes timers.
 #[derive(Debug, Args)]
 pub(crate) struct Rule {
     /// A cron expression, such as `0 9 * * MON-FRI`
@@ -85,10 +85,10 @@ pub(crate) struct Rule {
     /// Skip local times that a clock change leaves out, instead of moving them behind the gap
     #[arg(long, help_heading = "When")]
     skip_gaps: bool,
-    /// The earliest moment for instants
+    /// The schedule has no instants before this moment
     #[arg(long, value_name = "MOMENT", help_heading = "When")]
     start: Option<Moment>,
-    /// The latest moment for instants
+    /// The schedule has no instants after this moment
     #[arg(long, value_name = "MOMENT", help_heading = "When")]
     end: Option<Moment>,
 }

@@ -68,18 +68,19 @@ impl Alarms {
 
     // Arming a timer can fail only in a child process of a fork. No timer fires there, so the error is ignored.
 
-    /// Sets the alarm for the next claim of due timers to `rest` from now. A new setting replaces the earlier setting.
+    /// Sets the alarm for the next claim of due timers: it fires after the time `rest`. A new setting replaces the
+    /// earlier setting.
     pub(crate) fn look_in(&self, rest: Duration) {
         let _armed = self.look.arm(rest);
     }
 
-    /// Sets the alarm for the next renewal of leases to `rest` from now.
+    /// Sets the alarm for the next renewal of leases: it fires after the time `rest`.
     pub(crate) fn renew_in(&self, rest: Duration) {
         let _armed = self.renew.arm(rest);
     }
 
-    /// Sets the timeout of the delivery `number` to `rest` from now. Returns the id by which the caller can cancel the
-    /// timeout.
+    /// Sets the timeout of the delivery `number`: it fires after the time `rest`. Returns the id by which the caller
+    /// can cancel the timeout.
     pub(crate) fn timeout_in(&self, number: u64, rest: Duration) -> Option<TimerId> {
         self.engine.handle().schedule(rest, Signal::Timeout(number)).ok()
     }

@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The lateness from which the delivery of a timer needs a permit. A permit is the right to one late delivery.
+/// A timer that is late by more than this time needs a permit to be delivered. A permit is the right to one late
+/// delivery.
 const LATE: Duration = Duration::from_secs(5);
-/// The pause before the next claim if a bucket has permits now. The last claim may have found the bucket empty, and so
-/// may have left late timers in the store.
+/// The longest pause before the next claim if a bucket is not full, but has permits now. The bucket may have been empty
+/// during the last claim, so the last claim may have left late timers in the store.
 const SOON: Duration = Duration::from_millis(10);
 
 /// Limits the rate at which late timers are delivered, either for all namespaces together or for each namespace
@@ -53,11 +54,11 @@ pub(crate) struct InTurn {
 /// holds the permits of a tenth of a second, but at least a single permit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    /// The moment that determines the number of permits in the bucket: the rate multiplied by the time from this moment
-    /// to now. Using a permit moves this moment to a later time.
+    /// The moment that determines the number of permits in the bucket. This number is the rate multiplied by the time
+    /// from this moment to now. The use of permits moves the moment to a later time.
     used_until: UtcMillis,
-    /// The remainder of used permits that is too small to move `used_until` by a whole millisecond, in thousandths of a
-    /// permit.
+    /// The part of the used permits that has not moved `used_until` yet, in thousandths of a permit. There is such a
+    /// part because `used_until` moves by whole milliseconds.
     rest: u64,
 }
 
@@ -123,8 +124,8 @@ impl Together {
         self.bucket.permits(rate, now).map(|permits| permits.min(wanted))
     }
 
-    /// Records that a claim has taken `claimed` timers. If the first pending timer was late at the claim, uses a permit
-    /// for each claimed timer.
+    /// Records that a claim has taken `claimed` timers. Uses a permit for each of these timers if
+    /// [`permits`](Self::permits) found that they may be late.
     pub(crate) fn note(&mut self, claimed: u32) {
         if let Some(rate) = self.rate.filter(|_| self.is_catching_up) {
             self.bucket.take(rate, claimed);
@@ -165,9 +166,11 @@ impl InTurn {
     }
 
     /// Returns the time until a claim may take more late timers, or `None` if the bucket of each namespace is full. If
-    /// a bucket has permits now, the time is [`SOON`], because the bucket may have been empty during the last claim. On
-    /// a store with several parts, a claim may take more late timers than there are permits, because each part counts
-    /// separately.
+    /// a bucket has permits now, the time is at most [`SOON`], because the bucket may have been empty during the last
+    /// claim.
+    ///
+    /// The time may be long on a store with several parts. There a claim may take more late timers than there are
+    /// permits, because each part counts separately.
     pub(crate) fn rest(&self, now: UtcMillis) -> Option<Duration> {
         let rate = self.rate?;
         let rests = self.buckets.values().map(|bucket| bucket.permits(rate, now).err().unwrap_or(SOON));

@@ -167,8 +167,8 @@ pub enum Event {
         /// timer was cancelled before the read.
         due: Option<UtcMillis>,
     },
-    /// The lease of a delivery was lost, or the handler answered after the lease had ended. The timer is delivered
-    /// again, unless a delivery by another process has already ended the timer.
+    /// The lease of a delivery was lost, or the handler answered after the lease had ended. Normally the timer is
+    /// delivered again. There is no further delivery if another process has already ended the timer.
     LeaseLost {
         /// The delivery to which the event belongs.
         attempt: Arc<Attempt>,

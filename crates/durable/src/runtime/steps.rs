@@ -10,8 +10,8 @@ const LEAST: Duration = Duration::from_millis(500);
 /// The permitted drift between the store's clock and the steady clock is the time since the last comparison divided by
 /// this number: 200 parts per million. The clocks of two machines that are not synchronised drift apart more slowly.
 const DRIFT: u32 = 5_000;
-/// The greatest time between two readings of the steady clock that count as one moment. The store's clock is read
-/// between the two readings. If more time passes between the two readings, both clocks are read again.
+/// The store's clock is read between two readings of the steady clock. If at most this time passes between the two
+/// readings, all three readings count as readings of the same moment. Otherwise both clocks are read again.
 const ONE_MOMENT: Duration = Duration::from_millis(20);
 /// The number of attempts to read the store's clock and the steady clock at the same moment.
 const READINGS: usize = 8;

@@ -62,7 +62,8 @@ impl Schedules {
         Err(contended().into())
     }
 
-    /// Counts the instants of a schedule after `after` and up to `until`. Stops counting at `limit`.
+    /// Counts the instants of a schedule that are later than `after`, and not later than `until`. Stops counting at
+    /// `limit`.
     ///
     /// # Errors
     ///
@@ -99,9 +100,10 @@ impl Schedules {
         Ok(stored.progress.instants(&stored.schedule, after, until, limit)?.len())
     }
 
-    /// Makes occurrences for at most `limit` instants after `after` and up to `until`. Future instants are left out.
-    /// The occurrences are due at once. The id of an occurrence is computed from its instant. So an instant gets no
-    /// second occurrence while its first occurrence is stored, or within an hour after the first occurrence ended.
+    /// Makes occurrences for instants of a schedule: for the first `limit` instants that are later than `after`, and
+    /// not later than `until`. Future instants are left out. The occurrences are due at once. The id of an occurrence
+    /// is computed from its instant, and the store remembers this id for an hour after the occurrence has ended. Until
+    /// then, a repeated call makes no second occurrence for the instant.
     ///
     /// # Errors
     ///

@@ -13,10 +13,10 @@ pub const MOST_AT_ONCE: usize = 100;
 /// The greatest number of missed instants that get occurrences with [`Missed::All`]. If more instants were missed, only
 /// the latest ones get occurrences.
 pub const MOST_CAUGHT_UP: u64 = 10_000;
-/// The greatest expected difference between the clocks of processes that share a store. A decision whose moment is
-/// further in the future was made while the clock was ahead.
+/// The clocks of processes that share a store are expected to differ by at most this time. If a stored moment is
+/// further in the future, it was stored while the clock was ahead.
 pub(super) const SLACK: Duration = Duration::from_secs(1);
-/// The pause between two checks whether the last occurrence has ended, while an instant is queued.
+/// While an instant is queued, the schedule checks after each such pause whether the last occurrence has ended.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The result of a decision about the instants that have come.
@@ -60,9 +60,13 @@ impl Progress {
         })
     }
 
-    /// Computes the progress after the rule was changed from `before` to `after`. The counters do not change. If the
-    /// plan, the start and the end stay the same, instants that have passed without a decision still get a decision.
-    /// Otherwise only instants after `now` count. This also holds if the plan was not valid before the change.
+    /// Computes the progress after the rule was changed from `before` to `after`. The counters do not change. Normally,
+    /// instants that have passed without a decision still get a decision. In three cases these instants are left out,
+    /// and only instants after `now` count:
+    ///
+    /// - The plan, the start or the end has changed.
+    /// - The plan was not valid before the change.
+    /// - The next instant was computed while the clock was ahead.
     ///
     /// # Errors
     ///
@@ -92,11 +96,12 @@ impl Progress {
         Ok(Self { next, paused: false, fault: None, ..progress })
     }
 
-    /// Returns the corrected progress of a schedule whose progress was stored while the clock was ahead, or `None` if
-    /// the progress needs no correction. A progress needs a correction if its next instant is later than the first
-    /// instant after now. The counters do not change. An instant that got its occurrence while the clock was ahead may
-    /// come again now. It gets no second occurrence while the first occurrence is stored, or within an hour after the
-    /// first occurrence ended.
+    /// Corrects the progress of a schedule, if the progress was stored while the clock was ahead. The progress needs a
+    /// correction if its next instant is later than the first instant after now. Otherwise the result is `None`. The
+    /// counters do not change.
+    ///
+    /// An instant that got its occurrence while the clock was ahead may come again now. It gets no second occurrence
+    /// while the first occurrence is stored, or within an hour after the first occurrence ended.
     ///
     /// # Errors
     ///
@@ -113,8 +118,8 @@ impl Progress {
         Ok(is_behind.then_some(Self { next: first, ..progress }))
     }
 
-    /// Returns the progress without the moments that are later than `now` by more than [`SLACK`], which were set while
-    /// the clock was ahead.
+    /// Returns the progress without the moments that are too far in the future: later than `now` by more than
+    /// [`SLACK`]. Such moments were stored while the clock was ahead.
     fn without_future(mut self, now: UtcMillis) -> Self {
         let latest = now + SLACK;
         let is_past = |moment: &UtcMillis| *moment <= latest;
@@ -142,9 +147,9 @@ impl Progress {
     /// # Time complexity
     ///
     /// At most [`MOST_AT_ONCE`] instants get occurrences. If more instants have come, the next decision is due at once.
-    /// Missed instants are counted up to [`MOST_COUNTED`](crate::plan::MOST_COUNTED). With a fixed period, a division
-    /// computes their number. Otherwise they are counted one by one. [`Missed::All`] searches for the last
-    /// [`MOST_CAUGHT_UP`] missed instants.
+    /// Missed instants are counted up to [`MOST_COUNTED`](crate::plan::MOST_COUNTED). If the plan has a fixed period, a
+    /// division computes their number. Otherwise they are counted one by one. With [`Missed::All`], a search finds the
+    /// last [`MOST_CAUGHT_UP`] missed instants.
     pub fn decide(
         &self,
         schedule: &Schedule,

@@ -85,10 +85,10 @@ impl ScheduleInstants {
         Passed { count, last, next }
     }
 
-    /// Returns the moment at which the last `most` instants before `moment` begin. Returns `None` if there are at most
-    /// `most` instants from `first` to `moment`. `first` must be an instant of the schedule. For a calendar, the result
-    /// may be up to a second too late, and so may leave out the first of these instants. The search needs instants that
-    /// are at least a second apart, as those of a calendar are.
+    /// Finds the last `most` instants before `moment`, and returns the moment at which they begin. Returns `None` if
+    /// there are at most `most` instants from `first` to `moment`. `first` must be an instant of the schedule. If the
+    /// plan is a calendar, the result may be up to a second too late. In this case the result leaves out the first of
+    /// the `most` instants. The search assumes that the instants of a calendar are at least a second apart.
     pub(super) fn beginning_of_last(
         &self,
         most: u64,
@@ -234,7 +234,8 @@ impl Schedule {
 }
 
 impl Progress {
-    /// Returns at most `limit` instants after `after` and up to `until`, for which a backfill makes occurrences.
+    /// Returns the instants for which a backfill makes occurrences: the first `limit` instants that are later than
+    /// `after`, and not later than `until`.
     ///
     /// # Errors
     ///

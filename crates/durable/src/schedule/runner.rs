@@ -18,15 +18,15 @@ use core::cell::Cell;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The number of schedules in a page of the list, when all schedules are read.
+/// All schedules are read in pages. This is the greatest number of schedules in a page.
 const LIST: u32 = 200;
 
 /// The handler of the timers in which schedules are stored.
 pub(super) struct ScheduleRunner(pub(super) Arc<ScheduleStore>);
 
 impl ScheduleRunner {
-    /// Recomputes the next instants that were computed while the clock was ahead, and returns the number of changed
-    /// schedules. See [`Schedules::follow_clock`](super::Schedules::follow_clock).
+    /// Recomputes the next instant of each schedule whose next instant was computed while the clock was ahead. Returns
+    /// the number of changed schedules. See [`Schedules::follow_clock`](super::Schedules::follow_clock).
     pub(super) fn follow_clock(&self) -> Result<u64, StoreError> {
         let counts = block_on(self.0.store.counts())?;
         let mut namespaces: Vec<&str> =

@@ -64,8 +64,8 @@ impl fmt::Debug for Schedules {
 }
 
 impl Schedules {
-    /// The prefix of the namespaces of the timers that store schedules. The namespace of the schedule's occurrences
-    /// follows the prefix. Programs must not store other timers in these namespaces.
+    /// Schedules are stored as timers in namespaces that begin with this prefix. The namespace of the schedule's
+    /// occurrences follows the prefix. Programs must not store other timers in these namespaces.
     pub const NAMESPACES: &'static str = NAMESPACES;
     /// The kind of the timers that store schedules.
     pub const KIND: &'static str = KIND;

@@ -21,7 +21,8 @@ pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 const PAUSED: &str = "schedule paused";
 const ENDED: &str = "schedule ended";
-/// The prefix of the reason for which a schedule's timer is parked if the plan is no longer valid.
+/// If the plan of a schedule is no longer valid, the timer that stores the schedule is parked. The reason for the park
+/// begins with this prefix.
 const FAULT: &str = "schedule: ";
 
 /// The payload of the timer that stores a schedule.

@@ -84,19 +84,20 @@ pub struct DryRun {
     remembered: BTreeMap<TimerId, UtcMillis>,
 }
 
-/// The changes that operations make to a store, and the assumptions under which these changes are correct.
+/// The changes that operations make to a store, and the assumptions under which these changes are correct. The store
+/// sends this value to its server. The server verifies the assumptions, and then makes the changes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// The changed timers. Before the server makes the changes, it must verify that these timers have not changed since
-    /// the store read them. It must also verify the other timers that the dry run was given, which are not in this
-    /// list.
+    /// The timers that the server must change. First the server must verify that the timers in the dry run have not
+    /// changed since the store read them. This includes timers that are not in this list because the operations do not
+    /// change them.
     pub timers: Vec<Change>,
     /// The ids of timers that the dry run assumes not to exist. The server must verify that no timer has such an id.
     pub absent: Vec<TimerId>,
     /// The keys that the dry run assumes to be free. The server must verify that no timer owns such a key.
     pub free: Vec<KeyOf>,
-    /// The ids that the dry run assumes to be forgotten. The server must verify that it does not remember such an id as
-    /// the id of an ended timer.
+    /// The ids that the dry run assumes to be forgotten. The server must verify that it remembers no ended timer with
+    /// such an id.
     pub forgotten: Vec<TimerId>,
     /// The ids of ended timers that the server must remember, each until the given moment.
     pub remember: Vec<(TimerId, UtcMillis)>,
@@ -283,16 +284,16 @@ fn id_of(key: &[u8]) -> TimerId {
     TimerId::from_u128(u128::from_be_bytes(bytes))
 }
 
-/// The table entries of the timers that the dry run was given, and the keys of the entries that a read or a removal did
-/// not find.
+/// The table entries of the timers that the dry run was given. Also records the entries that the dry run has looked for
+/// and not found.
 #[derive(Debug, Default)]
 struct KnownTables {
     entries: [BTreeMap<Vec<u8>, Vec<u8>>; Table::ALL.len()],
     asked: RefCell<Missed>,
 }
 
-/// The keys of table entries that a read or a removal did not find. [`Changes`] lists the keys of the reads as
-/// assumptions. The ids of the removals are in [`Changes::forget`].
+/// The keys of table entries that the dry run has looked for and not found. If a read does not find an entry,
+/// [`Changes`] lists its key as an assumption. If a removal does not find an entry, its id is in [`Changes::forget`].
 #[derive(Debug, Default)]
 struct Missed {
     timers: BTreeSet<TimerId>,

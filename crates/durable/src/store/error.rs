@@ -4,8 +4,8 @@ use core::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// An error of a store. The failed operation has had no effect, unless the kind is
-/// [`Unknown`](StoreErrorKind::Unknown).
+/// An error of a store. The failed operation has had no effect. The exception is an error of the kind
+/// [`Unknown`](StoreErrorKind::Unknown): the operation may have taken effect.
 #[derive(Clone, Debug)]
 pub struct StoreError {
     kind: StoreErrorKind,

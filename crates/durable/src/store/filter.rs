@@ -8,8 +8,8 @@ use tourbillon_words::UtcMillis;
 /// The conditions that the timers of a list meet, and the order of the list. Without conditions the list has all
 /// timers.
 ///
-/// The store finds the timers by an index, and the list has the order of the index. The filter's conditions select the
-/// index: the first row of this table whose condition the filter has.
+/// The store finds the timers by an index, and the list has the order of this index. The table shows the order for each
+/// condition. If the filter has several conditions, the first row with one of these conditions applies.
 ///
 /// | condition of the filter | order of the list |
 /// |---|---|

@@ -21,8 +21,8 @@ const WITHIN: [Duration; 10] = [
     Duration::from_secs(3_650 * DAY),
 ];
 
-/// The index in [`WITHIN`] of the span that ends in an hour. The spans up to this index end exactly at the time that
-/// `WITHIN` gives. Later spans end with a full hour of UTC.
+/// The index of one hour in [`WITHIN`]. The spans up to this index end exactly at the time that `WITHIN` gives. Later
+/// spans end with a full hour of UTC.
 pub(crate) const AN_HOUR: usize = 3;
 
 /// The counts of pending timers by the time until they are due. The time is divided into spans, and later spans are
@@ -35,8 +35,8 @@ pub struct Horizon {
     /// that are already due. The next spans end in 1 minute, 10 minutes, 1 hour, 6 hours, 1 day, 7 days, 30 days, 365
     /// days and 3,650 days. The last span has no end.
     pub spans: Vec<Span>,
-    /// The number of pending timers that no span counts. Each uncounted timer is due in a span whose count is a lower
-    /// bound.
+    /// The number of pending timers that no span counts. These timers are due in spans whose counts are not exact
+    /// ([`Span::is_exact`]).
     pub unplaced: u64,
 }
 

@@ -140,7 +140,7 @@ impl MemoryStore {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs the transaction `act`. A claim by shares uses [`transact_in_turn`](Self::transact_in_turn) instead.
+    /// Runs the transaction `act`, which does not need the store's [`Turns`].
     fn transact<R>(
         &self,
         act: impl FnOnce(&mut Ledger<&mut InMemory>) -> Result<R, StoreError>,

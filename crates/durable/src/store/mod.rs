@@ -255,8 +255,8 @@ pub struct Claimed {
     pub now: UtcMillis,
     /// The leased timers, in the order of their due moments.
     pub leased: Vec<Leased>,
-    /// The due moment of the first timer that is still pending. `None` if no timer is pending. After a claim that has
-    /// reached its limit, the moment may have passed.
+    /// The due moment of the first timer that is still pending. `None` if no timer is pending. The moment has passed if
+    /// the claim has left due timers, for example because it has reached its limit.
     pub next_due: Option<UtcMillis>,
     /// The earliest moment at which another [`claim_in_turn`](TimerStore::claim_in_turn) takes a timer. `None` if no
     /// such moment is known. The moment is later than `next_due` if the claim left due timers whose namespaces have
@@ -267,8 +267,8 @@ pub struct Claimed {
     /// The instants of series that were skipped because they had already passed.
     pub left_out: Vec<LeftOut>,
     /// The moment at which the caller should call [`reap`](TimerStore::reap). Usually `None`. A store that several
-    /// processes share sets the moment, for example, after this process has taken over shards from a process that may
-    /// be gone. At this moment, the first lease of the other processes in these shards ends.
+    /// processes share sets the moment, for example after this process has taken over shards from a process that may be
+    /// gone. The first lease in the shards of this process then ends at this moment.
     pub next_reap: Option<UtcMillis>,
 }
 
@@ -397,8 +397,8 @@ pub trait TimerStore: Send + Sync + 'static {
 
     /// Applies the operations in one transaction, in order, with one outcome for each operation.
     ///
-    /// The answer comes once the changes, and all changes that were answered earlier, have the given durability. So a
-    /// call without operations makes earlier changes durable.
+    /// The call is answered once the changes have the given durability. All changes that were answered earlier then
+    /// have this durability, too. So a call without operations makes earlier changes durable.
     fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>>;
 
     /// Leases timers that are due, the earliest due moments first. `by` and `claim` make up the token of the leases, so
@@ -515,12 +515,12 @@ pub trait TimerStore: Send + Sync + 'static {
         true
     }
 
-    /// Returns the number of parts of the store. Each part confirms the ends of deliveries independently of the other
-    /// parts. The number never changes.
+    /// Returns the number of parts of the store. Each part stores ends of deliveries by itself, so one part may fail
+    /// while the other parts answer. The number never changes.
     ///
-    /// A runtime sends each part one batch of ends at a time, and continues to claim while it waits for the answer. So
-    /// a part that does not answer does not delay the other parts. If the number is 0, as in most stores, a runtime
-    /// claims only after the store has confirmed all ends.
+    /// A runtime sends each part one batch of ends at a time. While it waits for the answer, it continues to claim
+    /// timers, and to send ends to the other parts. If the number is 0, as in most stores, the runtime does not claim
+    /// timers until the store has answered all ends.
     fn parts(&self) -> u32 {
         0
     }

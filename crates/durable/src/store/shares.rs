@@ -14,11 +14,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The factor in the rule for shares: a namespace may take one more place if the number of its places is less than this
-/// factor times the number of free places.
+/// factor times the number of free places. Each delivery under way occupies one place.
 pub const SHARE: usize = 3;
 
-/// Returns the number of further places that a namespace may take if it already has `has` places and `free` places are
-/// free.
+/// Returns the number of further places that a namespace may take. The namespace already has `has` places, and `free`
+/// places are free. Each delivery under way occupies one place.
 #[must_use]
 pub fn free_for(has: usize, free: usize) -> usize {
     // Places are taken one by one, and each taken place leaves one free place less. So the `n`-th place is permitted if

@@ -48,7 +48,8 @@ pub enum Broken {
     Twice(Id),
     /// I10: two calls with the same id have both created the timer.
     CreatedTwice(Id),
-    /// The deliveries of the timer name different ids in the store. So the store had several timers for one creation.
+    /// The deliveries of the timer have different ids of the store. So the store had several timers, although only one
+    /// was created.
     Renamed(Id),
     /// The timer exists, although no client's call can have stored it.
     Phantom(Id),
@@ -76,10 +77,11 @@ pub struct Findings {
     pub deliveries: u64,
     /// The number of repeated deliveries, by the kind of the fault that explains the repetition.
     pub duplicates: BTreeMap<Cause, u64>,
-    /// The number of acknowledged timers that the servers lost, where the run's settings permit such a loss.
+    /// The number of acknowledged timers that the servers lost. Only losses that the run's settings permit are counted
+    /// here.
     pub lost_by_terms: u64,
-    /// The number of lost withdrawals: a client cancelled or replaced a timer, and the servers lost this change, where
-    /// the run's settings permit such a loss. Then the timer is still stored, or a delivery of it begins.
+    /// The number of cancelled or replaced timers for which the servers lost the cancellation or replacement. Such a
+    /// timer is still stored, or is delivered later. Only losses that the run's settings permit are counted here.
     pub revived_by_terms: u64,
     /// The number of at-most-once timers that a fault has kept from being delivered.
     pub never: u64,
@@ -87,7 +89,7 @@ pub struct Findings {
     pub dead: u64,
     /// How long after their due moments the deliveries began.
     pub lateness: Lateness,
-    /// The greatest time by which a delivery began before its due moment, in microseconds. It is above zero only if
+    /// How long before its due moment the earliest delivery began, in microseconds. The value is above zero only if
     /// clocks differ.
     pub earliness: u64,
     /// The violations of invariants that the check has found.
@@ -259,7 +261,7 @@ impl Judge<'_> {
     }
 
     /// I2. Checks that no delivery of a timer began before its due moment. Collects how late the deliveries began. If a
-    /// transaction stored the timer after its due moment, the lateness counts from the answer.
+    /// call stored or moved the timer only after its due moment, the lateness counts from the answer to the call.
     fn moments(&mut self, id: Id, life: &Life) {
         for delivery in &life.deliveries {
             let due = delivery.due.max(life.due_at(delivery.begun)) * 1_000;

@@ -22,9 +22,9 @@ use super::{Cause, Delivery, Fault, Moment};
 /// The longest time after which a node on a busy machine claims a due timer, in microseconds.
 const BUSY: Moment = 2_000_000;
 
-/// The longest time by which a replica lags behind its primary on a busy machine, in microseconds. Two other times are
-/// no longer: the time by which PostgreSQL's file lags behind answers that do not wait for the disk, and the time that
-/// a handler takes.
+/// The longest time by which a replica lags behind its primary on a busy machine, in microseconds. The same bound holds
+/// for two other times: how long PostgreSQL's file lags behind answers that do not wait for the disk, and how long a
+/// handler takes.
 const BEHIND: Moment = 1_000_000;
 
 /// The longest time for which a busy receiver leaves a request of a killed node unread, in microseconds.
@@ -36,8 +36,8 @@ const AT_ONCE: Moment = 1_000_000;
 pub(super) struct Excuses<'a> {
     terms: &'a Terms,
     faults: &'a [Fault],
-    /// The number of repetitions or losses that each fault has explained so far, in the order of `faults`. Some kinds
-    /// of faults may explain only a few.
+    /// How many repetitions or losses each fault has explained so far, in the order of `faults`. A fault of some kinds
+    /// may explain only a few.
     taken: Vec<usize>,
 }
 
@@ -93,8 +93,8 @@ impl<'a> Excuses<'a> {
         self.faults.iter().find(is_meant).map(|fault| fault.cause)
     }
 
-    /// If outages of the node that made the first delivery lasted for at least half a lease in total, returns the kind
-    /// of the longest outage.
+    /// Returns the kind of the longest outage of the node that made the first delivery, its network or the servers.
+    /// Returns `None` if these outages lasted less than half a lease in total.
     fn out(&self, first: &Delivery, again: &Delivery) -> Option<Cause> {
         let lease = self.terms.lease;
         let span = |fault: &Fault| {
@@ -110,8 +110,8 @@ impl<'a> Excuses<'a> {
         longest.filter(|_| is_enough).map(|(_, cause)| cause)
     }
 
-    /// Returns the kind of a fault in which the servers may have lost the end of the delivery, if the run's settings
-    /// permit such a loss.
+    /// Returns the kind of a fault in which the servers may have lost the record that the delivery ended. Returns
+    /// `None` if there was no such fault, or if the run's settings do not permit the loss.
     fn forgotten(&self, first: &Delivery) -> Option<Cause> {
         let lease = self.terms.lease;
         let windows = self.terms.lossy.iter().filter(|(from, until)| {
@@ -128,9 +128,10 @@ impl<'a> Excuses<'a> {
         windows.filter_map(fault).map(|fault| fault.cause).next()
     }
 
-    /// Returns the kind of a fault that may have made the servers forget the claim or the end of the delivery `first`:
-    /// a failover to a replica that did not have the change, or a kill of PostgreSQL before it wrote the change. A node
-    /// may begin deliveries of a lost claim until its next renewal, at most a third of a lease after the fault.
+    /// Returns the kind of a fault in which the servers may have lost the claim of the delivery `first`, or the record
+    /// that the delivery ended. Such a fault is a failover to a replica that did not have the change, or a kill of
+    /// PostgreSQL before it wrote the change. A node may begin deliveries of a lost claim until its next renewal, at
+    /// most a third of a lease after the fault.
     fn not_written(&self, first: &Delivery, again: &Delivery) -> Option<Cause> {
         let is_meant = |fault: &&Fault| {
             (fault.cause == Cause::Crash || fault.cause == Cause::Failover && self.terms.loses_ends)
@@ -164,9 +165,10 @@ impl<'a> Excuses<'a> {
         self.terms.lossy.iter().any(lossy)
     }
 
-    /// Returns whether a fault explains that an at-most-once timer was not in the store at the moment `absent`, and
-    /// that its delivery began at `begun`. A node that has claimed such a timer and cannot begin its delivery puts the
-    /// timer back. If the node or the servers are out at that time, the timer comes back after the fault.
+    /// Returns whether a fault explains that the delivery of an at-most-once timer began at `begun`, although the timer
+    /// was not in the store at the earlier moment `absent`. A node that has claimed such a timer and cannot begin its
+    /// delivery puts the timer back. If a fault of the node or of the servers delays this, the timer is in the store
+    /// again only after the fault.
     pub(super) fn is_return_held_up(&self, absent: Moment, begun: Moment) -> bool {
         let is_meant = |fault: &Fault| {
             fault.cause != Cause::Kill

@@ -59,8 +59,9 @@ impl Life {
         self.withdrawn.iter().any(|(_, how)| *how != Withdrawn::Absent)
     }
 
-    /// Returns the earliest due moment that the timer can have had at the moment `at`, in milliseconds of UTC. The due
-    /// moment of a call is possible until a later call has certainly taken effect.
+    /// Returns the earliest due moment that the timer can have had at the moment `at`, in milliseconds of UTC. A call
+    /// may take effect at any moment before its answer. So the due moment of a call remains possible until a later call
+    /// has certainly replaced it.
     pub(super) fn due_at(&self, at: Moment) -> u64 {
         let created = self.acknowledged.map_or(0, |call| call.at);
         let placed = (created, self.place.as_ref().map_or(0, |place| place.due));
@@ -74,7 +75,8 @@ impl Life {
         calls.filter(|(answered, _)| !is_over(*answered)).map(|(_, due)| due).min().unwrap_or_default()
     }
 
-    /// Returns the moment of the last answer before `before` to a call that stored or moved the timer.
+    /// Returns when the last call that stored or moved the timer was answered. Considers only answers up to the moment
+    /// `before`.
     pub(super) fn last_change(&self, before: Moment) -> Moment {
         let moved = self.moved.iter().map(|moved| moved.call.at);
         let answers = moved.chain(self.acknowledged.map(|call| call.at));

@@ -119,8 +119,8 @@ pub enum Cause {
     Pause,
     /// A server was killed, stopped, or too busy to answer.
     Server,
-    /// A PostgreSQL server was killed. It may have lost the claims and the ends of deliveries of the last second, since
-    /// their commits do not wait for the disk.
+    /// A PostgreSQL server was killed. It may have lost changes of the last second that do not wait for the disk:
+    /// claims, and records that deliveries ended.
     Crash,
     /// A replica took over from its primary.
     Failover,
@@ -187,7 +187,7 @@ impl fmt::Display for Answer {
     }
 }
 
-/// Writes a record as one line of words. The spaces separate words, because keys and names of nodes contain none.
+/// Writes a record as one line of words, separated by spaces. Keys and names of nodes contain no spaces.
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -19,8 +19,8 @@ pub(super) fn stalls(noticed: &[Record], done: &[Fault]) -> usize {
     by_nodes.filter(|fault| !was_done(fault)).count() + of_runner.count()
 }
 
-/// Returns the spans in which a call waited longer than `response` for its answer. Either a fault hit the servers, or
-/// they were slow, for example because of a slow disk.
+/// Returns the spans in which a call waited longer than `response` for its answer. During such a span, either a fault
+/// hit the servers, or the servers were slow, for example because of a slow disk.
 pub(super) fn waits(records: &[Record], response: Duration) -> Vec<Fault> {
     let mut asked: HashMap<u64, Moment> = HashMap::new();
     let mut waits = Vec::new();

@@ -27,7 +27,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts a node that runs the library, in a process of the program `program`.
+    /// Starts a node that runs the library: a process of this program with the arguments `program`. If `before` is a
+    /// command such as `faketime`, this command runs the process.
     pub(super) fn start(before: &[String], program: &[String], settings: NodeSettings) -> Self {
         let part = Part::start(before, program, &format!("node {}", settings.words().join(" ")));
         Self { name: settings.name, part, is_daemon: false }

@@ -116,7 +116,8 @@ impl Part {
         drop(std::fs::write(file, text));
     }
 
-    /// Returns the rest of the first line of the process's output that begins with `word`; `None` if there is none.
+    /// Finds the first line of the process's output that begins with `word`, and returns the rest of this line. Returns
+    /// `None` if there is no such line.
     pub(super) fn said(&self, word: &str) -> Option<String> {
         let lines = self.read();
         let rest = |(_, line): &(Moment, String)| line.strip_prefix(word).map(|rest| rest.trim().to_owned());

@@ -46,13 +46,14 @@ pub(super) struct Requests {
     open: Option<BufReader<TcpStream>>,
     /// The number of requests on the open connection.
     sent: u32,
-    /// The ids of the store, by the ids of the history.
+    /// The id of each timer in the store, by the timer's id in the history.
     stored: HashMap<Id, String>,
-    /// The ids of the history, by the ids of the store.
+    /// The id of each timer in the history, by the timer's id in the store.
     named: HashMap<String, Id>,
 }
 
-/// The status and the body of a response. If there is no response, the answer that the history records.
+/// The status and the body of a response. If the request got no response, the answer that the history records for the
+/// request.
 type Response = Result<(u16, Value), Answer>;
 
 impl Requests {

@@ -245,7 +245,7 @@ impl Stage {
         Node::start(before, &self.program, settings)
     }
 
-    /// Returns the Redis servers of the run, which must have some.
+    /// Returns the Redis servers of the run. Panics if the run's timers are in PostgreSQL.
     fn target(&self) -> &Target {
         self.target.as_ref().expect("the timers are in Redis")
     }
@@ -429,8 +429,8 @@ impl Stage {
         delivered
     }
 
-    /// Ends the load, and returns the records of the clients that call the store or its nodes, and of those that use
-    /// SQL.
+    /// Ends the load. Returns two lists: the records of the clients that call the store or its nodes, and the records
+    /// of the clients that use SQL.
     fn end_clients(&mut self) -> [Vec<Record>; 2] {
         let clients = [self.clients.take(), self.clients_of_sql.take()];
         clients.iter().flatten().for_each(Clients::stop);

@@ -28,8 +28,8 @@ pub(super) fn missing() -> Option<&'static str> {
     Some("there is no PostgreSQL (apt-get install postgresql)")
 }
 
-/// Starts a server that answers a change only when the change is on its disk, and prepares a run on it. The nodes'
-/// connections have TLS, which the server demands.
+/// Starts a server, and prepares a run on it. The server answers a change only when the change is on its disk. The
+/// nodes' connections have TLS, which the server demands.
 fn prepare() -> Result<(Postgres, Stage), Outcome> {
     let Some(mut server) = Postgres::start(&["fsync=on"]) else { return Err(NO_SERVER) };
     let Some(daemons) = Daemons::on(server.url()) else { return Err(Outcome::Skipped(NO_PROGRAM)) };

@@ -31,8 +31,8 @@ enum Death {
     InOrder,
 }
 
-/// Returns the latest known moment at which the server had written all its changes to the append-only file. Changes
-/// that the server answered before this moment survive the end of its process.
+/// Waits for up to a second until the server has written all its changes to the append-only file. Returns a moment such
+/// that all changes that the server answered before this moment survive the end of its process.
 fn written(server: &Server) -> Moment {
     let begun = moment();
     loop {

@@ -21,7 +21,7 @@ pub struct Seen {
     pub kind: Box<str>,
     /// The phase of the timer.
     pub phase: Phase,
-    /// The moment from which on the timer may be delivered.
+    /// The timer may be delivered from this moment on.
     pub due: UtcMillis,
     /// The moment for which the timer is scheduled.
     pub scheduled: UtcMillis,

@@ -18,7 +18,8 @@ fn unsupported(part: &str) -> CallError {
 ///
 /// # Errors
 ///
-/// Fails with [`CallErrorKind::Unsupported`] if the form of the HTTP API has no field for a part of the policy.
+/// Fails with [`CallErrorKind::Unsupported`] if the SQL functions do not support a part of the policy: a jitter, a
+/// limit of deliveries, or an unknown kind of backoff.
 pub(super) fn in_json(policy: &Policy) -> Result<Option<String>, CallError> {
     let default = Policy::default();
     if policy.jitter != default.jitter {

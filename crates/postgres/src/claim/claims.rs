@@ -77,8 +77,9 @@ impl Claims {
         Ok(claimed)
     }
 
-    /// Adds the leased timers of some rows to the answer of a claim. The columns of a timer begin at the second column
-    /// of its row. Removes timers that are delivered at most once from the store. Sets aside rows that cannot be read.
+    /// Adds the leased timers of some rows to the answer of a claim. In each row, the columns of the timer begin at the
+    /// second column. A timer that is delivered at most once is first removed from the store. A row that cannot be read
+    /// is set aside: its timer becomes dead.
     pub(super) async fn keep(
         &self,
         mut session: Session,
@@ -182,8 +183,8 @@ impl Claims {
         Ok(Looked { head, rows })
     }
 
-    /// Removes timers that are delivered at most once from the store, and adds them to the answer of a claim. If this
-    /// fails, the timers stay leased, and are pending again when their leases end.
+    /// Removes at-most-once timers from the store, and adds them to the answer of a claim. If this fails, the timers
+    /// stay leased until their leases expire, and are then pending again.
     async fn forget(&self, once: Vec<Timer>, token: Token, claimed: &mut Claimed) -> Result<(), StoreError> {
         let transactions: &Transactions = &self.batches.transactions;
         let work = Forget { once, token };
@@ -249,7 +250,7 @@ fn shares_json(shares: &Shares) -> String {
     json.to_string()
 }
 
-/// The work that removes timers which are delivered at most once.
+/// The work that removes claimed at-most-once timers from the store.
 struct Forget {
     once: Vec<Timer>,
     token: Token,
@@ -258,7 +259,7 @@ struct Forget {
 impl Work for Forget {
     type Result = Vec<Outcome>;
 
-    /// A claim waits for no transaction of a caller.
+    /// Returns `true`, because a claim must not wait long for a transaction of a caller.
     fn is_brief(&self) -> bool {
         true
     }

@@ -16,7 +16,7 @@ use tourbillon_durable::timer::TimerId;
 /// The greatest number of leases that one transaction of a reap ends.
 const AT_ONCE: i64 = 200;
 
-/// The time until the next reap, if a reap could not end an expired lease.
+/// If a reap could not end an expired lease, the next reap follows after this time.
 const BLOCKED: Duration = Duration::from_millis(250);
 
 /// Extends leases: each lease lasts for [`Claimant::lease`] from now on. Returns the ids of the timers whose leases are
@@ -70,8 +70,8 @@ pub(crate) async fn renew(
     Ok(leases.into_iter().filter(|lease| !kept.contains(lease)).map(|(id, _)| id).collect())
 }
 
-/// Returns the earliest end of a lease. `None` without a lease. If `beside` is given, the leases of this holder do not
-/// count.
+/// Returns the moment at which the first lease expires. `None` if there is no lease. If `beside` is given, leases of
+/// the holder with this incarnation do not count.
 pub(crate) async fn first_end(
     session: &mut Session,
     beside: Option<u64>,
@@ -117,7 +117,7 @@ impl Work for Reap {
     /// The effect of the reap, and the number of expired leases that it has locked.
     type Result = (Reaped, i64);
 
-    /// A reap passes over the timers that other transactions hold.
+    /// Returns `true`, because a reap passes over the timers that other transactions hold.
     fn is_brief(&self) -> bool {
         true
     }

@@ -24,8 +24,8 @@ impl Deployment {
         self.pool.session().await.map_err(Failure::into_error)
     }
 
-    /// Returns a connection for a read of a caller. However many reads are slow, two connections stay free for urgent
-    /// calls.
+    /// Returns a connection for a read of a caller. Two connections stay free for urgent calls, even if many reads are
+    /// slow.
     pub(crate) async fn session_for_read(&self) -> Result<Session, StoreError> {
         self.pool.session_for_call().await.map_err(Failure::into_error)
     }

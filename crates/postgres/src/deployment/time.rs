@@ -6,7 +6,8 @@ use std::time::Duration;
 use tourbillon::{Clock, Timestamp};
 use tourbillon_durable::UtcMillis;
 
-/// The age from which a measurement of the server's time is replaced by the next answer, even by a slower answer.
+/// Once a measurement of the server's time is older than this, the next answer replaces the measurement. A younger
+/// measurement is replaced only by a faster answer, or if the server's clock was set.
 const AGE: Duration = Duration::from_secs(10);
 
 /// The clock by which a deployment decides which timers are due.

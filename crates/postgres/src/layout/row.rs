@@ -145,8 +145,8 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("the values have no maps with other keys than texts")
 }
 
-/// Reads the timer of a row whose columns from the index `first` on are [`COLUMNS`]. If the timer cannot be read,
-/// returns its id as the error.
+/// Reads the timer of a row. The columns [`COLUMNS`] begin at the index `first` of the row. If the timer cannot be
+/// read, returns its id as the error.
 pub(crate) fn read(row: &Row, first: usize) -> Result<Timer, Id> {
     let id: Id = row.get(first);
     decode(id, row, first).ok_or(id)

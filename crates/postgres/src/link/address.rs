@@ -4,11 +4,11 @@
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
 
-/// The words about TLS that this crate reads. The driver does not get them.
+/// The words about TLS in an address that this crate reads. The driver does not get them.
 const WORDS: [&str; 4] = ["sslcert", "sslkey", "sslmode", "sslrootcert"];
 
-/// The words of libpq that this crate does not support. They are taken out of the address as well, so that the error
-/// can name the word. The driver's error would not name it.
+/// The words about TLS of libpq that this crate does not support. These words are taken out of the address as well,
+/// because the driver's error would not name the unsupported word.
 pub(super) const UNSUPPORTED: [&str; 9] = [
     "requiressl",
     "ssl_max_protocol_version",
@@ -21,14 +21,14 @@ pub(super) const UNSUPPORTED: [&str; 9] = [
     "sslsni",
 ];
 
-/// An address without the words about TLS, and these words with their values.
+/// An address without its words about TLS, such as `sslmode=require`, and these words with their values.
 pub(super) struct Split<'a> {
     pub(super) rest: Cow<'a, str>,
     pub(super) words: Vec<(&'static str, String)>,
 }
 
-/// Takes the words about TLS out of an address. An address that cannot be read stays as it is, because the driver finds
-/// the same fault in it.
+/// Takes the words about TLS, such as `sslmode=require`, out of an address. An address that cannot be read stays as it
+/// is, because the driver reports the same fault.
 pub(super) fn split(address: &str) -> Split<'_> {
     let is_url = address.starts_with("postgres://") || address.starts_with("postgresql://");
     let parts = if is_url { split_url(address) } else { split_words(address) };
@@ -61,7 +61,8 @@ fn split_url(address: &str) -> Option<Parts> {
     Some((format!("{place}{mark}{}", kept.join("&")), words))
 }
 
-/// Splits words such as `host=/run/postgresql password='a b'`.
+/// Takes the words about TLS out of an address that consists of words, such as `host=/run/postgresql password='a b'`.
+/// Returns `None` if the address cannot be read.
 fn split_words(address: &str) -> Option<Parts> {
     let (mut kept, mut words) = (Vec::new(), Vec::new());
     let mut rest = address.trim_start();
@@ -79,7 +80,8 @@ fn split_words(address: &str) -> Option<Parts> {
     Some((kept.join(" "), words))
 }
 
-/// Returns the value at the start of a text, and its length in the text with quotes and backslashes.
+/// Returns the value at the start of a text. Also returns the length of the value in the text, including its quotes and
+/// backslashes. `None` if a closing quote is missing.
 fn value(text: &str) -> Option<(String, usize)> {
     let is_quoted = text.starts_with('\'');
     let mut value = String::new();

@@ -209,8 +209,9 @@ impl Connect {
     }
 }
 
-/// Returns the reason why the driver cannot read an address. Includes the details only if the value of a word is
-/// invalid. Other details may repeat a part of the address, which may be a password.
+/// Returns the reason why the driver cannot read an address. Includes the driver's details only if they say that the
+/// value of a word, such as `port`, is invalid. Other details may repeat a part of the address, which may be a
+/// password.
 fn unreadable(error: &tokio_postgres::Error) -> String {
     let reason = error.source().map(ToString::to_string);
     let reason = reason.filter(|reason| reason.starts_with("invalid value for option"));
@@ -221,7 +222,8 @@ fn contradiction(fault: Fault) -> ConnectError {
     ConnectError::Tls(fault.to_string().into())
 }
 
-/// Reads the words about TLS in an address. If a word occurs several times, its last value counts.
+/// Reads the words about TLS in an address, such as `sslmode=require`. If a word occurs several times, its last value
+/// counts.
 fn read_words(words: &[(&'static str, String)]) -> Result<(Option<Mode>, Tls), Fault> {
     if let Some((word, _)) = words.iter().find(|(word, _)| UNSUPPORTED.contains(word)) {
         return Err(Fault::new(format!("{word} is not supported")));

@@ -39,8 +39,8 @@ fn long_wait(response_timeout: Duration) -> u32 {
 pub(crate) struct Session {
     shelf: Arc<Shelf>,
     client: Option<Client>,
-    /// The permit for a connection, and the permit of a read or of a call that may wait for transactions of callers.
-    /// They are released after the connection has gone back to the pool.
+    /// The permit for a connection. The second permit is set if the session is for a read, or for a call that may wait
+    /// for transactions of callers. Both permits are released after the connection has gone back to the pool.
     _places: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
     /// Whether the connection may go back to the pool.
     is_clean: bool,
@@ -134,7 +134,8 @@ impl Session {
         Err(failure)
     }
 
-    /// Returns the failure of a statement. If a long wait for a lock has ended, the failure is that of a late answer.
+    /// Returns the failure of a statement. If the server has ended a long wait for a lock, the failure is the same as
+    /// for an answer that comes too late.
     fn failure(&self, error: Error, commits: bool) -> Failure {
         let ends_wait = error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE);
         match Failure::of(error, commits) {
@@ -172,8 +173,9 @@ impl Session {
         self.begin_with("", LockWait::Long).await
     }
 
-    /// Begins a transaction, and runs the statements `settings` in it. If this process stands still within the
-    /// transaction, the server ends the session after five seconds. So the timers that it holds are free again.
+    /// Begins a transaction, and runs the statements `settings` in it. If this process sends no statement in the
+    /// transaction for five seconds, for example because it is stopped, the server ends the session. So other
+    /// transactions can lock the timers again.
     pub(crate) async fn begin_with(&mut self, settings: &str, wait: LockWait) -> Result<(), Failure> {
         self.is_in_transaction = true;
         let begin =

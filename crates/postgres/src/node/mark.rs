@@ -25,55 +25,57 @@ use crate::layout::Id;
 use serde::Deserialize;
 use tourbillon_durable::timer::TimerId;
 
-/// The age of a transaction in milliseconds from which its end makes the marks start again. A claim finds a timer that
-/// was committed late only if the timer was due within an hour when it was written. A transaction that was open for
-/// nearly an hour may have written a timer that was due later, and that the marks have passed by now.
+/// When a transaction ends that was open for at least this time in milliseconds, the marks start again: the next claim
+/// reads from the first timer on. Otherwise a claim could miss a timer of this transaction. A claim finds a timer
+/// before the marks only if the timer was due within an hour when it was written.
 const LONG: i64 = 50 * 60_000;
-/// The greatest length of the list of held timers, which the next claim tries to lock first.
+/// The greatest length of the list [`Mark::held`]. The next claim first tries to lock the timers in this list.
 const MOST_HELD: usize = 10_000;
-/// The shortest and the longest time in milliseconds after which the marks start again, if more than [`MOST_HELD`]
-/// timers were held.
+/// If other transactions held more than [`MOST_HELD`] timers, the marks start again after some time. These are the
+/// shortest and the longest value of this time, in milliseconds.
 const RESCAN: (i64, i64) = (10_000, 60_000);
 
-/// The low-water marks of a node. Each timer that the snapshot `seen` shows, and that is at or before the mark of its
-/// lane, is leased or in `held`.
+/// The low-water marks of a node: the due moments up to which its claims have read the timers. If the snapshot `seen`
+/// shows a timer at or before the mark of its lane, the timer is leased or in `held`.
 #[derive(Clone, Debug)]
 pub(crate) struct Mark {
     /// The shards for which the marks hold, as the SQL function `owned_by` returns them: the lifetime of the server's
     /// memory, a space, and each shard with its epoch. If a claim finds another text, the marks start again.
     pub(crate) owned: String,
-    /// The due moment of the mark that all lanes share.
+    /// The due moment of the mark that all lanes share. A lane is a group of namespaces. Only the lanes in `lanes` have
+    /// marks of their own.
     pub(crate) due: i64,
-    /// The id of the mark that all lanes share. Timers are ordered by their due moments, then by their ids.
+    /// The timer id of the mark that all lanes share. Timers with the same due moment are ordered by their ids.
     pub(crate) id: Id,
-    /// The lanes that are behind.
+    /// The lanes that are behind. Each has a mark of its own, because a claim has left due timers of the lane.
     pub(crate) lanes: Vec<i16>,
     /// The due moments of the marks of `lanes`, in the same order.
     pub(crate) lane_dues: Vec<i64>,
     /// The ids of the marks of `lanes`, in the same order.
     pub(crate) lane_ids: Vec<Id>,
-    /// The lanes that have a due timer, but from which a claim takes no timer at present: the lane has its share, or
-    /// its late timers need a permit. Only the end of a delivery or a new permit changes this, and then the runtime
-    /// claims without being woken. So the looks between claims do not read these lanes.
+    /// The lanes that have a due timer, but from which a claim takes no timer at present. Either as many timers of the
+    /// lane are being delivered as its share permits, or its overdue timers need a permit. Only the end of a delivery
+    /// or a new permit changes this, and the runtime then claims without being woken. So the reads between claims leave
+    /// these lanes out.
     pub(crate) withheld: Vec<i16>,
-    /// The snapshot since which the next claim or look searches for late timers. `None` before the first claim, and
-    /// after the marks have started again.
+    /// The next claim, or the next read between claims, searches for timers that were committed since this snapshot and
+    /// are due before the marks. `None` before the first claim, and after the marks have started again.
     pub(crate) seen: Option<String>,
-    /// The timers that other transactions held during the last claim, up to [`MOST_HELD`].
+    /// The timers that other transactions had locked during the last claim, up to [`MOST_HELD`].
     pub(crate) held: Vec<Id>,
-    /// Whether a look since the last claim has found a late timer, or `held` was not empty then. The next look need not
-    /// search again, because a claim is needed anyway.
+    /// Whether a read since the last claim has shown that another claim is needed: a timer was committed after claims
+    /// had read beyond its due moment, or `held` was not empty. The next read need not search for such timers again.
     pub(crate) has_late: bool,
-    /// The server's time at the claim that last read from the first timer on.
+    /// The server's time at the last claim that read from the first timer on.
     started: i64,
-    /// The moment at which the marks start again because more than [`MOST_HELD`] timers were held. `None` if `held` had
-    /// room for all held timers.
+    /// The moment at which the marks start again, so that a claim finds the held timers for which `held` had no room.
+    /// `None` if `held` had room for all of them.
     rescan: Option<i64>,
-    /// The transactions in progress, by which the end of a [`LONG`] transaction is noticed.
+    /// The transactions in progress. They show when a [`LONG`] transaction ends.
     open: Open,
 }
 
-/// The first row of a claim's answer: the facts beside the leased timers.
+/// The first row of a claim's answer: all facts except for the leased timers.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Head {
     /// The server's time at the claim.
@@ -89,12 +91,13 @@ pub(crate) struct Head {
     seen: Option<String>,
     #[serde(default)]
     held: Vec<TimerId>,
-    /// The due moment of the first timer that the claim has left, in all lanes.
+    /// The due moment of the first timer, in any lane, that the claim has left: the timer is neither leased nor in
+    /// `held`.
     pub(crate) next: Option<i64>,
-    /// The earliest moment at which the next claim takes a timer. Differs from `next` in that withheld lanes do not
-    /// count.
+    /// The earliest moment at which the next claim takes a timer. Differs from `next` in that due timers of
+    /// [withheld](Mark::withheld) lanes do not count.
     pub(crate) next_claim: Option<i64>,
-    /// The lanes that are behind, with their marks.
+    /// The lanes that are behind. Each lane has the due moment and the timer id of its mark.
     #[serde(default)]
     behind: Vec<(i16, i64, TimerId)>,
     #[serde(default)]
@@ -126,8 +129,8 @@ impl Default for Mark {
 }
 
 impl Mark {
-    /// Replaces the marks by those in a claim's answer. Returns whether `owned` has changed: the shards of the node, or
-    /// the lifetime of the server's memory.
+    /// Replaces the marks by the marks in a claim's answer. Returns whether `owned` has changed. It changes with the
+    /// shards of the node, and with the lifetime of the server's memory.
     pub(crate) fn follow(&mut self, head: &Head) -> bool {
         let has_changed = self.owned != head.owned;
         if lifetime(&self.owned) != lifetime(&head.owned) {
@@ -159,14 +162,15 @@ impl Mark {
         has_changed
     }
 
-    /// Returns whether the marks must start again now, to find the held timers for which `held` had no room. If the
-    /// moment is further ahead than it can be, the server's clock was set back, and the marks start again at once.
+    /// Returns whether the marks must start again now, so that a claim finds the held timers for which `held` had no
+    /// room. Also returns `true` if the planned moment is too far ahead: then the server's clock was set back.
     fn is_rescan_due(&self, now: i64) -> bool {
         self.rescan.is_some_and(|moment| moment <= now || moment - now > RESCAN.1)
     }
 
-    /// Records the answer of a look between claims, which leases nothing. If the look has found no late timer, the next
-    /// look searches for late timers since the snapshot of this look. Returns whether the marks have started again.
+    /// Records the answer of a read between claims, which leases nothing. If the read has found no late timer, the next
+    /// read searches for late timers since the snapshot of this read. A late timer was committed after claims had read
+    /// beyond its due moment. Returns whether the marks have started again.
     pub(crate) fn notice(&mut self, seen: &str, now: i64, has_late: bool) -> bool {
         let has_long_ended = self.open.learn(seen, now, LONG);
         let restarts = has_long_ended || self.is_rescan_due(now);

@@ -9,7 +9,7 @@ const UNKNOWN: i64 = i64::MIN;
 /// The transactions that were in progress in the last snapshot. A moment is the server's time in milliseconds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Open {
-    /// The transactions, each with a moment at which it had not begun.
+    /// The transactions by their numbers, each with a moment at which it had not begun yet.
     since: BTreeMap<u64, i64>,
     /// The first transaction number that was free in the last snapshot, and a moment before that snapshot.
     last: Option<(u64, i64)>,
@@ -25,9 +25,9 @@ fn read(snapshot: &str) -> Option<(u64, BTreeSet<u64>)> {
 }
 
 impl Open {
-    /// Records a snapshot that was taken after the moment `now`. Returns whether a transaction has ended since the last
-    /// snapshot that may have been in progress for `long` milliseconds or more. Also returns `true` if the snapshot
-    /// cannot be read.
+    /// Records a snapshot that was taken after the moment `now`. Returns whether a long transaction has ended since the
+    /// last snapshot. A transaction is long if it may have been in progress for `long` milliseconds. Also returns
+    /// `true` if the snapshot cannot be read.
     pub(super) fn learn(&mut self, snapshot: &str, now: i64, long: i64) -> bool {
         let Some((next, list)) = read(snapshot) else { return true };
         if self.last.is_some_and(|(_, before)| now < before) {
@@ -60,7 +60,7 @@ mod tests {
 
     const LONG: i64 = 50;
 
-    /// Learns snapshots at moments. Returns whether the last of them shows the end of a long transaction.
+    /// Passes each snapshot with its moment to [`Open::learn`]. Returns the last result.
     fn has_long_ended(snapshots: &[(&str, i64)]) -> bool {
         let mut open = Open::default();
         snapshots.iter().fold(false, |_, (snapshot, now)| open.learn(snapshot, *now, LONG))

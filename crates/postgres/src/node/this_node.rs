@@ -21,7 +21,8 @@ use tourbillon_durable::store::StoreError;
 /// The version of the program, as the table of the nodes shows it.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// This process as a node.
+/// This process as a node: a process that claims timers of the deployment, and has a row in the table `node`. Before
+/// its first claim, the process is not a node yet.
 pub(crate) struct Node {
     pub(crate) deployment: Arc<Deployment>,
     /// The random number of this start of the process, as a value of the type `bigint`.
@@ -29,7 +30,8 @@ pub(crate) struct Node {
     pub(crate) name: Box<str>,
     pub(crate) ttl: Duration,
     state: Mutex<State>,
-    /// Lets one claim or look run at a time. Each starts at the marks that the claim or look before it has set.
+    /// Lets only one claim or [look](crate::upkeep) run at a time, because each of them begins at the low-water marks
+    /// that the previous claim or look has set.
     pub(crate) claims: tokio::sync::Mutex<()>,
     /// Whether this node has leased a timer since it last added up the rows of the table `tally`.
     pub(crate) has_claimed: AtomicBool,
@@ -78,7 +80,7 @@ impl Node {
         self.state().is_member
     }
 
-    /// Forgets that this process is a node, because the server has no row of it.
+    /// Records that this process is not a node any longer, because the server has no row for it.
     pub(crate) fn put_out(&self) {
         {
             let mut state = self.state();

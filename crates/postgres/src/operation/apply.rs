@@ -107,10 +107,13 @@ impl Apply {
     }
 }
 
-/// The work that applies ends of deliveries which a runtime reports. It does not wait for transactions of callers.
+/// Applies the ends of deliveries that a runtime reports, without waiting long for transactions of callers. If such a
+/// transaction holds a timer, returns the outcome that the end of its delivery would have now, and the end itself for a
+/// later try.
 pub(super) struct ApplyEnds {
     pub(super) ends: Vec<Op>,
-    /// Whether the runtime has the outcomes already. Then each end is kept until it has had its effect.
+    /// Whether the runtime already has the outcomes, because this is a later try. Then an end that still has no effect
+    /// is always kept for the next try, even if its lease has expired.
     pub(super) are_answered: bool,
 }
 
@@ -150,7 +153,7 @@ impl Work for ApplyEnds {
     }
 }
 
-/// Applies ends of deliveries. One statement applies all ends that leave nothing behind. The other ends, such as
+/// Applies ends of deliveries. One statement applies all ends that only remove their timers. The other ends, such as
 /// failures, share one read of their timers and one dry run.
 async fn apply_ends(
     session: &mut Session,
@@ -174,8 +177,8 @@ async fn apply_ends(
     Ok(ends.iter().filter_map(outcome).collect())
 }
 
-/// Ends the deliveries that leave nothing behind, and returns the ids of their timers. Does not end a delivery whose
-/// lease is lost, or after which the next occurrence of a series follows.
+/// Ends successful deliveries if this only removes their timers, and returns the ids of the removed timers. Does not
+/// end a delivery if its lease is lost, or if the next occurrence of a series must follow.
 async fn end_many(
     session: &mut Session,
     now: Option<i64>,

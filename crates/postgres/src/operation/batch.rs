@@ -24,8 +24,9 @@ pub(crate) struct Batches {
 }
 
 impl Batches {
-    /// Applies operations in order, in one transaction. The exception is a batch of ends of deliveries and put-backs
-    /// that need not be on the disk: it is divided among several transactions. See [`apply_apart`](Self::apply_apart).
+    /// Applies operations in order, in one transaction. But if all operations are ends of deliveries or put-backs, and
+    /// they need not be on the disk before the answer, several transactions apply them. See
+    /// [`apply_apart`](Self::apply_apart).
     pub(crate) async fn apply(
         &self,
         ops: Vec<Op>,
@@ -60,8 +61,8 @@ impl Batches {
         self.apply_together(ops, durability).await
     }
 
-    /// Makes up to `limit` timers pending that are parked for a reason in the shards of the node `owner`. Returns their
-    /// number.
+    /// Makes parked timers pending again: up to `limit` timers that are parked for `reason` in the shards of the node
+    /// `owner`. Returns the number of these timers.
     pub(crate) async fn put_back(&self, reason: &str, limit: u32, owner: i64) -> Result<u32, StoreError> {
         unpark(&self.transactions, Durability::Volatile, reason, limit, Some(owner)).await
     }
@@ -87,15 +88,16 @@ impl Batches {
         self.transactions.transact(durability, &Apply(ops)).await.map(|(outcomes, _)| outcomes)
     }
 
-    /// Makes changes durable that were answered before they were on the disk. First tries the ends of deliveries that
-    /// wait for transactions of callers.
+    /// Brings to the disk all changes that the store has confirmed without waiting for the disk. First tries the ends
+    /// of deliveries that wait for transactions of callers.
     async fn flush(&self) -> Result<(), StoreError> {
         self.late.try_all().await?;
         self.transactions.transact(Durability::PowerLoss, &Flush).await.map(|_| ())
     }
 }
 
-/// A work that changes no timer. Its commit brings all earlier commits to the disk. The inserted row adds 0 to a count.
+/// The work of a flush. It changes no timer, but its commit brings all earlier commits to the disk. The row that it
+/// inserts adds 0 to a count.
 struct Flush;
 
 impl Work for Flush {

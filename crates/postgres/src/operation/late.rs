@@ -31,13 +31,13 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use tourbillon_durable::store::{Durability, Op, StoreError};
 
-/// The pause between two tries.
+/// The pause between two tries to apply the waiting ends.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The time after which the ends are given up, if all tries during this time fail.
+/// If all tries during this time fail, the store gives the waiting ends up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The list of the ends that wait, and whether the task runs.
+/// The ends that wait for their next try. `has_task` is true while the task that tries them runs.
 #[derive(Default)]
 struct Waiting {
     ops: Vec<Op>,

@@ -15,21 +15,22 @@ use tourbillon_durable::timer::{Address, Timer, TimerId};
 /// The number of timers that a bulk operation locks at a time.
 const AT_ONCE: i64 = 1_000;
 
-/// The time in milliseconds by which the lease of a delivery is prolonged while its end waits for a transaction of a
-/// caller. The end is tried much more often than that.
+/// The end of a delivery may wait for a transaction of a caller. Then each try prolongs the lease of the delivery to
+/// this time from now, in milliseconds, if less than half of the time is left. The end is tried much more often than
+/// that.
 const PROLONGED: i64 = 10_000;
 
 /// The stored data from which the effect of operations is computed.
 pub(crate) struct Known {
     pub(crate) now: UtcMillis,
     pub(crate) timers: Vec<Timer>,
-    /// The id of the operation's new timer if the server remembers this id as the id of an ended timer, and the moment
-    /// until which the server remembers the id.
+    /// Set if the server remembers the id of the operation's new timer as the id of an ended timer. The values are this
+    /// id, and the moment until which the server remembers it.
     pub(crate) remembered: Option<(TimerId, UtcMillis)>,
 }
 
 impl Known {
-    /// Makes a dry run, and gives it these data.
+    /// Makes a dry run that starts with these data.
     pub(crate) fn dry_run(&self) -> DryRun {
         let mut draft = DryRun::new(self.now);
         self.timers.iter().for_each(|timer| draft.know(timer));
@@ -138,8 +139,8 @@ pub(crate) async fn held(session: &mut Session, ops: &[Op]) -> Result<BTreeSet<I
     Ok(rows.iter().map(|row| row.get(0)).filter(|id| !free.contains(id)).collect())
 }
 
-/// Prolongs the leases of deliveries whose ends wait for transactions of callers, so that no reap comes before the next
-/// try. Does not wait for locks. Returns the leases of these timers that have not expired.
+/// Prolongs leases, so that no reap ends them before the next try. The ends of their deliveries wait for transactions
+/// of callers. Does not wait for locks. Returns the present leases of the same timers, without the expired leases.
 pub(crate) async fn prolong(
     session: &mut Session,
     act: &Act,
@@ -210,8 +211,9 @@ async fn lock(session: &mut Session, at: &Address) -> Result<Option<Id>, Failure
     Ok(rows.first().and_then(|row| row.get(0)))
 }
 
-/// Locks timers with a label in the order of their ids, and adds their ids to `ids`. Stops at `limit` timers that can
-/// be withdrawn and one more, which shows that more are left. A timer that was withdrawn already does not count.
+/// Locks the timers with a label, in the order of their ids, and adds their ids to `ids`. Stops after `limit` + 1
+/// timers that can be withdrawn: the last of them shows that more than `limit` timers are left. Timers that were
+/// withdrawn already are locked, too, but do not count.
 async fn lock_labelled(
     session: &mut Session,
     namespace: &str,
@@ -266,9 +268,10 @@ pub(crate) async fn is_any_parked(
     Ok(rows.first().is_some_and(|row| row.get(0)))
 }
 
-/// Locks timers that are parked for a reason in the order of their due moments, and adds their ids to `ids`. Stops at
-/// `limit` timers that can become pending. An occurrence of a paused series does not count. [`Turn::owner`] says which
-/// shards are searched. [`Turn::skips`] says whether timers that other transactions hold are passed over.
+/// Locks the timers that are parked for a reason, in the order of their due moments, and adds their ids to `ids`. Stops
+/// after `limit` timers that can become pending. A timer that must stay parked, because its series is paused, is
+/// locked, too, but does not count. [`Turn::owner`] says which shards are searched. [`Turn::skips`] says whether timers
+/// that other transactions hold are passed over.
 async fn lock_parked(
     session: &mut Session,
     reason: &str,

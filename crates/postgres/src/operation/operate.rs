@@ -41,9 +41,9 @@ pub(crate) async fn operate_all(
 }
 
 /// Records that a put-back ([`Op::Return`]) takes effect. The record is an id made of the timer's id and the token, and
-/// stays for an hour beside the remembered ids of ended timers. Returns false if the record exists already: the
-/// put-back has had its effect, and its answer was lost. The timers do not show this effect, because another node may
-/// have claimed the timer again. Waits for an earlier request of the same put-back that is still under way.
+/// stays for an hour beside the remembered ids of ended timers. Returns false if the record exists already: an earlier
+/// request has made the put-back, and its answer was lost. Only the record shows this, because another node may have
+/// claimed the timer again. Waits for an earlier request of the same put-back that is still under way.
 async fn mark_put_back(session: &mut Session, act: &Act, id: TimerId, token: Token) -> Result<bool, Failure> {
     let sql = "INSERT INTO tourbillon.remembered (id, until)
                VALUES (tourbillon.mark_of($1, $2, $3), coalesce($4, tourbillon.now_ms()) + 3600000)

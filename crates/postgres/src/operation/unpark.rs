@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use tourbillon_durable::store::{Durability, Op, Outcome, StoreError};
 
-/// The pause between two tries while callers hold timers.
+/// The pause between two tries while transactions of callers hold parked timers.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The time for which a call waits for transactions of callers.
@@ -48,9 +48,9 @@ impl Work for Unpark<'_> {
     }
 }
 
-/// Makes up to `limit` timers pending that are parked for a reason, and returns their number. If `owner` is given,
-/// searches only the shards of this node. If the number is below the limit, no timer in the searched shards is parked
-/// for the reason any longer.
+/// Makes parked timers pending again, up to `limit` timers that are parked for `reason`. Returns the number of these
+/// timers. If `owner` is given, searches only the shards of this node. If the number is below the limit, no timer in
+/// the searched shards is parked for the reason any longer.
 pub(super) async fn unpark(
     transactions: &Transactions,
     durability: Durability,

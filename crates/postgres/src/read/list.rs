@@ -77,8 +77,8 @@ impl Conditions {
     }
 }
 
-/// Returns the first text in the order of texts that comes after all texts with the prefix `prefix`. `None` if there is
-/// no such text.
+/// Returns the end of the range of texts with the prefix `prefix`: the first text that comes after all of them. `None`
+/// if there is no such text.
 fn behind(prefix: &str) -> Option<String> {
     let mut chars: Vec<char> = prefix.chars().collect();
     while let Some(last) = chars.pop() {

@@ -6,8 +6,8 @@ use tokio_postgres::types::Type;
 use tourbillon_durable::store::{Cursor, Reasons, StoreError};
 
 /// Returns a page of the reasons for which timers are parked in the shards of a node, each with the number of these
-/// timers. The page begins behind the reason `after`. The search for the next reason skips the index entries of the
-/// reason before.
+/// timers. The page begins behind the reason `after`. To find the next reason, the search skips all index entries of
+/// the present reason.
 pub(crate) async fn reasons(
     deployment: &Deployment,
     owner: i64,

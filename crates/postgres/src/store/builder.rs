@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon::Clock;
 
-/// The default pause between two looks for due timers that other processes have created.
+/// The default pause between two polls. A poll finds due timers that other processes have created.
 pub const POLL: Duration = Duration::from_millis(250);
 
 /// The default time without a sign of life after which a node counts as dead.
@@ -53,8 +53,8 @@ impl PostgresBuilder {
         self
     }
 
-    /// Sets the pause between two looks for due timers that other processes have created. [`POLL`] by default. With
-    /// `None` the store never looks by itself, which is for tests.
+    /// Sets the pause between two polls, which find due timers that other processes have created. [`POLL`] by default.
+    /// With `None` the store never polls, which is for tests.
     pub fn poll(mut self, pause: Option<Duration>) -> Self {
         self.poll = pause;
         self
@@ -63,7 +63,7 @@ impl PostgresBuilder {
     /// Sets whether the store listens for notifications, on a connection beside those of its pool. `false` by default.
     ///
     /// A notification announces a new timer that is due within 250 ms. A store that listens finds such a timer at once.
-    /// All other timers are found by the looks that each store makes.
+    /// Polls find all other timers.
     ///
     /// The opening sets `notify` in the table `setting`. From then on, the SQL functions that create or move such a
     /// timer call `pg_notify`, in all processes. All commits with a notification take one lock of the server.

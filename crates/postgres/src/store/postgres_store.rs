@@ -22,7 +22,7 @@ use tourbillon_durable::store::{
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 
-/// The greatest number of timers that an export has read and not yet passed to the caller.
+/// The number of timers that an export may read ahead of its caller.
 const AHEAD: usize = 256;
 
 /// A store of timers in PostgreSQL, for any number of processes.

@@ -29,8 +29,8 @@ use tourbillon_durable::timer::Timer;
 /// The name of the document that a restore writes before its commit. If the answer of the commit is lost, the version
 /// of this document shows whether the commit had its effect.
 const MARK: &str = "restored";
-/// The settings of the transaction. They permit a longer pause between two statements than other transactions have,
-/// because the restore reads its file then.
+/// The settings of the transaction. They permit a longer pause between two statements than in other transactions,
+/// because the restore reads its file during such a pause.
 const SETTINGS: &str = "SET LOCAL idle_in_transaction_session_timeout = 60000";
 /// The longest time for which a statement of the restore waits for a lock.
 const WAIT: LockWait = LockWait::Short(5_000);

@@ -23,8 +23,8 @@ use tourbillon_durable::timer::Timer;
 
 /// The greatest number of timers that a script leases. A longer script would block the server for too long.
 const AT_ONCE: u32 = 1_000;
-/// The least number of due timers that a claim on a cluster asks each group to name. The claim leases timers once the
-/// groups have answered.
+/// In a cluster, a claim first asks each group of shards to name its first due timers. This is the least number of
+/// timers for which it asks. The claim leases timers once the groups have answered.
 const LEAST_NAMES: u32 = 8;
 /// The number of scripts in a row without a leased timer after which a claim ends, even if a timer is due.
 const IDLE_TURNS: u32 = 8;
@@ -53,7 +53,8 @@ impl Claims {
         self.doubts.clear();
     }
 
-    /// Claims due timers. If `shares` is set, the claim takes from each lane at most the lane's share.
+    /// Claims due timers. If `shares` is set, the claim takes from each lane at most the lane's share. A lane is one of
+    /// 64 groups of namespaces.
     pub(crate) async fn claim(
         &self,
         claimant: Claimant,
@@ -222,8 +223,8 @@ impl Claims {
         failed.filter(|_| claimed.leased.is_empty()).map_or(Ok(claimed), Err)
     }
 
-    /// Returns the shards that a claim asks for timers, including each healthy shard in which an earlier claim with a
-    /// lost answer may have leased timers.
+    /// Returns the shards that a claim asks for timers. If the answer of an earlier claim was lost, that claim may have
+    /// leased timers in some shards. The result includes these shards if they are healthy.
     fn shards_for_claim(&self, now: UtcMillis) -> Vec<Shard> {
         let (pause, doubted) = (self.node.pause(), self.doubts.shards());
         let state = self.node.state();
@@ -234,8 +235,9 @@ impl Claims {
         shards
     }
 
-    /// Leases due timers in a cluster. First asks each group which timers are due, then leases the timers that have
-    /// been due for longest. Adds the leases of earlier claims with lost answers to `recovered`.
+    /// Leases due timers in a cluster. First asks each group of shards which timers are due. Then leases the timers
+    /// that have been due for longest. Adds the timers that earlier claims with lost answers have leased to
+    /// `recovered`.
     async fn look_at_groups(
         &self,
         groups: Vec<Vec<Shard>>,
@@ -307,8 +309,9 @@ impl Claims {
         }
     }
 
-    /// Asks a server for the state of `shards`, which are one group, without leasing timers. Wakes the store's
-    /// subscribers if the runtime must claim. The node's background thread calls this method.
+    /// Asks a server for the state of `shards`, without leasing timers. One script must be able to read all of
+    /// `shards`. Wakes the store's subscribers if the runtime must claim. The node's background thread calls this
+    /// method.
     pub(crate) async fn look_at(&self, shards: Vec<Shard>) {
         let token = Token { incarnation: self.node.incarnation, claim: 0 };
         let wish = Wish {
@@ -333,7 +336,7 @@ impl Claims {
     }
 
     /// Returns the timers that the claim with this number has leased, for a caller that did not get the claim's answer.
-    /// If a group does not answer, a later claim asks it.
+    /// If a group of shards does not answer, a later claim asks this group again.
     pub(crate) async fn recover(&self, claimant: Claimant, claim: u64) -> Result<Vec<Leased>, StoreError> {
         let token = Token { incarnation: claimant.incarnation, claim };
         let groups = self.deployment.all_groups();

@@ -5,7 +5,7 @@ use crate::layout::Shard;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::state::Token;
 
-/// The greatest number of doubts that are remembered. Beyond this number, the oldest doubts are forgotten.
+/// The greatest number of doubts ([`Doubt`]) that are remembered. Beyond this number, the oldest doubts are forgotten.
 const MOST: usize = 4_096;
 
 /// A claim whose answer was lost, and a shard in which the claim may have leased timers.

@@ -19,7 +19,8 @@ use tourbillon_durable::store::{
 };
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The length of a claim's token in bytes. In the hash of tokens, a withdrawal mark follows the token.
+/// The length of a claim's token in bytes. In a shard's hash of tokens, the token is followed by a byte that shows
+/// whether the timer was withdrawn.
 const TOKEN: usize = 16;
 /// The number of ended leases that a reap asks for at once, in all its shards together. Each shard gets an equal part,
 /// rounded up.
@@ -34,13 +35,13 @@ const REST_OF_FAILED: Duration = Duration::from_secs(1);
 /// The ended leases that servers have listed for the shards of a reap.
 #[derive(Default)]
 struct Expired {
-    /// The timers whose leases have ended, each after the moment at which its lease ended, in milliseconds.
+    /// The timers whose leases have ended. The number before each timer is the end of its lease, in milliseconds.
     found: Vec<(u64, Found)>,
     /// The shards whose list of ended leases was cut, so that more may follow. Each has the end of the last lease in
     /// the list, in milliseconds.
     cut: Vec<(Shard, u64)>,
-    /// The moment at which to ask for ended leases again, in milliseconds: the end of the first running lease, or
-    /// [`REST_OF_FAILED`] from now if a server did not answer and that is earlier. `None` if no lease is running and
+    /// The moment at which to ask for ended leases again, in milliseconds. This is the end of the first running lease.
+    /// If a server did not answer, the moment is at most [`REST_OF_FAILED`] from now. `None` if no lease is running and
     /// all servers have answered.
     next: Option<u64>,
 }
@@ -130,8 +131,8 @@ impl Leases {
         Ok(())
     }
 
-    /// Returns the timers that are leased under the token `token` in `shards`, all of which one script can read. Leaves
-    /// out timers that are delivered at most once.
+    /// Returns the timers in `shards` that are leased under the token `token`. One script must be able to read all of
+    /// `shards`. Leaves out timers that are delivered at most once.
     pub(super) async fn recover_in(
         &self,
         token: Token,
@@ -191,8 +192,8 @@ impl Leases {
         Ok(lost.map(|((id, _), _)| *id).inspect(|id| self.held.let_go(*id)).collect())
     }
 
-    /// Renews the leases at the indices `places` of `leases`, all of which are in `shard`. Returns the indices of the
-    /// leases that are lost.
+    /// Renews leases of timers in the shard `shard`. `places` has the indices of these leases in `leases`. Returns the
+    /// indices of the leases that are lost.
     async fn renew_in(
         &self,
         shard: Shard,
@@ -215,8 +216,8 @@ impl Leases {
         Ok(lost)
     }
 
-    /// Ends at most `limit` leases whose time is over, in each shard in the order of their ends. A shard that has more
-    /// ended leases than one script lists is asked again.
+    /// Ends at most `limit` leases whose time is over. In each shard, the leases that ended first come first. If a
+    /// shard has more ended leases than one script lists, the method asks the shard again.
     pub(crate) async fn reap(&self, limit: u32) -> Result<Reaped, StoreError> {
         let mut shards: Vec<Shard> = {
             let state = self.node.state();

@@ -13,10 +13,11 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::StoreError;
 
-/// The greatest number of times that a look is sent again because its connection was replaced.
+/// The greatest number of times that the script of a claim is sent again because its connection was replaced.
 const RENEWALS: u32 = 3;
 
-/// The limits of one look: which due timers its script leases, and which it only names.
+/// The limits for one run of a claim's script: which due timers the script leases, and which it only names in its
+/// answer.
 #[derive(Clone, Copy)]
 pub(super) struct Wish<'w> {
     pub(super) token: Token,
@@ -33,7 +34,7 @@ pub(super) struct Wish<'w> {
     pub(super) per_lane: PerLane<'w>,
 }
 
-/// A server's answer to a look.
+/// A server's answer to a look, which is one run of a claim's script.
 #[derive(Default)]
 pub(super) struct Looked {
     pub(super) now: UtcMillis,
@@ -45,8 +46,8 @@ pub(super) struct Looked {
     pub(super) is_cut: bool,
     /// The due moment of the first pending timer in the shards of the look, or `None` if no timer is pending.
     pub(super) first_due: Option<UtcMillis>,
-    /// The due moment of the first timer that the next claim may lease, or `None` without such a timer. A timer of a
-    /// lane that has used up its share may be due earlier.
+    /// The due moment of the first timer that the next claim may lease, or `None` without such a timer. A lane is one
+    /// of 64 groups of namespaces. If a lane has used up its share, a timer of this lane may be due earlier.
     pub(super) next_claim: Option<UtcMillis>,
 }
 
@@ -60,12 +61,13 @@ pub(super) struct Named {
     pub(super) lane: u64,
 }
 
-/// Sends looks to the servers, and stores the answers.
+/// Runs the script of a claim on the servers. Each run is a *look*. The state of the shards in its answer is stored in
+/// the node.
 pub(super) struct Looks {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
-    /// For each shard, the first [slices](Slice) of pending timers that the last answer named. The next script must
-    /// declare the keys of these slices.
+    /// For each shard, the first [slices](Slice) of pending timers, as the last answer about the shard has named them.
+    /// The next script must declare the keys of these slices.
     slices: Mutex<Vec<Vec<Slice>>>,
 }
 
@@ -182,8 +184,8 @@ impl Looks {
         Ok((looked, is_member))
     }
 
-    /// Returns the keys of the claim's script for `shards`, and the arguments that say which keys are slices. The
-    /// slices of a shard are those that the last answer about the shard named.
+    /// Returns the keys and the last arguments of a claim's script for `shards`. The keys of a shard include the slices
+    /// that the last answer about the shard named. The arguments say which keys are slices.
     fn keys_of_claim(&self, shards: &[Shard]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let parts = [Part::Meta, Part::Slices, Part::Records, Part::Tokens, Part::Leases, Part::Counts];
         let (mut keys, mut names) = (Vec::new(), Vec::new());

@@ -66,8 +66,8 @@ impl ParkedClaims {
         Self { deployment, node, transactions, claims }
     }
 
-    /// Leases due timers that are parked for this reason, the longest due first: `wanted` timers, or half of the due
-    /// timers if that is more, within `limit`.
+    /// Leases due timers that are parked for this reason. Begins with the timers that have been due for longest. Takes
+    /// `wanted` timers, or half of the due timers if that is more. Never takes more than `limit` permits.
     pub(crate) async fn claim(
         &self,
         claimant: Claimant,
@@ -156,8 +156,8 @@ impl ParkedClaims {
         self.claims.leases.take(leased, token, claimed).await
     }
 
-    /// Returns the index entries of due timers that begin with `beginning`, in the order of their due moments. Leaves
-    /// out shards that do not answer.
+    /// Returns the index entries of the due timers that are parked for a reason, in the order of their due moments.
+    /// `beginning` is the encoded reason, with which these entries begin. Leaves out shards that do not answer.
     async fn parked(&self, beginning: &[u8], most: usize) -> Result<Vec<IndexEntry>, StoreError> {
         let each = (2 * most / self.deployment.layout.shards().len().max(1) + 3).min(most);
         let calls = self.deployment.all_groups().into_iter().map(|group| {
@@ -187,8 +187,9 @@ impl ParkedClaims {
         Ok(all)
     }
 
-    /// Leases the timers of the index entries that are still stored. Returns the shard and the record of each leased
-    /// timer, and the server's time of the lease. Beyond `most_bytes` payload bytes, leases no further timer.
+    /// Leases the timers of the index entries `entries`. Skips an entry that is no longer stored. Returns the shard and
+    /// the record of each leased timer, and the server's time of the lease. Once the leased payloads have `most_bytes`
+    /// bytes, leases no further timer.
     async fn lease_entries(
         &self,
         entries: &[IndexEntry],

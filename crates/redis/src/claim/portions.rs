@@ -7,17 +7,17 @@ use crate::layout::Shard;
 use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_durable::UtcMillis;
 
-/// The number of timers to lease from one group, in all and from each lane.
+/// The number of timers that a claim leases from one group of shards, in all and from each lane.
 #[derive(Debug, Default)]
 pub(super) struct Portion {
     pub(super) timers: u32,
     pub(super) by_lane: BTreeMap<u64, u64>,
 }
 
-/// Computes how many timers to lease from each group. Chooses the timers that have been due for longest, within the
-/// shares of the lanes. The answer of a group with many due timers names only the first of them. The group may then
-/// have another timer that is due right after its last named timer. So no chosen timer is due after the last named
-/// timer of such a group.
+/// Computes how many timers to lease from each group of shards. Chooses the timers that have been due for longest,
+/// within the shares of the lanes. If a group has many due timers, its answer names only the first of them. Such a
+/// group may have further timers that are due right after its last named timer. So the function chooses no timer, of
+/// any group, that is due after that last named timer.
 pub(super) fn portions(looked: Vec<(Vec<Shard>, Looked)>, wish: Wish<'_>) -> Vec<(Vec<Shard>, Portion)> {
     let ends =
         looked.iter().filter(|(_, looked)| looked.is_cut).map(|(_, looked)| match looked.named.last() {

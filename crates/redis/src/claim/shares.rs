@@ -11,15 +11,16 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use tourbillon_durable::store::{Limit, SHARE, Shares, free_for};
 
-/// The shares of the lanes in one claim, and the timers that the claim has taken so far.
+/// The shares that lanes have of one claim, and the timers that the claim has taken so far. A lane is one of 64 groups
+/// of namespaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Turns {
-    /// The number of further deliveries for which the runtime has room.
+    /// The number of further deliveries that the runtime may begin now.
     free: usize,
     /// The number of timers that the claim may still take, at most `free`.
     left: usize,
-    /// The lateness beyond which a timer counts as late, and the number of late timers that a lane without an entry in
-    /// `lanes` may take. `None` sets no limit for late timers.
+    /// The limit for late timers. `None` means no limit. The first value is the lateness beyond which a timer counts as
+    /// late. The second value is the number of late timers that a lane without an entry in `lanes` may take.
     late: Option<(Duration, usize)>,
     lanes: BTreeMap<u64, Lane>,
 }
@@ -86,21 +87,24 @@ impl Turns {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// Returns whether a lane must wait for the next claim: it has used up its share of this claim, although the
-    /// runtime has room for more of its timers.
+    /// Returns whether any lane must wait for the next claim. Such a lane has used up its share of this claim, although
+    /// the runtime may begin further deliveries of the lane.
     pub(crate) fn leaves(&self) -> bool {
         let leaves = |lane: &Lane| free_for(lane.taken, self.left) == 0 && free_for(lane.has, self.free) > 0;
         self.lanes.values().any(leaves)
     }
 
-    /// Returns the number that the script gets as a lane's deliveries under way.
+    /// Returns the number that the script gets as the deliveries under way in a lane.
     ///
     /// Two rules limit a lane: its share of the runtime's free places, and its share of the claim. The script applies
-    /// only one rule, `3 * left > has`, in which `left` is the number of timers that the claim may still take. This
-    /// function chooses `has` such that the script's rule permits the timers that both rules permit. It takes the
-    /// lane's deliveries under way, and subtracts [`SHARE`] for each free place that the claim cannot fill. The result
-    /// is at least the number of timers that the claim has taken from the lane. It stays right while the script takes
-    /// timers, since each timer changes both rules alike.
+    /// only one rule: a lane may take a timer if `3 * left > has`. Here, `left` is the number of timers that the claim
+    /// may still take. This function chooses `has` so that the script's rule permits the timers that both rules permit:
+    ///
+    /// - `has` begins as the number of the lane's deliveries under way.
+    /// - For each free place that the claim cannot fill, [`SHARE`] is subtracted.
+    /// - The result is at least the number of timers that the claim has taken from the lane.
+    ///
+    /// Each timer that the script takes changes both rules alike, so the number stays right.
     fn argument(&self, lane: &Lane) -> usize {
         let beyond = SHARE.saturating_mul(self.free - self.left.min(self.free));
         lane.taken.max(lane.has.saturating_sub(beyond))
@@ -113,8 +117,8 @@ pub(crate) enum PerLane<'t> {
     Any,
     /// The share of the lane in the claim, which [`Turns`] computes.
     InTurn(&'t Turns),
-    /// The number of timers that this map has for the lane, or none without an entry. In a cluster, each group of
-    /// shards gets its part of the lanes' shares as such a map.
+    /// The claim may take the number of timers that this map has for the lane, and none from a lane without an entry.
+    /// In a cluster, the lanes' shares are divided among the groups of shards, and each group gets such a map.
     Exactly(&'t BTreeMap<u64, u64>),
 }
 

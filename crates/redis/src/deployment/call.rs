@@ -19,8 +19,8 @@ pub(super) struct Call {
     script: &'static Script,
     keys: Vec<Vec<u8>>,
     words: Words,
-    /// If set, the script is sent only on the connection that the attempt to connect with this number has made. `None`
-    /// permits any connection.
+    /// The number of an attempt to connect. If set, the script is sent only on the connection that this attempt has
+    /// made. `None` permits any connection.
     attempt: Option<u64>,
 }
 

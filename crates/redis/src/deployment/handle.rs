@@ -70,8 +70,8 @@ impl Deployment {
         }
     }
 
-    /// Sets the function that makes the store forget all that it knows about the deployment. It is called after people
-    /// have recreated the deployment. Later calls of this method have no effect.
+    /// Sets the function that makes the store forget all that it knows about the deployment. The function is called
+    /// after an operator has recreated the deployment. Only the first call of this method has an effect.
     pub(crate) fn on_anew(&self, forget: impl Fn() + Send + Sync + 'static) {
         let _first = self.forget.set(Box::new(forget));
     }
@@ -101,8 +101,8 @@ impl Deployment {
         self.send(Call::new(&self.time, script, keys, arguments))
     }
 
-    /// Runs a script. If `attempt` is set, sends the script only on the connection that this attempt to connect has
-    /// made.
+    /// Runs a script. `attempt` is the number of an attempt to connect. If it is set, the script is sent only on the
+    /// connection that this attempt has made.
     pub(crate) fn run_on(
         &self,
         attempt: Option<u64>,

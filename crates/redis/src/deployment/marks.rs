@@ -11,7 +11,8 @@ use tourbillon_durable::store::StoreError;
 /// The end of an error message about lost data, which says how to repair the loss.
 pub(crate) const REMEDY: &str = "`tourbillond mend`, or `RedisBuilder::mend`, brings it back";
 
-/// Each shard with its mark, with `None` if the mark is lost, or with an error if the shard's server has failed.
+/// Each shard with its mark, which is the id of the shard's deployment. The mark is `None` if it is lost, and an error
+/// if the shard's server has failed.
 pub(crate) type Marks = Vec<(Shard, Result<Option<Vec<u8>>, StoreError>)>;
 
 /// Reads the marks of the shards in all groups at the same time. Returns the marks sorted by shard.

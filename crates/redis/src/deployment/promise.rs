@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::store::StoreError;
 
 tokio::task_local! {
-    /// Collects the witnesses of the operation that is being polled. The set belongs to the operation's future, not to
-    /// a thread or a task.
+    /// Collects the [`Witness`] of each server on which the current operation runs a script. The set belongs to the
+    /// operation's future, not to a thread or a task.
     static SEEN: Witnesses;
 }
 
@@ -72,8 +72,8 @@ impl Witnesses {
     }
 }
 
-/// Adds the witness of a script's server to the set of the operation that is being polled, if that operation has a
-/// promise.
+/// Adds the witness of a script's server to the set of the operation that is being polled. Does nothing if that
+/// operation collects no witnesses.
 pub(crate) fn note(witness: Option<Arc<Witness>>) {
     if let Some(witness) = witness {
         // Outside a scope, no promise was made.

@@ -6,8 +6,9 @@ use std::time::Duration;
 use tourbillon::{Clock, Timestamp};
 use tourbillon_durable::UtcMillis;
 
-/// The age beyond which any answer replaces a measurement of the server's time. A younger measurement is replaced only
-/// by an answer that did not take longer, or that shows that the clock was set.
+/// The age beyond which any newer answer replaces a measurement of the server's time. Until then, only two kinds of
+/// answers replace the measurement: an answer that did not take longer, and an answer that shows that the clock was
+/// set.
 const AGE: Duration = Duration::from_secs(10);
 
 /// The clock by which a deployment decides which timers are due.

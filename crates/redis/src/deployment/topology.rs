@@ -66,8 +66,8 @@ impl Topology {
         self == Self::Cluster
     }
 
-    /// Returns whether scripts other than the commit write redirects, as in a cluster. If so, a redirect that leads
-    /// nowhere may be left behind.
+    /// Returns whether a [redirect](crate::layout::Redirect) may lead nowhere, as in a cluster. There, a script writes
+    /// the redirect before the commit stores the timer. The redirect is left behind if no commit follows.
     pub(crate) fn has_loose_redirects(self) -> bool {
         self == Self::Cluster
     }
@@ -82,8 +82,8 @@ impl Topology {
         }
     }
 
-    /// Returns the queue for the end of a delivery whose timer is in the shard `home` and whose id belongs to
-    /// `id_shard`. In a cluster, the end needs both shards.
+    /// Returns the queue for the end of a delivery. `home` is the shard that stores the timer, and `id_shard` is the
+    /// shard to which the timer's id belongs. In a cluster, the end needs both shards, so the queue depends on both.
     pub(crate) fn queue_of(self, layout: &Layout, home: Shard, id_shard: Shard) -> u32 {
         match self {
             Self::OneServer => 0,

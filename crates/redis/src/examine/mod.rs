@@ -19,8 +19,8 @@ const READINGS: usize = 5;
 /// The deployment's part of a report.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
-    /// The stored version of the layout, or `None` if the deployment does not exist, and the version that this crate
-    /// writes. Without this pair, the report has no line on the layout.
+    /// The stored version of the layout, and the version that this crate writes. The stored version is `None` if the
+    /// deployment does not exist. Without this pair, the report has no line on the layout.
     pub(crate) layout: Option<(Option<u64>, u64)>,
     /// The hash tags of the shards, without braces.
     pub(crate) tags: Vec<Vec<u8>>,

@@ -20,8 +20,8 @@ pub(crate) struct Found {
     pub(crate) shard: Shard,
     /// The timer as a member of the shard's set of records: id, length of the payload, encoded record.
     pub(crate) member: Vec<u8>,
-    /// The token and the withdrawal mark that the shard stores for a leased timer, or `None` if the timer is not
-    /// leased.
+    /// The value that the shard stores for a leased timer: the token of the lease, and a byte that shows whether the
+    /// timer was withdrawn. `None` if the timer is not leased.
     pub(crate) token: Option<Vec<u8>>,
     pub(crate) timer: Timer,
 }
@@ -67,8 +67,8 @@ pub(crate) fn token_bytes(token: Token) -> Vec<u8> {
     [token.incarnation.to_be_bytes(), token.claim.to_be_bytes()].concat()
 }
 
-/// Returns the value that a shard stores beside the record of a leased timer: the token and the withdrawal mark.
-/// Returns `None` if the timer is not leased.
+/// Returns the value that a shard stores beside the record of a leased timer: the token, and a byte that shows whether
+/// the timer was withdrawn. Returns `None` if the timer is not leased.
 pub(crate) fn mark_of(state: &State) -> Option<Vec<u8>> {
     let State::Leased(lease) = state else { return None };
     let mark = match lease.withdrawn {

@@ -20,7 +20,8 @@ pub(crate) enum Part {
     Meta,
     /// A sorted set of all timers, in the order of the members. A member is: id, length of the payload, encoded record.
     Records,
-    /// A hash of leased timers. The field is the id. The value is the token and the withdrawal mark.
+    /// A hash of leased timers. The field is the id. The value is the token, and a byte that shows whether the timer
+    /// was withdrawn.
     Tokens,
     /// A sorted set of leased timers. A member is an id, and its score is the moment at which the lease ends.
     Leases,
@@ -40,9 +41,12 @@ pub(crate) enum Part {
     Parked,
     /// A sorted set of dead timers. A member is an id, and its score is the moment of death.
     Dead,
-    /// A sorted set of ids and marks that are remembered for some time. A member is the id of an ended timer whose id
-    /// the caller chose, the mark of a put-back (`operation/put_back.rs`), or the mark of a [void
-    /// redirect](crate::layout::Redirect::void). Its score is the moment until which it is remembered.
+    /// A sorted set of ids and marks that are remembered for some time. The score of a member is the moment until which
+    /// it is remembered. A member is one of:
+    ///
+    /// - the id of an ended timer, if the caller chose the id
+    /// - the mark of a put-back (`operation/put_back.rs`)
+    /// - the mark of a [void redirect](crate::layout::Redirect::void)
     Recent,
     /// A hash of the numbers of timers. A field is a namespace and a phase, and its value is the number of the
     /// namespace's timers in that phase.
@@ -55,16 +59,16 @@ pub(crate) enum Part {
     Slices,
     /// A sorted set of the pending timers of one slice. A member is an id, and its score is the due moment.
     Slice(Slice),
-    /// A hash of timers whose ids belong to this shard and that are stored in another shard. The field is the id, and
-    /// the value is a [redirect](crate::layout::Redirect).
+    /// A hash of timers that are stored in another shard, although their ids belong to this shard. The field is the id,
+    /// and the value is a [redirect](crate::layout::Redirect).
     Redirects(u8),
 }
 
 /// The number of hashes into which a shard divides its redirects. Redis keeps a hash with few fields in a compact form.
 pub(crate) const REDIRECT_HASHES: u16 = 256;
 
-/// The number of sets of keys of a deployment. Redis keeps a set with few members in a compact form. A list in the
-/// order of the keys must read all sets.
+/// The number of sets of keys ([`Part::Keys`]) of a deployment. With many sets, each set has few members, and Redis
+/// keeps such a set in a compact form. But a list in the order of the keys must read all sets.
 const KEY_SETS: u16 = 8_192;
 
 /// The greatest number of shards of a deployment.
@@ -121,8 +125,9 @@ impl Layout {
     }
 
     /// Returns a key that never exists, in the slot of the key `beside`. Each script names such a key last. While a
-    /// cluster moves a slot, a server refuses a script as a whole if a named key is absent. Without the absent key, the
-    /// server could run the script and end it in the middle, at a key that the script has removed.
+    /// cluster moves a slot, a server refuses a script before it runs if a named key is absent. Without the absent key,
+    /// the server could start the script. The script could then fail in the middle, at a key that it has removed
+    /// itself.
     pub(crate) fn absent(beside: &[u8]) -> Vec<u8> {
         let end = beside.iter().position(|byte| *byte == b'}').map_or(beside.len(), |at| at + 1);
         let (tag, _) = beside.split_at(end);

@@ -36,9 +36,9 @@ impl Redirect {
         core::str::from_utf8(self.split().0).ok()?.parse().ok()
     }
 
-    /// Returns the bytes that make the redirect of the timer `id` void. The shard to which the redirect leads stores
-    /// these bytes among its remembered ids. While the bytes are stored there, a creation that has written this
-    /// redirect cannot commit.
+    /// Returns the bytes that mark the redirect of the timer `id` as void. The shard to which the redirect leads stores
+    /// these bytes in its set of the ids of ended timers. While the bytes are stored there, a creation that has written
+    /// this redirect cannot commit.
     pub(crate) fn void(&self, id: TimerId) -> Vec<u8> {
         [&id_bytes(id)[..], self.split().1].concat()
     }

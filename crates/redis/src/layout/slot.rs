@@ -6,7 +6,8 @@ pub(crate) type Shard = u16;
 /// The number of slots of a Redis Cluster.
 pub(crate) const SLOTS: u32 = 16_384;
 
-/// The number of slots in the middle of a shard's range, one of which must be the slot of the shard's tag.
+/// The slot of a shard's hash tag is one of this number of slots in the middle of the shard's range of slots. A smaller
+/// range is used as a whole.
 const WIDTH: u32 = 64;
 
 /// Computes the CRC-16 (XMODEM) from which Redis Cluster derives slots. `sum` is the checksum of the preceding bytes,
@@ -28,8 +29,9 @@ pub(crate) fn slot_of(key: &[u8]) -> u32 {
     u32::from(crc16(0, tag.unwrap_or(key))) % SLOTS
 }
 
-/// Returns the hash tag of a shard: the first candidate whose slot is in the middle of the shard's range of slots. With
-/// three or six primaries, the range of a primary may end within a shard's range, but not in the middle.
+/// Returns the hash tag of a shard: the text `<name>:<shard>.<n>`. The number `n` is the smallest number for which the
+/// slot of the tag is in the middle of the shard's range of slots. In a cluster of three or six primaries, the range of
+/// a primary may end within a shard's range, but never in its middle.
 pub(super) fn tag_of(name: &str, shard: Shard, shards: u16) -> Box<str> {
     let share = SLOTS / u32::from(shards.max(1));
     let width = share.min(WIDTH);

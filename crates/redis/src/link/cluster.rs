@@ -24,14 +24,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-/// The time after which a read of the map asks the next server, if no server has answered.
+/// If no server has answered a request for the map of the slots within this time, the next server is asked as well.
 const NEXT: Duration = Duration::from_millis(150);
 /// The time within which a server must answer with the map of the slots.
 const REPLY: Duration = Duration::from_secs(2);
-/// The shortest pause between two reads of the map. A read that finds no change doubles the pause, up to `LONGEST`.
+/// The shortest pause between two reads of the map of the slots. A read that finds no change doubles the pause, up to
+/// `LONGEST`.
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
-/// The interval at which a call that waits for a connection requests another read of the map.
+/// The interval at which a call that waits for a connection requests another read of the map of the slots.
 const AGAIN: Duration = Duration::from_millis(100);
 /// The longest time that a call waits for a connection to the server that a redirection names.
 const ASIDE: Duration = Duration::from_secs(1);
@@ -39,7 +40,7 @@ const ASIDE: Duration = Duration::from_secs(1);
 /// Finds and keeps connections to the servers of a cluster.
 pub(crate) struct Cluster {
     shared: Arc<Shared>,
-    /// The number of calls so far that any primary could answer. It selects the primary for the next such call, by
+    /// How many calls have requested a connection so far. This number selects the primary for a call without a key, by
     /// rotation.
     turn: AtomicUsize,
 }
@@ -47,10 +48,10 @@ pub(crate) struct Cluster {
 struct Shared {
     dial: Arc<Dial>,
     slots: watch::Sender<Arc<Slots>>,
-    /// Wakes the task that reads the map, when the known map may be old.
+    /// Wakes the task that reads the map of the slots, when the present map may be old.
     doubt: Notify,
     keepers: Mutex<BTreeMap<Address, Keeper>>,
-    /// The error of the last read of the map, or `None` if that read succeeded.
+    /// The error of the last read of the map of the slots, or `None` if that read succeeded.
     trouble: Mutex<Option<RedisError>>,
 }
 
@@ -70,8 +71,8 @@ impl Cluster {
         Self { shared, turn: AtomicUsize::new(0) }
     }
 
-    /// Waits for a connection to the primary that has the key, or to any primary without a key. Returns `None` if the
-    /// runtime ends.
+    /// Waits for a connection to the primary that has the key. If `key` is `None`, waits for a connection to any
+    /// primary. Returns `None` if the runtime ends.
     pub(crate) async fn to(&self, key: Option<&[u8]>) -> Option<Route> {
         let mut slots = self.shared.slots.subscribe();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
@@ -117,7 +118,7 @@ impl Cluster {
         known.ok().map(|slots| Arc::clone(&slots))
     }
 
-    /// Requests another read of the map, because the known map may be old.
+    /// Requests another read of the map of the slots, because the known map may be old.
     pub(crate) fn look_again(&self) {
         self.shared.doubt.notify_one();
     }
@@ -131,15 +132,15 @@ impl Cluster {
         self.look_again();
     }
 
-    /// Returns the witness of each connected server.
+    /// Returns the witnesses of the connected servers. A [`Witness`] confirms that its server's changes are durable.
     pub(crate) fn witnesses(&self) -> Vec<Arc<Witness>> {
         let keepers = self.shared.keepers();
         keepers.values().filter_map(|keeper| keeper.state().connection?.witness).collect()
     }
 
-    /// Returns the reason why there is no connection to the primary that has the key. The reason is the error of the
-    /// last attempt to connect to that primary, or else the error of the last read of the map. Without a key, only the
-    /// read of the map counts.
+    /// Returns the reason why there is no connection to the primary that has the key: the error of the last attempt to
+    /// connect to that primary, or else the error of the last read of the map of the slots. If `key` is `None`, returns
+    /// the error of the last read of the map.
     pub(crate) fn trouble(&self, key: Option<&[u8]>) -> Option<RedisError> {
         let owner = key.and_then(|key| self.shared.slots.borrow().owner(slot_of(key)).cloned());
         let of_owner = owner.and_then(|owner| self.shared.keepers().get(&owner)?.state().trouble);
@@ -163,8 +164,8 @@ impl Shared {
         Some(Route { keeper, attempt, connection, address: Some(address.clone()) })
     }
 
-    /// Chooses one of the primaries with a connection by rotation, or one of all primaries if none has a connection.
-    /// Returns `None` without primaries.
+    /// Chooses a primary by rotation, among the primaries that have a connection. If no primary has a connection,
+    /// chooses among all primaries. Returns `None` if `primaries` is empty.
     fn any(&self, primaries: &[Address], turn: usize) -> Option<Address> {
         let keepers = self.keepers();
         let is_connected = |address: &&Address| {
@@ -248,9 +249,9 @@ async fn look(shared: Arc<Shared>) {
     }
 }
 
-/// Returns the servers in the order in which the read number `turn` of the map asks them. Each read begins with a
-/// different server, so that a server with an old map is not always the first to answer. Every second read begins with
-/// a server from the settings, because all primaries of an old map may be gone.
+/// Returns all servers, in the order in which a read asks them for the map of the slots. `turn` is the number of the
+/// read. Each read begins with a different server, so that a server with an old map is not always the first to answer.
+/// Every second read begins with a server from the settings, because all primaries of an old map may be gone.
 fn in_turn(turn: usize, primaries: &[Address], seeds: &[Address]) -> Vec<Address> {
     let begin = |servers: &[Address]| {
         let first = (turn / 2).checked_rem(servers.len()).unwrap_or(0);

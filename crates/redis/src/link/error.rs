@@ -37,7 +37,7 @@ pub(crate) enum Meaning {
     Lost,
 }
 
-/// The error codes with which a server refuses a script before the script's first change, but may run it later.
+/// The error codes of a server that has not begun to run a script, but may be able to run the script later.
 const LATER: [&str; 6] = ["LOADING", "TRYAGAIN", "CLUSTERDOWN", "BUSY", "NOREPLICAS", "MOVED"];
 const ELSEWHERE: [&str; 3] = ["READONLY", "MASTERDOWN", "NOAUTH"];
 const BEFORE_A_WRITE: [&str; 2] = ["OOM", "MISCONF"];
@@ -152,7 +152,8 @@ pub(crate) fn is_gone(error: &StoreError) -> bool {
     code_of(error) == Some("GONE")
 }
 
-/// Returns whether a script failed with the code `BACK`: the server's data have gone back by more than `may_lose`.
+/// Returns whether a script failed with the code `BACK`: the server has older data than before, by more than the
+/// setting `may_lose`.
 pub(crate) fn is_back(error: &StoreError) -> bool {
     code_of(error) == Some("BACK")
 }

@@ -22,8 +22,8 @@ const LASTING: Duration = Duration::from_secs(5);
 /// The state of a kept connection.
 #[derive(Clone, Default)]
 pub(crate) struct State {
-    /// The number of the attempt that made the connection or, without a connection, of the attempt that is under way.
-    /// The first attempt has the number 1.
+    /// The number of the attempt to connect that made the present connection. Without a connection, the number of the
+    /// attempt that is under way. The first attempt has the number 1.
     pub(crate) attempt: u64,
     pub(crate) connection: Option<Wire>,
     /// The error of the last attempt to connect, or `None` if that attempt succeeded.
@@ -67,8 +67,8 @@ impl Keeper {
         self.states.borrow().clone()
     }
 
-    /// Waits for a connection. Returns the number of the attempt that made it, and the connection, or `None` if the
-    /// runtime ends.
+    /// Waits for a connection. Returns the connection, and the number of the attempt that made the connection. Returns
+    /// `None` if the runtime ends.
     pub(crate) async fn connection(&mut self) -> Option<(u64, Wire)> {
         let state = self.states.wait_for(|state| state.connection.is_some()).await.ok()?;
         Some((state.attempt, state.connection.clone()?))
@@ -82,8 +82,8 @@ impl Keeper {
         }
     }
 
-    /// Takes out of use the connection that the attempt `attempt` has made, unless it has been replaced. The next call
-    /// then waits for a new connection.
+    /// Takes the connection that the attempt `attempt` has made out of use, so that the next call waits for a new
+    /// connection. Does nothing if that connection has been replaced already.
     pub(crate) async fn doubt(&self, attempt: u64) {
         // While there is a handle, the task ends only with its runtime.
         if self.doubts.send(attempt).is_ok() {

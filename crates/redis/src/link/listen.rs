@@ -16,12 +16,12 @@ use tokio::time::{sleep, timeout};
 const SHORTEST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// The interval between two pings of a subscription's server.
+/// The interval at which a subscription sends a ping to its server.
 const QUESTION: Duration = Duration::from_secs(2);
 const REPLY: Duration = Duration::from_secs(2);
 
-/// The pause before the second check of a change of the subscription's primary. The subscription moves to another
-/// server only if the second check confirms the change.
+/// The pause between two checks whether another server has become the primary. The subscription moves to the new
+/// primary only if the second check confirms the change.
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// The longest time for an attempt to connect and subscribe, including the questions to the Sentinels.

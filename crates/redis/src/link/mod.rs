@@ -52,8 +52,8 @@ pub(crate) trait Link: Send + Sync {
         arguments: Words,
     ) -> Answer<'a, redis::Value>;
 
-    /// Runs a script like [`run`](Self::run), and also returns the witness of the server on which the script ran, or
-    /// `None` if the connection's policy requires no confirmation.
+    /// Runs a script like [`run`](Self::run), and also returns the [`Witness`] of the server on which the script ran.
+    /// The witness is `None` if the connection's policy requires no confirmation.
     fn run_before_witness<'a>(
         &'a self,
         script: &'static Script,
@@ -64,9 +64,9 @@ pub(crate) trait Link: Send + Sync {
         Box::pin(async move { Ok((answer.await?, None)) })
     }
 
-    /// Runs a script like [`run_before_witness`](Self::run_before_witness), but only on the connection that this
-    /// [attempt](Self::attempt) to connect has made. If another connection is in use, the call fails and the script is
-    /// not sent.
+    /// Runs a script like [`run_before_witness`](Self::run_before_witness), but only on the connection that the
+    /// [attempt](Self::attempt) with this number has made. If another connection is in use, the call fails and the
+    /// script is not sent.
     fn run_on<'a>(
         &'a self,
         _attempt: u64,
@@ -77,13 +77,13 @@ pub(crate) trait Link: Send + Sync {
         self.run_before_witness(script, keys, arguments)
     }
 
-    /// Returns the number of the attempt that made the present connection or, without a connection, of the attempt that
-    /// is under way. In a cluster, returns 0.
+    /// Returns the number of the attempt to connect that made the present connection. Without a connection, returns the
+    /// number of the attempt that is under way. In a cluster, returns 0.
     fn attempt(&self) -> u64 {
         0
     }
 
-    /// Returns the witness of each connected server.
+    /// Returns the witnesses of the connected servers. A [`Witness`] confirms that its server's changes are durable.
     fn witnesses(&self) -> Vec<Arc<Witness>> {
         Vec::new()
     }
@@ -100,8 +100,8 @@ pub(crate) trait Link: Send + Sync {
         None
     }
 
-    /// Returns the runtime for tasks that several callers share, or `None` if the link has no runtime and each caller
-    /// must send its own calls.
+    /// Returns the runtime for a task that sends the calls of several callers together. Returns `None` if the link has
+    /// no runtime. In that case, each caller must send its own calls.
     fn runtime(&self) -> Option<Handle> {
         None
     }

@@ -8,13 +8,13 @@ use tokio::time::{Instant, timeout_at};
 
 /// The longest time for which calls are held back during a failover. It is shorter than the default patience of a call.
 const LONGEST: Duration = Duration::from_secs(4);
-/// The time after a Sentinel has named the primary during which no connection to another server is used.
+/// For this time after a Sentinel has named the primary, connections to other servers are not used.
 const FRESH: Duration = Duration::from_secs(3);
 
 /// Identifies a server by the host and port under which the Sentinels know the server.
 pub(crate) type Named = (Box<str>, u16);
 
-/// The primary that the events of the Sentinels name, and the time for which they hold calls back.
+/// Stores the primary that the events of the Sentinels name, and holds calls back during a failover.
 #[derive(Debug)]
 pub(crate) struct Roles {
     /// The moment until which calls are held back because a failover is under way. `None` or a past moment holds no

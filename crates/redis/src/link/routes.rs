@@ -96,8 +96,8 @@ impl Routes {
         }
     }
 
-    /// Returns the number of the attempt that made the present connection or, without a connection, of the attempt that
-    /// is under way. In a cluster, returns 0.
+    /// Returns the number of the attempt to connect that made the present connection. Without a connection, returns the
+    /// number of the attempt that is under way. In a cluster, returns 0.
     pub(crate) fn attempt(&self) -> u64 {
         match self {
             Self::Server { keeper, .. } => keeper.state().attempt,
@@ -105,7 +105,7 @@ impl Routes {
         }
     }
 
-    /// Returns the witness of each connected server.
+    /// Returns the witnesses of the connected servers. A [`Witness`] confirms that its server's changes are durable.
     pub(crate) fn witnesses(&self) -> Vec<Arc<Witness>> {
         match self {
             Self::Server { keeper, .. } => {

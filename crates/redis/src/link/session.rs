@@ -42,7 +42,8 @@ struct Caller {
     /// The longest time for a reply of a server.
     limit: Duration,
     is_cluster: bool,
-    /// False once a server has refused the flags in a script.
+    /// True until a server refuses a script because of the flags in the script's first line. After that, scripts are
+    /// sent without flags.
     knows_flags: AtomicBool,
 }
 
@@ -58,8 +59,8 @@ struct Call {
     script: &'static Script,
     keys: Vec<Vec<u8>>,
     arguments: Words,
-    /// If set, the script is sent only on the connection that the attempt to connect with this number has made. `None`
-    /// permits any connection.
+    /// If set, the script is sent only on the connection of the attempt to connect with this number. `None` permits any
+    /// connection.
     attempt: Option<u64>,
 }
 
@@ -111,7 +112,7 @@ impl Session {
         }))
     }
 
-    /// Sends a call of a script, and returns its answer with the witness of the answer.
+    /// Sends a call of a script. Returns the script's answer, and the witness of the server on which the script ran.
     fn send(&self, call: Call) -> Answer<'static, (Value, Option<Arc<Witness>>)> {
         self.spawn(|caller| async move { caller.run(&call).await })
     }
@@ -352,8 +353,8 @@ impl Caller {
     }
 }
 
-/// Sends the command of a script, and returns the answer. If `is_elsewhere` is true, a redirection has named the server
-/// because the slot of the keys moves, and the command `ASKING` goes before the script.
+/// Sends the command of a script, and returns the answer. If `is_elsewhere` is true, the slot of the keys is moving to
+/// this server, as a redirection has said. In this case the command `ASKING` goes before the script.
 async fn send(command: Cmd, is_elsewhere: bool, route: &mut Route) -> RedisResult<Value> {
     let mut commands = redis::pipe();
     if is_elsewhere {

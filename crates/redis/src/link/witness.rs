@@ -24,7 +24,8 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// The time after a failed round for which the next round is expected to fail, too.
+/// For this time after a failed round, the next round is expected to fail, too. A round is one `WAIT` for all callers
+/// that wait at the same time.
 const MEMORY: Duration = Duration::from_secs(5);
 
 /// A function that is called when a connection has ended.
@@ -43,10 +44,10 @@ pub(crate) struct Witness {
 
 #[derive(Default)]
 struct Rounds {
-    /// The callers that wait for the next round.
+    /// The callers for which the next round will send one `WAIT`.
     waiting: Vec<oneshot::Sender<Result<(), Box<str>>>>,
     is_running: bool,
-    /// The moment at which the last round ended, if it failed.
+    /// When the last round ended, if that round failed. A round is one `WAIT` for several callers.
     failed: Option<Instant>,
 }
 
@@ -88,12 +89,13 @@ impl Witness {
         confirmed.map_err(|why| LinkError::not_safe(&why))
     }
 
-    /// Returns whether the last round failed, at most [`MEMORY`] ago.
+    /// Returns whether the last round failed, at most [`MEMORY`] ago. A round is one `WAIT` for several callers.
     pub(crate) fn has_just_failed(&self) -> bool {
         self.rounds().failed.is_some_and(|failed| failed.elapsed() < MEMORY)
     }
 
-    /// Makes one round after another until no caller waits.
+    /// Makes one round after another until no caller waits. A round is one `WAIT` for all callers that wait when it
+    /// begins.
     async fn go_round(&self) {
         loop {
             let waiting = {
@@ -111,7 +113,7 @@ impl Witness {
         }
     }
 
-    /// Makes one round.
+    /// Makes one round: waits until the server's present changes are as durable as the policy requires.
     async fn ask(&self) -> Result<(), Box<str>> {
         // `WAIT` covers the changes that the server had made when the command before it ended. So a `PING` goes first.
         let mut commands = redis::pipe();

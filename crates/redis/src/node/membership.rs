@@ -35,8 +35,7 @@ impl State {
         self.sights.clear();
     }
 
-    /// Returns the connection on which the last sign of life was sent: the number of the attempt to connect that made
-    /// the connection.
+    /// Returns the number of the attempt to connect that made the connection on which the last sign of life was sent.
     pub(crate) fn sign_by(&self) -> u64 {
         self.sign_by
     }

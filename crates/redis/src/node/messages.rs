@@ -98,8 +98,8 @@ impl Node {
         }
     }
 
-    /// Records that a pending timer of this shard is due at `due`. Wakes the subscribers if this node may have to
-    /// deliver the timer and the runtime expects its next timer only after `due`.
+    /// Records that a pending timer of this shard is due at `due`. If this node may have to deliver the timer, also
+    /// wakes a runtime that would otherwise sleep beyond `due`.
     pub(crate) fn note(&self, shard: Shard, due: UtcMillis) {
         let is_served = {
             let mut state = self.state();

@@ -33,7 +33,7 @@ pub(super) fn peers(answered: &mut Answered) -> Result<Vec<Peer>, StoreError> {
 }
 
 impl State {
-    /// Describes a shard whose server does not answer, from the server's last answer and from this node's own
+    /// Describes a shard whose server does not answer. Combines the server's last answer with this node's own
     /// knowledge. `this` is the incarnation of this node.
     fn as_known(&self, number: Shard, this: u64) -> ShardOfNodes {
         let told = self.told.get(usize::from(number)).cloned().unwrap_or_default();
@@ -49,8 +49,8 @@ impl State {
 }
 
 impl Node {
-    /// Reads all nodes and shards from the servers. If a server of a cluster does not answer, describes its part from
-    /// the knowledge of this node.
+    /// Reads all nodes and shards from the servers. If a server of a cluster does not answer, describes the nodes or
+    /// shards that this server stores from the knowledge of this node.
     pub(crate) async fn nodes(&self) -> Result<store::Nodes, StoreError> {
         let groups = self.deployment.all_groups().into_iter().map(Some);
         let calls = [None].into_iter().chain(groups).map(|group| ((), self.ask_registry(group)));

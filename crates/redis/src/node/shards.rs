@@ -12,12 +12,14 @@ use tourbillon_durable::UtcMillis;
 /// The states of all shards of the deployment.
 pub(crate) struct Shards {
     each: Vec<Known>,
-    /// The number of looks that have begun, which is also the number of the latest look.
+    /// How many requests of the type [`Look`] have begun. This is also the number of the latest request.
     looks: u64,
-    /// The earliest end of a lease that a look has found and that no claim has returned yet.
+    /// The earliest end of a lease that claims and polls have found. The next claim returns this moment to the runtime,
+    /// and clears the field.
     first_end: Option<UtcMillis>,
     topology: Topology,
-    /// True if the store has a background thread. Other nodes may then lease timers in the shards of this node, too.
+    /// True if the store has a background thread. If so, the node expects that other nodes lease timers in its shards,
+    /// too.
     has_thread: bool,
 }
 
@@ -27,34 +29,36 @@ struct Known {
     is_wanted: bool,
     /// True if this node owns the shard, by the last answer of the shard's server.
     is_owned: bool,
-    /// True if the shard is sick. The answer to a later look clears the flag.
+    /// True if the shard is sick: a claim or poll of the shard failed or is late, or a claim took the shard without
+    /// asking when its first lease ends. A later answer clears the flag if it has this moment, or if this node does not
+    /// own the shard. In a cluster, claims and reaps leave sick shards out.
     is_sick: bool,
     /// True if the shard's server has lost the shard's data: the last answer had no deployment id. Claims leave such a
     /// shard out.
     is_lost: bool,
-    /// True if the background thread must look at the shard at once.
+    /// True if the background thread must poll the shard at once.
     is_hinted: bool,
-    /// True while the background thread waits for the answer to a look at the shard, or to a release of the shard.
+    /// True while the background thread waits for the answer to a poll or to a release of the shard.
     is_asked: bool,
-    /// The number of the look whose answer was stored last. Answers to earlier looks are ignored.
+    /// The number of the latest [`Look`] whose answer was stored. Answers with a lower number are ignored.
     answered: u64,
     first_due: Option<UtcMillis>,
     /// The due moment of the first timer that the next claim may lease, by the server's last answer, or `None` without
     /// such a timer.
     next_claim: Option<UtcMillis>,
-    /// The earliest due moment that a commit or a message has reported since the last look began, or `None` without
-    /// such a report.
+    /// The earliest due moment that a commit or a message has reported since the last claim or poll of the shard began.
+    /// `None` without such a report.
     noted: Option<UtcMillis>,
-    /// When the last look ended, by the clock of this process.
+    /// When the last claim or poll of the shard ended or failed, by the clock of this process.
     looked: Option<Timestamp>,
-    /// When the last successful look ran, by the server's clock.
+    /// When the last successful claim or poll of the shard ran, by the server's clock.
     polled: Option<UtcMillis>,
-    /// When a look last returned the end of the shard's first lease, by the clock of this process.
+    /// When an answer last included the end of the shard's first lease, by the clock of this process.
     told_end: Option<Timestamp>,
 }
 
-/// The interval at which looks also ask for the end of the first lease. Other nodes lease parked timers of any shard,
-/// and only the shard's owner ends the leases of nodes that die.
+/// The interval at which a claim or poll asks again when the first lease ends. Other nodes lease parked timers of any
+/// shard, and only the shard's owner ends the leases of nodes that die.
 const ENDS: Duration = Duration::from_secs(5);
 
 impl Known {
@@ -67,17 +71,17 @@ impl Known {
     }
 }
 
-/// A look that has begun.
+/// A request that asks a server for the states of some shards: a claim, or a poll of the background thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Look {
     number: u64,
-    /// True if the look also asks when the first lease in its shards ends. A shard may have been taken by a claim whose
-    /// answer was lost, or may be sick, so that its leases were not ended. For such a shard, only this question shows
-    /// when the leases of a dead node end.
+    /// True if the request also asks when the first lease in its shards ends. It must ask if an earlier claim without
+    /// an answer may have taken one of the shards, or if one of the shards is sick and its leases were not ended. Only
+    /// this answer shows when the leases of a dead node end there.
     pub(crate) wants_end: bool,
 }
 
-/// The state of one shard in the answer to a look.
+/// The state of one shard in the answer to a [`Look`].
 pub(crate) struct Seen {
     pub(crate) shard: Shard,
     pub(crate) is_owned: bool,
@@ -108,7 +112,7 @@ impl Shards {
         self.each.get(usize::from(shard)).is_some_and(|known| known.is_owned)
     }
 
-    /// Returns whether the shard belongs to this node and is not sick.
+    /// Returns whether the shard belongs to this node and is not [sick](Known::is_sick).
     pub(crate) fn is_healthy(&self, shard: Shard) -> bool {
         self.each.get(usize::from(shard)).is_some_and(|known| known.is_wanted && !known.is_sick)
     }
@@ -127,20 +131,21 @@ impl Shards {
         self.those(|known| known.is_owned)
     }
 
-    /// Returns the shards in which this node ends overdue leases. In a cluster, leaves out sick shards.
+    /// Returns the shards in which this node ends expired leases. In a cluster, a store with a background thread leaves
+    /// out [sick](Known::is_sick) shards.
     pub(crate) fn for_reap(&self) -> Vec<Shard> {
         let leaves_out_sick = self.topology.fails_in_parts() && self.has_thread;
         self.those(|known| known.is_owned && !(leaves_out_sick && known.is_sick))
     }
 
     /// Returns the shards that this node owns and must release, because they no longer belong to it. Leaves out shards
-    /// with an unanswered look or release.
+    /// for which a poll or a release has no answer yet.
     pub(crate) fn unwanted(&self) -> Vec<Shard> {
         self.those(|known| known.is_owned && !known.is_wanted && !known.is_asked)
     }
 
-    /// Assigns to this node the shards for which `belongs` is true. Makes the background thread look at each new shard
-    /// at once.
+    /// Assigns to this node the shards for which `belongs` is true. Makes the background thread poll each new shard at
+    /// once.
     pub(super) fn want(&mut self, belongs: impl Fn(Shard) -> bool) {
         for (shard, known) in (0..).zip(&mut self.each) {
             let was_wanted = core::mem::replace(&mut known.is_wanted, belongs(shard));
@@ -184,9 +189,9 @@ impl Shards {
         }
     }
 
-    /// Returns the shards of this node that a claim asks for due timers: without a background thread all of them, and
-    /// with a thread those that may have a due timer. A store with a thread leaves out lost shards and, in a cluster,
-    /// sick shards. If it would leave out all of its shards, it returns all of them instead.
+    /// Returns the shards of this node that a claim reads. A store without a background thread reads all of them. A
+    /// store with a thread reads the shards that may have a due timer. It leaves out lost shards and, in a cluster,
+    /// [sick](Known::is_sick) shards. If all shards would be left out, it reads all of them.
     pub(crate) fn for_claim(&self, now: UtcMillis, pause: Duration) -> Vec<Shard> {
         let is_out = |known: &Known| self.is_left_out(known) || known.is_lost;
         if !self.has_thread || !self.each.iter().any(|known| known.is_wanted && !is_out(known)) {
@@ -200,8 +205,8 @@ impl Shards {
         })
     }
 
-    /// Returns the shards at which the background thread must look now. On one server, one script reads all shards, so
-    /// the result is all shards of this node or none.
+    /// Returns the shards that the background thread must poll now. On one server, one script polls all shards, so the
+    /// result is all shards of this node or none.
     pub(crate) fn for_poll(&self, pause: Duration) -> Vec<Shard> {
         // A hint does not shorten the pause of a sick shard.
         let is_due = |known: &Known| {
@@ -216,8 +221,8 @@ impl Shards {
         }
     }
 
-    /// Returns the time until the background thread must look at a shard again, with the pause `pause` between two
-    /// looks at a shard.
+    /// Returns the time until the background thread must poll a shard again. `pause` is the time between two polls of a
+    /// shard.
     pub(crate) fn rest(&self, pause: Duration) -> Duration {
         let now = moment();
         let rests = self.each.iter().filter(|known| known.is_wanted && !known.is_asked);
@@ -226,7 +231,7 @@ impl Shards {
         rests.map(rest).min().unwrap_or(pause)
     }
 
-    /// Notes whether the background thread waits for an answer about `shards`: to a look, or to a release.
+    /// Records whether the background thread waits for the answer to a poll or to a release of `shards`.
     pub(crate) fn set_asked(&mut self, shards: &[Shard], is_asked: bool) {
         for shard in shards {
             if let Some(known) = self.of(*shard) {
@@ -235,7 +240,7 @@ impl Shards {
         }
     }
 
-    /// Begins a look at `shards`. Decides whether the look asks for the end of the first lease.
+    /// Begins a claim or a poll of `shards`. Decides whether the request asks when the first lease ends.
     pub(crate) fn begin_look(&mut self, shards: &[Shard]) -> Look {
         self.looks += 1;
         let (mut wants_end, has_others) = (false, self.has_thread);
@@ -249,7 +254,8 @@ impl Shards {
         Look { number: self.looks, wants_end }
     }
 
-    /// Stores the answer to a look. Ignores the answer for a shard that has the answer to a later look.
+    /// Stores the answer to a claim or poll. If a shard already has the answer to a later request, ignores this answer
+    /// for the shard.
     pub(crate) fn end_look(&mut self, look: Look, now: UtcMillis, seen: &[Seen]) {
         let looked = Some(moment());
         for Seen { shard, is_owned, is_lost, first_due, next_claim } in seen {
@@ -271,7 +277,7 @@ impl Shards {
         }
     }
 
-    /// Marks `shards` as sick, because a look at them failed or is late.
+    /// Marks `shards` as [sick](Known::is_sick), because a claim or poll of them failed or is late.
     pub(crate) fn fail_look(&mut self, shards: &[Shard]) {
         let looked = Some(moment());
         for shard in shards {
@@ -289,21 +295,21 @@ impl Shards {
         }
     }
 
-    /// Makes the background thread look at all shards of this node at once.
+    /// Makes the background thread poll all shards of this node at once.
     pub(super) fn hint_all(&mut self) {
         for known in &mut self.each {
             known.is_hinted |= known.is_wanted;
         }
     }
 
-    /// Makes the background thread look at once at the shards that belong to this node and that it does not own yet.
+    /// Makes the background thread poll at once the shards that belong to this node but that it does not own yet.
     pub(super) fn hint_missing(&mut self) {
         for known in &mut self.each {
             known.is_hinted |= known.is_wanted && !known.is_owned;
         }
     }
 
-    /// Returns the due moment of the first timer in the shards that claims ask, or `None` if no timer is known.
+    /// Returns the due moment of the first timer in the shards that claims read, or `None` if no timer is known.
     pub(crate) fn next_due(&self) -> Option<UtcMillis> {
         self.claimed().filter_map(Known::due).min()
     }
@@ -314,20 +320,21 @@ impl Shards {
         self.claimed().filter_map(|known| known.next_claim.into_iter().chain(known.noted).min()).min()
     }
 
-    /// Iterates over the shards that claims ask: wanted, owned and not left out.
+    /// Iterates over the shards that claims read: the shards that belong to this node, are owned by it, and are not
+    /// left out.
     fn claimed(&self) -> impl Iterator<Item = &Known> {
         let counts = |known: &&Known| known.is_wanted && known.is_owned && !self.is_left_out(known);
         self.each.iter().filter(counts)
     }
 
-    /// Returns whether claims leave this shard out because it is sick. Claims leave shards out only in a cluster, where
-    /// other servers may answer.
+    /// Returns whether claims leave this shard out because it is [sick](Known::is_sick). Claims leave shards out only
+    /// in a cluster, where other servers may answer.
     fn is_left_out(&self, known: &Known) -> bool {
         self.topology.fails_in_parts() && known.is_sick
     }
 
-    /// Keeps `end`, the end of the first lease that a look has found, if it is earlier than the kept moment. The next
-    /// claim returns the kept moment.
+    /// Remembers the end of the first lease that a claim or poll has found, if it is earlier than the remembered
+    /// moment. The next claim returns the remembered moment.
     pub(crate) fn keep_first_end(&mut self, end: Option<UtcMillis>) {
         self.first_end = self.first_end.into_iter().chain(end).min();
     }

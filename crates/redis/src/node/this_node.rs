@@ -19,10 +19,10 @@ use tourbillon_durable::timer::TimerId;
 /// as dead.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
-/// The default of `may_lose`, the greatest time by which a server's data may go back without closing the store.
+/// The default of `may_lose`. If a server loses the changes of a longer time than this, the store is closed.
 pub(crate) const MAY_LOSE: Duration = Duration::from_secs(10);
 
-/// The pause between two looks at a shard while messages of other nodes arrive. With this pause, an idle shard of a
+/// The pause between two polls of a shard while messages of other nodes arrive. With this pause, an idle shard of a
 /// cluster costs less than one command a second, signs of life and pings included.
 pub(crate) const LONGEST_POLL: Duration = Duration::from_millis(1_250);
 
@@ -42,10 +42,10 @@ pub(crate) struct Node {
     pub(crate) keys: Keys,
     pub(super) name: Box<str>,
     deployment_name: Box<str>,
-    /// The greatest time by which a server's data may go back without closing the store.
+    /// If a server loses the changes of a longer time than this, for example in a failover, the store is closed.
     pub(crate) may_lose: Duration,
     pub(super) on_set_back: Option<OnSetBack>,
-    /// The pause between two looks at a shard while no messages arrive, or `None` if the store has no background
+    /// The pause between two polls of a shard while no messages arrive, or `None` if the store has no background
     /// thread.
     poll: Option<Duration>,
     pub(crate) bell: Arc<Bell>,
@@ -62,33 +62,32 @@ pub(crate) struct Keys {
     pub(crate) channel: Vec<u8>,
 }
 
-/// The state of a node that changes, under one lock.
+/// The part of a node's state that changes. One lock protects it.
 pub(crate) struct State {
     pub(crate) is_member: bool,
     /// The moment at which this process became a node, by the deployment's time.
     pub(super) since: UtcMillis,
     pub(super) peers: Vec<Peer>,
-    /// The other nodes that were seen connected, by incarnation, with the result of the last check of their
-    /// connections. The map is cleared when this node's own subscription begins or ends.
+    /// The result of the last check of another node's connection, by the node's incarnation. A node has an entry once
+    /// it was seen connected. The map is cleared when this node's own subscription begins or ends.
     pub(crate) sights: HashMap<u64, Sight>,
-    /// The number of times that this node's subscription has begun or ended.
+    /// How many times this node's subscription has begun or ended.
     pub(super) hearings: u64,
     /// The live nodes between which the shards are divided, sorted.
     pub(super) live: Vec<u64>,
     /// The server's time of this node's last sign of life, or `None` if no sign was answered since the node joined.
     pub(super) sign: Option<UtcMillis>,
-    /// The connection on which the last sign of life was sent: the number of the attempt to connect that made the
-    /// connection.
+    /// The number of the attempt to connect that made the connection on which the last sign of life was sent.
     pub(super) sign_by: u64,
     /// The moment of the latest sign of life of any node, as far as this node knows.
     pub(super) latest: UtcMillis,
-    /// The number of times that the server's data have gone back.
+    /// How many times a server has lost its latest changes while the store went on.
     pub(super) set_backs: u64,
     /// True if this node must send a sign of life at once, because other nodes have come or gone.
     pub(super) is_stirred: bool,
     pub(crate) shards: Shards,
     last_claim: Option<LastClaim>,
-    /// The shards in the last answer of [`nodes`](Node::nodes), for servers that do not answer its next call.
+    /// The shards as [`nodes`](Node::nodes) returned them last. Its next call uses them for servers that do not answer.
     pub(super) told: Vec<tourbillon_durable::store::Shard>,
     /// The subscription to messages of other nodes, which ends when this value is dropped.
     pub(super) listening: Option<Box<dyn Any + Send>>,
@@ -107,11 +106,12 @@ struct LastClaim {
 pub(crate) enum Sight {
     /// The node was connected.
     There,
-    /// No check since this moment has found the node connected.
+    /// The node was not connected at this moment, and at no later check.
     Away(Timestamp),
 }
 
-/// A function that is called with the time by which a server's data have gone back.
+/// A function that is called when a server has lost its latest changes. The argument is the length of the time whose
+/// changes are lost.
 pub(crate) type OnSetBack = Arc<dyn Fn(Duration) + Send + Sync>;
 
 /// The settings of a node, before they are checked.
@@ -212,7 +212,7 @@ impl Node {
         self.hears.load(Ordering::Relaxed)
     }
 
-    /// Returns whether this store has a background thread, which looks at the shards.
+    /// Returns whether this store has a background thread, which polls the shards.
     pub(crate) fn has_thread(&self) -> bool {
         self.poll.is_some()
     }
@@ -222,7 +222,7 @@ impl Node {
         self.poll.unwrap_or(LONGEST_POLL) * POLLS_OF_SWEEP
     }
 
-    /// Returns the pause between two looks at a shard, which is longer while messages of other nodes arrive.
+    /// Returns the pause between two polls of a shard, which is longer while messages of other nodes arrive.
     pub(crate) fn pause(&self) -> Duration {
         let poll = self.poll.unwrap_or(LONGEST_POLL);
         if self.hears.load(Ordering::Relaxed) { poll.max(LONGEST_POLL) } else { poll }
@@ -238,8 +238,8 @@ impl Node {
         self.state().last_claim.map(|claim| claim.lease)
     }
 
-    /// Returns whether the runtime has made no claim for `ttl` although a timer has been due for `ttl`, because its
-    /// handlers are busy or it is stuck.
+    /// Returns whether the runtime is behind: it has made no claim for `ttl`, although a timer has been due for `ttl`.
+    /// Its handlers may be busy, or it may be stuck.
     pub(crate) fn is_behind(&self, now: UtcMillis) -> bool {
         let state = self.state();
         state.is_member
@@ -259,8 +259,8 @@ impl Node {
         self.deployment.alarm.wake();
     }
 
-    /// Wakes the subscribers, because a timer may be stored that this process has not noted. Does nothing in a store
-    /// with a background thread, which finds the timer.
+    /// Wakes the subscribers, because the store may have a new timer of which this process does not know. Does nothing
+    /// in a store with a background thread, because the thread finds the timer.
     pub(crate) fn wake_unless_polled(&self) {
         if !self.has_thread() {
             self.wake();

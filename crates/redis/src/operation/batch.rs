@@ -15,8 +15,8 @@ use tourbillon_durable::store::dry_run::admit;
 use tourbillon_durable::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Address, KeyOf, TimerId};
 
-/// The greatest number of changes of a batch that run at the same time outside shared scripts. Each of these changes
-/// has a script of its own.
+/// The greatest number of changes of a batch that run at the same time in scripts of their own. Other changes of the
+/// batch share scripts.
 const OTHERS_AT_ONCE: usize = 64;
 
 /// A timer id or a key that an operation names. Operations that are sent at the same time must not name the same id or
@@ -158,8 +158,8 @@ impl Batches {
         fits
     }
 
-    /// Ends deliveries of different timers, all of which this process has claimed. Ends that only remove a timer share
-    /// scripts, and each other end runs in a script of its own.
+    /// Ends the deliveries of different timers, all of which this process has claimed. If an end only removes its
+    /// timer, it shares a script with other such ends. Any other end runs in a script of its own.
     async fn end_wave(&self, wave: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
         let ends = wave.iter().filter_map(|op| Some((end_of(op)?.0, op))).collect::<Vec<_>>();
         let mut made = self.ends.end_many(&ends).await?;
@@ -237,8 +237,8 @@ fn is_of_before(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Repeated(_) | Outcome::Refused(Refusal::Stale))
 }
 
-/// Turns a transient error of a batch of `count` operations into `Unknown` if `count` is greater than 1, because the
-/// other operations may have taken effect.
+/// Turns a transient error of a batch into `Unknown` if the batch has more than one operation, because some of its
+/// operations may have taken effect. `count` is the number of operations.
 pub(crate) fn partial(error: StoreError, count: usize) -> StoreError {
     if count > 1 && error.is_transient() {
         let message = format!("an operation of {count} failed, and others had their effect perhaps: {error}");

@@ -27,8 +27,8 @@ impl Bulk {
         Self { deployment, transactions: Arc::clone(transactions) }
     }
 
-    /// Changes the timers `found`, several in each script. `op` returns the operation that changes the given number of
-    /// timers. Returns the outcomes of all scripts.
+    /// Changes the timers `found`, several in each script. `op` makes the operation of one script from the number of
+    /// timers that the script changes. Returns the outcomes of all scripts.
     async fn change_several(
         &self,
         mut found: Vec<Found>,
@@ -47,7 +47,7 @@ impl Bulk {
     }
 
     /// Applies operations to different timers. Returns each outcome by the index of its operation in `ops`. Skips
-    /// timers that are not in the shards of their ids: they have no outcome.
+    /// timers that are not stored in the shard to which their id belongs, so these timers have no outcome.
     pub(crate) async fn change_by_ids(
         &self,
         ops: &[(TimerId, &Op)],

@@ -34,8 +34,8 @@ impl Known {
     }
 }
 
-/// A redirect that an operation has written in advance, so that it may store a timer outside the shard of the timer's
-/// id.
+/// A redirect that an operation has written before its commit. It reserves the id of a timer, so that the timer may be
+/// stored outside the shard to which the id belongs.
 #[derive(Clone, Debug)]
 pub(crate) struct Reserved {
     pub(crate) redirect: Redirect,
@@ -63,7 +63,7 @@ pub(crate) struct Refused {
     pub(crate) found: Values,
 }
 
-/// The check of a commit that failed: the data have changed since they were read, or a guess was wrong.
+/// Names the data that made a commit fail, because they are not as the operation has read or assumed them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Doubt {
     Timer(TimerId),
@@ -88,7 +88,7 @@ pub(crate) enum Scope<'a> {
     Shard(Shard, &'a Reservations),
 }
 
-/// A message to the owner of a shard that a timer is due soon.
+/// A message that tells the owner of a shard about a timer that is due soon.
 pub(crate) struct Hint<'a> {
     pub(crate) due: UtcMillis,
     /// The owner gets the message only if the timer is due within this time.
@@ -207,8 +207,8 @@ impl<'a> Commit<'a> {
         changed(known, changes).or_else(put_back).or_else(created).or_else(read).or_else(free).or_else(absent)
     }
 
-    /// Returns the keys and the arguments of the script, and the doubt for each check, which says what a failed check
-    /// means.
+    /// Returns the keys and the arguments of the script. Also returns a [`Doubt`] for each check: the reason why the
+    /// commit fails if the check fails.
     pub(crate) fn into_parts(self) -> (Vec<Vec<u8>>, Words, Vec<Doubt>) {
         let mut arguments = Words::default();
         arguments.push_number(self.doubts.len() as u64);
@@ -228,8 +228,8 @@ impl<'a> Commit<'a> {
         place as u64
     }
 
-    /// Begins a change of kind `kind` of the key at the position `place`. The caller pushes the other arguments of the
-    /// change.
+    /// Begins a change of the key at the position `place` among the script's keys. `kind` is the code of the change in
+    /// the script. The caller pushes the other arguments of the change.
     fn change_at(&mut self, kind: &[u8], place: u64) -> &mut Words {
         self.changes.push(kind);
         self.changes.push_number(place);

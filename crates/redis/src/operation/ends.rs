@@ -30,7 +30,7 @@ struct End {
     outcome: Outcome,
 }
 
-/// Ends deliveries, many in each script, if the ends only remove their timers.
+/// Ends deliveries that only remove their timers. One script makes many such ends.
 pub(crate) struct Ends {
     deployment: Arc<Deployment>,
     held: Arc<Held>,

@@ -17,8 +17,8 @@ use tourbillon_durable::timer::{Timer, TimerId};
 
 /// The number of ids that an import into a cluster reserves at the same time.
 const AT_ONCE: usize = 256;
-/// The greatest number of attempts to reserve the id of an imported timer. After an attempt that finds a redirect that
-/// leads nowhere, another attempt follows.
+/// The greatest number of attempts to reserve the id of an imported timer. Another attempt follows if an attempt finds
+/// a redirect of the id without a timer.
 const TURNS: usize = 8;
 
 /// Stores the timers of a backup in a deployment.

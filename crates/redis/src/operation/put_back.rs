@@ -66,11 +66,13 @@ use tourbillon_durable::state::{Refusal, Token};
 use tourbillon_durable::store::{Op, Outcome};
 use tourbillon_durable::timer::TimerId;
 
-/// The time after its first attempt for which a put-back may take effect.
+/// For this time after its first attempt, a put-back may take effect. A put-back stores an at-most-once timer again
+/// after its claim.
 pub(crate) const AGAIN: Duration = Duration::from_secs(300);
-/// The time for which the mark of a put-back stays stored after the put-back can no longer take effect.
+/// For this time after a put-back can no longer take effect, its mark stays stored. The mark shows that the put-back
+/// took effect.
 pub(crate) const KEPT: Duration = Duration::from_secs(300);
-/// The number of unanswered put-backs at which old put-backs are forgotten.
+/// Once this number of put-backs have unknown outcomes, old put-backs are forgotten.
 const MANY: usize = 4_096;
 
 /// The reason why a put-back has no effect.
@@ -82,7 +84,8 @@ pub(crate) enum PutBackDoubt {
     Late,
 }
 
-/// A put-back, with its mark and its end.
+/// A put-back: the request to store an at-most-once timer again after its claim. The commit also stores `mark`, so that
+/// a repeated request has no further effect.
 #[derive(Debug)]
 pub(crate) struct PutBack {
     pub(crate) shard: Shard,
@@ -99,7 +102,7 @@ impl PutBack {
         Self { shard, mark, until: since + AGAIN, id, refused: OnceLock::new() }
     }
 
-    /// Returns the moment from which the mark of the put-back counts as forgotten.
+    /// Returns the moment from which the stored mark of the put-back is ignored.
     pub(crate) fn forgotten(&self) -> UtcMillis {
         self.until + KEPT
     }

@@ -9,7 +9,8 @@ use tourbillon_durable::store::dry_run::Changes;
 use tourbillon_durable::store::{Op, Outcome, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 
-/// Makes put-backs, and keeps the moments of their first attempts.
+/// Stores at-most-once timers again after their claims ([put-backs](super::put_back)). Keeps the moment of the first
+/// attempt of each put-back.
 pub(crate) struct PutBacks {
     deployment: Arc<Deployment>,
     transactions: Arc<Transactions>,

@@ -32,7 +32,7 @@ use tourbillon_durable::timer::TimerId;
 const TASKS: usize = 2;
 /// The greatest number of creations in one script.
 const AT_ONCE: usize = 128;
-/// The size of a script's records, in bytes, at which the script takes no further creation.
+/// Once the records in a script have this size in bytes, the script takes no further creation.
 const BYTES: usize = 256 << 10;
 
 /// The data of a creation that can share a script: it stores a pending timer without labels in the shard of its id.
@@ -46,9 +46,10 @@ pub(crate) struct Creation {
     pub(crate) slice: Slice,
     /// The field that counts the timer in the shard's hash of counts.
     pub(crate) field: Vec<u8>,
-    /// The entry of the timer's key in a set of keys, up to the timer's id. `None` if the timer has no key.
+    /// The entry of the timer's key in a set of keys, without the timer's id at the end. `None` if the timer has no
+    /// key.
     pub(crate) entry: Option<Vec<u8>>,
-    /// The entry that a timer without a key has in a set of keys, up to the timer's id.
+    /// The entry that a timer without a key has in a set of keys, without the timer's id at the end.
     pub(crate) keyless: Vec<u8>,
 }
 
@@ -101,8 +102,8 @@ impl Queue {
         Task { queue: self, has_ended: false }
     }
 
-    /// Counts a task as ended that was dropped before it was done. If no other task is left, returns and removes the
-    /// waiting creations.
+    /// Counts a task as ended, because the task was dropped early. If no other task is left, removes the waiting
+    /// creations and returns them.
     fn end_task(&self) -> VecDeque<Waiting> {
         let mut state = self.state();
         state.tasks = state.tasks.saturating_sub(1);

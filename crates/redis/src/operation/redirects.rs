@@ -86,19 +86,20 @@ pub(crate) const RESERVED: Duration = Duration::from_secs(60);
 /// longer than a reservation, because the clocks of two primaries may differ by an hour.
 const VOID: Duration = Duration::from_secs(3_660);
 
-/// The parts of an operation that concern shards other than the home of its timers.
+/// The ids that an operation reserves or announces in other shards than the home. The home is the shard of the
+/// operation's timers.
 #[derive(Debug, Default)]
 pub(super) struct Outside {
     pub(super) created: Vec<Creation>,
     pub(super) ended: Vec<Ending>,
 }
 
-/// An id outside the home shard that the operation must reserve, because it creates a timer with this id or reads that
-/// the id is free.
+/// An id that the operation must reserve in another shard than the home. The operation creates a timer with this id, or
+/// has read that the id is free.
 #[derive(Debug)]
 pub(super) struct Creation {
     pub(super) id: TimerId,
-    /// True if the id may be reserved although N still remembers it as the id of an ended timer.
+    /// True if the id may be reserved although its shard still remembers it as the id of an ended timer.
     may_be_remembered: bool,
 }
 
@@ -241,8 +242,8 @@ pub(crate) async fn release(deployment: &Deployment, reserved: Reservations) {
     let _left = join_all(redirects).await;
 }
 
-/// Makes a redirect void that seems to lead nowhere, and then removes it. If the timer is stored after all, changes
-/// nothing and returns `true`.
+/// Removes a redirect whose timer seems not to be stored. First makes the redirect void, so that no creation can commit
+/// by it. If the timer is stored after all, changes nothing and returns `true`.
 pub(crate) async fn displace(
     deployment: &Deployment,
     id: TimerId,

@@ -17,7 +17,8 @@ use tourbillon_durable::store::dry_run::{Changes, DryRun};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Address, TimerId};
 
-/// The greatest number of attempts of an operation whose timers other clients keep changing.
+/// The greatest number of attempts of an operation. An attempt fails if another client has changed the operation's
+/// timers.
 const TURNS: usize = 64;
 
 /// The source of the timers that an operation changes.

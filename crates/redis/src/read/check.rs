@@ -67,8 +67,8 @@ pub(crate) async fn check(deployment: &Deployment) -> Result<Vec<Fault>, StoreEr
     Ok(faults)
 }
 
-/// Reads all data of a shard at a single moment. The script must name exactly the slices of the shard, so the read is
-/// repeated until the names are right.
+/// Reads all data of a shard at a single moment. The script must name all slices of the shard. If the answer has other
+/// slices than the script has named, the read is repeated with the names from the answer.
 async fn contents(deployment: &Deployment, shard: Shard) -> Result<Contents, StoreError> {
     let mut named: Vec<Slice> = Vec::new();
     for _ in 0..TURNS {
@@ -227,8 +227,8 @@ fn faults_of(layout: &Layout, shard: Shard, contents: &Contents, faults: &mut Ve
     timers
 }
 
-/// Returns the name of the table that stores an entry, the entry's member there, and the entry. In a table by id, the
-/// member is the id.
+/// Returns an entry with the name of the table that stores the entry, and with the entry's member in that table. In a
+/// table by id, the member is the id.
 fn located(id: TimerId, entry: Entry) -> (&'static str, Vec<u8>, Entry) {
     let id = id_bytes(id).to_vec();
     match &entry {

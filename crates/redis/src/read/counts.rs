@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tourbillon_durable::store::{Counts, StoreError, StoreErrorKind};
 
-/// Counts the stored timers. For a server that does not answer, uses its last counts.
+/// Counts the stored timers. If a server does not answer, uses the counts of its last answer.
 pub(crate) struct Counter {
     pub(super) deployment: Arc<Deployment>,
-    /// The last counts of each group of shards, where a group is the shards that one script can read.
+    /// The last counts of each group of shards. A group consists of the shards that one script can read.
     last: Mutex<BTreeMap<Vec<Shard>, Counts>>,
 }
 
@@ -23,12 +23,12 @@ impl Counter {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Returns the numbers of timers. For a server that does not answer, uses its last answer, because a limit on the
-    /// number of timers must not stop creations in the shards of other servers.
+    /// Returns the numbers of timers. If a server does not answer, uses its last answer, because a limit on the number
+    /// of timers must not stop creations in the shards of other servers.
     ///
     /// # Errors
     ///
-    /// Fails if no server answers, or if a server that does not answer has never answered this process.
+    /// Fails if no server answers, or if a server that has never answered this process does not answer.
     pub(crate) async fn counts(&self) -> Result<Counts, StoreError> {
         let groups = self.deployment.all_groups();
         let calls = groups.into_iter().map(|shards| (shards.clone(), self.counts_of(shards)));

@@ -61,7 +61,8 @@ pub(crate) async fn horizon(counter: &Counter) -> Result<Horizon, StoreError> {
     Ok(horizon)
 }
 
-/// Counts the timers of each slice in the spans that end at the moments `ends`, and in a last span without an end.
+/// Counts the timers of each slice in each span of time. The spans end at the moments `ends`, and the last span has no
+/// end.
 async fn tally(
     deployment: &Deployment,
     slices: &[(Slice, Shard)],

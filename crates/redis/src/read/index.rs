@@ -14,10 +14,11 @@ use tourbillon_durable::timer::{Timer, TimerId};
 
 /// The greatest number of sorted sets whose members one script lists.
 const SETS_AT_ONCE: usize = 256;
-/// The greatest number of scripts that one list has at the servers at the same time, so that other calls can run in
+/// The greatest number of scripts that one list runs at the same time, so that the servers can run other calls in
 /// between.
 const SCRIPTS_AT_ONCE: usize = 4;
-/// The length of an encoded moment in bytes. In indexes by moments, the place of an entry begins with a moment.
+/// The length of an encoded moment in bytes. In an index by moments, the place of each [`IndexEntry`] begins with a
+/// moment.
 const MOMENT: usize = 6;
 
 /// Returns the greatest number of slices that a shard can have in one period: one for each lane.
@@ -46,7 +47,7 @@ impl Order {
         if self.is_back() { b"back".to_vec() } else { Vec::new() }
     }
 
-    /// Returns whether `place` comes after `other` in this direction.
+    /// Returns whether an entry at the place `place` comes after an entry at the place `other` in this direction.
     pub(super) fn is_after(self, place: &[u8], other: &[u8]) -> bool {
         if self.is_back() { place < other } else { place > other }
     }
@@ -66,17 +67,18 @@ fn behind(beginning: &[u8]) -> Option<Vec<u8>> {
 pub(crate) enum Index {
     /// All stored timers, in the order of their ids.
     Records,
-    /// The members of a part of each shard that begin with these bytes, in the order of the members.
+    /// The timers whose entries in this part of a shard begin with these bytes, in the order of the entries.
     Members(Part, Vec<u8>),
     /// The timers whose key entries begin with these bytes, in the order of the key entries.
     Keys(Vec<u8>),
-    /// The entries of a part of each shard, in the order of their moments and ids.
+    /// The timers that have an entry in this part of a shard, in the order of the entries' moments and of the ids.
     Moments(Part),
     /// The pending timers, in the order of their due moments and ids.
     Pending,
 }
 
-/// An entry of an index: its place, the shard that stores the entry, and its timer.
+/// An entry of an index. `place` are the bytes by which the index is sorted, `shard` stores the entry, and `id` is the
+/// id of the entry's timer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct IndexEntry {
     pub(crate) place: Vec<u8>,
@@ -84,9 +86,10 @@ pub(crate) struct IndexEntry {
     pub(crate) id: TimerId,
 }
 
-/// Returns a bound that sorts after the keys of a namespace and before the entries of the namespace's timers without a
-/// key. `beginning` is the encoded namespace and the first bytes of a key. If it has such bytes of a key, no entry of a
-/// timer without a key begins with it, and the result is `None`.
+/// Returns the bound at which a descending read of a namespace's keys begins. The bound sorts after all keys of the
+/// namespace, and before the entries of timers without a key. `beginning` is the encoded namespace and perhaps the
+/// first bytes of a key. With such bytes the result is `None`: no entry of a timer without a key begins with them, so
+/// that no bound is needed.
 fn before_keyless(beginning: &[u8]) -> Option<Vec<u8>> {
     let has_others = beginning.len() == namespace_of(beginning).len();
     has_others.then(|| [b"(", beginning, &[KEYLESS]].concat())
@@ -140,7 +143,7 @@ pub(crate) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Returns a walk through an index that begins with the first entry.
+    /// Returns a walk that reads an index from its first entry on.
     pub(crate) fn ascending(deployment: &'a Deployment) -> Self {
         Self { deployment, order: Order::Ascending }
     }
@@ -332,8 +335,8 @@ impl<'a> Walk<'a> {
         Ok(Some((period, named.collect())))
     }
 
-    /// Reads pending timers from the moment `from` on, in the order of their due moments. Stops at the end of the first
-    /// period that has such timers.
+    /// Reads pending timers that are due at or after the moment `from`, in the order of their due moments. Stops at the
+    /// end of the first period that has such timers.
     async fn pending_after(
         &self,
         mut from: u64,
@@ -357,8 +360,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reads pending timers from the moment `until` backwards. Stops at the start of the first period that has such
-    /// timers.
+    /// Reads pending timers that are due at or before the moment `until`, the latest first. Stops at the start of the
+    /// first period that has such timers.
     async fn pending_before(
         &self,
         mut until: Option<u64>,
@@ -379,8 +382,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns the due moments and ids of at most `limit` pending timers that are due from `from` on and before
-    /// `until`, in the order of the due moments.
+    /// Returns the due moments and ids of at most `limit` pending timers, in the order of the due moments. The timers
+    /// are due at or after `from`, and before `until`.
     pub(crate) async fn upcoming(
         &self,
         from: UtcMillis,
@@ -413,8 +416,9 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Merges the entries of several sets into one order. Each list has at most `each` entries of its set. A set whose list
-/// is full may have further entries after the last entry of the list. So the result stops at the first such last entry.
+/// Merges the lists of several sets into one order. Each list has at most `each` entries of its set. If a list is full,
+/// its set may have further entries after the last entry of the list. So the result goes no further than the last entry
+/// of any full list.
 fn merged(found: Vec<Vec<IndexEntry>>, each: usize, order: Order) -> Stretch {
     let cuts = found.iter().filter(|list| list.len() >= each).filter_map(|list| list.last());
     let cut = if order.is_back() { cuts.max() } else { cuts.min() }.cloned();

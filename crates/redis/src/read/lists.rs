@@ -63,13 +63,14 @@ impl Bounds {
         Self { after: bound(filter.due_after), before: bound(filter.due_before) }
     }
 
-    /// Returns the place after which the list begins, or `None` if it begins with the first entry.
+    /// Returns the place in the index after which the list begins, or `None` if the list begins with the first entry.
     fn first(&self, order: Order) -> Option<Vec<u8>> {
         let bound = if order.is_back() { self.before } else { self.after };
         bound.map(|moment| moment_bytes(moment).to_vec())
     }
 
-    /// Returns whether a place is beyond the end of the list. All later places are then beyond the end, too.
+    /// Returns whether a place in the index is beyond the end of the list. All later places are then beyond the end,
+    /// too.
     fn is_past(&self, place: &[u8], order: Order) -> bool {
         match order {
             Order::Ascending => self.before.is_some_and(|before| moment_of(place) >= before),
@@ -87,8 +88,8 @@ struct Listing<'a> {
     limit: usize,
 }
 
-/// Returns one page of at most `limit` timers that a filter admits, from the cursor on, or from the first timer without
-/// a cursor.
+/// Returns one page of at most `limit` timers that a filter admits. The page begins after the cursor. If `cursor` is
+/// `None`, it begins with the first timer.
 pub(crate) async fn list(
     deployment: &Deployment,
     filter: &Filter,
@@ -105,7 +106,8 @@ pub(crate) async fn list(
 }
 
 impl Listing<'_> {
-    /// Returns the page after the place `after`. Reads the index, or all timers of the filter's namespace.
+    /// Returns the page that follows the place `after` in the index. Reads the index, or all timers of the filter's
+    /// namespace.
     async fn page(&self, after: Option<&[u8]>) -> Result<Page, StoreError> {
         let looks = self.limit.saturating_mul(LOOKS);
         // An index of all namespaces may have hardly any timers of the wanted namespace.
@@ -145,8 +147,8 @@ impl Listing<'_> {
         }
     }
 
-    /// Returns the page after the place `after`. Reads at most `looks` entries of the index, so the page may be
-    /// incomplete.
+    /// Returns the page that follows the place `after` in the index. Reads at most `looks` entries of the index, so the
+    /// page may be incomplete.
     async fn page_of_index(&self, after: Option<&[u8]>, looks: usize) -> Result<Page, StoreError> {
         let (mut page, mut looked) = (Page::default(), 0);
         let (bounds, order) = (Bounds::new(self.filter, &self.index), self.walk.order);

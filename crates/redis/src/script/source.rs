@@ -7,7 +7,8 @@ pub(crate) struct Script {
     name: &'static str,
     source: &'static str,
     sha1: OnceLock<Box<str>>,
-    /// The script's text after a line of flags, and the hash of this text. `None` for a script without flags.
+    /// The script's text with a line of flags before it, and the hash of this whole text. `None` for a script without
+    /// flags.
     flagged: Option<(&'static str, OnceLock<Box<str>>)>,
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// The default number of shards of a new deployment.
 pub const SHARDS: u16 = 64;
 
-/// The default pause between two searches for timers that other processes have placed.
+/// The default pause between two searches for timers that other processes have stored.
 pub const POLL: Duration = Duration::from_millis(250);
 
 /// The settings with which a process opens a deployment as a store.
@@ -66,7 +66,7 @@ impl RedisBuilder {
         self
     }
 
-    /// Sets the pause between two searches for timers that other processes have placed. The default is [`POLL`]. While
+    /// Sets the pause between two searches for timers that other processes have stored. The default is [`POLL`]. While
     /// messages of other processes arrive, the pause is at least 1.25 s. With `None`, the store has no thread that
     /// searches, which suits a deployment that only this process uses.
     pub fn poll(mut self, poll: Option<Duration>) -> Self {
@@ -103,8 +103,9 @@ impl RedisBuilder {
         self
     }
 
-    /// Sets a function that is called with the time by which the server's data have gone back, if the store goes on.
-    /// [`nodes`](tourbillon_durable::store::TimerStore::nodes) returns the number of these events.
+    /// Sets a function that is called when the server's data have gone back (see [`may_lose`](Self::may_lose)) and the
+    /// store goes on. The argument is the time by which the data have gone back.
+    /// [`nodes`](tourbillon_durable::store::TimerStore::nodes) returns how many times this has happened.
     pub fn on_set_back(mut self, tell: impl Fn(Duration) + Send + Sync + 'static) -> Self {
         self.on_set_back = Some(Arc::new(tell));
         self

@@ -108,8 +108,8 @@ struct After {
 }
 
 impl Change<'_> {
-    /// Makes the change if the document has the expected version. An absent document has the version of its removal,
-    /// or 0.
+    /// Makes the change if the document has the version `expected`. A document that was removed has the version of its
+    /// removal, and a document that never existed has the version 0.
     async fn attempt(&self, deployment: &Deployment, expected: u64) -> Result<After, StoreError> {
         let arguments = [
             deployment.id(),

@@ -15,8 +15,9 @@ use tourbillon_durable::store::dry_run::RECORD_VERSION;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
-/// All versions of the layout, each with the version of its records. Programs of two versions share a deployment if
-/// they have the same layout. So a row never changes: a new version of the records needs a new layout.
+/// All versions of the layout, each with the version of its records. Programs of two versions can share a deployment if
+/// they have the same layout. So an existing row never changes: a new version of the records needs a new layout, in a
+/// new row.
 const LAYOUTS: [(u64, u8); 4] = [(2, 2), (3, 3), (4, 3), (5, 3)];
 
 const _: () = {

@@ -96,9 +96,9 @@ impl RedisStore {
 }
 
 impl RedisStore {
-    /// Sets a function that is called with the reason whenever any process has parked a timer. It is called with `None`
-    /// when messages about parked timers may have been missed, around a new connection or a change of the set of live
-    /// nodes.
+    /// Sets a function that is called whenever any process has parked a timer. The argument is the reason for parking.
+    /// The argument is `None` if messages about parked timers may have been missed: after a new connection, or after a
+    /// change of the set of live nodes.
     ///
     /// The function is for a process that waits for parked timers, which
     /// [`Timers::fetch`](tourbillon_durable::Timers::fetch) delivers. A thread of the store calls the function while

@@ -37,7 +37,7 @@ impl RedisBuilder {
     /// # Errors
     ///
     /// Fails with [`StoreErrorKind::Limit`] if the deployment does not exist, or if no connection can work with the
-    /// settings. Fails with [`StoreErrorKind::Corrupt`] if the shards have the marks of several deployments. Also fails
+    /// settings. Fails with [`StoreErrorKind::Corrupt`] if the shards have the ids of different deployments. Also fails
     /// if no server answers.
     pub async fn mend(&self, connect: &Connect) -> Result<Mended, StoreError> {
         let session =
@@ -109,17 +109,17 @@ impl RedisBuilder {
 
     /// Recreates the deployment, empty, after its servers have lost all of it. The deployment gets the number of shards
     /// that is set, or [`SHARDS`](crate::SHARDS). Stores that have the lost deployment open go on with the new
-    /// deployment within seconds, if the numbers of shards are equal. If another process has already created a
-    /// deployment by opening it, this call creates nothing, and the stores go on with that deployment.
+    /// deployment within seconds, if the numbers of shards are equal. Another process may open the deployment before
+    /// this call, and so create it. In that case this call creates nothing, and the stores go on with that deployment.
     ///
     /// The stored timers remain lost. If the server has a backup, restore it instead of this call. The future can be
     /// polled without a runtime.
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Limit`] if a part of a deployment of this name still exists, which
-    /// [`mend`](Self::mend) brings back, or if no connection can work with the settings. Also fails if a server does
-    /// not answer, because that server may have a part of the deployment.
+    /// Fails with [`StoreErrorKind::Limit`] if a part of a deployment of this name still exists. [`mend`](Self::mend)
+    /// brings such a deployment back. Fails with the same kind if no connection can work with the settings. Also fails
+    /// if a server does not answer, because that server may have a part of the deployment.
     pub async fn make_anew(&self, connect: &Connect) -> Result<Mended, StoreError> {
         let limit = |message: String| StoreError::new(StoreErrorKind::Limit, message);
         let session =
@@ -155,8 +155,8 @@ impl RedisBuilder {
         Ok(made)
     }
 
-    /// Creates the key of the deployment. The shards already have their marks, so a process that finds the key also
-    /// finds the marks.
+    /// Creates the key of the deployment. The shards already have the deployment's id. So a process that finds the key
+    /// also finds this id in the shards.
     async fn make_key(
         &self,
         session: &Session,
@@ -202,7 +202,7 @@ impl RedisBuilder {
         lines
     }
 
-    /// Counts the shards that have a mark, for a deployment whose key is missing.
+    /// Counts the shards that have the id of a deployment. Used if the key of the deployment is missing.
     pub(crate) async fn shards_without_key(&self, link: &dyn Link, time: &Time) -> usize {
         let layout = Layout::new(&self.name, self.shards.unwrap_or(SHARDS).clamp(1, MOST_SHARDS));
         let marks =

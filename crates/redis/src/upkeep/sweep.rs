@@ -53,18 +53,19 @@ pub(crate) const AFTER: Duration = Duration::from_secs(2 * RESERVED.as_secs());
 const PAGE: u64 = 500;
 /// About the number of tokens that a step reads.
 const TOKENS: u64 = 500;
-/// The greatest number of doubted redirects, which wait for a second read.
+/// The greatest number of doubted redirects. Their timers were not found, and they wait for a second read.
 const MOST: usize = 1_024;
 /// The greatest number of redirects that one step removes.
 const AT_ONCE: usize = 16;
 
-/// The progress of the sweep through the node's shards, with the doubted redirects.
+/// The progress of the sweep through the node's shards. Also keeps the doubted redirects: their timers were not found,
+/// and they wait for a second read.
 #[derive(Debug, Default)]
 struct Progress {
     shard: Shard,
     /// The number of the hash of redirects that the sweep reads next.
     bucket: u16,
-    /// The doubted redirects, each with the moment of its first read.
+    /// The redirects whose timers were not found, each with the moment of its first read. They wait for a second read.
     doubted: HashMap<TimerId, (Redirect, UtcMillis)>,
     /// The shard whose tokens the sweep reads next, and the cursor in its hash of tokens. An empty cursor is the start
     /// of the shard.
@@ -77,7 +78,7 @@ fn first_from(shard: Shard, owned: &[Shard]) -> Option<Shard> {
 }
 
 impl Progress {
-    /// Removes and returns at most [`AT_ONCE`] doubted redirects whose second read is due.
+    /// Removes from `doubted` the redirects whose second read is due, at most [`AT_ONCE`] of them, and returns them.
     fn take_old(&mut self, now: UtcMillis) -> Vec<(TimerId, Redirect)> {
         // If `now` is before the first read, the clock was set back.
         let is_old = |since: UtcMillis| now < since || now - since >= AFTER;
@@ -143,7 +144,8 @@ impl Sweep {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads a page of the tokens of one shard, and gives an end to each lease without an end.
+    /// Reads a page of the tokens of one shard. If a token has no stored end of its lease, sets an end, so that the
+    /// lease expires.
     pub(crate) async fn repair_leases(&self) -> Result<(), StoreError> {
         let owned = self.node.state().shards.owned();
         let (Some((shard, place)), Some(lease)) =
@@ -166,8 +168,8 @@ impl Sweep {
         Ok(())
     }
 
-    /// Takes one step through the redirects. Removes the redirects that still lead nowhere at their second read, and
-    /// then reads a page of other redirects.
+    /// Takes one step through the redirects. First reads doubted redirects a second time, and removes a redirect if its
+    /// timer is still not found. Then reads a page of other redirects.
     pub(crate) async fn sweep_redirects(&self) -> Result<(), StoreError> {
         let old = self.progress().take_old(self.deployment.time.now());
         for (id, redirect) in old {

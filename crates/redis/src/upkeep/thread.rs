@@ -15,7 +15,7 @@ use std::thread;
 use tourbillon::Timestamp;
 use tourbillon_durable::store::StoreError;
 
-/// The shortest pause between two rounds, which keeps the thread from spinning.
+/// The shortest pause between two rounds of the background thread, so that the thread does not spin.
 const SHORTEST: Duration = Duration::from_millis(5);
 
 /// The pause between two checks of the connections of other nodes.
@@ -32,8 +32,8 @@ pub(crate) struct Upkeep {
     pub(crate) sweep: Arc<Sweep>,
 }
 
-/// Marks shards while the background thread waits for the answer to a look or a release of these shards. Dropping this
-/// value clears the marks, even if the call fails.
+/// Marks shards while the background thread waits for the answer to a poll or to a release of these shards. Dropping
+/// this value clears the marks, even if the call fails.
 struct Asked {
     node: Arc<Node>,
     shards: Vec<Shard>,
@@ -58,15 +58,15 @@ impl Drop for Asked {
 #[derive(Default)]
 struct Rounds {
     tasks: FuturesUnordered<Task>,
-    /// The sign of life that has no answer.
+    /// Alive while a sign of life has no answer.
     sign: Weak<()>,
     /// When the background thread last sent a sign of life.
     tried: Option<Timestamp>,
-    /// The check for dead nodes that has no answer.
+    /// Alive while a check for dead nodes has no answer.
     look: Weak<()>,
     /// When the background thread last sent a check for dead nodes.
     looked: Option<Timestamp>,
-    /// The step of the sweep that has no answer.
+    /// Alive while a step of the sweep has no answer.
     step: Weak<()>,
     /// When the background thread last began a step of the sweep.
     swept: Option<Timestamp>,

@@ -99,7 +99,8 @@ fn log(entry: &AuditEntry) {
     );
 }
 
-/// Returns the word that stands for a value in JSON. Returns an empty text if the JSON value is not a string.
+/// Returns the JSON string for a value, without its quotes. Returns an empty text if the JSON for the value is not a
+/// string.
 pub(crate) fn word(value: &impl serde::Serialize) -> String {
     let json = serde_json::to_value(value).unwrap_or_default();
     json.as_str().unwrap_or_default().to_owned()

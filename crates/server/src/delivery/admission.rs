@@ -14,12 +14,12 @@ use std::time::Instant;
 
 /// The greatest number of parked timers that the unparker makes due again with one request to the store.
 const BATCH: usize = 500;
-/// The longest time for which a timer that the unparker has made due again counts as on its way to its handler. A timer
-/// on its way already uses a part of the rate for which it was parked.
+/// A timer that the unparker has made due again counts as on its way until it arrives at its handler, but for this time
+/// at most. A timer on its way already uses a part of the rate for which it was parked.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 
-/// The pause after which the unparker asks again how many timers a namespace's rate permits. Applies while all free
-/// slots of the rate are reserved for timers on their way to their handler.
+/// If all free slots of a namespace's rate are reserved for timers on their way to their handler, the unparker asks
+/// again after this pause how many timers may become due.
 const SOON: Duration = Duration::from_millis(10);
 
 /// The greatest numbers of concurrent callbacks, in the service and at a host.
@@ -67,8 +67,8 @@ impl Admission {
         namespace.ok_or_else(|| Reason::Paused(name.into()))
     }
 
-    /// Waits until a delivery of the namespace `name` has its permits and a slot of the namespace's rate. `to` names
-    /// the limits of a callback's host and path, and is empty for a pull.
+    /// Waits until a delivery of the namespace `name` has its permits and a slot of the namespace's rate. `to` has the
+    /// reasons that stand for the limits of the callback's host and path. It is empty for a pull.
     ///
     /// Fails with the reason for which the timer must be parked, if the namespace is paused or the wait would be too
     /// long.
@@ -116,7 +116,7 @@ impl Admission {
         self.permits.shut(host, rest);
     }
 
-    /// Ends early the pause of a host that [`shut`](Self::shut) began.
+    /// Ends the pause of a host before its time. [`shut`](Self::shut) has begun this pause.
     pub(crate) fn reopen(&self, host: &str) {
         self.permits.reopen(host);
     }

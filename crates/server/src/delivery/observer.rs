@@ -28,7 +28,7 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// Shows the readers of events that a delivery has begun. Called once the delivery has all its permits.
+    /// Reports the start of a delivery to the clients that read events. Called once the delivery has all its permits.
     pub(crate) fn started(&self, delivery: &Delivery) {
         let late = self.in_flight.started(delivery);
         self.events.show(|| api::Event {
@@ -46,9 +46,9 @@ impl Observer {
         self.in_flight.answered(id, answered);
     }
 
-    /// Keeps `ticket`, through which the receiver that ends its claim with `verdict` gets its answer.
-    /// [`observe`](Self::observe) gives this answer once the store has recorded the end. Must be called before the
-    /// timer's handler returns the verdict.
+    /// Keeps `ticket` until the runtime reports how the delivery has ended. Then [`observe`](Self::observe) answers the
+    /// receiver that asked to end its claim with `verdict`. Must be called before the timer's handler returns the
+    /// verdict.
     pub(crate) fn expect_end(&self, delivery: &Delivery, verdict: &Verdict, ticket: EndTicket) {
         self.ends.expect(delivery, verdict, ticket);
     }

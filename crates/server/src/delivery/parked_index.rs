@@ -29,7 +29,8 @@ use tokio::sync::Notify;
 pub(crate) struct ParkedIndex {
     state: Mutex<State>,
     changed: Notify,
-    /// Notified if the next pass must start before its regular time.
+    /// Notified if the next pass must start before its regular time. A pass reads the number of parked timers of each
+    /// reason from the store.
     pass_wanted: Notify,
 }
 
@@ -56,8 +57,8 @@ struct Parked {
     is_wanted: bool,
 }
 
-/// The time for which a queue counts as empty after a fetch has found no parked timer. It ends early if a node reports
-/// that it has parked a timer for the queue.
+/// The time for which a queue counts as empty after a fetch has found no parked timer. The queue stops counting as
+/// empty before that if a node reports that it has parked a timer for the queue.
 const EMPTY: Duration = Duration::from_secs(1);
 
 impl ParkedIndex {

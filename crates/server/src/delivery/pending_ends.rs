@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Delivery, Ending, Event, Verdict};
 
-/// Identifies a delivery: the timer's id, and the number of the delivery among the timer's deliveries.
+/// Identifies a delivery: the timer's id, and the number of the delivery ([`Delivery::delivery`]).
 type DeliveryKey = (TimerId, u32);
 
 #[derive(Debug, Default)]

@@ -79,8 +79,9 @@ impl PullHandler {
 }
 
 impl PullHandler {
-    /// Makes a random name for a claim. If nodes share the store, the name also contains the timer's id and lease, so
-    /// that any node can end the claim. Returns `None` if the system gives no random number.
+    /// Makes a random name for a claim. If nodes share the store and the delivery has a lease, the name also contains
+    /// the timer's id and lease, so that any node can end the claim. Returns `None` if the system gives no random
+    /// number.
     fn name(&self, delivery: &Delivery) -> Option<String> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).ok()?;
@@ -90,9 +91,9 @@ impl PullHandler {
     }
 }
 
-/// Waits until a claim ends. Returns the verdict on the delivery and, if the receiver ended the claim, the ticket that
-/// answers the receiver once the store has recorded the end. Returns `None` if the claim was dropped without an end, so
-/// that the timer must be parked again.
+/// Waits until a claim ends, and returns the verdict on the delivery. If the receiver ended the claim, also returns the
+/// ticket that answers the receiver once the store has recorded the end. Returns `None` if the claim was removed
+/// without an end. The timer must then be parked again.
 async fn await_end(
     mut open: OpenClaim,
     timeout: Duration,

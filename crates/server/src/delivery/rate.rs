@@ -7,9 +7,9 @@
 use core::time::Duration;
 use std::time::Instant;
 
-/// The time for which a slot can still be taken after its moment.
+/// A delivery can take a slot up to this time after the moment of the slot.
 const LAG: Duration = Duration::from_millis(50);
-/// The longest time for which a delivery waits in memory for the moment of its slot.
+/// A delivery can take a slot up to this time before the moment of the slot. It then waits in memory for that moment.
 const LEAD: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug)]

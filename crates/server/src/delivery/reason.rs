@@ -14,7 +14,7 @@ pub(crate) enum Reason {
     Share(Box<str>),
     /// A permit in this namespace's share of the permits for slow and unknown hosts.
     Slow(Box<str>),
-    /// The end of a running delivery of this namespace, which limits the number of its concurrent deliveries.
+    /// The end of a running delivery of this namespace. The namespace limits the number of its concurrent deliveries.
     Concurrency(Box<str>),
     /// The moment at which this namespace's limit of deliveries per second permits a delivery.
     Rate(Box<str>),

@@ -19,8 +19,8 @@ use tourbillon_durable::state::State;
 use tourbillon_durable::store::TimerStore;
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The greatest number of timers that wait to be read. If more timers come, the reconciler reads the reasons of all
-/// parked timers instead.
+/// The greatest number of timers that wait to be read. Further timers are not added. Instead the reconciler reads the
+/// reasons of all parked timers, once it has read the waiting timers.
 const MOST: usize = 10_000;
 /// The pause after a failed read from the store.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -172,8 +172,9 @@ impl RemoteClaims {
         }
     }
 
-    /// Returns the time by which renewals at other nodes still prolong a claim of this node. Returns `None` if no time
-    /// is left or the store does not answer. The claim then expires, and the timer is delivered again.
+    /// Returns how long a claim of this node lasts from now, if its receiver has renewed it at another node. Returns
+    /// `None` without such a renewal, if no time is left, or if the store does not answer. The claim then expires, and
+    /// the timer is delivered again.
     pub(super) async fn rest(&self, claim: &str) -> Option<Duration> {
         let (_, renewals) = self.renewals().await.ok()?;
         let until = UtcMillis::from_millis(renewals.get(claim).copied()?);

@@ -32,9 +32,10 @@ pub(super) struct EventsQuery {
 /// Streams events as they happen, as server-sent events.
 ///
 /// The data of each server-sent event is an `Event` in JSON. Events are not stored. A reader that falls more than a
-/// thousand events behind misses some: `missed` in its next event has their number, counted over all namespaces. After
-/// every 15 seconds without an event, the service sends a comment. The stream ends when the service stops, and when
-/// the token is revoked or expires. Each token may open only a share of all streams.
+/// thousand events behind misses some events. The field `missed` of its next event says how many events it has missed,
+/// counted over all namespaces. After every 15 seconds without an event, the service sends a comment. The stream ends
+/// when the service stops, and when the token is revoked or expires. The number of streams is limited, for each token
+/// and for all tokens together.
 #[utoipa::path(
     get, path = "/v1/events", tag = "service", params(EventsQuery),
     responses(

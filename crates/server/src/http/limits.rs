@@ -67,7 +67,7 @@ impl HttpService<Request> for Interface {
 
 impl Inner {
     /// Answers a request. Adds the request's id to the answer, and logs the request at the level `debug`. While the
-    /// handler runs, the handler can ask who sent the request.
+    /// handler runs, it can find the sender of the request: the [`Asker`].
     async fn answer(&self, request: Request) -> Response {
         let asker = Arc::new(Asker::of(&request, self.service.settings().behind_proxy));
         let asked = enabled!(target: "request", Level::DEBUG)

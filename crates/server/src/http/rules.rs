@@ -82,7 +82,7 @@ fn between_fields() -> [(&'static str, &'static str, Value); 7] {
     ]
 }
 
-/// Adds the keyword `word` to a schema. The library has no method for such a keyword.
+/// Adds a keyword and its value to a schema. Needed for the keywords that the library's own methods cannot set.
 fn add(schema: &mut RefOr<Schema>, word: &str, value: Value) {
     if let RefOr::T(Schema::Object(Object { extensions, .. })) = schema {
         extensions.get_or_insert_default().merge(Extensions::from_iter([(word, value)]));

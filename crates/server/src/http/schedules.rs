@@ -52,11 +52,11 @@ pub(super) async fn list_schedules(
     Ok(Json(Page { items, next }))
 }
 
-/// Makes a schedule, or replaces the settings of an existing one.
+/// Makes a schedule, or replaces the settings of an existing schedule.
 ///
-/// An existing schedule keeps its counts, and a paused schedule stays paused. If the new settings have the same
-/// instants as the old settings, the service still handles the instants that have passed and that it has not handled
-/// yet. Otherwise, the schedule continues with the first instant from now on.
+/// An existing schedule keeps its counts, and a paused schedule stays paused. The new settings may have the same
+/// instants as the old settings. Then the service still handles each past instant that it has not handled yet.
+/// Otherwise, the schedule continues with the first instant from now on.
 #[utoipa::path(
     put, path = "/v1/namespaces/{namespace}/schedules/{key}", tag = "schedules",
     request_body(content = NewSchedule, examples(

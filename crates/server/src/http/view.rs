@@ -39,7 +39,8 @@ pub(super) async fn history(
     Ok(Json(all.service.reports().history(query.since, points as usize)))
 }
 
-/// Shows how late the deliveries of the last hour began, by the second of the minute at which they were due.
+/// Shows how late the deliveries of the last hour began. Groups the deliveries by the second of the minute at which
+/// they were due.
 #[utoipa::path(
     get, path = "/v1/lateness", tag = "service",
     responses((status = 200, description = "The sixty seconds.", body = LatenessBySecond))

@@ -48,8 +48,8 @@ struct State {
     /// The number that the next request of the connection gets.
     next: u64,
     has_sent_a_request: bool,
-    /// Whether any request of the connection was permitted. `was_without_a_right` says whether any request was answered
-    /// without permission.
+    /// Whether any request of the connection was permitted. The field `was_without_a_right` says whether any request
+    /// was answered without permission.
     has_shown_a_right: bool,
     was_without_a_right: bool,
     is_http2: bool,
@@ -60,8 +60,8 @@ struct State {
     first_byte: Option<Timestamp>,
     /// The moment at which a write of an answer began to wait for the client. `None` if no write waits.
     blocked_since: Option<Timestamp>,
-    /// Wakes the task that reads from the connection. Set while this task must not see yet that the client has closed
-    /// its half of the connection.
+    /// The waker of the task that reads from the connection. Set if the client has closed its half of the connection,
+    /// but [`holds_end`](State::holds_end) still hides this end from the task.
     reader: Option<Waker>,
     /// The moment at which the server began to stop. `None` before the stop.
     stopping_since: Option<Timestamp>,
@@ -92,14 +92,17 @@ impl State {
         self.under_way.iter_mut().find(|request| request.number == number)
     }
 
+    /// Returns whether the reading task must not see for now that the client has closed its half of the connection.
+    /// This is so over HTTP/1 while a request is under way, or while a write waits. Exceptions are requests that may
+    /// wait without end, and requests that need more bytes of their bodies.
     fn holds_end(&self) -> bool {
         let is_in_vain = self.under_way.iter().any(|request| request.waits || request.wants_more);
         let is_answering = !self.under_way.is_empty() || self.blocked_since.is_some();
         !self.is_http2 && !is_in_vain && is_answering
     }
 
-    /// Takes the waker of the task that reads from the connection. Returns `None` while this task must not see yet that
-    /// the client has closed its half of the connection.
+    /// Takes the waker of the reading task once this task may see that the client has closed its half of the
+    /// connection. Returns `None` while [`holds_end`](Self::holds_end) hides this end from the task.
     fn wanted(&mut self) -> Option<Waker> {
         if self.holds_end() { None } else { self.reader.take() }
     }
@@ -113,8 +116,9 @@ pub(super) struct Idleness {
     pub(super) since: Timestamp,
 }
 
-/// The rank of a stranger's connection when the server closes such connections. Connections without a running request
-/// are closed first, and then the connections that have been quiet longest.
+/// The rank of a stranger's connection when the server closes such connections. A connection is a stranger's if all its
+/// answers so far were given without permission. Connections without a running request are closed first, and then the
+/// connections that have been quiet longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Strangeness {
     pub(super) is_waiting: bool,
@@ -147,8 +151,8 @@ impl Activity {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state of the connection by `change`. Wakes the task that reads from the connection once this task
-    /// may see that the client has closed its half.
+    /// Changes the state of the connection by `change`. If [`holds_end`](State::holds_end) no longer hides the end of
+    /// the client's half of the connection, wakes the reading task.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
@@ -159,8 +163,8 @@ impl Activity {
         }
     }
 
-    /// Returns the moment at which the connection must be closed if its state does not change before. Returns `None` if
-    /// the state may last without end.
+    /// Returns the moment at which the connection must be closed unless its state changes first. Returns `None` if the
+    /// state may last without end.
     pub(super) fn deadline(&self, limits: &Limits) -> Option<Timestamp> {
         let state = self.lock();
         let offered = state.under_way.iter().filter_map(|request| request.offered).min();
@@ -186,8 +190,8 @@ impl Activity {
         is_idle.then_some(Idleness { has_sent_a_request: state.has_sent_a_request, since: state.quiet_since })
     }
 
-    /// Returns the rank of a stranger's connection when such connections are closed to make room. Returns `None` for
-    /// other connections.
+    /// Returns the rank of a stranger's connection when the server closes such connections. Returns `None` if the
+    /// connection is not a stranger's.
     pub(super) fn strangeness(&self) -> Option<Strangeness> {
         let state = self.lock();
         let is_strange = state.was_without_a_right && !state.has_shown_a_right;
@@ -215,7 +219,8 @@ impl Activity {
         });
     }
 
-    /// Waits until the task that reads from the connection may see that the client has closed its half.
+    /// Waits until [`holds_end`](State::holds_end) no longer hides from the reading task that the client has closed its
+    /// half of the connection.
     pub(super) fn poll_end(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = self.lock();
         if !state.holds_end() {
@@ -242,7 +247,8 @@ pub(super) struct Noted {
     /// Whether the connection sends a refusal instead of this answer, because too many answers to unpermitted requests
     /// already wait for the client.
     pub(super) is_beyond: bool,
-    /// Whether the answer makes the connection a stranger's.
+    /// Whether this answer makes the connection a stranger's: it is the connection's first answer without permission,
+    /// and none of the connection's requests was permitted.
     pub(super) makes_a_stranger: bool,
 }
 
@@ -329,7 +335,7 @@ impl Stage {
     }
 
     /// Records that the request waits for bytes of its body that have not arrived. If the client has closed its half of
-    /// the connection, the bytes never arrive. The connection may then see the end at once.
+    /// the connection, these bytes never arrive. So the reading task may see this end at once.
     pub(super) fn note_wants_more(&self) {
         self.change(|request| request.wants_more |= request.has_ended);
     }

@@ -20,7 +20,8 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// The longest time for which a connection without a running request stays open. 75 s by default.
     pub idle_timeout: Duration,
-    /// The longest time for which a client may leave all bytes of a waiting answer unread. 30 s by default.
+    /// The longest time for which a client may read nothing of an answer that waits. After this time, the connection is
+    /// closed. 30 s by default.
     pub write_timeout: Duration,
 }
 

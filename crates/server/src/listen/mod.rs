@@ -220,8 +220,7 @@ impl<S: Answers> Acceptor<S> {
         }));
     }
 
-    /// Closes a new connection, because the server has no room. A client without TLS first gets an answer with the
-    /// status 503.
+    /// Refuses a new connection, because no place is free. A client without TLS gets an answer with the status 503.
     fn refuse(&self, stream: &TcpStream) {
         if self.tls.is_none() {
             let _best_effort = stream.try_write(

@@ -8,8 +8,8 @@ use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A connection's stream that records reads and writes in the connection's [`Activity`]. When the client has closed its
-/// half, the activity decides when the reader sees the end.
+/// A connection's stream that records reads and writes in the connection's [`Activity`]. If the client has closed its
+/// half of the connection, the reader sees this end only when the activity permits it.
 #[derive(Debug)]
 pub(super) struct Observed {
     stream: Stream,

@@ -20,15 +20,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{oneshot, watch};
 
-/// One place in 64 is reserved for clients on the server's own machine. To make room, the server closes as many
-/// connections at once as it has reserved places.
+/// One place in 64 is reserved for clients on the server's own machine. To make room for a new connection, the server
+/// closes several idle connections at once: at most one for each 64 places.
 const PART: usize = 64;
 
-/// Strangers may have one place in eight.
+/// Strangers' connections may take one place in eight, or [`PART`] places if that is more. A connection is a stranger's
+/// if all its answers so far were given without permission.
 const STRANGERS: usize = 8;
 
-/// The least number of open connections whose memory is worth giving back to the system. It is also a divisor: if
-/// strangers have too many places, they lose an eighth of their share.
+/// The server gives memory back to the system only if at least this number of connections were open. The number is also
+/// a divisor: if strangers have too many places, they lose an eighth of their share.
 const FEW: usize = 8;
 
 /// The places of a server. Each open connection takes a place.
@@ -79,8 +80,8 @@ impl Places {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place for a new connection. If all places are taken, closes idle connections first. Returns `None` if no
-    /// connection is idle.
+    /// Takes a place for a new connection. If no place is free for this client, closes idle connections first. Returns
+    /// `None` if no connection is idle.
     pub(super) fn take(self: &Arc<Self>, peer: IpAddr, activity: Arc<Activity>) -> Option<Place> {
         let from = network(peer);
         let most = if from.is_loopback() { self.all } else { self.all - self.all / PART };

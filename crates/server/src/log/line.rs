@@ -46,8 +46,8 @@ fn escaped(line: &[u8]) -> Cow<'_, str> {
     plain.into()
 }
 
-/// Returns whether a character may change the look of a line instead of being shown. A terminal or a program that reads
-/// lines would obey the character.
+/// Returns whether a log line must show a character in escaped form. Otherwise a terminal or a program that reads lines
+/// would obey the character instead of showing it.
 fn is_hidden(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

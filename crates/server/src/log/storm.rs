@@ -13,7 +13,7 @@ use tracing::{Level, Metadata, error, info, warn};
 /// The greatest number of log lines of one kind within the time [`SPAN`].
 const LINES: u32 = 20;
 const SPAN: Duration = Duration::from_secs(10);
-/// The kind of the log lines that count events without a line of their own.
+/// The kind of the log lines that say how many further events were not logged.
 const MORE: &str = "more";
 
 /// The kinds of events that occurred lately, each with its number of log lines.
@@ -21,7 +21,7 @@ static KINDS: Mutex<Kinds> = Mutex::new(Kinds(BTreeMap::new()));
 
 struct Kinds(BTreeMap<&'static str, Window>);
 
-/// Counts the log lines of a kind in the present ten seconds. Also counts the events that got no line.
+/// Counts the log lines of a kind within a window of ten seconds. Also counts the events that got no line.
 struct Window {
     begun: Instant,
     lines: u32,
@@ -30,7 +30,7 @@ struct Window {
     level: Level,
 }
 
-/// The number of a kind's events without a log line.
+/// Says how many events of a kind got no log line. `level` is the level of the latest of these events.
 #[derive(Debug, PartialEq, Eq)]
 struct Surplus {
     kind: &'static str,
@@ -56,8 +56,8 @@ impl Kinds {
         false
     }
 
-    /// Removes each kind whose window of ten seconds is over, as `is_over` decides. If events of a removed kind got no
-    /// line, the result contains the number of these events.
+    /// Removes each kind for which `is_over` says that its window of ten seconds is over. The result has an entry for
+    /// each removed kind with events that got no line.
     fn settle(&mut self, is_over: impl Fn(&Window) -> bool) -> Vec<Surplus> {
         let mut all = Vec::new();
         self.0.retain(|kind, window| {
@@ -87,14 +87,14 @@ fn tell(is_over: impl Fn(&Window) -> bool) {
     }
 }
 
-/// Logs the number of events without a line, for each kind whose ten seconds are over. The service calls this about
+/// Logs how many events got no line, for each kind whose window of ten seconds is over. The service calls this about
 /// once a second.
 pub(crate) fn settle() {
     let now = Instant::now();
     tell(|window| now.saturating_duration_since(window.begun) >= SPAN);
 }
 
-/// Logs the number of events without a line, for all kinds. Called at the end of the process.
+/// Logs how many events got no line, for all kinds. Called at the end of the process.
 pub(crate) fn finish() {
     tell(|_| true);
 }

@@ -12,8 +12,7 @@ use tourbillon_api::CancelResult;
 const WORD: &str = "cancel";
 
 /// Changes a single timer. `verb` is the last part of the address, such as `pause`. Afterwards redirects to the timer's
-/// page, or to a list if the service no longer knows the timer. A form on the list of dead timers leads back to that
-/// list.
+/// page, or to a list if the timer is gone. A form on the list of dead timers leads back to that list.
 pub(super) async fn one(
     State(service): State<Service>,
     Path((namespace, id, verb)): Path<(String, String, String)>,

@@ -41,7 +41,8 @@ struct Label {
     class: &'static str,
 }
 
-/// A horizontal line across a drawing. `text` is the label of the line: the value for which its height stands.
+/// A horizontal line across a drawing. `text` is the label of the line: a value. The line is at the height of a bar
+/// with this value.
 struct Line {
     y: u64,
     text: String,

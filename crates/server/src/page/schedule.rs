@@ -197,7 +197,8 @@ pub(super) async fn show_schedule(
     Ok(show(&page))
 }
 
-/// Returns the message about a change that a word names, such as `pause`. `None` for an unknown word.
+/// Returns the message that a page shows after a change. `done` is the word for the change, such as `pause`. Returns
+/// `None` for an unknown word.
 pub(super) fn done_words(done: &str) -> Option<&'static str> {
     Some(match done {
         "pause" => "The schedule is paused.",

@@ -90,8 +90,8 @@ fn many(asked: &Conditions) -> Option<Many<'_>> {
     }
 }
 
-/// Returns the address of the page for the timer whose id is in the search field. `None` if the text is not an id, or
-/// if the visitor may not see the timer.
+/// Returns the address of the page for the timer whose id is in the search field. Returns `None` if the text is not the
+/// id of a timer in the listed namespaces, or if the visitor may not see the timer.
 async fn find(service: &Service, visitor: &Visitor, asked: &Conditions) -> Result<Option<String>, Fault> {
     let Ok(id) = asked.q.parse::<TimerId>() else { return Ok(None) };
     let namespace = service.reports().namespace_of(id).await?;

@@ -97,7 +97,8 @@ pub(super) fn phase_name(phase: tourbillon_api::Phase) -> &'static str {
     }
 }
 
-/// Returns the message about a change that a word names, such as `cancel`. `None` for an unknown word.
+/// Returns the message that a page shows after a change. `done` is the word for the change, such as `cancel`. Returns
+/// `None` for an unknown word.
 pub(super) fn done_words(done: &str) -> Option<&'static str> {
     Some(match done {
         "fire" => "The timer is due now.",

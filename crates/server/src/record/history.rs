@@ -51,8 +51,8 @@ pub(crate) struct Totals {
     pub(crate) failed: u64,
     pub(crate) cancelled: u64,
     pub(crate) dead: u64,
-    /// The number of pending timers at the last sample. If the store did not answer then, the number at the sample
-    /// before.
+    /// The number of pending timers at the last sample. If the store could not count them then, this is the number at
+    /// the sample before.
     pub(crate) pending: u64,
 }
 
@@ -162,8 +162,8 @@ impl History {
         Ok(())
     }
 
-    /// Returns the samples from the moment `since` on, or of the last 72 hours, summed up in at most `points`
-    /// intervals.
+    /// Returns the samples since the moment `since`, summed up in at most `points` intervals. If `since` is `None`,
+    /// returns the samples of the last 72 hours.
     pub(crate) fn show(&self, now: Moment, since: Option<Moment>, points: usize) -> api::History {
         let last = now.as_millis() / STEP;
         let first = last.saturating_sub(SAMPLES as u64);

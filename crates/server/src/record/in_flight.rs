@@ -15,7 +15,8 @@ use tourbillon_durable::store::TimerStore;
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Attempt, Delivery, Ending, Event, UtcMillis, Verdict};
 
-/// The greatest number of running deliveries with a record. It is higher than the default limit of deliveries.
+/// The greatest number of running deliveries of which the service keeps a record. Further deliveries run without a
+/// record. The number is higher than the default limit of deliveries.
 const MOST: usize = 100_000;
 /// The greatest length of a remembered error or answer, in bytes.
 const LONGEST_ERROR: usize = 200;
@@ -44,8 +45,8 @@ struct Running {
     shown: PastAttempt,
     /// Whether the receiver gave no answer, although it may have got the delivery.
     has_no_answer: bool,
-    /// The change that withdrew the timer during this delivery, such as a replacement, or `None`. A withdrawn timer
-    /// ends even if the delivery fails.
+    /// Set if a new timer has replaced this timer during the delivery: the kind of the end, and the id of the new
+    /// timer. If the delivery then fails, the timer ends, and its history records these values.
     withdrawn: Option<(EndKind, Option<Box<str>>)>,
 }
 
@@ -360,7 +361,7 @@ fn outcome_name(outcome: AttemptOutcome) -> &'static str {
     }
 }
 
-/// Returns the label under which metrics count a timer that died by this end of a delivery.
+/// Returns the metrics' label for the reason why a timer died. `ending` says how the timer's last delivery ended.
 fn death(ending: &Ending) -> &'static str {
     match ending {
         Ending::Answered(Verdict::Dead(error)) if error.starts_with(BLOCKED) => BLOCKED,

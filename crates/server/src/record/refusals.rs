@@ -13,8 +13,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// The time after which a refusal ends if no further change is refused. While the store itself gives a reason to refuse
-/// changes, the refusal does not end by this time.
+/// How long a refusal stays in force after the last refused change. This limit does not apply while the store itself
+/// gives a reason to refuse changes.
 const LASTS: Duration = Duration::from_secs(10);
 /// The label values of the reasons for which the store refuses changes.
 const REASONS: [&str; 4] = ["full", "read-only", "damaged", "io"];

@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// The greatest number of namespaces that have their own counts.
 const MOST: usize = 50;
 
-/// The counts of a namespace, or the counts that further namespaces share.
+/// The counts of a namespace. All namespaces beyond the first [`MOST`] share one value of this type.
 #[derive(Debug)]
 pub(crate) struct Tenant {
     /// The number of timers that were created in the namespace.

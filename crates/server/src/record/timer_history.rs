@@ -6,9 +6,9 @@ use tourbillon_api::{EndKind, PastAttempt};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::timer::TimerId;
 
-/// The greatest number of timers in each group of histories.
+/// The greatest number of timers in each of the two groups of histories: see [`TimerHistory`].
 const MOST_TIMERS: usize = 16_384;
-/// The greatest number of attempts in each group of histories.
+/// The greatest number of attempts in each of the two groups of histories, over all timers of the group.
 const MOST_ATTEMPTS: usize = 49_152;
 /// The greatest number of attempts in the history of a timer.
 const MOST_OF_A_TIMER: usize = 16;
@@ -66,8 +66,8 @@ struct Ring {
 }
 
 impl Ring {
-    /// Returns the history of a timer, or a new empty history, for a change by the event `number`. From now on the
-    /// group forgets this history after all others.
+    /// Returns the history of a timer, so that the caller adds the event `number`. Makes an empty history if the group
+    /// has none for this timer. The history becomes the last that the group forgets.
     fn touch(&mut self, id: TimerId, number: u64) -> &mut Entry {
         let entry = self.entries.entry(id).or_default();
         self.order.remove(&entry.touched);

@@ -6,8 +6,8 @@ use tracing::{error, warn};
 
 /// Logs an incident of the runtime that delivers timers.
 ///
-/// Other parts log two of the incidents: the delivery logs the death of a timer with more facts, and the check of the
-/// service's condition logs a failure of the store.
+/// Does not log two kinds of incidents, because other parts of the service log them. The delivery logs the death of a
+/// timer, with more facts. The check of the service's condition logs a failure of the store.
 pub(super) fn log(incident: &Incident) {
     match incident {
         Incident::ClockStepped { from, to } => {

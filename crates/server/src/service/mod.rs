@@ -141,8 +141,8 @@ impl Service {
         self.0.tokens.reload(always)
     }
 
-    /// Returns the notices of the start for an administrator, such as warnings of a check or of a file that is not
-    /// used. Each notice is one line.
+    /// Returns the notices for an administrator that the start of the service has produced. Examples are the warnings
+    /// of a check, and a notice about a file that is not used. Each notice is one line.
     #[must_use]
     pub fn notices(&self) -> &[Box<str>] {
         &self.0.notices
@@ -212,8 +212,8 @@ impl Service {
         &self.0.events
     }
 
-    /// Returns the limiter of the memory for request bodies. It counts the memory of each token, and of all requests
-    /// without a token together.
+    /// Returns the limiter of the memory for request bodies. Each token is a client of its own. All requests without a
+    /// token count as one client.
     pub(crate) fn bodies(&self) -> &Arc<Bodies<Option<TokenHash>>> {
         &self.0.bodies
     }

@@ -44,8 +44,8 @@ pub(crate) struct NamespaceAdmin {
 }
 
 impl NamespaceAdmin {
-    /// Changes the map of namespaces with `change`, on a thread that may block. Then makes the unparker check which
-    /// parked timers may become due again.
+    /// Changes the map of namespaces with `change`, on a thread that may block. Then wakes the unparker, the task that
+    /// makes parked timers due again, because the change may permit their delivery.
     async fn change<T: Send + 'static>(
         &self,
         change: impl FnMut(&mut Map) -> Result<T, Problem> + Send + 'static,

@@ -84,8 +84,9 @@ fn unused_files(data: &Path, place: &str) -> Vec<Box<str>> {
         .collect()
 }
 
-/// Adds the namespaces `missing`, which have stored timers but are not stored themselves. Adds a notice for each of
-/// these namespaces. `stored` completes the words "is not" in the notice.
+/// Adds the namespaces `missing` to the stored namespaces. They have stored timers, but are not stored themselves. Adds
+/// a notice for each of them. In the notice, `stored` follows the words "is not", for example "is not in
+/// namespaces.json".
 fn add_missing(
     namespaces: &Namespaces,
     missing: &[Box<str>],

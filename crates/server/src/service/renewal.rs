@@ -10,7 +10,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_durable::Timers;
 
-/// The time between two rounds.
+/// The time between two rounds. In a round, the node reads the changes that other nodes have made.
 const RENEWED: Duration = Duration::from_secs(1);
 /// The number of rounds between two searches for abandoned operations.
 const TURNS_OF_OPERATIONS: u32 = 3;

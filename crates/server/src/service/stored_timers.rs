@@ -8,7 +8,7 @@ use tourbillon_api::Problem;
 use tourbillon_durable::Timers;
 use tourbillon_durable::timer::{Address, Timer};
 
-/// Reads stored timers for requests, which see only the timers of their own namespace. Clones share the state.
+/// Reads stored timers for requests. A request sees only the timers of its own namespace. Clones share the state.
 #[derive(Clone)]
 pub(crate) struct StoredTimers {
     timers: Timers,

@@ -12,8 +12,8 @@ pub(crate) struct Document {
     pub(crate) value: Vec<u8>,
 }
 
-/// A function that is called with the reason for which a timer was parked, or with `None` if timers may have been
-/// parked for any reason.
+/// A function that is called when a timer was parked. It gets the reason for which the timer waits. It gets `None` if
+/// reports may have been missed, so that timers may have been parked for any reason.
 pub(crate) type ParkedListener = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
 /// A store of timers and documents that the nodes of a deployment share.
@@ -33,15 +33,15 @@ pub(crate) trait ClusterStore: TimerStore {
     /// Returns the number of this run of the process, by which other nodes identify this node.
     fn incarnation(&self) -> u64;
 
-    /// Calls `tell` whenever a node has parked a timer. Returns false if the store reports nothing, so that the caller
-    /// must poll [`parked_among`](Self::parked_among).
+    /// Registers `tell`, which is called whenever a node has parked a timer. Returns false if the store does not report
+    /// parked timers. The caller must then poll [`parked_among`](Self::parked_among).
     fn on_parked(&self, tell: ParkedListener) -> bool {
         drop(tell);
         false
     }
 
-    /// Returns the elements of `reasons` for which any node has parked timers. A store that reports parked timers
-    /// through [`on_parked`](Self::on_parked) need not implement this method.
+    /// Returns each reason in `reasons` for which due timers are parked, no matter which node parked them. A store need
+    /// not implement this method if it reports parked timers through [`on_parked`](Self::on_parked).
     fn parked_among(&self, reasons: Vec<Box<str>>) -> Answer<'_, Vec<Box<str>>> {
         Box::pin(async { Ok(reasons) })
     }

@@ -33,8 +33,8 @@ pub(crate) struct Counters {
     pub(crate) replaced: Counter,
     /// The number of cancelled timers.
     pub(crate) cancelled: Counter,
-    /// The number of deliveries of the internal timers by which schedules create their timers. The runtime counts these
-    /// deliveries, too.
+    /// The number of successful deliveries of internal timers. Each schedule has an internal timer, which creates the
+    /// schedule's other timers. The counts of the runtime include these deliveries.
     pub(crate) decisions: Counter,
     /// The number of answered requests, by the first digit of the answer's status.
     pub(crate) answers: [Counter; 5],

@@ -14,7 +14,7 @@ use tracing::warn;
 
 /// The number of events by which a reader may lag behind. A reader that lags further misses events.
 pub(crate) const BEHIND: usize = 1_024;
-/// The greatest number of readers of events. A single token may have only a part of them.
+/// The greatest number of readers of events. [`free_for`] limits how many of these readers may use the same token.
 const MOST_READERS: usize = 256;
 
 /// Sends the events of the service to its readers. Clones share the readers.

@@ -10,10 +10,10 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// The length of a file's checksum, in bytes: a line break, and 32 blanks.
+/// The length of a file's checksum, in bytes: a line break, and 32 blanks that stand for the bits of the checksum.
 const CHECKSUM: usize = 33;
 
-/// Returns the checksum of `bytes`: a line break, and 32 spaces or tabs.
+/// Returns the checksum of `bytes` as text: a line break, and a space or a tab for each of the 32 bits.
 fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     let sum = crc32fast::hash(bytes);
     let mut line = [b'\n'; CHECKSUM];

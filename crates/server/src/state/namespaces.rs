@@ -64,8 +64,8 @@ pub(crate) fn allows_host(limits: &NamespaceLimits, host: &str) -> bool {
     limits.allowed_hosts.is_empty() || limits.allowed_hosts.iter().any(matches)
 }
 
-/// Checks the limits of a namespace, and converts their hosts into the form that is compared. Fails with the name of an
-/// invalid field.
+/// Checks the limits of a namespace, and normalises the names of the allowed hosts, so that [`allows_host`] can compare
+/// them. Fails with the name of an invalid field.
 pub(crate) fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, Problem> {
     for (field, limit, detail) in [
         ("rate_per_second", limits.rate_per_second, "at least 1; `paused` holds deliveries back"),
@@ -93,11 +93,12 @@ pub(crate) fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, 
     Ok(limits)
 }
 
-/// The longest time for which a node may use its copy of the namespaces to create timers. The removal of a namespace
-/// waits for this time, after which all nodes have noticed it.
+/// The age at which a node's copy of the namespaces becomes old. Before a node creates a timer, it reads the namespaces
+/// again if its copy is old. A node that removes a namespace waits for this time, so that the other nodes notice the
+/// removal.
 pub(crate) const VIEW: Duration = Duration::from_secs(5);
-/// The longest time for which the creation of a timer waits for a new copy of the namespaces. [`AGAIN`] is the pause
-/// after a failed read.
+/// The longest time for which the creation of a timer waits for a new copy of the namespaces. After a failed read, no
+/// creation waits again before the time [`AGAIN`] has passed.
 const PATIENCE: Duration = Duration::from_millis(300);
 const AGAIN: Duration = Duration::from_secs(1);
 /// The greatest number of attempts to change the namespaces. An attempt fails if another node changes the namespaces at
@@ -111,7 +112,8 @@ pub(crate) struct Namespaces {
     /// Locked while this process changes the stored namespaces, so that its changes do not overlap.
     writing: Mutex<()>,
     known: RwLock<Known>,
-    /// The moment at which the creation of a timer last failed to read the namespaces again, or `None`.
+    /// The moment of the last failed attempt to read the namespaces again before a timer is created. `None` if no
+    /// attempt has failed.
     failed: Mutex<Option<Instant>>,
 }
 
@@ -203,9 +205,9 @@ impl Namespaces {
         Ok(self.take(version, map, at))
     }
 
-    /// Reads the stored namespaces again if this node's copy is old. If the server of the namespaces does not answer,
-    /// the old copy stays in use, because the servers of the timers may still answer. A timer that is then created in a
-    /// removed namespace is parked.
+    /// Reads the stored namespaces again if this node's copy is old. If the read fails, the old copy stays in use,
+    /// because the timers may be on other servers, which still answer. If a timer is then created in a removed
+    /// namespace, it is parked when it is due.
     pub(crate) async fn freshen(&self) {
         if !self.is_shared() || self.known().at.elapsed() <= VIEW {
             return;

@@ -21,8 +21,9 @@ fn hex(text: &str) -> Option<u128> {
     u128::from_str_radix(text, 16).ok().filter(|number| is_hex && *number != 0)
 }
 
-/// Maps an id to a number from 0 up to but not including 1, which decides whether the trace with this id is recorded.
-/// Uses only the last 53 bits, which are random in the ids of traces and of timers.
+/// Maps the id of a trace to a number that is at least 0 and less than 1. If the number is less than the fraction of
+/// traces to record, the trace is recorded. Uses only the last 53 bits, which are random in the ids of traces and of
+/// timers.
 fn place_of(id: u128) -> f64 {
     const BITS: u32 = 53;
     let last = u64::try_from(id & ((1 << BITS) - 1)).unwrap_or(0);
@@ -60,8 +61,8 @@ impl Trace {
         Self::of(u128::from_ne_bytes(bytes), share)
     }
 
-    /// Makes the context of a span without a parent in the trace `id`. `share` is the fraction of trace ids that is
-    /// recorded, from 0 to 1. Returns `None` if the system gives no random number.
+    /// Makes the context of the first span in the trace `id`. This span has no parent. `share` is the fraction of trace
+    /// ids that is recorded, from 0 to 1. Returns `None` if the system gives no random number.
     pub(crate) fn of(id: u128, share: f64) -> Option<Self> {
         Self { id: id.max(1), parent: 0, is_sampled: place_of(id) < share }.child()
     }

@@ -27,8 +27,8 @@ use url::Url;
 
 /// The greatest number of ended spans that wait to be sent to the collector.
 const WAITING: usize = 2_048;
-/// The greatest length of a text in a span, in bytes. The limit bounds the memory for waiting spans. A callback's URL
-/// fits.
+/// The greatest length of a text in a span, in bytes. A longer text is cut, to bound the memory for waiting spans. The
+/// longest callback URL that the default rules permit is not cut.
 const LONGEST: usize = 2_048;
 /// The greatest number of spans in one request to the collector.
 const BATCH: usize = 512;

@@ -39,7 +39,7 @@ use std::sync::Arc;
 use tourbillon_api::{Placed, Problem};
 use tourbillon_durable::{Delivery, Verdict};
 
-/// The shortest and the longest time for sending the waiting spans when the service ends.
+/// The least and the greatest time limit for sending the waiting spans when the service ends.
 const LAST: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 
 /// Makes the spans of the service for creations and deliveries. Clones share the exporter.
@@ -126,8 +126,8 @@ impl Telemetry {
     }
 
     /// Returns the exporter and the trace context for a new span. The span belongs to the trace of `before`. If
-    /// `before` is `None`, the span begins a new trace. If the trace is not recorded, fails with the trace context that
-    /// the creation or delivery passes on.
+    /// `before` is `None`, the span begins a new trace. Fails if the trace is not recorded. The error is the trace
+    /// context that the creation or delivery passes on.
     fn recording(
         &self,
         before: Option<Trace>,

@@ -9,7 +9,8 @@ use tourbillon_durable::state::{Event, Next, Phase, Refusal, State, Token, step}
 use tourbillon_durable::store::{Claimant, Claimed, Leased, LeftOut, Limit, Outcome, Reaped};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The greatest number of notes, and of remembered ids, that a reap removes.
+/// A reap removes at most this number of expired notes (see [`Act::note_end`]), and at most this number of expired
+/// remembered ids.
 const FORGOTTEN: u32 = 1_000;
 
 /// Claims, and their leases, within a transaction.
@@ -142,7 +143,8 @@ impl Leases<'_> {
         Ok(reaped)
     }
 
-    /// Removes expired notes and expired remembered ids, at most [`FORGOTTEN`] of each.
+    /// Removes expired notes about ended deliveries, and expired remembered ids of timers, at most [`FORGOTTEN`] of
+    /// each.
     fn forget(&self) -> Result<()> {
         for table in ["tourbillon_remembered", "tourbillon_ends"] {
             let over = format!("SELECT id FROM {table} WHERE until <= ? ORDER BY until LIMIT ?");

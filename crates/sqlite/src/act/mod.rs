@@ -36,7 +36,7 @@ pub(crate) struct Act<'a> {
     claimed: Cell<Option<Option<UtcMillis>>>,
     /// True if the transaction must be on the disk before its answer.
     must_sync: Cell<bool>,
-    /// The number of records that the transaction has set aside.
+    /// The number of unreadable records that the transaction has moved to the table of records that are set aside.
     set_aside: Cell<u32>,
 }
 

@@ -17,13 +17,14 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{Claimant, Claimed, Limit, Shares};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// If at most this number of namespaces have pending timers, a claim considers all of them. Otherwise a claim considers
-/// the namespaces of the first [`FIRST`] due timers, and this number of other namespaces.
+/// A claim considers all namespaces that have pending timers, if there are at most this number of them. Otherwise it
+/// considers the namespaces of the first [`FIRST`] due timers. If at least [`FIRST`] timers are due, it also considers
+/// this number of other namespaces.
 const LOOKED_AT: usize = 256;
-/// The number of due timers whose namespaces a claim considers, if more than [`LOOKED_AT`] namespaces have pending
-/// timers.
+/// If more than [`LOOKED_AT`] namespaces have pending timers, a claim reads this number of due timers, and considers
+/// their namespaces.
 const FIRST: u32 = 1_024;
-/// The time until the next claim, if there were too many namespaces for this claim.
+/// If a claim could not consider all namespaces with due timers, the next claim follows after this time, or earlier.
 const SOON: Duration = Duration::from_millis(10);
 
 /// The order of the namespaces in the next claim.
@@ -88,8 +89,8 @@ impl Turns<'_> {
         Ok(Claimed { next_claim: next, ..claimed })
     }
 
-    /// Returns the namespaces that the claim considers and that have due timers, in the order of their turns. Also
-    /// returns true if no other namespace has due timers.
+    /// Returns the namespaces with due timers that the claim considers, in the order of their names, beginning after
+    /// [`Rotation::last`]. Also returns true if no other namespace has due timers.
     fn waiting(&self, rotation: &Rotation) -> Result<(Vec<Waiting>, bool)> {
         let sql = "SELECT namespace FROM tourbillon_counts WHERE phase = 0 ORDER BY namespace";
         let mut names = self.names(sql, params![])?;
@@ -142,7 +143,8 @@ impl Turns<'_> {
         }
     }
 
-    /// Takes at most `part` further timers of a namespace, as far as its share and the limits of the claim permit.
+    /// Takes at most `part` further timers of a namespace. Takes fewer if the namespace's share or the limits of the
+    /// claim are reached.
     fn take(&self, choice: &mut Choice<'_>, waiting: &mut Waiting, part: usize) -> Result<()> {
         let end = waiting.taken.saturating_add(part);
         while waiting.head.is_some() && waiting.taken < end {
@@ -212,7 +214,8 @@ impl Choice<'_> {
         self.timers.len() >= self.limit.timers as usize || self.bytes > 0 && self.bytes >= self.limit.bytes
     }
 
-    /// Returns the number of further timers of a namespace that its share permits.
+    /// Returns how many further timers of a namespace the claim may take. The namespace's share ([`Shares::left`]) and
+    /// the claim's limits decide.
     fn permitted(&self, waiting: &Waiting) -> usize {
         if self.is_over() {
             return 0;
@@ -225,8 +228,9 @@ impl Choice<'_> {
         self.permitted(waiting) > 0 && self.has_permit(waiting, due)
     }
 
-    /// Returns whether the limit for late timers permits a timer that was due at `due`: the timer is not late, or the
-    /// claim may take another late timer of the namespace.
+    /// Returns whether the limit for late timers lets the claim take a timer that was due at `due`. A timer that is not
+    /// late is always permitted. A late timer is permitted while the claim may take another late timer of the
+    /// namespace.
     fn has_permit(&self, waiting: &Waiting, due: UtcMillis) -> bool {
         self.shares
             .late
@@ -234,7 +238,8 @@ impl Choice<'_> {
             .is_none_or(|late| self.now - due <= late.after || late.left(&waiting.namespace) > waiting.late)
     }
 
-    /// Returns whether the next claim may take the namespace's first timer.
+    /// Returns whether this claim leaves a due timer of the namespace that the next claim could take at once. `all` is
+    /// the number of timers that this claim has taken.
     fn leaves(&self, waiting: &Waiting, all: usize) -> bool {
         self.shares.room(&waiting.namespace, waiting.taken, all) > 0
             && waiting.head.is_some_and(|due| self.has_permit(waiting, due))

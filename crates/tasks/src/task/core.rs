@@ -61,8 +61,8 @@ impl TaskCore {
 
     /// Waits a little after a call has failed with [`LaneFull`](Refusal::LaneFull), so that the caller can try again.
     /// `rounds` counts the waits of the caller. The first waits only yield the processor, and later waits sleep.
-    /// Returns false at once if trying again is of no use: the engine was shut down, or the calling thread would wait
-    /// for itself.
+    /// Returns false at once if trying again is of no use. This is the case if the engine was shut down, or if the
+    /// calling thread can neither make room nor wait for room.
     pub(crate) fn await_room(&self, rounds: &mut u32) -> bool {
         self.shared.base.await_room(rounds)
     }

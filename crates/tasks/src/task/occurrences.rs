@@ -28,7 +28,7 @@ pub(super) struct Occurrences {
     wall: Wall,
 }
 
-/// The number of a task's instants that have passed since a given instant, and the last of them.
+/// How many instants of a task have passed since a given instant, and which of them was the last.
 pub(super) struct Elapsed {
     pub(super) count: u64,
     /// The last instant that has passed. If no later instant has passed, this is the given instant.
@@ -39,7 +39,7 @@ pub(super) struct Elapsed {
 mod by_the_calendar {
     use core::time::Duration;
 
-    /// The longest time between two reads of the wall clock by a waiting task. The clock may be set during the wait.
+    /// A waiting task reads the wall clock again after this time at the latest, because the clock may have been set.
     pub(super) const STRIDE: Duration = Duration::from_secs(30);
     /// The largest number of missed instants that one call counts for a calendar.
     pub(super) const COUNTED: u64 = 100_000;

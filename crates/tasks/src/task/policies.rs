@@ -1,13 +1,14 @@
 //! Policies of a repeating task for long runs and for panics.
 
-/// Decides which planned runs are made if their moments come during another run of the task.
+/// Decides about the planned runs of a task whose moments come while an earlier run is still under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overlap {
     /// Runs whose moments come during another run are not made.
     #[default]
     Skip,
-    /// Of the runs whose moments come during another run, only the last is made, after that run.
+    /// If moments come during another run, the task runs once more, for the last of these moments. It does so as soon
+    /// as the other run has ended.
     QueueOne,
 }
 

@@ -93,9 +93,9 @@ impl Repeat {
         self
     }
 
-    /// Derives the task's phase within the period from a key. So ten thousand tasks with the same period do not fire in
-    /// the same tick. A key and a period always give the same phase, in every process that is built with the same
-    /// standard library.
+    /// Shifts the task's runs within the period by an offset that is derived from a key. So ten thousand tasks with the
+    /// same period do not all fire in the same tick. A key and a period always give the same offset, in every process
+    /// that is built with the same standard library.
     pub fn spread_by(self, key: impl Hash) -> Self {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
@@ -109,9 +109,11 @@ impl Repeat {
     }
 
     /// Sets the policy for missed instants; by default they are skipped. An instant is missed if it comes while an
-    /// earlier instant still waits for its run to begin, because the engine or its workers are late. With
-    /// [`Missed::Burst`], instants that come during a burst join the burst, and [`Overlap`] does not apply to them.
-    /// With a calendar, which has no period, [`Missed::Delay`] works as [`Missed::Skip`].
+    /// earlier instant still waits for its run to begin, because the engine or its workers are late.
+    ///
+    /// With [`Missed::Burst`], a late task makes its missed runs one after the other. Further instants that come during
+    /// these runs get their runs in the same way, and [`Overlap`] does not apply to them. With a calendar, which has no
+    /// period, [`Missed::Delay`] works as [`Missed::Skip`].
     pub fn missed(mut self, missed: Missed) -> Self {
         self.missed = missed;
         self

@@ -18,7 +18,7 @@ pub struct Run {
     pub scheduled: Timestamp,
     /// The time between the planned moment and the start of the run.
     pub lateness: Duration,
-    /// The number of planned moments that came after this run's planned moment, but before the run began. Moments that
+    /// How many further planned moments came between this run's planned moment and the start of the run. Moments that
     /// an earlier run has counted are left out.
     pub missed: u64,
     /// The planned moment of the run as a calendar time; `None` for a task with a period or a pause.

@@ -143,8 +143,8 @@ impl Tasks {
 
     /// Waits a little after [`try_at`](Self::try_at) has failed with [`LaneFull`](tourbillon::Refusal::LaneFull), so
     /// that the caller can try again. `rounds` starts at 0 and counts the waits. The first waits only yield the
-    /// processor, and later waits sleep. Returns false at once if trying again is of no use: the engine was shut down,
-    /// or the calling thread would wait for itself.
+    /// processor, and later waits sleep. Returns false at once if trying again is of no use. This is the case if the
+    /// engine was shut down, or if the calling thread can neither make room nor wait for room.
     pub fn await_room(&self, rounds: &mut u32) -> bool {
         self.core.await_room(rounds)
     }

@@ -54,7 +54,7 @@ impl<I> IdleBatch<I> {
     }
 
     /// Appends the connections that have expired since the last call to `into`, in no order, and returns their number.
-    /// A connection that expires later wakes the loop again. The loop may also be woken late, for a connection that
+    /// A connection that expires later wakes the loop again. A wake-up may also arrive late, for a connection that
     /// this call has already fetched.
     pub fn drain(&self, into: &mut Vec<Expired<I>>) -> usize {
         let mut expired = core::mem::take(&mut *ignore_poison(self.expired.lock()));

@@ -12,7 +12,8 @@ impl Tasks {
     /// Makes a set of connections with these limits on this engine. `on_expired` runs on a worker, once for each
     /// connection that reaches a limit. For an event loop, see [`idle_batches`](Self::idle_batches).
     ///
-    /// A callback that holds a clone of the `IdleTimeouts`, or a connection, keeps them alive for ever.
+    /// A callback that holds a clone of the `IdleTimeouts`, or one of the connections, keeps the whole set alive for
+    /// ever.
     #[must_use]
     pub fn idle_timeouts<I: Key>(
         &self,

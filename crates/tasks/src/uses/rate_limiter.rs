@@ -63,7 +63,7 @@ impl Rate {
 pub enum Acquired {
     /// The caller has got a permit.
     Now,
-    /// No permit was taken. The next permit comes at this moment, unless another caller takes it.
+    /// No permit was taken. The next permit is free from this moment on, until some caller takes it.
     NotBefore(Timestamp),
 }
 
@@ -140,9 +140,9 @@ impl RateLimiter {
         moment
     }
 
-    /// Takes the next permit, and runs `f` on a worker, no earlier than the permit's moment. Permits come in the order
-    /// of the calls. The id can cancel the closure ([`Tasks::cancel`](crate::Tasks::cancel)), but its permit is not
-    /// given back.
+    /// Takes the next permit, and runs `f` on a worker once the permit is valid. Earlier calls get earlier permits.
+    /// [`Tasks::cancel`](crate::Tasks::cancel) cancels the closure by the returned id, but does not give the permit
+    /// back.
     ///
     /// # Errors
     ///

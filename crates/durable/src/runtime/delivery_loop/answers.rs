@@ -12,8 +12,8 @@ use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
 impl DeliveryLoop<'_> {
-    /// Counts the ends of deliveries that the store has confirmed, and the ends that are lost ([`ends`](super::ends)).
-    /// Then begins the deliveries that waited for these ends.
+    /// Counts the ends of deliveries that the store has confirmed, and the *lost* ends, whose reporting was given up
+    /// ([`ends`](super::ends)). Then begins the deliveries that waited for these ends.
     pub(super) fn report(&mut self, answered: Answered) {
         let runtime = self.runtime;
         for batch in answered.batches {
@@ -74,7 +74,8 @@ impl DeliveryLoop<'_> {
         self.renewals.poll(&mut Context::from_waker(&self.waker));
     }
 
-    /// Handles the store's answer to a renewal of leases. Then ends the expired leases, whose holders are gone.
+    /// Handles the store's answer to a renewal of leases. If the renewal succeeded, makes the store end the leases that
+    /// have expired. The holders of these leases are gone.
     pub(super) fn reap(&mut self, renewed: Renewed) {
         let runtime = self.runtime;
         let lost = match &renewed.lost {

@@ -4,8 +4,8 @@ use super::backoff::Backoff;
 use crate::runtime::catch_up::CatchUp;
 use crate::runtime::settings::Settings;
 
-/// The data that the delivery loop keeps from one claim to the next claim: the rate of late deliveries, the pauses and
-/// the numbers.
+/// The data that the delivery loop keeps from one claim to the next claim. With this data the loop limits the rate of
+/// late deliveries, chooses the pauses after failed claims, and numbers the claims.
 pub(super) struct Claims {
     pub(super) catch_up: CatchUp,
     /// The pauses after failed claims of timers.

@@ -88,8 +88,8 @@ impl DeliveryLoop<'_> {
         self.begin(claimed.leased, claimed.now);
     }
 
-    /// Begins the deliveries of claimed timers. If the store has not answered the end of a timer's last delivery yet,
-    /// the new delivery waits for this answer (C2).
+    /// Begins the deliveries of claimed timers. If the end of a timer's last delivery still has no answer from the
+    /// store, the new delivery waits for this answer (invariant C2 of [`ends`](super::ends)).
     fn begin(&mut self, leased: Vec<Leased>, now: UtcMillis) {
         for leased in leased.into_iter().filter_map(|leased| self.ends.keep(leased)) {
             self.launcher.begin(leased, now);

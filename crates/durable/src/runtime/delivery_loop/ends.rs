@@ -55,7 +55,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of ends of deliveries in a batch, which a single call sends to the store.
+/// The greatest number of ends of deliveries in a batch. A batch is reported to the store by a single call.
 const BATCH: usize = 4_096;
 
 /// The end of a delivery that the store has confirmed, with the outcome in the store.
@@ -73,7 +73,7 @@ pub(super) struct Answered {
     /// The batches of ends of deliveries, in order. `Ok` holds ends that the store has confirmed, `Err` holds lost
     /// ends.
     pub(super) batches: Vec<Result<Vec<Stored>, Vec<DeliveryEnd>>>,
-    /// The claimed timers whose deliveries waited for the ends in `batches`. The deliveries may begin now (C2).
+    /// Claimed timers whose deliveries waited for the ends in `batches`. The deliveries may begin now (invariant C2).
     pub(super) free: Vec<Leased>,
 }
 
@@ -87,8 +87,8 @@ struct Part {
     /// The moment at which `state` last changed. The runtime's health computes the length of a call from this moment.
     since: Instant,
     backoff: Backoff,
-    /// The number of ends that must still be sent alone, each in its own call. After the store has refused a batch, the
-    /// ends of the batch are sent alone, to find the end that causes the error.
+    /// The number of ends that must still be sent alone, each in a call of its own. When the store refuses a batch, the
+    /// loop sends the ends of this batch alone, to find the end that causes the error.
     alone: usize,
 }
 
@@ -117,7 +117,8 @@ impl Future for Report {
     }
 }
 
-/// Keeps the ends of deliveries that the delivery loop has handed over, until the loop takes the store's answers.
+/// Reports ends of deliveries to the store. The delivery loop hands the ends over to this value, and later takes the
+/// store's answers from it.
 pub(super) struct Ends {
     store: Arc<dyn TimerStore>,
     /// The number of parts of the store, read once at the start. The loop needs the number while it holds the runtime's
@@ -129,12 +130,13 @@ pub(super) struct Ends {
     reports: FuturesUnordered<Report>,
     answered: Vec<Result<Vec<Stored>, Vec<DeliveryEnd>>>,
     errors: Vec<StoreError>,
-    /// The number of ends of deliveries in this value: ends that the store has not answered, and answered ends that the
-    /// loop has not taken yet.
+    /// The number of ends of deliveries that the loop has handed over, and whose answers the loop has not taken yet.
     count: usize,
-    /// The timers for which this value keeps an end of a delivery. Empty if the store has no parts (C2).
+    /// The ids of the timers that have an end of a delivery in this value. Empty if the store has no parts: such a
+    /// store gets no claim while an end has no answer (invariants C2 and C4).
     ids: HashSet<TimerId>,
-    /// Claimed timers, by id, whose new deliveries wait for the store's answer to the end of the last delivery (C2).
+    /// The claimed timers whose new deliveries must wait, by id. Each waits until the store has answered the end of the
+    /// timer's last delivery (invariant C2).
     kept: HashMap<TimerId, Vec<Leased>>,
     is_stopping: bool,
 }
@@ -158,7 +160,8 @@ impl Ends {
         }
     }
 
-    /// Returns true if the store has parts, each of which answers ends of deliveries by itself (C4).
+    /// Returns true if the store has parts. Each part answers ends of deliveries by itself, so timers may be claimed
+    /// while ends have no answer (invariant C4).
     pub(super) fn has_parts(&self) -> bool {
         self.store_parts > 0
     }
@@ -170,14 +173,14 @@ impl Ends {
         self.parts.is_empty() || self.store_parts > 1
     }
 
-    /// Returns the number of ends of deliveries that the store has not answered, or whose answers the loop has not
-    /// taken yet.
+    /// Returns the number of ends of deliveries that the loop has handed over, and whose answers the loop has not taken
+    /// yet.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// Returns the number of claimed timers whose new deliveries wait until the store has answered the end of the last
-    /// delivery.
+    /// Returns the number of claimed timers whose new deliveries must wait. Each waits until the store has answered the
+    /// end of the timer's last delivery.
     pub(super) fn kept(&self) -> usize {
         self.kept.len()
     }
@@ -205,7 +208,7 @@ impl Ends {
         self.parts.values().filter_map(rest).min()
     }
 
-    /// Returns the leases of the deliveries whose ends the store has not answered (C3).
+    /// Returns the leases of the deliveries whose ends have no answer yet. These leases must be renewed (invariant C3).
     pub(super) fn leases(&self) -> impl Iterator<Item = (TimerId, Token)> {
         let ends = self.parts.values().flat_map(|part| part.batch.iter().chain(&part.waiting));
         let deliveries = ends.map(|end| &end.delivery).filter(|delivery| delivery.unstored.is_none());
@@ -262,8 +265,8 @@ impl Ends {
         self.reports.push(Report { part: number, call });
     }
 
-    /// Sends the batches of ends whose pauses are over, polls all calls at the store, and handles their answers. While
-    /// the store answers at once, the next batches are sent at once, too.
+    /// Ends the pauses whose time has passed, so that the next batches are sent. Polls all calls at the store, and
+    /// handles their answers. While the store answers at once, the next batches are sent at once, too.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) {
         let now = Instant::now();
         self.end_rests(|until| until <= now);
@@ -308,8 +311,9 @@ impl Ends {
         rested.collect::<Vec<_>>().into_iter().for_each(|number| self.send(number));
     }
 
-    /// Ends all pauses after errors, so that the failed batches are sent again at once. From now on, a batch that fails
-    /// is given up if its next pause would have the greatest length. Further calls of this method do nothing.
+    /// Ends all pauses after errors, so that the failed batches are sent again at once. From now on, a failed batch is
+    /// sent again only while the pauses still grow. If the next pause would have the greatest length, the batch is
+    /// given up. Further calls of this method do nothing.
     pub(super) fn stop(&mut self) {
         if !core::mem::replace(&mut self.is_stopping, true) {
             self.end_rests(|_| true);
@@ -351,8 +355,8 @@ impl Ends {
         core::mem::take(&mut self.errors)
     }
 
-    /// Keeps a claimed timer back while the store has not answered an end of this timer. Returns the timer if there is
-    /// no such end.
+    /// Keeps a claimed timer in this value if an end of this timer has no answer yet. Otherwise returns the timer,
+    /// because its delivery may begin.
     pub(super) fn keep(&mut self, leased: Leased) -> Option<Leased> {
         if !self.ids.contains(&leased.timer.id) {
             return Some(leased);
@@ -389,8 +393,8 @@ fn report(store: Arc<dyn TimerStore>, ends: &[DeliveryEnd], durability: Durabili
     })
 }
 
-/// If `op` stores a timer again after its claim has removed it, returns the phase of this timer. Otherwise returns
-/// `None`.
+/// Returns the phase of the timer that `op` stores again after a claim has removed it. Returns `None` if `op` is not
+/// such an operation.
 fn phase_of(op: &Op) -> Option<Phase> {
     match op {
         Op::Return(timer, _) => Some(timer.state.phase()),

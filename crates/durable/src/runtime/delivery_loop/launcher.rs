@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The least time after which the renewal alarm rings if it is set to the end of a lease.
+/// If the renewal alarm is set to the end of a lease, it rings after this time at the earliest.
 const LEAST_REST: Duration = Duration::from_millis(50);
 
 /// Begins deliveries, sets their timeouts, and sets the alarm for the next renewal of leases.
@@ -160,13 +160,14 @@ impl<'a> Launcher<'a> {
     }
 
     /// Sets the alarm for the next renewal of leases to a third of a lease from now. Does nothing if the alarm is
-    /// already set (R4).
+    /// already set (invariant R4 of [`delivery_loop`](super)).
     pub(super) fn set_renewal(&self) {
         self.set_renewal_in(self.runtime.settings.lease / 3);
     }
 
-    /// Sets the alarm for the next renewal of leases to `end`, the end of a lease whose holder may be gone. The alarm
-    /// rings after a third of a lease at the latest. Does nothing if the alarm is already set.
+    /// Sets the alarm for the next renewal of leases to `end`: a lease whose holder may be gone ends at this moment.
+    /// The alarm rings after [`LEAST_REST`] at the earliest, and after a third of a lease at the latest. Does nothing
+    /// if the alarm is already set.
     pub(super) fn set_renewal_by(&self, end: UtcMillis, now: UtcMillis) {
         self.set_renewal_in((end - now).clamp(LEAST_REST, self.runtime.settings.lease / 3));
     }

@@ -36,7 +36,8 @@ impl Lease {
 
 /// A renewal of leases that the store has answered.
 pub(super) struct Renewed {
-    /// The leases of deliveries under way for which the renewal was sent.
+    /// The renewed leases that belong to deliveries under way. The renewal may have failed for some of these leases:
+    /// see `lost`.
     pub(super) leases: Vec<Lease>,
     /// The time of the store's clock before the renewal was sent. Each renewed lease lasts for at least its full length
     /// from this moment.
@@ -70,7 +71,7 @@ impl Renewals {
         Self { store, claimant, stage: RenewalStage::Idle, backoff: Backoff::new(claimant.lease) }
     }
 
-    /// Returns true from the sending of a renewal of leases until the loop takes the store's answer.
+    /// Returns true if a renewal of leases was sent, and the loop has not taken the store's answer yet.
     pub(super) fn is_in_progress(&self) -> bool {
         !matches!(self.stage, RenewalStage::Idle)
     }

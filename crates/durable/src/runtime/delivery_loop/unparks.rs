@@ -27,8 +27,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The greatest number of calls that unpark timers at a time. The limit leaves connections of the store for other
-/// calls.
+/// The greatest number of calls that may be at the store at the same time to unpark timers. The limit leaves
+/// connections of the store for other calls.
 const AT_ONCE: usize = 4;
 
 /// A call that unparks timers of one kind.
@@ -46,7 +46,7 @@ impl Future for Unpark {
     }
 }
 
-/// The results of the calls that the store has answered since the loop last took the results.
+/// The results of the calls that unpark timers. The results are collected here until the loop takes them.
 #[derive(Default)]
 pub(super) struct Unparked {
     /// True if timers are pending again, so that the loop must claim due timers.

@@ -12,8 +12,8 @@ use core::task::{Context, Poll};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The limit for unanswered ends of deliveries. While the store has not answered this number of ends or more, the
-/// delivery loop claims no timers (R7).
+/// The limit for ends of deliveries without an answer from the store. If this number of ends or more have no answer,
+/// the delivery loop claims no timers (invariant R7 of [`delivery_loop`](super)).
 const MOST_ENDS: usize = 4_096;
 
 enum Choice {
@@ -222,14 +222,15 @@ impl DeliveryLoop<'_> {
         sleep(runtime, state, wakes, until.into_iter().chain(self.first_rest()).min());
     }
 
-    /// Returns the end of the first pause after which the delivery loop repeats a call.
+    /// Returns the moment at which the delivery loop must repeat a call: the end of the first pause after an error.
+    /// Returns `None` if there is no pause.
     fn first_rest(&self) -> Option<Instant> {
         self.ends.first_rest().into_iter().chain(self.unparks.first_rest()).min()
     }
 
-    /// Returns true if the delivery loop must poll its calls at the store, because a call has made progress, a pause is
-    /// over, or the runtime was stopped. If `takes_ends` is true, an end of a delivery that waits to be sent is a
-    /// reason, too.
+    /// Returns true if the delivery loop must poll its calls at the store. The reason is that a call has made progress,
+    /// that a pause is over, or that the runtime was stopped. If `takes_ends` is true, ends of deliveries that wait to
+    /// be sent are a reason, too.
     fn has_calls(&self, state: &RuntimeState, takes_ends: bool) -> bool {
         state.requests.poll
             || takes_ends && !state.settled.ends.is_empty()
@@ -243,8 +244,8 @@ fn at_store(state: &mut RuntimeState, step: Step) -> Choice {
     Choice::Step(step)
 }
 
-/// Sleeps until a signal among `wakes`, the waker of a call, or a stop of the runtime wakes the thread. Wakes at
-/// `until` at the latest.
+/// Sleeps until the thread is woken. A signal that `wakes` permits, the waker of a call, and a stop of the runtime wake
+/// the thread. The sleep ends at `until` at the latest.
 fn sleep(runtime: &Runtime, mut state: MutexGuard<'_, RuntimeState>, wakes: Wakes, until: Option<Instant>) {
     state.wakes = wakes;
     let mut state = match until {
@@ -257,8 +258,9 @@ fn sleep(runtime: &Runtime, mut state: MutexGuard<'_, RuntimeState>, wakes: Wake
     state.wakes = Wakes::default();
 }
 
-/// Ends all deliveries under way, and gives their timers back to the store. Timers that are delivered at most once are
-/// not given back. Returns the deliveries' settlements, which the caller must wake.
+/// Removes all deliveries from the deliveries under way. Ends the deliveries of timers that are delivered at least
+/// once, and gives these timers back to the store. Returns the settlements of the deliveries that were ended, which the
+/// caller must wake.
 fn give_all_back(state: &mut RuntimeState) -> Vec<Arc<Settlement>> {
     let mut settled = Vec::new();
     for delivery in state.deliveries.take_all() {

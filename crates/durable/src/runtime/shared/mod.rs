@@ -31,7 +31,8 @@ use std::time::Instant;
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of timers in one call of the store that ends expired leases or unparks timers.
+/// The limit for two kinds of calls at the store: a call ends at most this number of expired leases, or unparks at most
+/// this number of timers.
 pub(super) const REAP: u32 = 1_000;
 /// The longest time for which a stop of the runtime waits for handlers.
 const LONGEST_STOP: Duration = Duration::from_secs(86_400 * 365);
@@ -122,8 +123,8 @@ impl Runtime {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the delivery loop if the loop now wants to be woken. `is_wanted` selects the signal among the loop's
-    /// [`Wakes`].
+    /// Wakes the delivery loop if the loop waits for this kind of signal. `is_wanted` reads the field for the signal
+    /// from the loop's [`Wakes`].
     fn notify(&self, state: &RuntimeState, is_wanted: impl Fn(Wakes) -> bool) {
         if is_wanted(state.wakes) {
             self.changed.notify_all();
@@ -143,9 +144,9 @@ impl Runtime {
         self.changed.notify_all();
     }
 
-    /// Makes the delivery loop claim `wanted` timers that are parked for `reason`, or up to `most` timers if enough
-    /// timers remain for other processes. The answer is the number of claimed timers, or `None` if the store cannot
-    /// claim by a reason.
+    /// Makes the delivery loop claim `wanted` timers that are parked for `reason`. If many such timers are due, the
+    /// loop claims up to half of them, but at most `most`, and leaves the other half to other processes. The answer is
+    /// the number of claimed timers, or `None` if the store cannot claim parked timers.
     pub(super) fn fetch(
         &self,
         reason: Box<str>,

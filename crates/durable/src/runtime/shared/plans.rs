@@ -7,8 +7,8 @@
 //! | `Stale` | the start of the loop, a step back, or an error of the store | the worker begins: `Computing`; the runtime stops: `Followed` |
 //! | `Computing` | the worker begins | the worker ends, or is dropped: `Followed`; a step back: `Stale` |
 
-/// Records whether the next instants of schedules are right for the present time of the store's clock. The table of
-/// this module explains the states.
+/// Records whether the next instants of schedules must be recomputed, at the start of the loop or after a step back of
+/// the store's clock. The table of this module explains the states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Plans {
     #[default]

@@ -76,7 +76,8 @@ pub(crate) struct Requests {
     pub(crate) fetches: VecDeque<Fetch>,
 }
 
-/// The state of the alarm for the next renewal of leases (R4).
+/// The state of the alarm for the next renewal of leases (invariant R4 of
+/// [`delivery_loop`](crate::runtime::delivery_loop)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RenewalAlarm {
     /// The alarm is not set. Either no lease needs a renewal, or a renewal has been sent.
@@ -88,9 +89,9 @@ pub(crate) enum RenewalAlarm {
     Rung,
 }
 
-/// A caller's request to claim `wanted` timers that are parked for a reason. The delivery loop may claim up to `most`
-/// timers if enough timers remain for other processes. If the request is dropped without an answer, the caller gets the
-/// error that the runtime has stopped.
+/// A caller's request to claim `wanted` timers that are parked for a reason. If many such timers are due, the delivery
+/// loop claims up to half of them, but at most `most`, and leaves the other half to other processes. If the request is
+/// dropped without an answer, the caller gets the error that the runtime has stopped.
 pub(crate) struct Fetch {
     pub(crate) reason: Box<str>,
     pub(crate) wanted: u32,
@@ -114,7 +115,7 @@ pub(crate) struct Unanswered {
     /// The number of ends of deliveries that the delivery loop has taken from [`Settled::ends`], and that the store has
     /// not confirmed yet.
     pub(crate) ends: usize,
-    /// True from the sending of a renewal of leases until the delivery loop takes the store's answer.
+    /// True if a renewal of leases was sent, and the delivery loop has not taken the store's answer yet.
     pub(crate) is_renewing: bool,
     /// True while the delivery loop still unparks timers that were parked because their kinds had no handler.
     pub(crate) is_unparking: bool,
@@ -129,8 +130,9 @@ pub(crate) struct Backlog {
     pub(crate) has_claimed: bool,
     /// The due moment of the first pending timer. `None` if no timer is pending.
     pub(crate) next_due: Option<UtcMillis>,
-    /// True if due timers may remain in the store because their namespaces have used up their shares of the handlers,
-    /// or their permits for late timers. Also true during a claim that divides the handlers between namespaces.
+    /// True if the last claim may have left due timers in the store on purpose. The namespaces of such timers have used
+    /// up their shares of the handlers, or their permits for late timers. Also true during a claim that divides the
+    /// handlers between namespaces.
     pub(crate) is_withheld: bool,
 }
 

@@ -13,8 +13,8 @@ pub enum Placed {
     Created(TimerId),
     /// A timer with this id was already stored by an earlier call.
     Repeated(TimerId),
-    /// Another timer has the key and stays, by [`IfPresent::Keep`](crate::store::IfPresent::Keep). The new timer is not
-    /// stored.
+    /// Another timer already has the key. This timer stays, as [`IfPresent::Keep`](crate::store::IfPresent::Keep)
+    /// demands, and the new timer is not stored.
     Kept {
         /// The id of the timer that keeps the key.
         id: TimerId,
@@ -90,7 +90,8 @@ pub enum Changed {
     NotFound,
 }
 
-/// The progress of a cancel by label, after a batch of timers.
+/// The progress of a call that cancels all timers with a label ([`cancel_labelled`](crate::Timers::cancel_labelled)).
+/// The call reports its progress after each batch of timers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {

@@ -8,7 +8,7 @@ use crate::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
 use crate::timer::{Address, TimerId};
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of timers that are cancelled in one transaction of a cancel by label.
+/// The greatest number of timers that [`cancel_labelled`](Timers::cancel_labelled) cancels in one transaction.
 const CANCELLED_AT_ONCE: u32 = 500;
 
 impl Timers {
@@ -297,12 +297,15 @@ impl Timers {
     /// due moments come first. In a store that several processes share, the call also takes timers from the shards of
     /// other processes.
     ///
-    /// Takes up to `wanted` timers. If there are many timers, takes up to half of them, but at most `most`, and leaves
-    /// the other half to other processes. Takes fewer timers if fewer handlers can begin at once
-    /// ([`concurrency`](crate::Builder::concurrency)). Returns the number of timers that were claimed. A store that
-    /// cannot claim parked timers unparks timers instead, and the result is their number.
+    /// Takes `wanted` timers if enough timers are due. If many timers are due, takes up to half of them, but at most
+    /// `most`, and leaves the other half to other processes. Takes fewer timers if fewer handlers can begin at once
+    /// ([`concurrency`](crate::Builder::concurrency)). Returns the number of timers that were claimed.
     ///
-    /// If no handler can begin now, the call waits. A handler for which the reason still holds parks its timer again.
+    /// If the store cannot claim parked timers, the call unparks up to `wanted` timers instead, and returns their
+    /// number.
+    ///
+    /// If no handler can begin now, the call waits. If the reason still holds when a handler is called, the handler
+    /// parks its timer again.
     ///
     /// # Errors
     ///

@@ -89,8 +89,9 @@ impl<T: Tables> Lifecycle<T> {
         })
     }
 
-    /// Sets whether the timer's series is paused, and then applies the event that `event_for` returns for the timer.
-    /// The outcome is a refusal if the timer has no series and `event_for` returns no event.
+    /// Pauses or resumes the timer at an address. If the timer has a series, sets whether the series is paused. Then
+    /// applies the event that `event_for` returns for the timer. If the timer has no series, and `event_for` returns no
+    /// event, the outcome is a refusal.
     fn set_paused(
         &mut self,
         at: &Address,
@@ -135,8 +136,9 @@ impl<T: Tables> Lifecycle<T> {
         Ok(Outcome::Unparked(unparked))
     }
 
-    /// Unparks the timer that the index entry `key` names. If the timer's series is paused, the timer becomes paused
-    /// instead, unless `reason` is [`PAUSED`]. Returns whether the timer is now pending.
+    /// Makes a timer pending that is parked for `reason`. `key` is the timer's index entry. If `reason` is [`PAUSED`],
+    /// also resumes the timer's series. If `reason` is any other reason, and the timer's series is paused, the timer
+    /// stays parked, with the reason [`PAUSED`]. Returns whether the timer is now pending.
     fn unpark_one(&mut self, reason: &str, key: &[u8]) -> Result<bool, StoreError> {
         let Some(id) = id_at_end(key) else { return Ok(false) };
         let timer = match self.timers.load_named(id)? {

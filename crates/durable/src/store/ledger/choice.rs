@@ -21,12 +21,12 @@ pub(super) const PAGE: usize = 256;
 pub(crate) struct Chosen {
     /// The due moments and ids of the chosen timers. Within a namespace, the earliest due moments come first.
     pub(crate) timers: Vec<(UtcMillis, TimerId)>,
-    /// The moment from which another claim would take a timer if the shares of the namespaces do not change. `None` if
-    /// no such moment is known.
+    /// The earliest moment at which the next claim can take a timer, if the shares of the namespaces stay the same.
+    /// `None` if no such moment is known.
     pub(crate) next: Option<UtcMillis>,
 }
 
-/// Collects the timers of a claim, within the claim's limits and the share of each namespace.
+/// Collects the timers of a claim, within the claim's limits and the share of each namespace ([`Shares`]).
 pub(super) struct Choice<'c, T> {
     tables: &'c T,
     pub(super) now: UtcMillis,
@@ -71,15 +71,15 @@ impl<'c, T: Tables> Choice<'c, T> {
         self.len() >= most || self.bytes > 0 && self.bytes >= self.limit.bytes || self.looks == 0
     }
 
-    /// Returns whether the namespace's share and the limit for late timers permit this claim to take the timer of the
-    /// index entry `entry`.
+    /// Returns whether this claim may take the timer of the index entry `entry`. Two limits apply: the share of the
+    /// timer's namespace ([`Shares`]), and the limit for late timers ([`Late`]).
     pub(super) fn permits(&self, namespace: &str, entry: &[u8]) -> bool {
         let taken = self.taken.get(namespace).map_or(0, |taken| taken.all);
         self.shares.left(self.limit.timers, namespace, taken, self.len()) > 0
             && self.is_in_time_or_has_permit(namespace, entry)
     }
 
-    /// Returns whether the next claim may take the timer of the index entry `entry`, which this claim does not take.
+    /// Returns whether the next claim may take a timer that this claim has left. `entry` is the timer's index entry.
     pub(super) fn leaves(&self, namespace: &str, entry: &[u8]) -> bool {
         let taken = self.taken.get(namespace).map_or(0, |taken| taken.all);
         self.shares.room(namespace, taken, self.len()) > 0 && self.is_in_time_or_has_permit(namespace, entry)
@@ -136,8 +136,8 @@ impl<'c, T: Tables> Choice<'c, T> {
         Ok((!entries.is_empty()).then_some(Waiting::Exactly(entries)))
     }
 
-    /// Takes timers of a namespace from the part of the index between the keys `from` and `frontier`. Returns the first
-    /// entry that was not read, from which a later claim continues. `None` if the whole part was read.
+    /// Takes timers of a namespace, from the index entries between the keys `from` and `frontier`. If the claim must
+    /// stop before `frontier`, returns the entry at which a later claim continues. Otherwise returns `None`.
     pub(super) fn take_from(
         &mut self,
         namespace: &str,

@@ -3,7 +3,8 @@
 use crate::store::error::StoreError;
 use std::collections::BTreeMap;
 
-/// For each stored number, by its key, the sum of a transaction's changes.
+/// The changes that a transaction makes to stored numbers. The map has the sum of the changes of each number, by the
+/// number's key.
 #[derive(Debug)]
 pub(super) struct Deltas<K>(BTreeMap<K, i64>);
 
@@ -23,7 +24,8 @@ impl<K: Ord> Deltas<K> {
         self.0.clear();
     }
 
-    /// Calls `write` with the key and the sum of changes of each number whose sum is not zero, and forgets all changes.
+    /// Calls `write` for each number that has changed, with the number's key and the sum of its changes. Skips a number
+    /// whose changes add up to zero. Forgets all changes.
     pub(super) fn settle(
         &mut self,
         mut write: impl FnMut(K, i64) -> Result<(), StoreError>,

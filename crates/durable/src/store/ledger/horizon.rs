@@ -9,10 +9,11 @@ use crate::store::horizon::{AN_HOUR, Horizon, hour_of, start_of};
 use crate::store::tables::{Table, Tables};
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of index entries that are read for a horizon. A horizon reads the entries of the timers that are
-/// due between the start of the current hour of UTC and an hour from now.
+/// The greatest number of index entries that one call of [`horizon()`] reads. The call counts timers one by one if they
+/// are due between the start of the current hour of UTC and an hour from now. For all other timers, it adds up the
+/// stored counts of each hour.
 pub(crate) const LOOKS: usize = 50_000;
-/// The greatest number of hours whose stored counts are added up for a horizon. Ten years have 87,600 hours.
+/// The greatest number of hours whose stored counts one call of [`horizon()`] adds up. Ten years have 87,600 hours.
 const HOURS: usize = 100_000;
 
 /// Counts the pending timers of all namespaces by due moment. Reads at most `looks` entries of the index by due moment.

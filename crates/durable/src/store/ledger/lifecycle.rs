@@ -17,8 +17,8 @@ use tourbillon_words::UtcMillis;
 /// The reason for which paused timers are parked.
 pub const PAUSED: &str = "paused";
 
-/// The greatest permitted difference between the clocks of processes that share a store. If a timer's creation lies
-/// further in the future, the clock that set it was ahead.
+/// If a timer was created more than this time in the future, the clock of its creator was ahead. Smaller differences
+/// are normal between the clocks of processes that share a store.
 const AHEAD: Duration = Duration::from_secs(1);
 
 /// Changes the states of timers within a transaction at the moment `now`. The modules `placing` and `changes` add the

@@ -13,17 +13,17 @@ use crate::timer::TimerId;
 use std::collections::BTreeSet;
 use tourbillon_words::UtcMillis;
 
-/// The number of index entries that a list may read for each timer of the caller's limit.
+/// A list may read this number of index entries for each timer that the caller wants on the page.
 const LOOKS: usize = 10;
-/// The greatest number of timers in a small namespace. For a page of a small namespace, a list reads all timers of the
-/// namespace, and no others.
+/// A namespace with at most this number of timers counts as small. For a page of a small namespace, a list reads all
+/// timers of the namespace. It does not search an index that mixes the timers of all namespaces.
 const FEW: usize = 2_000;
-/// The greatest number of index entries that a list reads to find the first timer of a namespace, if the index has the
-/// timers of all namespaces.
+/// The number of index entries after which a list stops searching for the first timer of a namespace. The index mixes
+/// the timers of all namespaces. [`MOST_GATHERED`] says how the list continues.
 const MORE_LOOKS: usize = 20_000;
-/// The greatest number of timers in a namespace that a list reads completely for one page. The list reads the whole
-/// namespace if it has read [`MORE_LOOKS`] entries of an index of all namespaces, and has found no timer of the
-/// namespace.
+/// The greatest number of timers in a namespace that a list reads completely for one page. The list first searches
+/// [`MORE_LOOKS`] entries of an index that mixes the timers of all namespaces. If it finds no timer of the namespace
+/// there, it reads all timers of the namespace.
 const MOST_GATHERED: usize = 1_000_000;
 
 /// The key of an index entry, and the id of the entry's timer, which is `None` if the entry has no valid id.

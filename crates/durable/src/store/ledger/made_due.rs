@@ -6,12 +6,14 @@ use crate::state::State;
 use crate::timer::Timer;
 use tourbillon_words::UtcMillis;
 
-/// The data about the pending timers of a transaction that later claims need.
+/// Describes the pending timers that a transaction has stored. Later claims need this description, because they do not
+/// read the part of the index before the frontier again.
 #[derive(Debug, Default)]
 pub(crate) struct MadeDue {
     /// The earliest due moment of the pending timers that the transaction has stored. `None` if it has stored none.
     pub(crate) first: Option<UtcMillis>,
-    /// The namespaces and index entries of the stored timers that are due at the frontier or before (L7).
+    /// The namespace and the index entry of each stored timer that is due at or before the frontier. Claims have read
+    /// that part of the index already, so they find these timers only through this list (L7).
     pub(crate) entries: Vec<(Box<str>, Vec<u8>)>,
     /// The due moment of the frontier. `None` if no claim has read the index.
     frontier: Option<UtcMillis>,

@@ -6,7 +6,7 @@ use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
 use crate::timer::TimerId;
 
-/// The key in [`Table::Meta`] of the number of set-aside records.
+/// The key in [`Table::Meta`] under which the store keeps the number of records that were set aside.
 const NUMBER: &[u8] = b"quarantined";
 
 /// Reads and writes the unreadable records that were set aside. `admitted` is the number of records that the current
@@ -27,8 +27,8 @@ impl Quarantine {
         self.admitted += later.admitted;
     }
 
-    /// Sets an unreadable record aside. The caller removes the record from the timers. An empty record stands for a
-    /// missing record: an index entry has named a timer that has no record.
+    /// Sets an unreadable record aside. The caller removes the record from the timers. If an index entry names a timer
+    /// that has no record, the caller passes an empty record.
     pub(super) fn admit(
         &mut self,
         tables: &mut impl Tables,

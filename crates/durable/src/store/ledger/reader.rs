@@ -36,7 +36,7 @@ impl<'t, T: Tables> Reader<'t, T> {
         Ok(record.and_then(|record| record::decode(id, &record).ok()))
     }
 
-    /// Returns the id that the index of keys has for a key, without a check that the timer owns the key.
+    /// Returns the id that the index of keys has for a key. Does not check that the timer with this id owns the key.
     pub(super) fn owner(self, namespace: &str, key: &str) -> Result<Option<TimerId>, StoreError> {
         let owner = self.tables.get(Table::Keys, &key_key(namespace, key))?;
         Ok(owner.and_then(|id| id_at_end(&id)))
@@ -116,8 +116,8 @@ impl<'t, T: Tables> Reader<'t, T> {
         Ok(upcoming)
     }
 
-    /// Calls `each` for each lease with the end of the lease and the timer's id, in the order of the ends. Stops once
-    /// `each` returns false.
+    /// Calls `each` for each lease, in the order in which the leases end. The arguments are the end of the lease and
+    /// the id of the timer. Stops once `each` returns false.
     pub(super) fn leases(self, mut each: impl FnMut(UtcMillis, TimerId) -> bool) -> Result<(), StoreError> {
         self.tables
             .scan(Table::Leases, &[], &mut |key, _| id_at_end(key).is_none_or(|id| each(moment_of(key), id)))

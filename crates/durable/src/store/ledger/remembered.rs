@@ -35,8 +35,8 @@ impl Remembered {
         Ok(())
     }
 
-    /// Returns whether an id is remembered. If the time for which it was remembered has passed, removes its entries.
-    /// Otherwise these entries would make the store forget the id too soon after a later timer with this id has ended.
+    /// Returns whether an id is remembered. If the time for which it was remembered has passed, removes its entries. A
+    /// later timer may get the same id. When that timer ends, an old entry would make the store forget the id too soon.
     pub(super) fn has(self, tables: &mut impl Tables, id: TimerId) -> Result<bool, StoreError> {
         let id = id_bytes(id);
         let Some(until) = tables.get(Table::Recent, &id)? else { return Ok(false) };
@@ -48,8 +48,8 @@ impl Remembered {
         Ok(!is_over)
     }
 
-    /// Forgets the id of a timer that is stored again. Otherwise the old entries would make the store forget the id too
-    /// soon after the timer has ended for good.
+    /// Forgets the id of a timer that is stored again. When this timer ends, an old entry would make the store forget
+    /// the id too soon.
     pub(super) fn forget(self, tables: &mut impl Tables, id: TimerId) -> Result<(), StoreError> {
         let id = id_bytes(id);
         if let Some(until) = tables.remove(Table::Recent, &id)? {

@@ -276,9 +276,12 @@ impl<T: Tables> Timers<T> {
         Ok(())
     }
 
-    /// Removes an index entry that does not belong to the timer that it names. If that timer is given as `timer`,
-    /// stores its missing entries. If the record of the named timer is in quarantine, and all timers of the table have
-    /// the same phase, subtracts the timer from the count of this phase.
+    /// Removes an index entry that does not belong to the timer that it names. `timer` is the named timer, or `None` if
+    /// the timer has no readable record. If `timer` is given, stores its missing entries.
+    ///
+    /// If the record of the named timer is in quarantine, the counts by phase still include the timer. So the method
+    /// subtracts the timer from the count of its phase. It can do this only if all timers of the table have the same
+    /// phase.
     pub(super) fn remove_stray(
         &mut self,
         table: Table,

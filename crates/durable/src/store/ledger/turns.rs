@@ -54,8 +54,8 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use tourbillon_words::UtcMillis;
 
-/// The time after which claims begin at the start of the index again. It is counted from the moment at which claims
-/// first reached the end of the due timers.
+/// How long claims continue from the frontier before they begin at the start of the index again. The time counts from
+/// the moment at which claims first reached the end of the due timers.
 const BELIEVED: Duration = Duration::from_secs(60);
 
 /// Remembers how far claims have read the index by due moment, and which entries they have skipped because the
@@ -65,7 +65,7 @@ pub(crate) struct Turns {
     /// The key in the index by due moment up to which claims have read all entries (T1). Empty before the first read.
     frontier: Key,
     behind: BTreeMap<Box<str>, Waiting>,
-    /// The namespace that the last claim of skipped timers served first. `None` before such a claim.
+    /// The namespace that was served first when a claim last took skipped timers. `None` before such a claim.
     first: Option<Box<str>>,
     /// The moment at which claims first reached the end of the due timers. `None` if they have not reached it.
     arrived: Option<UtcMillis>,
@@ -86,7 +86,8 @@ impl Turns {
         (!self.frontier.is_empty()).then(|| moment_of(&self.frontier))
     }
 
-    /// Adds the timers that a transaction has stored before the frontier (T1).
+    /// Adds the timers of `made_due` that are before the frontier, so that claims find them (T1). A transaction has
+    /// stored these timers after claims had read that part of the index.
     pub(crate) fn note(&mut self, made_due: MadeDue) {
         for (namespace, entry) in made_due.entries {
             if entry < self.frontier {

@@ -48,7 +48,7 @@ impl Waiting {
     }
 }
 
-/// The tests of claims in turn are in `tourbillon-conformance`.
+/// The crate `tourbillon-conformance` has the tests of claims that skip entries.
 #[cfg(test)]
 mod tests {
     use super::super::entries::{due_entry, id_at_end};

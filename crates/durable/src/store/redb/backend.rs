@@ -114,9 +114,9 @@ impl Places {
         Ok(WatchedBackend { bytes, part: Part::Operations, unsynced: None })
     }
 
-    /// Returns the number of bytes that the files take on the disk. `None` if the operating system does not report it.
-    /// The lengths of the files do not show this number: redb doubles the length of its file in advance, and on most
-    /// file systems the added length takes no room until redb uses it.
+    /// Returns the number of bytes that the files take on the disk. `None` on a system other than Unix, or if a test
+    /// replaces the files. The files can be longer than this number: redb doubles the length of its file in advance,
+    /// and on most file systems the added length takes no room until redb uses it.
     pub(super) fn taken(&self) -> Option<io::Result<u64>> {
         #[cfg(unix)]
         if let Way::Files { path, .. } = &self.way {

@@ -7,8 +7,8 @@ use crate::store::error::StoreError;
 use core::mem;
 use tourbillon_words::UtcMillis;
 
-/// The answers to the requests of a batch, and the due moments by which the store decides whether to wake callers of
-/// claims.
+/// Collects the answers to the requests of a batch. Also notes due moments. From these moments, the store decides
+/// whether to wake its subscribers, so that they claim again.
 pub(super) struct Batch {
     /// The answers that do not wait for the disk.
     answers: Vec<Pending>,
@@ -20,8 +20,8 @@ pub(super) struct Batch {
     durability: Durability,
     /// The earliest due moment of the pending timers that the batch has stored. `None` if it has stored none.
     first_due: Option<UtcMillis>,
-    /// The next due moment in the answers to the batch's claims. If the answers differ, this is the latest moment.
-    /// `None` if the batch has no claims. `Some(None)` if an answer has no such moment.
+    /// The moment at which the next timer is due, from the answers to the batch's claims. If the answers differ, this
+    /// is the latest moment. `None` if the batch has no claims. `Some(None)` if an answer has no such moment.
     claimed: Option<Option<UtcMillis>>,
 }
 
@@ -77,8 +77,8 @@ impl Batch {
         mem::take(&mut self.durable)
     }
 
-    /// Puts back those answers taken by [`take_durable`](Self::take_durable) that need not wait for the disk, so that
-    /// [`send`](Self::send) sends them.
+    /// Takes back the answers of [`take_durable`](Self::take_durable) that need not wait for the disk after all. The
+    /// next [`send`](Self::send) sends them.
     pub(super) fn put_durable(&mut self, answers: Vec<Pending>) {
         self.durable = answers;
     }
@@ -91,15 +91,15 @@ impl Batch {
         }
     }
 
-    /// Returns the next due moment in the last answer to a claim, including the claims of this batch. `before` is the
-    /// next due moment in the last answer before this batch.
+    /// Returns the moment at which the next timer is due, from the last answer to a claim. If the batch has no claims,
+    /// this is `before`, the moment from the last answer before the batch.
     pub(super) fn next_due(&self, before: Option<UtcMillis>) -> Option<UtcMillis> {
         self.claimed.unwrap_or(before)
     }
 
-    /// Returns whether the store must wake the callers of claims, because this batch has stored a timer that is due
-    /// before the next due moment in an answer to a claim. `before` is the next due moment in the last answer before
-    /// this batch.
+    /// Returns whether the store must wake its subscribers, because the batch has stored a timer that is due earlier
+    /// than they expect. They know when to expect the next timer from an answer to a claim: an answer of this batch, or
+    /// the last answer before the batch. `before` is the moment in the last answer before the batch.
     pub(super) fn is_due_earlier(&self, before: Option<UtcMillis>) -> bool {
         let is_earlier = |than: Option<UtcMillis>| {
             self.first_due.is_some_and(|first| than.is_none_or(|than| first < than))

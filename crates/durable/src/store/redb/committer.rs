@@ -53,8 +53,8 @@ pub(super) struct Committer {
     turns: Turns,
     /// The number of requests in the last batch.
     last_batch: usize,
-    /// Whether the database notes that the store was closed after the last batch. If so, the next batch is committed to
-    /// the database on the disk instead of the journal, because the batch invalidates the note.
+    /// Whether the database notes that the store was closed after the last batch. The next batch makes this note
+    /// invalid. So that batch is committed to the database on the disk instead of the journal.
     is_closed: bool,
 }
 
@@ -219,9 +219,9 @@ impl Committer {
         Some(self.recovery.after_pause(at))
     }
 
-    /// Waits for more requests before a batch is made. While a sync is under way, a batch that is made at once would
-    /// not reach the disk earlier. After a sync, the method also waits briefly for the next requests of the callers
-    /// that were just answered. Without this, these callers would wait for two syncs in a row.
+    /// Waits for more requests before a batch is made. The wait costs nothing during a sync, because a batch that is
+    /// made at once would not reach the disk earlier. After a sync, the method also waits briefly for the next requests
+    /// of the callers that were just answered. Otherwise, these callers would wait for two syncs in a row.
     fn gather(&self, requests: &Receiver) {
         if let Some(until) = self.pipe.gathers_until() {
             requests.wait(Wanted::Urgent, Some(until));
@@ -285,8 +285,9 @@ impl Committer {
         }
     }
 
-    /// Returns the error for the callers of a failed batch with the number `attempted`. If the batch has certainly had
-    /// no effect, the error keeps its kind. Otherwise the kind is `Unknown`.
+    /// Returns the error that the callers of a failed batch get. `attempted` is the number of the batch. If the batch
+    /// has certainly had no effect, returns `error` itself. Otherwise returns an error of the kind `Unknown`, with
+    /// `error` as its cause.
     fn verdict(&self, error: StoreError, may_have_effect: bool, attempted: u64) -> StoreError {
         let has_none = !may_have_effect || (self.recovery.is_open() && self.sequence < attempted);
         if has_none { error } else { StoreError::caused_by(StoreErrorKind::Unknown, error) }

@@ -30,7 +30,7 @@ pub(super) struct Common {
     pub(super) stats: Mutex<StoreStats>,
     /// Whether a read has failed since the thread that commits last checked.
     pub(super) read_has_failed: AtomicBool,
-    /// Access to the database's file, to read its length, and the length of the journal's file in bytes.
+    /// The database's file, whose length is read when it is needed, and the length of the journal's file in bytes.
     pub(super) lengths: Mutex<(Option<WatchedBackend>, u64)>,
 }
 

@@ -12,8 +12,8 @@ use std::time::Instant;
 /// The longest time for which a compaction waits for readers of the database to end.
 const COMPACTION_WAITS: Duration = Duration::from_secs(2);
 
-/// Splits requests into those that are not compactions, and the replies of the compactions. The caller runs the
-/// compactions after the transaction of the other requests.
+/// Takes the compactions out of `requests`. Returns the other requests, and the replies of the compactions. The caller
+/// runs the compactions after the transaction of the other requests.
 pub(super) fn apart(requests: VecDeque<Request>) -> (VecDeque<Request>, Vec<Reply<bool>>) {
     if !requests.iter().any(|request| matches!(request, Request::Compact(_))) {
         return (requests, Vec::new());

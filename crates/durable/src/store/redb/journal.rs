@@ -62,14 +62,14 @@ use crate::timer::TimerId;
 use redb::StorageBackend;
 use tourbillon_words::UtcMillis;
 
-/// The first bytes of each head, by which a search finds heads.
+/// The first bytes of a record's head. A search for heads looks for these bytes.
 const MARK: [u8; 3] = *b"tbj";
-/// The version of the journal's format. Version 1 had another head, and version 2 had no digests. Neither was
-/// published.
+/// The version of the journal's format. Versions 1 and 2 were never published: version 1 had a different head, and
+/// version 2 had no digests.
 pub(super) const VERSION: u8 = 3;
 const HEAD: usize = 56;
-/// The number of bytes of the two seals, with the zeros between them. No single sector has bytes of the last record and
-/// of both seals.
+/// The number of bytes of the seal, the zeros after it, and the copy of the seal. The copy begins 512 bytes after the
+/// seal. So no single sector has bytes of the last record and of both seals.
 const SEALS: usize = 512 + HEAD;
 /// The number of bytes by which the journal's file grows at a time. The new bytes are zeros. So most syncs need not
 /// store a new length of the file.
@@ -269,7 +269,8 @@ impl<B: StorageBackend> Journal<B> {
         self.durable >= sequence
     }
 
-    /// Notes that the disk has the records up to `last`. If the file has no later records, writes the seal.
+    /// Notes that the disk has the records up to number `last`. If the file has no later records, writes a seal, which
+    /// marks the records as synced.
     pub(super) fn synced(&mut self, last: u64) {
         self.durable = self.durable.max(last);
         reach(Point::AfterJournalSync);
@@ -284,7 +285,7 @@ impl<B: StorageBackend> Journal<B> {
         self.written = 0;
     }
 
-    /// Writes the seal and its copy after the records.
+    /// Writes a seal and its copy after the records. The seal shows the next opening that all records were synced.
     fn seal(&self) {
         let (generation, sequence, durable) = (self.generation, self.durable, self.durable);
         let seal = Head { version: VERSION, generation, sequence, durable, now: UtcMillis::ZERO };
@@ -378,8 +379,10 @@ fn whole(bytes: &[u8], at: usize, store: u64) -> Option<(Head, usize)> {
     is_whole.then_some((head, end))
 }
 
-/// Fails if the heads at the offset `at` and after it show that a batch after `reached` was on the disk. `reached` is
-/// the last batch that was found, so the record of the next batch is damaged or missing.
+/// Fails if the journal is damaged after batch `reached`, the last batch that was found. The record of the next batch
+/// must begin at the offset `at`. That record is damaged or missing if a head at this offset or after it shows that a
+/// later batch was on the disk. The function also fails if the file has no heads of this store and does not begin with
+/// zeros.
 fn notice_damage(bytes: &[u8], at: usize, store: u64, reached: u64) -> Result<(), StoreError> {
     let (mut durable, mut next, mut has_heads) = (0, None, at > 0);
     for place in at..bytes.len() {
@@ -412,8 +415,8 @@ fn notice_damage(bytes: &[u8], at: usize, store: u64, reached: u64) -> Result<()
     Err(StoreError::new(StoreErrorKind::Corrupt, message))
 }
 
-/// Makes the error for an opening that cannot replay an acknowledged request of the journal. `nth` counts the requests
-/// of the batch from 0.
+/// Makes the error of an opening that fails because it cannot replay an acknowledged request of the journal. `nth`
+/// counts the requests of the batch from 0.
 pub(super) fn unrepeatable(sequence: u64, nth: usize, name: &str, reason: &str) -> StoreError {
     let message = format!(
         "request {} ({name}) of batch {sequence} in the journal cannot be repeated: it {reason}. Nothing was changed. The \

@@ -162,9 +162,9 @@ type Threads = (JoinHandle<Result<(), StoreError>>, JoinHandle<()>);
 /// disk. A loss of power can undo unanswered changes. A call of [`apply`](TimerStore::apply) without operations and
 /// with [`Durability::PowerLoss`] makes all changes that earlier reads have seen durable.
 ///
-/// A thread of the store makes the changes in the order of the calls, even if the futures are not awaited. While
-/// callers of other changes wait for the disk, claims, ends of deliveries, and creations with
-/// [`Durability::ProcessCrash`] are answered.
+/// A thread of the store makes the changes in the order of the calls, even if the futures are not awaited. Some calls
+/// are answered while callers of other changes still wait for the disk: claims, ends of deliveries, and creations with
+/// [`Durability::ProcessCrash`].
 ///
 /// ```
 /// use tourbillon_durable::Durable;
@@ -230,8 +230,8 @@ impl RedbBuilder {
 
     /// Sets the number of bytes that the store leaves free on the file system. While fewer bytes are free, operations
     /// that store new timers fail with [`StoreErrorKind::Full`]. Claims, ends of deliveries, cancellations, moves and
-    /// schedules still work. On a small file system, the store leaves an eighth of its size free, but not less than 24
-    /// MiB. The default is zero, which means no limit.
+    /// schedules still work. On a small file system, the store leaves fewer bytes free: an eighth of the file system's
+    /// size, but at least 24 MiB. The default is zero, which means no limit.
     ///
     /// The store reserves half of these bytes in a file `<path>.reserve`. When other programs have filled the file
     /// system, the store removes the file, and creates it again once there is room. The limit works only on Linux.
@@ -373,8 +373,8 @@ impl RedbBuilder {
     }
 
     /// Opens a store whose bytes are not in files, for tests of faults. `make` gives access to the bytes of each part.
-    /// The store calls it for [`Part::Operations`] once, and for [`Part::Timers`] several times, at this opening and
-    /// whenever it opens the database again after an error.
+    /// The store calls `make` once for [`Part::Operations`]. It calls `make` for [`Part::Timers`] several times during
+    /// this opening, and whenever it opens the database again after an error.
     ///
     /// # Errors
     ///
@@ -621,7 +621,8 @@ impl TimerStore for RedbStore {
         self.ask(|reply| Request::ClaimInTurn(by, claim, limit, shares, reply))
     }
 
-    /// Reads the leases after all earlier requests of the queue have run, so claim number `claim` has ended by then.
+    /// Reads the leases after the thread that commits has run all earlier requests. So claim number `claim` has
+    /// finished by then.
     fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
         self.ask(|reply| Request::Recover(by, claim, reply))
     }

@@ -19,11 +19,12 @@ pub(super) const SCHEMA: u64 = 5;
 /// The version without the index entries by namespace. An opening adds these entries to a database of this version.
 pub(super) const WITHOUT_NAMESPACES: u64 = 4;
 const SCHEMA_NAME: &[u8] = b"schema";
-/// The key in [`Table::Meta`] of the store's random number, by which a journal recognizes its database.
+/// The key in [`Table::Meta`] under which the database has the store's random number. A journal recognizes its database
+/// by this number.
 const STORE_NAME: &[u8] = b"store";
-/// The key in [`Table::Meta`] of the number of the last batch that the database contains.
+/// The key in [`Table::Meta`] under which the database has the number of its last batch.
 pub(super) const SEQUENCE_NAME: &[u8] = b"sequence";
-/// The key in [`Table::Meta`] under which a store that is closed notes the number of its last batch. If the database
+/// The key in [`Table::Meta`] under which a store notes the number of its last batch when it is closed. If the database
 /// contains no later batch, it has all operations of the journal.
 pub(super) const CLOSED_NAME: &[u8] = b"closed";
 
@@ -155,8 +156,8 @@ impl Opener {
 }
 
 /// Returns the version of a database's schema. `None` if the database has no version. Fails for a version that this
-/// crate can neither read nor upgrade. The stored version has no checksum, because nearly all damaged values are
-/// unknown versions, for which the function fails.
+/// crate can neither read nor upgrade. So the stored version needs no checksum: nearly all damaged values are unknown
+/// versions.
 pub(super) fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
     let Some(bytes) = tables.get(Table::Meta, SCHEMA_NAME)? else { return Ok(None) };
     let schema = bytes.try_into().map_or(0, u64::from_be_bytes);

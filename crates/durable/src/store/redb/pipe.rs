@@ -68,12 +68,12 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
 
-/// The longest time between a change whose caller does not wait for the disk, and the start of a sync.
+/// The longest time until a sync starts after a change whose caller does not wait for the disk.
 const LATE: Duration = Duration::from_millis(20);
 
 /// The duration of a sync above which the disk counts as slow.
 const QUICK: Duration = Duration::from_millis(1);
-/// The greatest duration of a sync that counts for [`PipeState::slow_until`]. A longer sync counts as this long.
+/// The greatest duration of a sync from which [`PipeState::slow_until`] is computed. A longer sync counts as this long.
 const LONGEST: Duration = Duration::from_secs(60);
 /// After a slow sync, the disk counts as slow for this many times the duration of the sync.
 const WARY: u32 = 60;
@@ -98,8 +98,8 @@ struct PipeState {
     last: Duration,
     /// The moment until which the disk counts as slow.
     slow_until: Instant,
-    /// The number of times that the journal was cleared. A sync that began in an earlier epoch does not cover the
-    /// current records.
+    /// The number of times that the journal was cleared. A sync that began before the journal was last cleared does not
+    /// cover the current records.
     epoch: u64,
     failed: Option<StoreError>,
     is_over: bool,
@@ -224,8 +224,8 @@ impl Pipe {
         Vec::new()
     }
 
-    /// Starts a sync if one is due and none is ordered or under way. If callers wait and the disk is quick, makes the
-    /// sync on this thread. Otherwise orders it from the thread that syncs.
+    /// Starts a sync if one is due, unless a sync is already ordered or under way. If callers wait and the disk is
+    /// quick, this thread makes the sync. Otherwise the thread that syncs makes it.
     pub(super) fn sync_if_wanted(&self, common: &Common, bell: &Bell) {
         let mut state = self.lock();
         let is_late = state.sync_at.is_some_and(|at| at <= Instant::now());
@@ -244,8 +244,9 @@ impl Pipe {
         }
     }
 
-    /// Returns the moment until which the thread that commits waits for more requests: half the duration of the last
-    /// sync after the start of the current sync. `None` if no sync is under way or ordered.
+    /// Returns the moment until which the thread that commits waits for more requests. This is halfway through the
+    /// current sync, if that sync takes as long as the last sync. A sync that is ordered counts as beginning now.
+    /// `None` if no sync is under way or ordered.
     pub(super) fn gathers_until(&self) -> Option<Instant> {
         let state = self.lock();
         match state.under_way {
@@ -309,8 +310,8 @@ impl Pipe {
         }
     }
 
-    /// Waits until a sync is ordered, and begins the sync. `Some(None)` if the sync could not begin, and `None` if the
-    /// thread must end.
+    /// Waits until a sync is ordered, and begins the sync. Returns `Some(None)` if the sync could not begin, and `None`
+    /// if the thread must end.
     fn await_order(&self) -> Option<Option<Sync>> {
         let mut state = self.lock();
         loop {

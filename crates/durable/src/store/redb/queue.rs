@@ -21,9 +21,9 @@ struct QueueState {
     awaits: Option<Wanted>,
     /// Whether a sync has ended since the thread that commits last took requests from the queue.
     has_ended: bool,
-    /// The number of requests for which the next batch waits: the requests that were queued at the end of the last
-    /// sync, and another request from each caller whose answer waited for the sync. `None` if requests were taken since
-    /// then.
+    /// The number of requests for which the next batch waits. It is set at the end of a sync: it counts the queued
+    /// requests, and one further request from each caller whose answer waited for the sync. `None` if requests were
+    /// taken since then.
     gathered: Option<usize>,
     /// Whether the thread that commits must check for work other than requests.
     is_called: bool,

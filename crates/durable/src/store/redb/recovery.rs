@@ -18,8 +18,8 @@ use std::time::Instant;
 /// The first and the longest pause between attempts to open the database again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
-/// A period during which the database is closed, with its last error, and the moment from which the database may be
-/// opened again.
+/// Describes a period during which the database is closed: the last error, the moment from which the database may be
+/// opened again, and the length of the next pause.
 struct Outage {
     error: StoreError,
     again: Instant,

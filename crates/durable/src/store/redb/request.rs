@@ -176,7 +176,8 @@ impl Request {
         }
     }
 
-    /// Runs the request on the tables. A failure returns the error, and the pending reply that sends the error.
+    /// Runs the request on the tables. If the request fails, returns the error, and the pending reply that sends this
+    /// error to the caller.
     pub(super) fn run(self, ledger: &mut Ledger<Writing<'_>>) -> Result<Done, (StoreError, Pending)> {
         let mut durability = Durability::Volatile;
         let mut next_due = None;
@@ -233,8 +234,7 @@ fn noting<T: Digested>(result: Result<T, StoreError>, sum: &mut u32) -> Result<T
     result.inspect(|outcome| *sum = digest(outcome))
 }
 
-/// Returns the pending reply that sends the value of `result`. For an error, returns the error, and the pending reply
-/// that sends it.
+/// Returns the pending reply that sends `result` to the caller. If `result` is an error, also returns the error.
 fn answer<T: Send + 'static>(
     reply: Reply<T>,
     result: Result<T, StoreError>,

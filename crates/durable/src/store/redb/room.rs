@@ -27,10 +27,10 @@ use std::time::Instant;
 const LOOK: Duration = Duration::from_millis(5);
 /// The pause between checks that the database's file is still in its place.
 const IN_PLACE: Duration = Duration::from_millis(500);
-/// The pause between attempts to create the reserve.
+/// The pause between attempts to create the reserve, a file whose bytes are freed when the disk is full.
 const AGAIN: Duration = Duration::from_secs(10);
-/// The divisor that limits the mark on a small file system: the mark is at most the size of the file system divided by
-/// this number, or [`LEAST`] if that is more.
+/// Limits the mark, the number of free bytes below which the store refuses new timers. The mark is at most the size of
+/// the file system divided by this number, or [`LEAST`] if that is more.
 const PART: u64 = 8;
 const LEAST: u64 = 24 << 20;
 
@@ -39,7 +39,7 @@ const LEAST: u64 = 24 << 20;
 pub(super) struct Room {
     /// The path of the database's file. `None` for a store without files, which has no limit.
     path: Option<PathBuf>,
-    /// The mark that the user has set. Zero means no limit.
+    /// The mark that the user has set: while fewer bytes are free, the store refuses new timers. Zero means no limit.
     mark: u64,
     state: Mutex<RoomState>,
 }
@@ -47,7 +47,7 @@ pub(super) struct Room {
 #[derive(Debug, Default)]
 struct RoomState {
     looked: Option<Instant>,
-    /// The number of free bytes, and the mark. `None` while the number of free bytes is at least the mark.
+    /// The number of free bytes, and the mark, if fewer bytes are free than the mark. Otherwise `None`.
     low: Option<(u64, u64)>,
     tried: Option<Instant>,
     /// The metadata of the database's file when it was opened. `None` before that.
@@ -161,14 +161,15 @@ fn low(state: &RoomState) -> Option<StoreError> {
     Some(StoreError::new(StoreErrorKind::Full, message))
 }
 
-/// Returns whether the operations store a new timer, other than the occurrences of a schedule. A schedule stores its
-/// occurrences together with an operation that replaces the schedule's own timer.
+/// Returns whether the operations store a new timer. The occurrences of a schedule do not count as new. They come
+/// together with an operation that replaces the schedule's own timer ([`IfPresent::ReplaceOnly`]).
 fn has_new(ops: &[Op]) -> bool {
     let follows = |op: &Op| matches!(op, Op::Place(_, IfPresent::ReplaceOnly(_)));
     ops.iter().any(|op| matches!(op, Op::Place(..))) && !ops.iter().any(follows)
 }
 
-/// Returns the mark on a file system of `all` bytes. `wanted` is the mark that the user has set.
+/// Returns the mark that applies on a file system of `all` bytes. `wanted` is the mark that the user has set, which may
+/// be too large for a small file system.
 pub(super) fn mark(wanted: u64, all: u64) -> u64 {
     wanted.min((all / PART).max(LEAST).min(all / 2))
 }

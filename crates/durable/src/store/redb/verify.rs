@@ -22,7 +22,7 @@ use tourbillon_words::UtcMillis;
 /// The number of bytes of the database that redb keeps in memory during a verification.
 const CACHE: usize = 16 * 1024 * 1024;
 
-/// The text that a fault of a page has instead of a table's name.
+/// The text that the fault of a damaged page has in place of a table's name.
 const PAGES: &str = "pages";
 
 /// A backend that reads a file, and keeps the bytes that redb writes in memory, so that the file does not change.
@@ -111,8 +111,8 @@ impl StorageBackend for Overlay {
     }
 }
 
-/// Returns the first damaged page of the database as a fault. If a page is damaged, also returns the faults of the
-/// records. If no page is damaged, returns no faults, because the check of an open store finds faults of records.
+/// Returns the first damaged page of the database as a fault, followed by the faults of the records. If no page is
+/// damaged, returns no faults at all. An open store then finds the faults of records by its own check.
 pub(super) fn verify(places: &Places) -> Result<Vec<Fault>, StoreError> {
     // The lock is kept until the end, so that no store opens the files during the verification.
     let _operations = match places.missing_operations() {

@@ -11,8 +11,8 @@ enum Hash {
     Sha512,
 }
 
-/// The algorithms of signatures, as the bytes of their object identifiers, with the hash function of the binding. As
-/// RFC 5929 demands, SHA-256 replaces MD5 and SHA-1.
+/// The object identifiers of signature algorithms. Each has the hash function that SCRAM uses to bind a password to a
+/// certificate. As RFC 5929 demands, SHA-256 replaces MD5 and SHA-1.
 const SIGNATURES: [(&[u8], Hash); 9] = [
     // md5WithRSAEncryption, sha1WithRSAEncryption
     (b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x04", Hash::Sha256),
@@ -43,8 +43,8 @@ const OBJECT_IDENTIFIER: u8 = 0x06;
 /// The tag of the hash function in the parameters of RSASSA-PSS.
 const HASH: u8 = 0xa0;
 
-/// Returns the hash of a certificate, to which SCRAM binds the password. `None` means that there is no binding: the
-/// algorithm of the certificate's signature names no hash function, as Ed25519, or the certificate cannot be read.
+/// Returns the hash of a certificate, to which SCRAM binds the password. Returns `None` if the certificate cannot be
+/// read, or if the algorithm of its signature names no hash function (such as Ed25519). The password is not bound then.
 pub(super) fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     Some(match hash(certificate)? {
         Hash::Sha256 => Sha256::digest(certificate).to_vec(),
@@ -84,7 +84,7 @@ mod tests {
         [&[tag, 0x82], &length[..], content].concat()
     }
 
-    /// Makes the outer form of a certificate.
+    /// Makes a certificate that has only the algorithm of its signature. The signed part and the signature are zeros.
     fn certificate(algorithm: &[u8], parameters: &[u8]) -> Vec<u8> {
         let identifier = der(OBJECT_IDENTIFIER, algorithm);
         let algorithm = der(SEQUENCE, &[identifier, parameters.to_vec()].concat());

@@ -57,7 +57,7 @@ fn of_rustls(error: &io::Error) -> Option<&Error> {
     error.get_ref()?.downcast_ref()
 }
 
-/// Returns the words for an alert by which the server refuses the client certificate. Returns `None` for other errors.
+/// Returns a message if the server has refused the client certificate by an alert. Returns `None` for other errors.
 /// With TLS 1.3 such an alert arrives after the handshake, with the first answer of the server.
 pub(crate) fn refusal(error: &io::Error) -> Option<String> {
     let Some(Error::AlertReceived(alert)) = of_rustls(error) else { return None };
@@ -79,7 +79,7 @@ pub(crate) fn refusal(error: &io::Error) -> Option<String> {
     }
 }
 
-/// Returns the words for a certificate of the server that is not accepted.
+/// Returns a message about a server certificate that this client does not accept.
 fn of_certificate(reason: &CertificateError) -> String {
     match reason {
         CertificateError::NotValidForNameContext { expected, presented } => {

@@ -23,7 +23,7 @@ impl Pem {
         }
     }
 
-    /// Returns the path of the file. Returns `kind` for a text in memory.
+    /// Returns the source of the text for error messages: the path of the file, or `kind` for a text in memory.
     fn place<'a>(&'a self, kind: &'a str) -> Cow<'a, str> {
         match self {
             Self::Text(_) => kind.into(),

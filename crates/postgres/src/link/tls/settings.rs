@@ -94,8 +94,8 @@ impl Tls {
         self
     }
 
-    /// Sends a client certificate to a server that asks for it. `certificate` also contains the certificates of its
-    /// issuers. `key` is the certificate's private key, without a password.
+    /// Sends a client certificate to a server that asks for it. `certificate` contains the client certificate and the
+    /// certificates of its issuers. `key` is the certificate's private key, without a password.
     #[must_use]
     pub fn certificate(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.own = Some((Pem::Text(certificate.into()), Pem::Text(key.into())));
@@ -103,8 +103,8 @@ impl Tls {
     }
 
     /// Sends the certificate in a file, as [`certificate`](Self::certificate) does. Both files are read for each
-    /// connection, so a certificate may be replaced while the program runs. A connection that finds a new certificate
-    /// beside the old key tries again.
+    /// connection, so a certificate may be replaced while the program runs. If a connection finds a new certificate but
+    /// still the old key, the connection is tried again.
     #[must_use]
     pub fn certificate_from(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.own = Some((Pem::File(certificate.into()), Pem::File(key.into())));
@@ -124,7 +124,7 @@ impl Tls {
 }
 
 /// Returns the mode of the connections. `asked` is the value of `sslmode` in the address. Fails if the mode contradicts
-/// another setting. For example, an authority would check nothing with `prefer`.
+/// another setting. For example, the mode `prefer` would not check the certificate against an authority.
 pub(crate) fn effective(asked: Option<Mode>, tls: &Tls, is_direct: bool) -> Result<Mode, Fault> {
     let without = if tls.authority.is_some() { Mode::VerifyFull } else { Mode::Prefer };
     let mode = asked.unwrap_or(without);

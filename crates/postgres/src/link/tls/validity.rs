@@ -74,8 +74,8 @@ fn number(digits: &[u8]) -> Option<i64> {
     digits.iter().try_fold(0, |sum, byte| Some(10 * sum + digit(byte)?))
 }
 
-/// Returns the days from 1970 to a day of the Gregorian calendar. The year is counted from March on, so a leap day is
-/// its last day.
+/// Returns the number of days from the start of 1970 to this day of the Gregorian calendar. The calculation begins each
+/// year with March, so that a leap day is the last day of its year.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);

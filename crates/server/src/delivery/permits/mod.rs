@@ -57,16 +57,17 @@ use tokio::sync::oneshot;
 
 /// The longest time for which a delivery waits in memory for its permits.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// The longest time for which a timer that the unparker has made due again counts as on its way to its handler. A timer
-/// on its way already uses a permit of the limiter for which it was parked.
+/// A timer that the unparker has made due again counts as on its way until it arrives at its handler, but for this time
+/// at most. A timer on its way already uses a permit of the limiter for which it was parked.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 /// The greatest number of deliveries that may wait in memory for permits, summed over all limiters.
 pub(crate) const MOST_WAITING: usize = 1_024;
-/// The time for which the limiter of a quick host is kept after its last delivery, and the greatest number of limiters
-/// at which this holds. With more limiters, the limiters of such hosts are removed at once, which bounds the memory.
+/// The first value is the time for which the limiter of a quick host is kept after its last delivery. But if there are
+/// more limiters than the second value, the unused limiters of quick hosts are removed like all others, which bounds
+/// the memory.
 const REMEMBERED: (Duration, usize) = (Duration::from_secs(3_600), 10_000);
-/// The greatest number of limiters of the same pool to which a permit is offered when its delivery ends. Only limiters
-/// that lacked a free permit get this offer.
+/// When a delivery ends, its permit of a pool is offered to at most this number of other limiters of the pool. Only
+/// limiters that lacked a free permit get this offer.
 const LOOKS: usize = 4;
 
 /// A delivery's request for a permit of the limiter `reason`.
@@ -416,8 +417,8 @@ impl Permits {
         }
     }
 
-    /// Removes the limiters without deliveries and without parked timers. Keeps the limiters of quick hosts for an hour
-    /// (see [`REMEMBERED`]). With too many limiters, removes these limiters at once, too.
+    /// Removes the limiters without deliveries and without parked timers. Keeps the limiters of quick hosts for an
+    /// hour, if there are not too many limiters (see [`REMEMBERED`]).
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
         let mut state = self.lock();

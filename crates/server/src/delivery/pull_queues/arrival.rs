@@ -27,7 +27,7 @@ pub(crate) struct Arrival<'d> {
     pub(super) counted: Counted,
 }
 
-/// The count of the queue that includes a timer. The unparker subtracts these counts from the number of timers that
+/// Which of the queue's counts includes a timer. The unparker subtracts these counts from the number of timers that
 /// receivers want, so that it does not make too many timers due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counted {
@@ -127,7 +127,7 @@ impl Arrival<'_> {
         Some(OpenClaim { queues: Arc::clone(self.queues), name: claim.claim.as_str().into(), requests })
     }
 
-    /// Removes the timer from the count that includes it. If the timer was fetched and has just arrived, sets the
+    /// Removes the timer from the count that `counted` names. If the timer was fetched and has just arrived, sets the
     /// moment until which it may wait in the buffer.
     fn leave(&mut self, state: &mut State) {
         let counted = core::mem::replace(&mut self.counted, Counted::Nowhere);

@@ -8,8 +8,8 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 use tourbillon_durable::UtcMillis;
 
-/// The longest time for which a fetch may wait for the store's answer. The timers of the fetch count as on their way
-/// for this time.
+/// The longest time for which a fetch may wait for the store's answer. During this time, the timers that the fetch may
+/// bring count as on their way.
 const LONGEST_FETCH: Duration = Duration::from_secs(30);
 
 /// The key of a timer in a buffer: the timer's due moment, and a number that makes the key unique.

@@ -24,8 +24,8 @@ pub(super) struct OpenClaims {
     by_name: HashMap<Box<str>, OpenEntry>,
     by_namespace: Tally,
     most: usize,
-    /// The queues whose receivers want more timers than their namespace may have claims. Once a claim ends, the
-    /// unparker checks these queues again.
+    /// The queues whose receivers want more timers than their namespace may claim now. Once a claim ends, the unparker
+    /// checks these queues again.
     starved: HashSet<Reason>,
 }
 

@@ -13,12 +13,13 @@ use tourbillon_durable::UtcMillis;
 
 /// The time for which a receiver waits for further timers after its first timer.
 const GATHERING: Duration = Duration::from_millis(20);
-/// The least wait of a receiver while timers of the queue are parked, even if the receiver asks not to wait: parked
+/// While timers of the queue are parked, a receiver waits at least for this time, even if it asks not to wait: parked
 /// timers need some time to become due again.
 const PARKED_WAIT: Duration = Duration::from_millis(500);
 
 impl PullQueues {
-    /// Fetches at most `max` timers of a queue for a receiver. Waits for the first timer for at most `wait`.
+    /// Fetches at most `max` timers of a queue for a receiver. Waits for the first timer for at most `wait`. If timers
+    /// of the queue are parked or on their way, may wait up to half a second even if `wait` is shorter.
     ///
     /// # Cancellation
     ///

@@ -11,9 +11,8 @@ use crate::delivery::reason::Reason;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The bounds of the spare timers of a fetch, which are timers that no waiting receiver wants yet. The first bound is a
-/// multiple of the largest request of a waiting receiver. The second bound is a number of timers. The smaller bound
-/// applies.
+/// Bounds the spare timers of a fetch, which no waiting receiver wants yet. Their number is at most the first value
+/// times the largest request of a waiting receiver, and at most the second value.
 const SPARE: (usize, usize) = (7, 350);
 
 /// The queues of all namespaces. Each queue has waiting receivers, a buffer of fetched timers, and open claims.

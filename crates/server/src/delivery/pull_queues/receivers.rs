@@ -26,7 +26,7 @@ pub(super) enum Got {
     Nothing,
 }
 
-/// The receivers that wait at all queues, and their numbers.
+/// The receivers that wait at all queues, and how many of them each namespace has.
 #[derive(Debug, Default)]
 pub(super) struct Receivers {
     by_reason: HashMap<Reason, Queue>,

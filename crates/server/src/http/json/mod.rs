@@ -196,7 +196,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Reader<'_, V> {
     }
 }
 
-/// Reads a value inside another value. The reading is as strict as [`Strict`].
+/// Reads a value inside another value, as strictly as [`Strict`] does.
 struct Inside<'f, S> {
     seed: S,
     fault: &'f mut Option<Fault>,

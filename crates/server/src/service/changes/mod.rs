@@ -72,9 +72,9 @@ impl Changes {
         Ok(self.cancelled(namespace, named, &cancelled))
     }
 
-    /// Returns whether the namespace may have this timer. Looks an id up, because the store finds an id in any
-    /// namespace. Returns true for each key, because the store looks a key up in the given namespace only. Fails if the
-    /// key is too long for any timer.
+    /// Returns whether the namespace may have this timer. For an id, reads the timer, because the store finds an id in
+    /// any namespace. For a key, returns true without a read, because the store looks for a key only in the given
+    /// namespace. Fails if the key is too long for any timer.
     async fn may_be_there(&self, namespace: &str, named: Named<'_>) -> Result<bool, Problem> {
         named.admit()?;
         Ok(matches!(named, Named::Key(_)) || self.stored.find(namespace, named).await?.is_some())

@@ -17,10 +17,10 @@ use tourbillon_callback::Callback;
 use tourbillon_durable::timer::Address;
 use tourbillon_durable::{Due, Timers, UtcMillis};
 
-/// The time for which the last count of stored timers is used again. Applies only while the count is more than [`FAR`]
-/// below each limit.
+/// How long a count of stored timers is used for further requests. After this time, the timers are counted again. A
+/// count that is close to a limit is never used again: see [`FAR`].
 const FRESH: Duration = Duration::from_millis(100);
-/// The least distance between the last count of stored timers and each limit at which the count is used again. Fewer
+/// A count of stored timers is used for further requests only if it is more than this number below each limit. Fewer
 /// timers than this number are created during the time [`FRESH`].
 const FAR: u64 = 20_000;
 /// The time, in milliseconds, after which a client should repeat a refused creation.
@@ -130,9 +130,9 @@ impl CreationLimits {
         full(reached)
     }
 
-    /// Returns the number of stored timers in each namespace. Because a count reads all shards, the last count is used
-    /// again while it is recent and far from all limits. One request counts again; during that time the other requests
-    /// use the last count.
+    /// Returns the number of stored timers in each namespace. A count reads all shards. So the last count is used for
+    /// further requests while it is recent and far from all limits. Once the count is too old, one request counts
+    /// again. During that time the other requests use the old count.
     async fn numbers(&self, namespace: &str, most_here: u64) -> Result<Arc<Numbers>, Problem> {
         let most = self.settings.max_timers;
         let is_far = |numbers: &Numbers| {

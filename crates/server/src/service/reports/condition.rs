@@ -17,7 +17,7 @@ use tourbillon_durable::store::{Counts, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Health, Timers, UtcMillis};
 
-/// The longest time for the small read of the store in the check of readiness.
+/// The longest time for which the check of readiness waits for its small read of the store.
 const SLOW: Duration = Duration::from_secs(2);
 /// The time for which a shared store must fail before this node counts as cut off.
 const OUT: Duration = Duration::from_secs(2);

@@ -152,14 +152,14 @@ impl Reports {
         self.caller.hosts()
     }
 
-    /// Ends the pause of callbacks to a host: closes the host's breakers, and makes the timers that are parked for the
-    /// host due again.
+    /// Ends the pause of callbacks to a host, and closes the host's breakers. At first a few of the timers that wait
+    /// for the host become due, and more once the host has answered.
     pub(crate) fn reopen_host(&self, host: &str) {
         self.caller.close_breakers(host);
         self.deliveries.reopen(host);
     }
 
-    /// Returns the numbers of pending timers that become due within several spans of time from now on.
+    /// Counts the pending timers, grouped by the time until they are due.
     pub(crate) async fn horizon(&self) -> Result<Horizon, Problem> {
         let horizon = self.timers.horizon().await.map_err(|error| unavailable(&error))?;
         let bucket = |span: &Span| HorizonBucket {

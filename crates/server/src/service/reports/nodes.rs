@@ -11,7 +11,8 @@ fn digits(incarnation: u64) -> String {
     format!("{incarnation:016x}")
 }
 
-/// Returns the longest time for which this node has not polled one of its shards for due timers.
+/// Finds the shard of this node whose last poll for due timers is the oldest. Returns the time since that poll, or zero
+/// if this node has polled no shard.
 pub(super) fn poll_age(nodes: &store::Nodes) -> Duration {
     let this = nodes.nodes.iter().find(|node| node.is_this).map(|node| node.incarnation);
     let own = nodes.shards.iter().filter(|shard| shard.owner.is_some() && shard.owner == this);

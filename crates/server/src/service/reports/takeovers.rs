@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use tourbillon_durable::store::Nodes;
 use tracing::warn;
 
-/// For each shard, the number of takeovers by any node at the last check. `None` before the first check.
+/// The number of takeovers of each shard, by any node, as counted at the last check. `None` before the first check.
 #[derive(Debug, Default)]
 pub(crate) struct Takeovers(Option<BTreeMap<u32, u64>>);
 

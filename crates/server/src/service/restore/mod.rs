@@ -185,8 +185,9 @@ impl Mark {
     }
 }
 
-/// Restores a backup into a data folder without timers. `how` gets the present time of the store's clock, and returns
-/// how to restore the timers. After a failure, the folder has no timers.
+/// Restores a backup into a data folder. Fails if the folder already has timers. `how` gets the present time of the
+/// store's clock, and returns how to restore the timers. After a failure, the folder has none of the backup's timers,
+/// or the file `restoring` stays, so that no service opens the folder.
 pub(crate) fn restore(
     data: &Path,
     cache: usize,
@@ -238,9 +239,10 @@ pub(crate) fn restore(
     restored
 }
 
-/// Restores a backup into an SQLite database without timers, and its namespaces into the data folder. `how` gets the
-/// present time of the store's clock, and returns how to restore the timers. After a failure, the database has no
-/// timers. Tables of other programs do not change.
+/// Restores the timers of a backup into an SQLite database, and the namespaces into the data folder. Fails if the
+/// database already has timers. `how` gets the present time of the store's clock, and returns how to restore the
+/// timers. Tables of other programs do not change. After a failure, the database has none of the backup's timers, or
+/// the file `restoring` stays, so that no service opens the data folder.
 pub(crate) fn restore_on_sqlite(
     data: &Path,
     path: &Path,
@@ -301,9 +303,10 @@ fn verified(from: &Path) -> Result<(UtcMillis, Attached), RestoreError> {
     Ok((contents.at, attached))
 }
 
-/// The time after which a restore counts as killed if it has not renewed its note in Redis.
+/// The lifetime of the note in Redis that marks a running restore. If the restore does not renew its note within this
+/// time, it counts as killed.
 const DEAD: Duration = Duration::from_secs(15);
-/// The time between two renewals of the note in Redis.
+/// The time between two renewals of a running restore's note in Redis.
 const WRITTEN: Duration = Duration::from_secs(3);
 
 /// Keeps other restores out of a deployment on Redis. A thread renews the restore's note until [`stop`](Self::stop).
@@ -312,8 +315,8 @@ struct Hold {
     thread: JoinHandle<Result<u64, StoreError>>,
 }
 
-/// Renews the restore's note in Redis if its version is still `version`. Returns the new version, or `None` if another
-/// process has changed the note.
+/// Renews the restore's note in Redis if the note still has the version `version`. Returns the note's new version, or
+/// `None` if another process has changed the note.
 async fn write_note(store: &RedisStore, version: u64) -> Result<Option<u64>, StoreError> {
     let until = (store.now() + DEAD).as_millis().to_string();
     if !store.replace_document(RESTORING, version, Some(until.as_bytes())).await? {
@@ -324,8 +327,8 @@ async fn write_note(store: &RedisStore, version: u64) -> Result<Option<u64>, Sto
 }
 
 impl Hold {
-    /// Takes the note in Redis, so that no other restore begins. Also returns whether a killed restore had left a note.
-    /// Returns `None` if another restore is running.
+    /// Writes this restore's note into Redis, so that no other restore begins. Returns `None` if another restore is
+    /// running. Otherwise also returns whether a killed restore had left its note.
     fn take(store: &Arc<RedisStore>) -> Result<Option<(Self, bool)>, StoreError> {
         let note = block_on(store.document(RESTORING))?;
         let until = note.as_ref().and_then(|note| core::str::from_utf8(&note.value).ok()?.parse().ok());
@@ -378,10 +381,10 @@ fn is_empty(store: &dyn TimerStore) -> Result<bool, StoreError> {
     Ok(counts.by_namespace.is_empty() && counts.quarantined == 0)
 }
 
-/// Restores a backup into a deployment on Redis without timers and without running nodes. `how` gets the present time
-/// of the store's clock, and returns how to restore the timers.
+/// Restores a backup into a deployment on Redis. Fails if the deployment already has timers or running nodes. `how`
+/// gets the present time of the store's clock, and returns how to restore the timers.
 ///
-/// After a failure, the deployment has no timers. If the timers of the failed restore could not be removed, the note
+/// After a failure, the timers of the backup are removed again. If they cannot be removed, the note of this restore
 /// stays in Redis. No node then starts before a later restore has removed the timers and the note.
 pub(crate) fn restore_shared(
     redis: &RedisSettings,
@@ -433,8 +436,8 @@ fn refuse_beside_nodes(store: &dyn TimerStore, name: &str) -> Result<(), Restore
     if live.is_empty() { Ok(()) } else { Err(RestoreError::Nodes(name.into(), live)) }
 }
 
-/// Prepares a deployment on Redis for a restore. Removes the timers of a killed restore that has left its note. Fails
-/// if nodes are running, or if other timers are stored.
+/// Prepares a deployment on Redis for a restore. Fails if nodes are running, or if the deployment has timers. If
+/// `is_left_behind` is true, an earlier restore was killed, and its timers are removed first.
 fn begin(store: &RedisStore, name: &str, is_left_behind: bool) -> Result<(), RestoreError> {
     let of_store = |error: StoreError| RestoreError::Deployment(name.into(), error.into());
     refuse_beside_nodes(store, name)?;

@@ -22,8 +22,8 @@ fn begin(store: &PostgresStore) -> Result<Restoration, StoreError> {
     block_on(store.begin_restore())?.ok_or_else(|| StoreError::new(StoreErrorKind::Limit, message))
 }
 
-/// Restores a backup into a schema of PostgreSQL without timers and without running nodes. `how` gets the present time
-/// of the store's clock, and returns how to restore the timers. A failure does not change the schema.
+/// Restores a backup into a schema of PostgreSQL. Fails if the schema already has timers or running nodes. `how` gets
+/// the present time of the store's clock, and returns how to restore the timers. A failure does not change the schema.
 pub(crate) fn restore_in_postgres(
     postgres: &PostgresSettings,
     from: &Path,

@@ -20,10 +20,10 @@ use tourbillon_durable::timer::Payload;
 use tourbillon_durable::{Timers, UtcMillis};
 use words::{SHOWN, plan_problem, refused, request, rule, shown_occurrence, shown_view, with_upcoming};
 
-/// The greatest number of instants of a backfill whose request sets no limit. A backfill creates a schedule's timers
-/// for past instants.
+/// The limit of a backfill whose request sets none. A backfill creates a schedule's timers for past instants. The
+/// request is refused if the number of these instants exceeds the limit.
 const BACKFILLED: u32 = 1_000;
-/// The greatest limit of instants that a request for a backfill may set.
+/// The greatest limit that a request for a backfill may set.
 const MOST_BACKFILLED: u32 = 10_000;
 const MOST_LABELS: usize = 8;
 const LONGEST_LABEL: usize = 64;
@@ -178,7 +178,7 @@ impl ScheduleAdmin {
         Ok(api::Removed { removed })
     }
 
-    /// Creates a timer of a schedule now, besides the timers of the schedule's plan.
+    /// Creates an additional timer of a schedule at once. The plan of the schedule continues as before.
     pub(crate) async fn trigger(&self, at: ScheduleKey) -> Result<api::Triggered, Problem> {
         let stays = self.namespaces.require_fresh(&at.namespace).await?;
         let namespace = at.namespace.clone();

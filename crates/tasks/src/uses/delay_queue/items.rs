@@ -97,7 +97,8 @@ struct State<T> {
     is_ended: bool,
 }
 
-/// The next search for due items, on behalf of all waiting receivers: who makes the search, and at which tick.
+/// The plan for the next search for due items, which serves all waiting receivers. It says whether the alarm or a
+/// waiting thread makes the search, and at which tick.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watch {
     Alarm(Tick),
@@ -134,7 +135,8 @@ pub(crate) enum NotPushed {
 /// The next due item, or `None` if the queue has ended.
 type Received<T> = Option<DueItem<T>>;
 
-/// The number of items after which a search for due items stops, because the search holds the queue's lock.
+/// A search for due items stops once it has found this number of items. The search holds the queue's lock, so it must
+/// be short.
 const LOOK: usize = 256;
 /// The number of waiting items at which the queue refuses further items.
 const TOO_MANY: usize = u32::MAX as usize;
@@ -243,7 +245,8 @@ impl<T, A: Alarm> Items<T, A> {
 
     /// Works as [`take`](Self::take), but lets the task wait in line if there is nothing to take. `place` is the task's
     /// place in line. If the call returns an item or the end of the queue, the task gives up its place. Otherwise the
-    /// task keeps its place. A task that has none, because it is new or was woken, gets a place at the end of the line.
+    /// task keeps its place, or gets a new place at the end of the line. It gets a new place on its first call, and
+    /// after it was woken.
     pub(crate) fn poll(
         &self,
         place: &mut Option<Place>,
@@ -254,8 +257,8 @@ impl<T, A: Alarm> Items<T, A> {
     }
 
     /// Works as [`poll`](Self::poll), for a thread that can sleep until a moment. Fails if there is nothing to take. If
-    /// the error contains a moment, the thread keeps the watch: it must call again at that moment, on behalf of all
-    /// receivers in line.
+    /// the error contains a moment, the thread must call again at that moment. This call then searches for due items on
+    /// behalf of all receivers in line.
     pub(crate) fn wait(
         &self,
         place: &mut Option<Place>,
@@ -345,8 +348,8 @@ impl<T, A: Alarm> Items<T, A> {
         received
     }
 
-    /// Sets the alarm to the start of `tick`. If another thread stores another tick in `watch` during the call, sets
-    /// the alarm again, to that tick.
+    /// Sets the alarm to the start of `tick`. Does nothing if `tick` is `None`. If another thread changes the alarm's
+    /// tick in `watch` during the call, sets the alarm again, to the changed tick.
     fn set_alarm(&self, tick: Option<Tick>) -> Result<(), Refusal> {
         let mut wanted = tick;
         while let Some(tick) = wanted {
@@ -369,8 +372,9 @@ impl<T, A: Alarm> Items<T, A> {
 }
 
 impl<T> State<T> {
-    /// Takes the next due item, or reports that the queue has ended. A caller that gets either result loses its place
-    /// in line. The caller has just moved `found` waiting items to the due items.
+    /// Takes the next due item, or reports that the queue has ended. In both cases the caller loses its place in line.
+    /// Returns `None` if there is no due item and the queue has not ended. `found` is the number of waiting items that
+    /// the caller has just moved to the due items.
     fn take(&mut self, place: &mut Option<Place>, found: usize) -> Option<Taken<T>> {
         let received = match self.due.pop_front() {
             None if !self.is_ended => {
@@ -437,9 +441,9 @@ impl<T> State<T> {
         Some(first)
     }
 
-    /// Ensures that a search for due items is planned for the first waiting item while a receiver stands in line. The
-    /// caller must set the alarm to the returned tick, if there is one: see [`watch_at`](Self::watch_at). A plan for a
-    /// thread that has left the line is dropped first.
+    /// Plans a search for due items at the tick of the first waiting item, if a receiver stands in line and no earlier
+    /// search is planned. If the planned search belongs to a thread that has left the line, first drops this plan.
+    /// Returns the tick to which the caller must set the alarm. Returns `None` if the alarm stays as it is.
     fn keep_watch(&mut self) -> Option<Tick> {
         let line = &self.line;
         self.watch.take_if(|watch| matches!(watch, Watch::Receiver(_, receiver) if !line.has(*receiver)));
@@ -451,13 +455,13 @@ impl<T> State<T> {
     }
 }
 
-/// An item that was taken, or the end of the queue, with the wake-ups that are due. The caller must wake or drop the
-/// wakers while it holds no lock.
+/// The result of taking from the queue: an item or the end of the queue, and the wakers of receivers. The caller must
+/// wake or drop the wakers while it holds no lock.
 struct Taken<T> {
     received: Received<T>,
     /// The wakers of other receivers. The caller must wake them, because more items are due.
     called: Vec<Waker>,
-    /// The waker of the caller's own place in line. The caller must drop it without a lock.
+    /// The waker of the caller's own place in line. The caller must drop it while it holds no lock.
     stood: Option<Waker>,
     /// The tick to which the caller must set the alarm; `None` if the alarm stays as it is.
     ring_at: Option<Tick>,

@@ -33,8 +33,8 @@ use tourbillon::{Handle, Timer, Timestamp};
 /// ```
 #[must_use = "dropping a connection takes it out"]
 pub struct Connection<I: Key> {
-    /// The engine, whose clock a touch reads. `shared` refers to the same engine, but a touch would have to follow a
-    /// pointer.
+    /// A handle of the engine, through which a touch reads the clock. `shared` also has a handle, but a touch would
+    /// have to follow a pointer to that handle.
     pub(super) engine: Handle<Job>,
     pub(super) bounds: Bounds,
     pub(super) end: StdArc<End<I>>,

@@ -133,7 +133,7 @@ impl<I: Key> IdleTimeouts<I> {
         }
     }
 
-    /// Records activity of the connection with this id, as [`Connection::touch`] does. Also returns false if no
+    /// Records activity of the connection with this id. Returns the same value as [`Connection::touch`], or false if no
     /// connection has this id.
     ///
     /// # Time complexity
@@ -160,8 +160,8 @@ impl<I: Key> IdleTimeouts<I> {
         connections.read(id, touch).unwrap_or(false)
     }
 
-    /// Removes the connection with this id, as [`Connection::remove`] does. Also returns false if no connection has
-    /// this id. Afterwards, `touch` and `remove` on the owner's handle return false.
+    /// Removes the connection with this id. Returns the same value as [`Connection::remove`], or false if no connection
+    /// has this id. Afterwards, the methods `touch` and `remove` of the connection's [handle](Connection) return false.
     pub fn remove<Q: Hash + Eq + ?Sized>(&self, id: &Q) -> bool
     where
         I: Borrow<Q>,

@@ -30,7 +30,7 @@ use tourbillon_durable::Timers;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Counts, Nodes, Scrub, StoreError, StoreErrorKind};
 
-/// The longest time for a read of the store for the page of metrics.
+/// The longest time for which the page of metrics waits for the store, or for the disk.
 const SLOW: Duration = Duration::from_secs(3);
 /// The label values of the states of stored timers.
 const STATES: [(&str, Phase); 4] = [
@@ -39,7 +39,7 @@ const STATES: [(&str, Phase); 4] = [
     ("parked", Phase::Parked),
     ("dead", Phase::Dead),
 ];
-/// The label values of the reasons of parked timers.
+/// The values of the label `why`: the reasons why the deliveries of due timers must wait.
 const PARKED_FOR: [&str; 8] = ["paused", "share", "slow", "concurrency", "rate", "host", "path", "queue"];
 
 /// Writes the page of metrics for Prometheus.
@@ -129,7 +129,8 @@ impl MetricsPage {
         }
     }
 
-    /// Writes the metrics for alarms about points in time: the last backup, and the expiry of the certificate.
+    /// Writes the metrics that are moments: the last backup, and the expiry of the certificate. Alarms compare them
+    /// with the present time.
     fn write_ends(&self, page: &mut Page) {
         let help =
             "Moment of the last backup that was sent as a whole, in seconds since 1970; 0 if there was none.";
@@ -265,8 +266,8 @@ impl Page {
         self.single("takeovers_total", "counter", help, &takeovers);
     }
 
-    /// Writes the metrics of the search for damaged entries in the store. The rate of `tourbillon_scrubbed_total` and
-    /// the number of timers show how long a search of the whole store takes.
+    /// Writes the metrics of the search for damaged entries in the store. An operator can compute how long a search of
+    /// the whole store takes, from the number of timers and the rate of `tourbillon_scrubbed_total`.
     fn scrub(&mut self, scrub: Scrub) {
         let Scrub { entries, walks, damaged, .. } = scrub;
         let help = "Records and entries of indexes that the search for damage has looked at.";

@@ -48,8 +48,8 @@ impl Page {
         self.value(name, &[], value);
     }
 
-    /// Writes a metric with a value for each value of one label. The label values must not contain quotes, backslashes
-    /// or line feeds.
+    /// Writes a metric that has one label. `values` contains pairs of a label value and the metric's value for it. The
+    /// label values must not contain quotes, backslashes or line feeds.
     pub(super) fn by_label<W: AsRef<str>, V: fmt::Display>(
         &mut self,
         name: &str,
@@ -62,7 +62,7 @@ impl Page {
         values.into_iter().for_each(|(word, value)| self.value(name, &[(label, word.as_ref())], &value));
     }
 
-    /// Writes a histogram of times for each value of one label.
+    /// Writes a metric that has one label. `times` contains pairs of a label value and the durations for its histogram.
     pub(super) fn histograms<T: Deref<Target = SharedTimes>>(
         &mut self,
         name: &str,

@@ -232,6 +232,7 @@ fn read_lines(
         if let Some(pids) = line["idle"].as_array() {
             let pids: Vec<u32> = pids.iter().filter_map(|pid| u32::try_from(pid.as_u64()?).ok()).collect();
             let transactions = |host: &Host| host.transactions();
+            host.iter().for_each(|host| host.calm());
             let before = host.as_deref().map(transactions);
             let begin = Instant::now();
             let mut answer = while_idle(&pids, idle);
@@ -239,6 +240,7 @@ fn read_lines(
                 // The look of this program is a transaction of another database.
                 answer.insert("idle_transactions", (after - before) / begin.elapsed().as_secs_f64());
             }
+            host.iter().for_each(|host| host.set_autovacuum(true));
             tell(child, &json!(answer))?;
         } else if let Some(answer) = host.as_mut().and_then(|host| host.answer(&line)) {
             tell(child, &json!(answer?))?;

@@ -7,6 +7,8 @@ use std::error::Error;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, Stdio};
+use std::thread;
+use std::time::Duration;
 use tourbillon_fault::Postgres;
 
 /// The database of a turn.
@@ -52,11 +54,24 @@ impl Host {
         self.server.sql(&format!("SELECT {sql}")).parse().unwrap_or(f64::NAN)
     }
 
-    /// Returns the number of transactions that have ended in the database of the turn. Sessions report theirs at most
-    /// once a second.
+    /// Returns the number of transactions that have ended in the database of the turn. A session reports its transactions
+    /// at most once a second, and within ten seconds.
     pub(crate) fn transactions(&self) -> f64 {
         let sum = "xact_commit + xact_rollback FROM pg_stat_database WHERE datname = ";
         self.number(&format!("{sum}'{DATABASE}'"))
+    }
+
+    /// Switches autovacuum on or off: its transactions count, too.
+    pub(crate) fn set_autovacuum(&self, is_on: bool) {
+        let value = if is_on { "on" } else { "off" };
+        let _set = self.server.sql(&format!("ALTER SYSTEM SET autovacuum = {value}"));
+        let _read = self.server.sql("SELECT pg_reload_conf()");
+    }
+
+    /// Makes the server quiet: autovacuum is off, and each session has reported the transactions of its past work.
+    pub(crate) fn calm(&self) {
+        self.set_autovacuum(false);
+        thread::sleep(Duration::from_secs(12));
     }
 
     /// Does what a line of a turn asks for. `None` if the line asks for nothing.

@@ -250,7 +250,7 @@ const GOALS: [Goal; 25] = [
         case: "pg_stock",
         key: "idle_transactions",
         bound: Bound::AtMost(4.0),
-        reason: "A node looks four times a second, and the server's own transactions come on top. graphile-worker has \
+        reason: "A node looks four times a second; autovacuum is off while the book counts. graphile-worker has \
                  {graphile pg_stock idle_transactions} transactions a second, pg-boss {pg_boss pg_stock idle_transactions}.",
     },
     Goal {

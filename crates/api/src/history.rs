@@ -23,7 +23,7 @@ pub struct History {
 pub struct HistoryPoint {
     /// The beginning of the interval.
     pub at: Moment,
-    /// The time within the interval during which the service ran.
+    /// The part of the interval in which the service ran, in milliseconds.
     pub covered_ms: u64,
     /// The number of timers that were made.
     pub created: u64,

@@ -45,7 +45,7 @@ impl Delivery {
     }
 }
 
-/// The kind of a [`Delivery`], without the queue of events.
+/// The kind of a [`Delivery`]. It does not hold the queue that [`Delivery::Poll`] has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Means {
     Call,

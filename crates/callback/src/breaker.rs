@@ -55,9 +55,9 @@ pub(crate) struct Breaker {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Open {
-    /// The moment at which the closed breaker opened. Later failures do not change it. `cause` is the cause of the
-    /// failure that opened the breaker.
+    /// The moment at which the breaker opened. Later failures do not change it.
     pub(crate) since: Instant,
+    /// Why the last failure before that moment failed.
     pub(crate) cause: Cause,
     pub(crate) until: Instant,
     pause: Duration,

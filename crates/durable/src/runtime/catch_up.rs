@@ -57,8 +57,8 @@ struct Bucket {
     /// The moment that determines the number of permits in the bucket. This number is the rate multiplied by the time
     /// from this moment to now. The use of permits moves the moment to a later time.
     used_until: UtcMillis,
-    /// The part of the used permits that has not moved `used_until` yet, in thousandths of a permit. There is such a
-    /// part because `used_until` moves by whole milliseconds.
+    /// The used permits that `used_until` does not account for yet, in thousandths of a permit. It moves by whole
+    /// milliseconds, so a fraction remains.
     rest: u64,
 }
 

@@ -31,8 +31,8 @@ enum Death {
     InOrder,
 }
 
-/// Waits for up to a second until the server has written all its changes to the append-only file. Returns a moment such
-/// that all changes that the server answered before this moment survive the end of its process.
+/// Waits for up to a second until the server has written all its changes to the append-only file. Returns the moment of
+/// the last check. Every change that was answered before it is in the file, and survives a kill of the server.
 fn written(server: &Server) -> Moment {
     let begun = moment();
     loop {

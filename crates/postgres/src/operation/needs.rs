@@ -24,8 +24,8 @@ const PROLONGED: i64 = 10_000;
 pub(crate) struct Known {
     pub(crate) now: UtcMillis,
     pub(crate) timers: Vec<Timer>,
-    /// Set if the server remembers the id of the operation's new timer as the id of an ended timer. The values are this
-    /// id, and the moment until which the server remembers it.
+    /// Set if an ended timer had the id of the new timer, and the server still remembers this. The values are the id,
+    /// and the moment until which the server remembers it.
     pub(crate) remembered: Option<(TimerId, UtcMillis)>,
 }
 

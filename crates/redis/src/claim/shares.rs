@@ -87,8 +87,8 @@ impl Turns {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// Returns whether any lane must wait for the next claim. Such a lane has used up its share of this claim, although
-    /// the runtime may begin further deliveries of the lane.
+    /// Returns whether any lane must wait for the next claim. Such a lane has used up its share of this claim. It has
+    /// not used up its share of the runtime's deliveries.
     pub(crate) fn leaves(&self) -> bool {
         let leaves = |lane: &Lane| free_for(lane.taken, self.left) == 0 && free_for(lane.has, self.free) > 0;
         self.lanes.values().any(leaves)

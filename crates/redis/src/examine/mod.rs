@@ -33,7 +33,7 @@ pub(crate) struct Plan {
 /// Checks the server, or each primary of a cluster: version, kind, behaviour when memory is full, persistence, and
 /// clock. Reads no deployment; [`RedisBuilder::check`](crate::RedisBuilder::check) also checks the deployment.
 ///
-/// If the connection fails, the report contains a refusal. The future can be polled without a runtime.
+/// If a server cannot be reached, the report contains a refusal. The future can be polled without a runtime.
 ///
 /// ```no_run
 /// use tourbillon_redis::{Connect, check};

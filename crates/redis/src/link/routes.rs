@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// Provides connections to the servers of the settings.
 pub(crate) enum Routes {
-    /// The only server, or the primary that the Sentinels name. The followers are tasks that listen to the Sentinels.
+    /// The only server, or the primary that the Sentinels name. The tasks listen to the Sentinels.
     Server {
         keeper: Keeper,
         roles: Arc<Roles>,

@@ -234,7 +234,7 @@ pub(super) async fn drop_redirect(
         .map(drop)
 }
 
-/// Removes the redirects that had reserved ids for timers that were not stored.
+/// Removes the redirects of new timers that were not stored in the end. The redirects have reserved the timers' ids.
 pub(crate) async fn release(deployment: &Deployment, reserved: Reservations) {
     let redirects =
         reserved.into_iter().map(|(id, reservation)| drop_redirect(deployment, id, reservation.redirect));

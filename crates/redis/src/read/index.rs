@@ -17,8 +17,8 @@ const SETS_AT_ONCE: usize = 256;
 /// The greatest number of scripts that one list runs at the same time, so that the servers can run other calls in
 /// between.
 const SCRIPTS_AT_ONCE: usize = 4;
-/// The length of an encoded moment in bytes. In an index by moments, the place of each [`IndexEntry`] begins with a
-/// moment.
+/// The length in bytes of an encoded moment. The entries of an index by moments begin with one, so they are sorted by
+/// it.
 const MOMENT: usize = 6;
 
 /// Returns the greatest number of slices that a shard can have in one period: one for each lane.

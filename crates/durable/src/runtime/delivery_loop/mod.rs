@@ -189,8 +189,8 @@ impl<'a> DeliveryLoop<'a> {
     }
 }
 
-/// Makes all stored ends of deliveries durable, because the process may exit right after this call. Then leaves the
-/// store, which other processes may share.
+/// Waits until the reported ends of deliveries are on the disk, because the process may exit right after this call.
+/// Then leaves the store, which other processes may share.
 fn leave(runtime: &Runtime) {
     if runtime.settings.end_durability < Durability::PowerLoss
         && let Err(error) = block_on(runtime.store.apply(Vec::new(), Durability::PowerLoss))

@@ -69,7 +69,7 @@ impl Supervisor for Runtime {
     }
 }
 
-/// Decides the end of a delivery whose work the executor has dropped. The delivery loop reports this end to the store.
+/// Decides how a delivery ends if the executor has dropped its work. The delivery loop reports the end to the store.
 fn give_back(state: &mut RuntimeState, delivery: UnderWay, has_begun: bool, at: UtcMillis) {
     let op = match &delivery.unstored {
         // The claim has removed the timer from the store. The handler was called, and may have had its effect, so the

@@ -415,8 +415,8 @@ fn notice_damage(bytes: &[u8], at: usize, store: u64, reached: u64) -> Result<()
     Err(StoreError::new(StoreErrorKind::Corrupt, message))
 }
 
-/// Makes the error of an opening that fails because it cannot replay an acknowledged request of the journal. `nth`
-/// counts the requests of the batch from 0.
+/// Returns the error for a store that cannot be opened, because an acknowledged request in its journal cannot be
+/// repeated. The request is number `nth` of its batch, counted from 0.
 pub(super) fn unrepeatable(sequence: u64, nth: usize, name: &str, reason: &str) -> StoreError {
     let message = format!(
         "request {} ({name}) of batch {sequence} in the journal cannot be repeated: it {reason}. Nothing was changed. The \

@@ -119,8 +119,8 @@ struct Waiter {
 }
 
 impl State {
-    /// Returns the number of deliveries that may run under a limiter now. The limiter's own limit and its pool bound
-    /// this number.
+    /// Returns the number of deliveries that may run under a limiter now: its own limit, or less if its pool permits
+    /// less.
     fn most(&self, reason: &Reason, limiter: &Limiter, now: Instant) -> usize {
         let pool = PoolName::of(reason).and_then(|name| self.pools.get_key_value(&name));
         let Some((name, pool)) = pool else { return limiter.most(0, now) };

@@ -54,8 +54,8 @@ impl Host {
         self.server.sql(&format!("SELECT {sql}")).parse().unwrap_or(f64::NAN)
     }
 
-    /// Returns the number of transactions that have ended in the database of the turn. A session reports its transactions
-    /// at most once a second, and within ten seconds.
+    /// Returns the number of transactions that have ended in the database of the turn. A session reports its
+    /// transactions at most once a second, and within ten seconds.
     pub(crate) fn transactions(&self) -> f64 {
         let sum = "xact_commit + xact_rollback FROM pg_stat_database WHERE datname = ";
         self.number(&format!("{sum}'{DATABASE}'"))

@@ -26,8 +26,8 @@ static ANNOTATIONS: OnceLock<Annotations> = OnceLock::new();
 
 const PLACES: usize = 4_096;
 
-/// The addresses that the library passes to the sanitizer in place of `user` pointers. A `user` may be just a number,
-/// but the sanitizer may access the memory at the address that it gets.
+/// The addresses that the library passes to the sanitizer in place of `user` pointers. The sanitizer may access the
+/// memory at an address that it gets, but a `user` may be just a number that is not an address.
 static USERS: [u8; PLACES] = [0; PLACES];
 /// The address that the library passes to the sanitizer for every moved one-shot. A call that moves a one-shot does not
 /// get the one-shot's `user`.

@@ -60,8 +60,9 @@ impl Means {
     }
 
     /// Converts the outcome of a cancel, a disarm or a stop for C. On an engine whose events are polled, `TB_RUNNING`
-    /// becomes `TB_GONE`: the handler is writing its event into the array of a thread that polls, so the event counts
-    /// as polled. A wait for the handler would be of no use, because the caller does not see that array.
+    /// becomes `TB_GONE`. On such an engine, a running handler is writing its event into the array of a thread that
+    /// polls, so the event counts as polled. A wait for the handler would be of no use, because the caller does not see
+    /// that array.
     pub(crate) fn outcome(self, outcome: impl Into<tb_outcome>) -> tb_outcome {
         match (self, outcome.into()) {
             (Self::Poll, tb_outcome::TB_RUNNING) => tb_outcome::TB_GONE,
@@ -71,8 +72,8 @@ impl Means {
 }
 
 thread_local! {
-    /// Carries the target of a one-shot that has not fired back to the shutdown. The function [`returned`] calls the
-    /// one-shot's closure, and the closure stores its target here.
+    /// The target of a one-shot that a shutdown returns, on its way from the one-shot's closure to the shutdown. The
+    /// function [`returned`] calls the closure, and the closure stores its target here.
     static RETURNED: Cell<Option<Target>> = const { Cell::new(None) };
 }
 

@@ -57,7 +57,7 @@ pub(crate) struct Breaker {
 pub(crate) struct Open {
     /// The moment at which the breaker opened. Later failures do not change it.
     pub(crate) since: Instant,
-    /// Why the last failure before that moment failed.
+    /// The cause of the failure that opened the breaker. Later failures do not change it.
     pub(crate) cause: Cause,
     pub(crate) until: Instant,
     pause: Duration,

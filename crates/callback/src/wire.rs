@@ -32,7 +32,7 @@ use tower_service::Service;
 const GRACE: Duration = Duration::from_millis(100);
 /// The greatest number of bytes that a server may send for the head of an answer, including informational answers.
 const HEAD: usize = 1 << 20;
-/// A request counts as still on its way if its connection ends within this time after the last write to it.
+/// A request counts as still on its way if its connection ends within this time after the last write to the connection.
 const SHORTLY: Duration = Duration::from_secs(1);
 
 /// The progress of a connection: the bytes read, the last write and the end. Clones refer to the same connection.
@@ -95,8 +95,8 @@ pub(crate) fn is_unsent(error: &Error) -> bool {
     cause.is_some_and(hyper::Error::is_canceled)
 }
 
-/// Waits until the request's connection has ended, and then for the time [`GRACE`]. A request that still has no
-/// outcome is lost. Stores the connection in `exchange` as soon as the request has one.
+/// Returns at the time [`GRACE`] after the request's connection has ended. If the request has no outcome by then, it is
+/// lost. Stores the connection in `exchange` as soon as the request has a connection.
 pub(crate) async fn lost(mut capture: CaptureConnection, exchange: &mut Option<Exchange>) {
     let progress = capture.wait_for_connection_metadata().await.as_ref().and_then(Progress::of);
     let Some(progress) = progress else { return core::future::pending().await };

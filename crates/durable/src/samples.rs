@@ -105,7 +105,8 @@ fn policies() -> Vec<Policy> {
     policies
 }
 
-/// Returns named timers. Each form that a field of a timer can have is in at least one of these timers.
+/// Returns timers for tests, each with a name. For each form that a field of a timer can have, at least one of the
+/// timers has the field in this form.
 pub(crate) fn timers() -> Vec<(String, Timer)> {
     let mut timers = vec![
         ("plain".to_owned(), plain()),

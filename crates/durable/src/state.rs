@@ -34,7 +34,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use tourbillon_words::UtcMillis;
 
-/// The longest possible lease. A lease with more time than this left was made while the clock was ahead.
+/// The longest possible lease. If a lease has more than this time left, it was made while the clock was ahead.
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(86_400);
 
 /// An event that may change a timer's state.

@@ -13,9 +13,11 @@ use std::sync::Arc;
 
 /// The calls by which the work of a delivery reports to the runtime that runs the delivery.
 pub(crate) trait Supervisor: Send + Sync {
-    /// Returns true if the handler of the delivery `number` may be called. Returns false if the delivery is already
-    /// settled ([`Settlement`]). The lease of the delivery may have ended, for example during a long SIGSTOP, and
-    /// another process may already deliver the timer. The call then releases the timer and returns false.
+    /// Returns whether the handler of the delivery `number` may be called. The handler must not be called in two cases:
+    ///
+    /// - The delivery is already settled ([`Settlement`]).
+    /// - The lease of the delivery has expired, for example during a long SIGSTOP. Another process may already deliver
+    ///   the timer, so this call also releases the timer.
     fn may_begin(&self, number: u64) -> bool;
 
     /// Records the verdict of the handler of the delivery `number`.

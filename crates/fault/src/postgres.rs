@@ -169,8 +169,8 @@ impl Postgres {
     }
 
     /// Makes the server accept TLS with the certificate `own`, and starts the server again. `authority` is the
-    /// certificate of the authority that issues the certificates of users. `rules` are further lines of `pg_hba.conf`.
-    /// Its first line lets the tests' own statements connect without TLS.
+    /// certificate of the authority that issues the certificates of users. The first line of `pg_hba.conf` lets the
+    /// user `postgres` connect without TLS, so that tests can run their own statements. `rules` are the further lines.
     #[cfg(feature = "tls")]
     pub fn secure(&mut self, own: &Issued, authority: &str, rules: &str) {
         self.put("pg_hba.conf", &format!("host all postgres 127.0.0.1/32 trust\n{rules}"));

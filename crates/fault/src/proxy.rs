@@ -37,8 +37,8 @@ struct State {
     links: Vec<Arc<Link>>,
     accepted: usize,
     lost_replies: usize,
-    /// How many more pieces of replies the proxy forwards before a connection loses its replies: see
-    /// [`Proxy::lose_after`]. `None` if no loss is planned.
+    /// How many more pieces of replies the proxy forwards before the loss that [`Proxy::lose_after`] has planned.
+    /// `None` if no loss is planned.
     passing: Option<usize>,
 }
 

@@ -17,7 +17,7 @@ use tokio_postgres::types::Type;
 /// timer.
 const BUSY: Duration = Duration::from_millis(50);
 const SOON: Duration = Duration::from_secs(1);
-/// The shortest pause between two looks for work that notifications cause.
+/// Notifications make the task look for work at once. This is the shortest pause between two such looks.
 const RUNG: Duration = Duration::from_millis(2);
 /// The task adds up the rows of `tally` at most once in this time.
 const SUM: Duration = Duration::from_secs(5);

@@ -61,14 +61,14 @@ pub struct Settings {
     /// The number of bytes that the service leaves free on the disk of the folder `data`. With less free space, the
     /// service stores nothing new, but deliveries, cancellations and moves continue.
     ///
-    /// On a small disk, an eighth of the disk or 24 MiB applies instead, whichever is greater. Zero for no limit. 64
-    /// MiB by default.
+    /// On a small disk, the service leaves fewer bytes free: an eighth of the disk, but at least 24 MiB, and never more
+    /// than half of the disk. Zero for no limit. 64 MiB by default.
     pub keep_free: u64,
     /// Whether the folder `data` may be on a file system without locks. There, two services could use the folder at the
     /// same time, and each would lose timers of the other. False by default.
     pub without_locks: bool,
-    /// How many entries of the store the search for damaged entries reads in a second. Zero turns the search off. 250
-    /// by default.
+    /// The number of the store's entries that are checked for damage in a second. Zero turns the checks off. 250 by
+    /// default.
     pub scrub: u32,
     /// Whether a proxy in front of the service lists the addresses of clients in the header `X-Forwarded-For`. False by
     /// default.
@@ -122,8 +122,8 @@ pub struct RedisSettings {
     /// The time for which this node claims shards. If the node dies, other nodes take over its shards after this time:
     /// see `RedisBuilder::ttl`. 10 s by default.
     pub ttl: Duration,
-    /// The greatest loss of data that the store accepts, as the length of the period whose writes are lost, for example
-    /// in a failover. After a greater loss, the store closes: see `RedisBuilder::may_lose`. 10 s by default.
+    /// If the Redis servers lose the writes of a longer time than this, for example in a failover, the store closes:
+    /// see `RedisBuilder::may_lose`. 10 s by default.
     pub may_lose: Duration,
 }
 

@@ -12,8 +12,8 @@ use tourbillon_words::UtcMillis;
 /// A timer that is late by more than this time needs a permit to be delivered. A permit is the right to one late
 /// delivery.
 const LATE: Duration = Duration::from_secs(5);
-/// The longest pause before the next claim if a bucket is not full, but has permits now. The bucket may have been empty
-/// during the last claim, so the last claim may have left late timers in the store.
+/// If a bucket has permits now but is not full, the next claim follows after at most this time. The bucket may have
+/// been empty during the last claim, so that claim may have left late timers in the store.
 const SOON: Duration = Duration::from_millis(10);
 
 /// Limits the rate at which late timers are delivered, either for all namespaces together or for each namespace
@@ -57,8 +57,8 @@ struct Bucket {
     /// The moment that determines the number of permits in the bucket. This number is the rate multiplied by the time
     /// from this moment to now. The use of permits moves the moment to a later time.
     used_until: UtcMillis,
-    /// The used permits that `used_until` does not account for yet, in thousandths of a permit. It moves by whole
-    /// milliseconds, so a fraction remains.
+    /// The used permits that `used_until` does not account for yet, in thousandths of a permit. `used_until` moves by
+    /// whole milliseconds, so a fraction may remain.
     rest: u64,
 }
 

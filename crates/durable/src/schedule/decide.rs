@@ -16,7 +16,7 @@ pub const MOST_CAUGHT_UP: u64 = 10_000;
 /// The clocks of processes that share a store are expected to differ by at most this time. If a stored moment is
 /// further in the future, it was stored while the clock was ahead.
 pub(super) const SLACK: Duration = Duration::from_secs(1);
-/// While an instant is queued, the schedule checks after each such pause whether the last occurrence has ended.
+/// The interval at which a schedule with a queued instant checks whether the last occurrence has ended.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The result of a decision about the instants that have come.

@@ -85,10 +85,10 @@ impl ScheduleInstants {
         Passed { count, last, next }
     }
 
-    /// Finds the last `most` instants before `moment`, and returns the moment at which they begin. Returns `None` if
-    /// there are at most `most` instants from `first` to `moment`. `first` must be an instant of the schedule. If the
-    /// plan is a calendar, the result may be up to a second too late. In this case the result leaves out the first of
-    /// the `most` instants. The search assumes that the instants of a calendar are at least a second apart.
+    /// Finds the last `most` instants before `moment`. Returns a moment that separates them from earlier instants: all
+    /// of the `most` instants are at this moment or later. Returns `None` if there are at most `most` instants from
+    /// `first` to `moment`. `first` must be an instant of the schedule. The search assumes that the instants of a
+    /// calendar are at least a second apart.
     pub(super) fn beginning_of_last(
         &self,
         most: u64,

@@ -88,9 +88,9 @@ pub struct DryRun {
 /// sends this value to its server. The server verifies the assumptions, and then makes the changes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// The timers that the server must change. First the server must verify that the timers in the dry run have not
-    /// changed since the store read them. This includes timers that are not in this list because the operations do not
-    /// change them.
+    /// The timers that the server must change. First, the server must verify that no timer in the dry run has changed
+    /// since the store read it. The server must also verify the timers that the operations do not change, which are not
+    /// in this list.
     pub timers: Vec<Change>,
     /// The ids of timers that the dry run assumes not to exist. The server must verify that no timer has such an id.
     pub absent: Vec<TimerId>,
@@ -292,8 +292,9 @@ struct KnownTables {
     asked: RefCell<Missed>,
 }
 
-/// The keys of table entries that the dry run has looked for and not found. If a read does not find an entry,
-/// [`Changes`] lists its key as an assumption. If a removal does not find an entry, its id is in [`Changes::forget`].
+/// The table entries that the dry run has looked for and not found. The entries that a read did not find are
+/// assumptions of the dry run, which [`Changes`] lists. `removed` has the ids that a removal did not find among the
+/// remembered ids. These ids are in [`Changes::forget`], because the server may still remember them.
 #[derive(Debug, Default)]
 struct Missed {
     timers: BTreeSet<TimerId>,

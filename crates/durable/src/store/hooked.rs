@@ -91,7 +91,7 @@ pub trait Hook: Send + Sync + 'static {
     /// The data that [`see`](Self::see) copies from a call, for [`answer`](Self::answer).
     type Seen: Send;
 
-    /// Copies the data of a call that [`answer`](Self::answer) needs. The data must be copied before the call reaches
+    /// Copies the data that [`answer`](Self::answer) needs from a call. The data must be copied before the call reaches
     /// the store, because the store consumes the call's arguments.
     fn see(&self, call: Call<'_>) -> Self::Seen;
 

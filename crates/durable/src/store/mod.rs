@@ -213,8 +213,9 @@ pub enum Outcome {
     /// The number of timers that the operation has made pending again. If the number is below the limit, no timer is
     /// parked for the reason any longer.
     Unparked(u32),
-    /// No stored timer has the id or key. A claim removes a timer that is delivered at most once, so the delivery of
-    /// such a timer may still begin after this outcome, until the claim's lease ends.
+    /// No stored timer has the id or key. After this outcome, a timer that is delivered at most once may still be
+    /// delivered: its claim removes it from the store before the delivery begins. The delivery may begin until the
+    /// claim's lease expires.
     NotFound,
     /// The timer is in a state that does not permit the change.
     Refused(Refusal),

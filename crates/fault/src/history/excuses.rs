@@ -36,8 +36,8 @@ const AT_ONCE: Moment = 1_000_000;
 pub(super) struct Excuses<'a> {
     terms: &'a Terms,
     faults: &'a [Fault],
-    /// How many repetitions or losses each fault has explained so far, in the order of `faults`. A fault of some kinds
-    /// may explain only a few.
+    /// How many repetitions or losses each fault has explained so far, in the order of `faults`. A pause may explain
+    /// only one repetition. A fault of a node may explain only as many losses as the node has workers.
     taken: Vec<usize>,
 }
 
@@ -93,8 +93,9 @@ impl<'a> Excuses<'a> {
         self.faults.iter().find(is_meant).map(|fault| fault.cause)
     }
 
-    /// Returns the kind of the longest outage of the node that made the first delivery, its network or the servers.
-    /// Returns `None` if these outages lasted less than half a lease in total.
+    /// Considers the outages that may have kept a node from renewing its lease for the delivery `first`: outages of the
+    /// node, of its network, or of the servers. Returns the kind of the longest outage. Returns `None` if the outages
+    /// lasted less than half a lease in total.
     fn out(&self, first: &Delivery, again: &Delivery) -> Option<Cause> {
         let lease = self.terms.lease;
         let span = |fault: &Fault| {
@@ -130,8 +131,10 @@ impl<'a> Excuses<'a> {
 
     /// Returns the kind of a fault in which the servers may have lost the claim of the delivery `first`, or the record
     /// that the delivery ended. Such a fault is a failover to a replica that did not have the change, or a kill of
-    /// PostgreSQL before it wrote the change. A node may begin deliveries of a lost claim until its next renewal, at
-    /// most a third of a lease after the fault.
+    /// PostgreSQL before it wrote the change.
+    ///
+    /// A node may begin deliveries of a lost claim until it next renews its leases. This is at most a third of a lease
+    /// after the fault.
     fn not_written(&self, first: &Delivery, again: &Delivery) -> Option<Cause> {
         let is_meant = |fault: &&Fault| {
             (fault.cause == Cause::Crash || fault.cause == Cause::Failover && self.terms.loses_ends)
@@ -165,10 +168,12 @@ impl<'a> Excuses<'a> {
         self.terms.lossy.iter().any(lossy)
     }
 
-    /// Returns whether a fault explains that the delivery of an at-most-once timer began at `begun`, although the timer
-    /// was not in the store at the earlier moment `absent`. A node that has claimed such a timer and cannot begin its
-    /// delivery puts the timer back. If a fault of the node or of the servers delays this, the timer is in the store
-    /// again only after the fault.
+    /// Returns whether a fault explains why an at-most-once timer was absent from the store at the moment `absent`, and
+    /// its delivery began later, at `begun`.
+    ///
+    /// A claim takes such a timer out of the store. If the node then cannot begin the delivery, the node puts the timer
+    /// back. A fault of the node or of the servers can delay this, so that the timer is in the store again only after
+    /// the fault.
     pub(super) fn is_return_held_up(&self, absent: Moment, begun: Moment) -> bool {
         let is_meant = |fault: &Fault| {
             fault.cause != Cause::Kill

@@ -254,7 +254,8 @@ impl Clients {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Ends the load and waits until each call has its answer. Returns the clients' records.
+    /// Ends the load, and waits until the clients have ended. For up to two minutes, they repeat calls that have no
+    /// definite answer. Returns the clients' records.
     ///
     /// # Errors
     ///

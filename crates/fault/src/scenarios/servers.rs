@@ -31,8 +31,9 @@ enum Death {
     InOrder,
 }
 
-/// Waits for up to a second until the server has written all its changes to the append-only file. Returns the moment of
-/// the last check. Every change that was answered before it is in the file, and survives a kill of the server.
+/// Waits for up to a second until the server has written all its changes to the append-only file. Returns a moment such
+/// that the file has all changes that the server answered before that moment. These changes survive a kill of the
+/// server.
 fn written(server: &Server) -> Moment {
     let begun = moment();
     loop {

@@ -55,7 +55,8 @@ impl<A> fmt::Debug for Call<A> {
 }
 
 impl<A> Call<A> {
-    /// Makes a call. `read` reads the answer. It returns `None` if the SQL function does not give such an answer.
+    /// Makes a call. The function `read` reads the answer, and returns `None` for an answer that the SQL function never
+    /// gives.
     pub(super) fn new(
         schema: &str,
         text: &str,

@@ -7,7 +7,8 @@ use serde::Serialize;
 use tourbillon_durable::timer::Address;
 use tourbillon_durable::{Due, Rejection};
 
-/// A delay above this is refused without the server. All delays that the SQL functions accept are shorter.
+/// A longer delay is refused before anything is sent to the server. All delays that the SQL functions accept are
+/// shorter.
 const LONGEST_DELAY: Duration = Duration::from_secs(101 * 366 * 86_400);
 
 /// Returns the values for the parameters `due` and `delay`. A delay is written as hours, minutes and seconds. It is not

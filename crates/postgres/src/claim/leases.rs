@@ -70,8 +70,8 @@ pub(crate) async fn renew(
     Ok(leases.into_iter().filter(|lease| !kept.contains(lease)).map(|(id, _)| id).collect())
 }
 
-/// Returns the moment at which the first lease expires. `None` if there is no lease. If `beside` is given, leases of
-/// the holder with this incarnation do not count.
+/// Returns the moment at which the first lease expires. `None` if there is no lease. If `beside` is given, ignores the
+/// leases of the process with this incarnation, which is the random number of the process's start.
 pub(crate) async fn first_end(
     session: &mut Session,
     beside: Option<u64>,

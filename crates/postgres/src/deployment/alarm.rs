@@ -13,8 +13,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::timer::Timer;
 
-/// Wakes the runtime when a timer is due earlier than the last claim's answer says. Keeps the functions that wake the
-/// runtime, and the due moment in that answer.
+/// Wakes the runtime when a timer is due earlier than the first due moment in the last claim's answer. Keeps that
+/// moment, and the functions that wake the runtime.
 #[derive(Default)]
 pub(crate) struct Alarm {
     wakers: RwLock<Vec<Box<dyn Fn() + Send + Sync>>>,
@@ -23,7 +23,7 @@ pub(crate) struct Alarm {
 
 #[derive(Default)]
 struct FirstDue {
-    /// The due moment of the first timer that the next claim could take, from the last claim's answer. `None` before
+    /// The first due moment in the last claim's answer: the next claim can take a timer at this moment. `None` before
     /// the first claim.
     known: Option<UtcMillis>,
     /// The shards of other nodes, from the last claim's answer. Bit `n` stands for shard `n`. Zero before the first
@@ -87,8 +87,9 @@ impl Alarm {
         }
     }
 
-    /// Sets the shards of other nodes, where bit `n` stands for shard `n`. A claim sets them from its answer before it
-    /// ends. If `others` is zero, as after the node has left, a timer of any shard wakes the subscribers.
+    /// Sets the shards of other nodes. Bit `n` of `others` stands for shard `n`. A claim passes the shards that are in
+    /// its answer, before the claim ends. Zero means that a timer of any shard wakes the subscribers, for example after
+    /// this process has stopped being a node.
     pub(crate) fn set_others(&self, others: u32) {
         self.first_due().others = others;
     }
@@ -198,8 +199,8 @@ mod tests {
         assert_eq!(calls(), 4, "a look has found a timer of this node");
     }
 
-    /// A timer is committed in a shard of another node. During the commit a claim is under way, whose answer gives this
-    /// node the shard.
+    /// A timer is committed in a shard of another node while a claim of this node is under way. The claim's answer then
+    /// gives the shard to this node.
     #[test]
     fn a_claim_that_brings_a_shard_is_compared_with_the_commits_during_it() {
         let (alarm, calls) = counted();

@@ -12,7 +12,7 @@ const AGE: Duration = Duration::from_secs(10);
 
 /// The clock by which a deployment decides which timers are due.
 pub(crate) enum Time {
-    /// The server's clock. This process estimates the server's time, and the estimate is never too early.
+    /// The server's clock. This process estimates the server's time, and the estimate is never behind that clock.
     Server(Mutex<Measured>),
     /// A clock that the caller provides for tests.
     Test(Arc<dyn Clock>),
@@ -37,7 +37,7 @@ pub(crate) fn ms(duration: Duration) -> i64 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
     /// The moment at which the statement was sent. The server has read its clock after this moment. So an estimate of
-    /// the server's time that counts from here is never too early.
+    /// the server's time that counts from this moment is never behind the server's clock.
     sent: Timestamp,
     /// The server's time in the answer.
     server: UtcMillis,
@@ -55,8 +55,9 @@ impl Time {
         measured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns an estimate of the server's time that is never too early. The estimate is late by at most the time that
-    /// an answer takes. So a timer with a delay of a second is never due before a second has passed.
+    /// Returns an estimate of the server's time. The estimate is never behind the server's clock, so a timer with a
+    /// delay of a second is never due before a second has passed. The estimate is ahead of the server's clock by about
+    /// the time that an answer takes, or less.
     pub(crate) fn now(&self) -> UtcMillis {
         match self {
             Self::Server(measured) => Self::lock(measured).at(instant()),

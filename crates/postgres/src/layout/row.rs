@@ -17,7 +17,7 @@ use tourbillon_durable::timer::{Address, Payload, Timer};
 pub(crate) const COLUMNS: &str = "r.id, r.due, r.created, r.phase, r.namespace, r.key, r.kind, r.payload, r.labels, \
                                   r.reason, r.died, r.extra, r.until, r.incarnation, r.claim";
 
-/// The fields of a timer that have their defaults in most timers: the column `extra`.
+/// The column `extra`. It has the fields of a timer that have their default values in most timers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Extra {

@@ -4,11 +4,11 @@
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
 
-/// The words about TLS in an address that this crate reads. The driver does not get them.
+/// The words about TLS that this crate reads. They are taken out of an address before the driver gets the address.
 const WORDS: [&str; 4] = ["sslcert", "sslkey", "sslmode", "sslrootcert"];
 
-/// The words about TLS of libpq that this crate does not support. These words are taken out of the address as well,
-/// because the driver's error would not name the unsupported word.
+/// The words about TLS that libpq reads, but that this crate does not support. These words are taken out of an address
+/// as well, because the driver's error would not name the unsupported word.
 pub(super) const UNSUPPORTED: [&str; 9] = [
     "requiressl",
     "ssl_max_protocol_version",

@@ -69,7 +69,7 @@ impl Connect {
     /// |---|---|---|
     /// | `disable` | no | |
     /// | `prefer` (the default) | if the server offers it | any |
-    /// | `require` | yes | any. With `sslrootcert` as `verify-ca` |
+    /// | `require` | yes | any. If `sslrootcert` is set: as for `verify-ca` |
     /// | `verify-ca` | yes | from the authority of `sslrootcert` |
     /// | `verify-full` | yes | from the authority, and for the host of the address |
     ///

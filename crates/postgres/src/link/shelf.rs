@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use tokio_postgres::Client;
 
-/// The name of the schema in the statements of this crate. [`Shelf::named`] replaces it by the name of the settings.
+/// The name of the schema in the statements of this crate. [`Shelf::named`] replaces it by the schema's name in the
+/// settings.
 const SCHEMA: &str = "tourbillon";
 
 /// The free connections. Sessions put their connections back here.

@@ -25,9 +25,10 @@ use crate::layout::Id;
 use serde::Deserialize;
 use tourbillon_durable::timer::TimerId;
 
-/// When a transaction ends that was open for at least this time in milliseconds, the marks start again: the next claim
-/// reads from the first timer on. Otherwise a claim could miss a timer of this transaction. A claim finds a timer
-/// before the marks only if the timer was due within an hour when it was written.
+/// A transaction that was open for at least this time, in milliseconds, counts as long. When a long transaction ends,
+/// the marks start again: the next claim reads from the first timer on. Otherwise claims could miss a timer that the
+/// transaction has stored, because a claim finds a timer before the marks only if the timer was due in less than an
+/// hour when it was written.
 const LONG: i64 = 50 * 60_000;
 /// The greatest length of the list [`Mark::held`]. The next claim first tries to lock the timers in this list.
 const MOST_HELD: usize = 10_000;

@@ -108,12 +108,12 @@ impl Apply {
 }
 
 /// Applies the ends of deliveries that a runtime reports, without waiting long for transactions of callers. If such a
-/// transaction holds a timer, returns the outcome that the end of its delivery would have now, and the end itself for a
-/// later try.
+/// transaction holds a timer, the end of the timer's delivery has no effect yet. The result then has the outcome that
+/// the end would have now, and the end itself for a later try. If the lease has expired, the outcome is a refusal.
 pub(super) struct ApplyEnds {
     pub(super) ends: Vec<Op>,
-    /// Whether the runtime already has the outcomes, because this is a later try. Then an end that still has no effect
-    /// is always kept for the next try, even if its lease has expired.
+    /// Whether the runtime already has the outcomes. This is so in each try after the first. An end that still has no
+    /// effect is then kept for the next try, even if its lease has expired.
     pub(super) are_answered: bool,
 }
 

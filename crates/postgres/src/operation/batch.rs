@@ -24,9 +24,12 @@ pub(crate) struct Batches {
 }
 
 impl Batches {
-    /// Applies operations in order, in one transaction. But if all operations are ends of deliveries or put-backs, and
-    /// they need not be on the disk before the answer, several transactions apply them. See
-    /// [`apply_apart`](Self::apply_apart).
+    /// Applies operations in order. Normally one transaction applies them all. The exceptions:
+    ///
+    /// - A single creation is stored by the queue of creations, together with the creations of other calls.
+    /// - A single [`Op::Unpark`] is repeated while transactions of callers hold parked timers.
+    /// - If all operations are ends of deliveries or put-backs, and `durability` permits an answer before they are on
+    ///   the disk, several transactions apply them. See [`apply_apart`](Self::apply_apart).
     pub(crate) async fn apply(
         &self,
         ops: Vec<Op>,
@@ -88,8 +91,8 @@ impl Batches {
         self.transactions.transact(durability, &Apply(ops)).await.map(|(outcomes, _)| outcomes)
     }
 
-    /// Brings to the disk all changes that the store has confirmed without waiting for the disk. First tries the ends
-    /// of deliveries that wait for transactions of callers.
+    /// Brings all changes to the disk that the store confirmed before they were on the disk. First tries the ends of
+    /// deliveries that wait for transactions of callers.
     async fn flush(&self) -> Result<(), StoreError> {
         self.late.try_all().await?;
         self.transactions.transact(Durability::PowerLoss, &Flush).await.map(|_| ())

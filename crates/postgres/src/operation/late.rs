@@ -31,13 +31,13 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use tourbillon_durable::store::{Durability, Op, StoreError};
 
-/// The pause between two tries to apply the waiting ends.
+/// The pause between two tries to apply the ends of deliveries that wait.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// If all tries during this time fail, the store gives the waiting ends up.
+/// If all tries during this time fail, the store gives up the ends of deliveries that wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The ends that wait for their next try. `has_task` is true while the task that tries them runs.
+/// The ends of deliveries that wait for their next try. `has_task` is true while the task that makes the tries runs.
 #[derive(Default)]
 struct Waiting {
     ops: Vec<Op>,
@@ -61,7 +61,7 @@ impl LateEnds {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps ends, and tries them until each has had its effect.
+    /// Keeps ends of deliveries, and tries to apply them until each end has had its effect or is given up.
     pub(super) fn keep(self: &Arc<Self>, ops: Vec<Op>) {
         if ops.is_empty() {
             return;
@@ -97,8 +97,9 @@ impl LateEnds {
         }
     }
 
-    /// Tries all ends once. Waits for a try that is under way. Keeps the ends whose timers are still held. If the try
-    /// fails with a transient error, keeps all ends. If it fails with another error, gives the ends up.
+    /// Tries to apply all ends that wait. First waits for a try that is under way. Keeps the ends whose timers are
+    /// still held. If the try fails with a transient error, keeps all ends. If the try fails with another error, gives
+    /// the ends up.
     pub(super) async fn try_all(self: &Arc<Self>) -> Result<(), StoreError> {
         let _turn = self.turn.lock().await;
         let ops = core::mem::take(&mut self.waiting().ops);

@@ -15,9 +15,9 @@ use tourbillon_durable::timer::{Address, Timer, TimerId};
 /// The number of timers that a bulk operation locks at a time.
 const AT_ONCE: i64 = 1_000;
 
-/// The end of a delivery may wait for a transaction of a caller. Then each try prolongs the lease of the delivery to
-/// this time from now, in milliseconds, if less than half of the time is left. The end is tried much more often than
-/// that.
+/// The length, in milliseconds, to which a lease is prolonged while the end of the delivery waits for a transaction of
+/// a caller. Each try to apply the end prolongs the lease if less than half of this time is left. The tries follow each
+/// other much faster than that.
 const PROLONGED: i64 = 10_000;
 
 /// The stored data from which the effect of operations is computed.
@@ -139,8 +139,9 @@ pub(crate) async fn held(session: &mut Session, ops: &[Op]) -> Result<BTreeSet<I
     Ok(rows.iter().map(|row| row.get(0)).filter(|id| !free.contains(id)).collect())
 }
 
-/// Prolongs leases, so that no reap ends them before the next try. The ends of their deliveries wait for transactions
-/// of callers. Does not wait for locks. Returns the present leases of the same timers, without the expired leases.
+/// Prolongs the leases of deliveries whose ends wait for transactions of callers. So no reap ends these leases before
+/// the next try to apply the ends. Does not wait for locks. Returns the present leases of the same timers, without the
+/// expired leases.
 pub(crate) async fn prolong(
     session: &mut Session,
     act: &Act,

@@ -10,7 +10,8 @@ use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{Op, Outcome};
 use tourbillon_durable::timer::TimerId;
 
-/// Returns the outcomes that ends of deliveries would have now. Locks and changes nothing.
+/// Returns the outcomes that the given ends of deliveries would have if they were applied now. Locks and changes
+/// nothing.
 pub(crate) async fn foresee(
     session: &mut Session,
     act: &Act,
@@ -40,10 +41,12 @@ pub(crate) async fn operate_all(
     Ok(outcomes)
 }
 
-/// Records that a put-back ([`Op::Return`]) takes effect. The record is an id made of the timer's id and the token, and
-/// stays for an hour beside the remembered ids of ended timers. Returns false if the record exists already: an earlier
+/// Records that a put-back ([`Op::Return`]) takes effect. Returns false if the record exists already: an earlier
 /// request has made the put-back, and its answer was lost. Only the record shows this, because another node may have
-/// claimed the timer again. Waits for an earlier request of the same put-back that is still under way.
+/// claimed the timer again. If an earlier request of the same put-back is still under way, waits for that request.
+///
+/// The record is an id made of the timer's id and the token. The table of the remembered ids of ended timers keeps it
+/// for an hour.
 async fn mark_put_back(session: &mut Session, act: &Act, id: TimerId, token: Token) -> Result<bool, Failure> {
     let sql = "INSERT INTO tourbillon.remembered (id, until)
                VALUES (tourbillon.mark_of($1, $2, $3), coalesce($4, tourbillon.now_ms()) + 3600000)

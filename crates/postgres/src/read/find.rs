@@ -33,9 +33,9 @@ pub(crate) async fn find(deployment: &Deployment, at: &Address) -> Result<Option
     Ok(rows.first().and_then(|row| read(row, 0).ok()))
 }
 
-/// Returns the timers that are leased under a token. Leaves out timers that are delivered at most once: such a timer is
-/// removed before its delivery, so the delivery of a timer that is still leased must not begin. It is pending again
-/// when its lease ends.
+/// Returns the timers that are leased under a token. Leaves out timers that are delivered at most once. The delivery of
+/// such a timer begins only after the store has removed the timer. So a timer that is still stored must not be
+/// delivered under its present lease, and is pending again when the lease expires.
 pub(crate) async fn recover(deployment: &Deployment, token: Token) -> Result<Vec<Leased>, StoreError> {
     let mut session = deployment.session().await?;
     let sql = format!(

@@ -23,10 +23,11 @@ use tourbillon_durable::timer::Timer;
 
 /// The greatest number of timers that a script leases. A longer script would block the server for too long.
 const AT_ONCE: u32 = 1_000;
-/// In a cluster, a claim first asks each group of shards to name its first due timers. This is the least number of
-/// timers for which it asks. The claim leases timers once the groups have answered.
+/// In a cluster, a claim first asks each group of shards to name its first due timers, and leases timers once the
+/// groups have answered. It asks each group for at least this number of names, or for the number of timers that the
+/// claim wants if that is less.
 const LEAST_NAMES: u32 = 8;
-/// The number of scripts in a row without a leased timer after which a claim ends, even if a timer is due.
+/// A claim ends after this number of scripts in a row that leased no timer, even if a timer is still due.
 const IDLE_TURNS: u32 = 8;
 
 /// Leases due timers in the shards of this node.
@@ -223,8 +224,8 @@ impl Claims {
         failed.filter(|_| claimed.leased.is_empty()).map_or(Ok(claimed), Err)
     }
 
-    /// Returns the shards that a claim asks for timers. If the answer of an earlier claim was lost, that claim may have
-    /// leased timers in some shards. The result includes these shards if they are healthy.
+    /// Returns the shards that a claim reads. If the answer of an earlier claim was lost, that claim may have leased
+    /// timers in some shards. The result includes these shards if they are healthy.
     fn shards_for_claim(&self, now: UtcMillis) -> Vec<Shard> {
         let (pause, doubted) = (self.node.pause(), self.doubts.shards());
         let state = self.node.state();
@@ -236,7 +237,7 @@ impl Claims {
     }
 
     /// Leases due timers in a cluster. First asks each group of shards which timers are due. Then leases the timers
-    /// that have been due for longest. Adds the timers that earlier claims with lost answers have leased to
+    /// that have been due for longest. If the answers of earlier claims were lost, adds the timers of those claims to
     /// `recovered`.
     async fn look_at_groups(
         &self,

@@ -22,31 +22,31 @@ use tourbillon_durable::timer::{Timer, TimerId};
 /// The length of a claim's token in bytes. In a shard's hash of tokens, the token is followed by a byte that shows
 /// whether the timer was withdrawn.
 const TOKEN: usize = 16;
-/// The number of ended leases that a reap asks for at once, in all its shards together. Each shard gets an equal part,
+/// A reap usually asks for at most this number of expired leases at once, divided equally between its shards and
 /// rounded up.
 const AT_ONCE: usize = 1_000;
-/// The greatest number of ended leases that a reap asks one shard to list.
+/// The greatest number of expired leases that a reap asks one shard to list.
 const MOST_EXPIRED: usize = 100_000;
-/// The greatest number of timers whose ended leases are handled at the same time.
+/// The greatest number of timers whose expired leases are handled at the same time.
 const REAPED_AT_ONCE: usize = 64;
-/// The pause after which a server that did not answer is asked for ended leases again.
+/// The pause after which a server that did not answer is asked for expired leases again.
 const REST_OF_FAILED: Duration = Duration::from_secs(1);
 
-/// The ended leases that servers have listed for the shards of a reap.
+/// The expired leases that servers have listed for the shards of a reap.
 #[derive(Default)]
 struct Expired {
-    /// The timers whose leases have ended. The number before each timer is the end of its lease, in milliseconds.
+    /// The timers whose leases have expired. The number before each timer is the end of its lease, in milliseconds.
     found: Vec<(u64, Found)>,
-    /// The shards whose list of ended leases was cut, so that more may follow. Each has the end of the last lease in
-    /// the list, in milliseconds.
+    /// The shards that may have more expired leases than they have listed. The number after each shard is the end of
+    /// the last listed lease, in milliseconds.
     cut: Vec<(Shard, u64)>,
-    /// The moment at which to ask for ended leases again, in milliseconds. This is the end of the first running lease.
-    /// If a server did not answer, the moment is at most [`REST_OF_FAILED`] from now. `None` if no lease is running and
-    /// all servers have answered.
+    /// The moment at which to ask for expired leases again, in milliseconds. This is the end of the first running
+    /// lease. If a server did not answer, the moment is at most [`REST_OF_FAILED`] from now. `None` if no lease is
+    /// running and all servers have answered.
     next: Option<u64>,
 }
 
-/// Renews the leases of timers, and ends leases whose time is over.
+/// Renews the leases of timers, and ends expired leases.
 pub(crate) struct Leases {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
@@ -216,8 +216,8 @@ impl Leases {
         Ok(lost)
     }
 
-    /// Ends at most `limit` leases whose time is over. In each shard, the leases that ended first come first. If a
-    /// shard has more ended leases than one script lists, the method asks the shard again.
+    /// Ends at most `limit` expired leases. In each shard, the leases that expired first come first. If a shard has
+    /// more expired leases than one script lists, the method asks the shard again.
     pub(crate) async fn reap(&self, limit: u32) -> Result<Reaped, StoreError> {
         let mut shards: Vec<Shard> = {
             let state = self.node.state();
@@ -268,7 +268,7 @@ impl Leases {
         }
     }
 
-    /// Returns about `each` ended leases of each shard, and moves unreadable records to the quarantine.
+    /// Lists expired leases, about `each` of them in each shard. Moves unreadable records to the quarantine.
     async fn expired(&self, shards: Vec<Shard>, each: usize) -> Result<Expired, StoreError> {
         let calls = self.deployment.topology.groups(shards).into_iter().map(|group| {
             let keys = self.deployment.keys(&group, [Part::Records, Part::Tokens, Part::Leases]);

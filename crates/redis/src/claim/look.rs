@@ -21,7 +21,7 @@ const RENEWALS: u32 = 3;
 #[derive(Clone, Copy)]
 pub(super) struct Wish<'w> {
     pub(super) token: Token,
-    /// The length of the leases that the script grants, or zero if the script leases nothing.
+    /// The length of the leases that the script grants. The length has no effect if the script leases nothing.
     pub(super) lease: Duration,
     /// The greatest number of timers that the script leases.
     pub(super) timers: u32,
@@ -44,7 +44,8 @@ pub(super) struct Looked {
     pub(super) named: Vec<Named>,
     /// True if more timers are due than `named` lists.
     pub(super) is_cut: bool,
-    /// The due moment of the first pending timer in the shards of the look, or `None` if no timer is pending.
+    /// The due moment of the first pending timer in the shards that the node owns, among the shards of the look. `None`
+    /// if no timer is pending there.
     pub(super) first_due: Option<UtcMillis>,
     /// The due moment of the first timer that the next claim may lease, or `None` without such a timer. A lane is one
     /// of 64 groups of namespaces. If a lane has used up its share, a timer of this lane may be due earlier.
@@ -61,8 +62,8 @@ pub(super) struct Named {
     pub(super) lane: u64,
 }
 
-/// Runs the script of a claim on the servers. Each run is a *look*. The state of the shards in its answer is stored in
-/// the node.
+/// Runs the script of a claim on the servers. Each run is a *look*. Its answer shows the state of the shards that the
+/// script has read, and this type stores that state in the node.
 pub(super) struct Looks {
     deployment: Arc<Deployment>,
     node: Arc<Node>,

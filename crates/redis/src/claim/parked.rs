@@ -67,7 +67,7 @@ impl ParkedClaims {
     }
 
     /// Leases due timers that are parked for this reason. Begins with the timers that have been due for longest. Takes
-    /// `wanted` timers, or half of the due timers if that is more. Never takes more than `limit` permits.
+    /// `wanted` timers, or half of the due timers if that is more. In both cases, stays within `limit`.
     pub(crate) async fn claim(
         &self,
         claimant: Claimant,

@@ -15,9 +15,11 @@ pub(super) struct Portion {
 }
 
 /// Computes how many timers to lease from each group of shards. Chooses the timers that have been due for longest,
-/// within the shares of the lanes. If a group has many due timers, its answer names only the first of them. Such a
-/// group may have further timers that are due right after its last named timer. So the function chooses no timer, of
-/// any group, that is due after that last named timer.
+/// within the shares of the lanes.
+///
+/// If a group has many due timers, its answer names only the first of them. The next timers of this group may be due
+/// right after its last named timer. So the function ignores all timers, in all groups, that are due later than this
+/// last named timer.
 pub(super) fn portions(looked: Vec<(Vec<Shard>, Looked)>, wish: Wish<'_>) -> Vec<(Vec<Shard>, Portion)> {
     let ends =
         looked.iter().filter(|(_, looked)| looked.is_cut).map(|(_, looked)| match looked.named.last() {

@@ -94,17 +94,16 @@ impl Turns {
         self.lanes.values().any(leaves)
     }
 
-    /// Returns the number that the script gets as the deliveries under way in a lane.
+    /// Returns the argument of the script for the lane's deliveries under way. This argument makes one rule of the
+    /// script have the effect of two rules. Both rules must permit a further timer of the lane:
     ///
-    /// Two rules limit a lane: its share of the runtime's free places, and its share of the claim. The script applies
-    /// only one rule: a lane may take a timer if `3 * left > has`. Here, `left` is the number of timers that the claim
-    /// may still take. This function chooses `has` so that the script's rule permits the timers that both rules permit:
+    /// - The lane's share of the runtime: `SHARE * self.free > lane.has`.
+    /// - The lane's share of the claim: `SHARE * self.left > lane.taken`.
     ///
-    /// - `has` begins as the number of the lane's deliveries under way.
-    /// - For each free place that the claim cannot fill, [`SHARE`] is subtracted.
-    /// - The result is at least the number of timers that the claim has taken from the lane.
-    ///
-    /// Each timer that the script takes changes both rules alike, so the number stays right.
+    /// The script's rule is `SHARE * left > argument`. It equals the first rule if the argument is `lane.has`, reduced
+    /// by [`SHARE`] for each free place that the claim cannot fill. It equals the second rule if the argument is
+    /// `lane.taken`. The result is the greater of these two numbers, so that both rules hold. Each timer that the
+    /// script takes changes both rules alike, so the number stays right.
     fn argument(&self, lane: &Lane) -> usize {
         let beyond = SHARE.saturating_mul(self.free - self.left.min(self.free));
         lane.taken.max(lane.has.saturating_sub(beyond))

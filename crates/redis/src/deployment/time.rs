@@ -6,9 +6,9 @@ use std::time::Duration;
 use tourbillon::{Clock, Timestamp};
 use tourbillon_durable::UtcMillis;
 
-/// The age beyond which any newer answer replaces a measurement of the server's time. Until then, only two kinds of
-/// answers replace the measurement: an answer that did not take longer, and an answer that shows that the clock was
-/// set.
+/// Once a measurement of the server's time is older than this, any newer answer replaces the measurement. Before that,
+/// only two kinds of answers replace it: an answer that took at most as long as the measured answer, and an answer that
+/// shows that the clock was set.
 const AGE: Duration = Duration::from_secs(10);
 
 /// The clock by which a deployment decides which timers are due.
@@ -57,8 +57,9 @@ impl Time {
         measured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns an estimate of the server's time, ahead of it by at most the time that an answer takes and never behind
-    /// it. So a timer with a delay of a second is never due before a second has passed.
+    /// Returns an estimate of the server's time. The estimate is never behind the server's time. It is ahead by at most
+    /// about the time that an answer takes. So a timer with a delay of a second is never due before a second has
+    /// passed.
     pub(crate) fn now(&self) -> UtcMillis {
         match self {
             Self::Server(measured) => Self::lock(measured).at(moment()),

@@ -44,7 +44,7 @@ pub(crate) enum Servers {
     Sentinel {
         sentinels: Vec<ConnectionInfo>,
         service: Box<str>,
-        /// The database and the user at the primary. The Sentinels name its address.
+        /// The database and the user at the primary. The primary's address comes from the Sentinels.
         primary: RedisConnectionInfo,
         is_tls: bool,
     },

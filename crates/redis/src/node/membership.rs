@@ -85,8 +85,9 @@ impl Node {
 const AWAY: Duration = Duration::from_millis(300);
 
 impl Node {
-    /// Makes this store a node of the deployment, unless it is a node already. Also sends the sign of life that a new
-    /// connection needs and, in a store without a thread, the sign that is due.
+    /// Makes this store a node of the deployment if it is not a node yet. If the store is a node already and its
+    /// connection is new, sends a sign of life. A node without a background thread also sends its sign of life here
+    /// when the sign is due.
     pub(crate) async fn enter(self: &Arc<Self>) -> Result<(), StoreError> {
         let now = self.deployment.time.now();
         let (is_member, is_due, is_new) = {

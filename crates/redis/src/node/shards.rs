@@ -30,8 +30,9 @@ struct Known {
     /// True if this node owns the shard, by the last answer of the shard's server.
     is_owned: bool,
     /// True if the shard is sick: a claim or poll of the shard failed or is late, or a claim took the shard without
-    /// asking when its first lease ends. A later answer clears the flag if it has this moment, or if this node does not
-    /// own the shard. In a cluster, claims and reaps leave sick shards out.
+    /// asking when its first lease ends. A later answer clears the flag if it has the end of the first lease, or if
+    /// this node does not own the shard. In a cluster, claims and reaps of a store with a background thread leave sick
+    /// shards out.
     is_sick: bool,
     /// True if the shard's server has lost the shard's data: the last answer had no deployment id. Claims leave such a
     /// shard out.
@@ -57,8 +58,9 @@ struct Known {
     told_end: Option<Timestamp>,
 }
 
-/// The interval at which a claim or poll asks again when the first lease ends. Other nodes lease parked timers of any
-/// shard, and only the shard's owner ends the leases of nodes that die.
+/// After this time, a claim or poll reads the end of the first lease in its shards anew. This end may change without a
+/// message to this node: other nodes lease parked timers of any shard. If such a node dies, only the shard's owner ends
+/// its leases.
 const ENDS: Duration = Duration::from_secs(5);
 
 impl Known {
@@ -75,9 +77,13 @@ impl Known {
 #[derive(Clone, Copy)]
 pub(crate) struct Look {
     number: u64,
-    /// True if the request also asks when the first lease in its shards ends. It must ask if an earlier claim without
-    /// an answer may have taken one of the shards, or if one of the shards is sick and its leases were not ended. Only
-    /// this answer shows when the leases of a dead node end there.
+    /// True if the request also asks when the first lease in its shards ends. Without this end, the node does not
+    /// notice that the leases of a dead node have expired. The request asks in these cases:
+    ///
+    /// - This node does not own one of the shards, by the last answer. So the request may take the shard, or an earlier
+    ///   claim whose answer was lost may have taken it.
+    /// - One of the shards is sick.
+    /// - The store has a background thread, and the end was last read at least [`ENDS`] ago.
     pub(crate) wants_end: bool,
 }
 

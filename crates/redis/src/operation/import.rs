@@ -128,8 +128,8 @@ impl Imports {
         Ok(())
     }
 
-    /// Sends the changes of each shard in a separate commit. Changes without timers only verify that the import is
-    /// possible.
+    /// Sends the changes of each shard in a separate commit. Changes without timers store nothing: their commits only
+    /// check that the import is possible.
     async fn store_imported(
         &self,
         shards: &BTreeMap<Shard, Changes>,

@@ -69,8 +69,8 @@ use tourbillon_durable::timer::TimerId;
 /// For this time after its first attempt, a put-back may take effect. A put-back stores an at-most-once timer again
 /// after its claim.
 pub(crate) const AGAIN: Duration = Duration::from_secs(300);
-/// How long the mark of a put-back stays stored. The time counts from the moment from which the put-back can no longer
-/// take effect. The mark shows that it took effect.
+/// The mark of a put-back stays stored for this time after the put-back can no longer take effect ([`PutBack::until`]).
+/// A request that is repeated in this time finds the mark, which shows that an earlier request took effect.
 pub(crate) const KEPT: Duration = Duration::from_secs(300);
 /// Once this number of put-backs have unknown outcomes, old put-backs are forgotten.
 const MANY: usize = 4_096;

@@ -227,8 +227,8 @@ fn faults_of(layout: &Layout, shard: Shard, contents: &Contents, faults: &mut Ve
     timers
 }
 
-/// Returns an entry with the name of the table that stores the entry, and with the entry's member in that table. In a
-/// table by id, the member is the id.
+/// Returns where a shard stores an entry: the name of the table, and the member in that table. Also returns the entry
+/// itself. In the tables of tokens, leases, dead timers and slices, the member is the timer's id.
 fn located(id: TimerId, entry: Entry) -> (&'static str, Vec<u8>, Entry) {
     let id = id_bytes(id).to_vec();
     match &entry {

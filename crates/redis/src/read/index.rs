@@ -17,8 +17,8 @@ const SETS_AT_ONCE: usize = 256;
 /// The greatest number of scripts that one list runs at the same time, so that the servers can run other calls in
 /// between.
 const SCRIPTS_AT_ONCE: usize = 4;
-/// The length in bytes of an encoded moment. The entries of an index by moments begin with one, so they are sorted by
-/// it.
+/// The length in bytes of an encoded moment. In an index that is sorted by moments, each entry begins with an encoded
+/// moment.
 const MOMENT: usize = 6;
 
 /// Returns the greatest number of slices that a shard can have in one period: one for each lane.
@@ -87,9 +87,9 @@ pub(crate) struct IndexEntry {
 }
 
 /// Returns the bound at which a descending read of a namespace's keys begins. The bound sorts after all keys of the
-/// namespace, and before the entries of timers without a key. `beginning` is the encoded namespace and perhaps the
-/// first bytes of a key. With such bytes the result is `None`: no entry of a timer without a key begins with them, so
-/// that no bound is needed.
+/// namespace, and before the entries of timers without a key. `beginning` is the encoded namespace, and may also have
+/// the first bytes of a key. If it has bytes of a key, the read needs no bound and the result is `None`, because no
+/// entry of a timer without a key begins with `beginning`.
 fn before_keyless(beginning: &[u8]) -> Option<Vec<u8>> {
     let has_others = beginning.len() == namespace_of(beginning).len();
     has_others.then(|| [b"(", beginning, &[KEYLESS]].concat())

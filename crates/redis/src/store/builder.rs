@@ -82,8 +82,9 @@ impl RedisBuilder {
         self
     }
 
-    /// Sets the time for which this process takes shards, and renews them while it lives: 100 ms to an hour, 10 seconds
-    /// by default. If the machine of the process dies, other processes take over its shards after about this time.
+    /// Sets the time for which this process takes a shard. The process renews its shards while it lives. The time is
+    /// between 100 ms and an hour, and 10 seconds by default. If the machine of the process dies, other processes take
+    /// over its shards after about this time.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
@@ -97,7 +98,7 @@ impl RedisBuilder {
     /// timers would be delivered. A store that is opened after the loss accepts the data as they are.
     ///
     /// The store measures the loss by the nodes' last sign of life. Signs are a quarter of [`ttl`](Self::ttl) apart, so
-    /// the measured loss may be wrong by this time, which is added to the limit.
+    /// the measured loss may be wrong by a quarter of `ttl`. The store adds a quarter of `ttl` to the limit.
     pub fn may_lose(mut self, time: Duration) -> Self {
         self.may_lose = time;
         self

@@ -65,10 +65,10 @@ impl RedisBuilder {
 
     /// Opens the deployment on the servers that `connect` names. The future can be polled without a runtime.
     ///
-    /// The servers are checked first. A server on which timers would be unsafe is refused, unless
-    /// [`unchecked`](Self::unchecked) is set: an old version, a `maxmemory-policy` that evicts, a clock that differs
-    /// from this machine's by a second. A server that does not answer is not checked. [`check`](Self::check) checks
-    /// more, and reports all that it finds.
+    /// The servers are checked first. A server on which timers would be unsafe is refused. Such a server has an old
+    /// version, a `maxmemory-policy` that evicts, or a clock that differs from this machine's by a second, for example.
+    /// With [`unchecked`](Self::unchecked), no server is refused. A server that does not answer is not checked.
+    /// [`check`](Self::check) checks more, and reports all that it finds.
     ///
     /// # Errors
     ///

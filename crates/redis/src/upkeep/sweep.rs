@@ -51,7 +51,7 @@ use tourbillon_durable::timer::TimerId;
 pub(crate) const AFTER: Duration = Duration::from_secs(2 * RESERVED.as_secs());
 /// Once a step has read this number of redirects, it reads no further hash of redirects.
 const PAGE: u64 = 500;
-/// About the number of tokens that a step reads.
+/// A step reads about this number of tokens.
 const TOKENS: u64 = 500;
 /// The greatest number of doubted redirects. Their timers were not found, and they wait for a second read.
 const MOST: usize = 1_024;

@@ -46,8 +46,9 @@ pub(super) fn command(json: &Arg) -> Command {
         .arg(json)
 }
 
-/// The earliest due moment of restored timers, as the user gives it: an absolute moment, or a time from now. A timer
-/// that was due earlier becomes due at this moment or, with a rate, from this moment on.
+/// The earliest due moment of restored timers, as the user gives it: an absolute moment, or a time from now. Timers
+/// that were due earlier become due at this moment. If the user also gives a rate, they become due one after the other
+/// from this moment on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Floor {
     At(UtcMillis),

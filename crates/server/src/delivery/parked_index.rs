@@ -57,8 +57,8 @@ struct Parked {
     is_wanted: bool,
 }
 
-/// The time for which a queue counts as empty after a fetch has found no parked timer. The queue stops counting as
-/// empty before that if a node reports that it has parked a timer for the queue.
+/// The time for which a queue counts as empty after a fetch has found no parked timer. This time ends early if a node
+/// reports that it has parked a timer for the queue.
 const EMPTY: Duration = Duration::from_secs(1);
 
 impl ParkedIndex {
@@ -78,7 +78,8 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// Makes the unparker fetch timers of a queue, even if only other nodes have parked any.
+    /// Makes the unparker fetch timers of a queue, even if this node has parked no timer for the queue. Other nodes may
+    /// have parked some.
     pub(crate) fn want(&self, reason: &Reason) {
         let mut state = self.lock();
         state.parked.entry(reason.clone()).or_default().is_wanted = true;

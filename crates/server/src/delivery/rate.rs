@@ -7,9 +7,9 @@
 use core::time::Duration;
 use std::time::Instant;
 
-/// A delivery can take a slot up to this time after the moment of the slot.
+/// How long after a slot's moment a delivery can still take the slot.
 const LAG: Duration = Duration::from_millis(50);
-/// A delivery can take a slot up to this time before the moment of the slot. It then waits in memory for that moment.
+/// How long before a slot's moment a delivery can take the slot. The delivery then waits in memory for the moment.
 const LEAD: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug)]

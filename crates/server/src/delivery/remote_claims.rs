@@ -39,7 +39,7 @@ impl fmt::Debug for RemoteClaims {
     }
 }
 
-/// The parts of a claim's name with which any node can end the claim.
+/// The parts of a claim's name that a node needs in order to end the claim. Any node can read them from the name.
 struct ClaimName {
     id: TimerId,
     token: Token,

@@ -25,12 +25,12 @@ use std::time::Instant;
 use tourbillon_durable::Timers;
 use tourbillon_durable::store::{StoreError, TimerStore};
 
-/// The time between two checks of all reasons, which are made in case a wake-up was lost.
+/// The time between two checks of all reasons. A check finds the reasons whose wake-up was lost.
 const ROUND: Duration = Duration::from_secs(10);
 /// The time between two passes if other nodes share the store. A pass reads the reasons of all parked timers.
 const PASS: Duration = Duration::from_secs(30);
-/// The pause before a pass that was requested before its regular time. If the set of nodes has changed, this node's
-/// shards change during the pause.
+/// The pause before a pass that was requested before its regular time. If the request was made because the set of nodes
+/// has changed, this node gets its new shards during the pause.
 const SETTLED: Duration = Duration::from_secs(2);
 /// The pause after a failed request to the store.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -107,8 +107,8 @@ fn token(headers: &HeaderMap) -> Result<Option<&str>, &'static str> {
     Ok(Some(token.trim_start_matches(' ')))
 }
 
-/// Fails for a change that a page of another site makes a browser send. While the service has no tokens, also fails for
-/// a request that seems to come from another machine. Each request must pass this check before its handler runs.
+/// Checks a request before its handler runs. Fails if the request is a change, and a page of another site makes the
+/// browser send it. While the service has no tokens, also fails if the request seems to come from another machine.
 pub(super) fn admit(service: &Service, request: &Request) -> Result<(), Problem> {
     let (uri, headers) = (request.uri(), request.headers());
     if service.tokens().is_open()
@@ -197,8 +197,8 @@ fn is_from_elsewhere(version: Version, uri: &Uri, headers: &HeaderMap) -> Option
     }
 }
 
-/// Returns whether a page of another site makes a browser send the request. The checked headers come only from
-/// browsers, and pages cannot change them.
+/// Returns whether the request is a change, and a page of another site makes the browser send it. The checked headers
+/// come only from browsers, and pages cannot change them.
 fn is_from_another_site(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
     if method.is_safe() {
         return false;

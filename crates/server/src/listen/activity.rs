@@ -92,9 +92,9 @@ impl State {
         self.under_way.iter_mut().find(|request| request.number == number)
     }
 
-    /// Returns whether the reading task must not see for now that the client has closed its half of the connection.
-    /// This is so over HTTP/1 while a request is under way, or while a write waits. Exceptions are requests that may
-    /// wait without end, and requests that need more bytes of their bodies.
+    /// Returns whether to hide from the reading task that the client has closed its half of the connection. Over HTTP/1
+    /// this end is hidden while a request is under way, or while a write waits. It is not hidden if a request may wait
+    /// without end, or needs more bytes of its body. Over HTTP/2 it is never hidden.
     fn holds_end(&self) -> bool {
         let is_in_vain = self.under_way.iter().any(|request| request.waits || request.wants_more);
         let is_answering = !self.under_way.is_empty() || self.blocked_since.is_some();
@@ -219,8 +219,8 @@ impl Activity {
         });
     }
 
-    /// Waits until [`holds_end`](State::holds_end) no longer hides from the reading task that the client has closed its
-    /// half of the connection.
+    /// Waits until the reading task may see that the client has closed its half of the connection. Until then
+    /// [`holds_end`](State::holds_end) hides this end from the task.
     pub(super) fn poll_end(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = self.lock();
         if !state.holds_end() {

@@ -133,10 +133,10 @@ const PIECE: usize = 16 << 10;
 
 /// The body of an answer. The answer's request is under way until this value is dropped.
 ///
-/// An answer over HTTP/2 goes out in pieces of at most [`PIECE`] bytes. The last byte is a piece of its own. The
-/// connection fetches a piece once the client's flow-control window is open, even if the window has space for a single
-/// byte only. The connection keeps the other bytes of the piece in its memory. So each fetch of a further piece shows
-/// that the client has taken bytes, and at most one piece of each answer is in memory beyond the client's window.
+/// An answer over HTTP/2 goes out in pieces of at most [`PIECE`] bytes. The last byte of a frame is a piece of its own.
+/// The connection fetches the next piece once the client's flow-control window has space for at least one byte. Bytes
+/// of the piece for which the window has no space wait in memory. So each fetch of a further piece shows that the
+/// client has taken bytes. At most one piece of each answer is in memory beyond the client's window.
 #[derive(Debug)]
 pub(super) struct Answering {
     body: Answer,

@@ -28,8 +28,9 @@ const PART: usize = 64;
 /// if all its answers so far were given without permission.
 const STRANGERS: usize = 8;
 
-/// The server gives memory back to the system only if at least this number of connections were open. The number is also
-/// a divisor: if strangers have too many places, they lose an eighth of their share.
+/// A number with two uses. The server gives memory back to the system only if at least this number of connections were
+/// open at the same time. If strangers have too many places, the server takes places away, until strangers have at most
+/// seven eighths of the permitted number.
 const FEW: usize = 8;
 
 /// The places of a server. Each open connection takes a place.

@@ -164,8 +164,8 @@ fn coarse(millis: u64) -> String {
 /// The number of the style class that colours the greatest lateness. [`heat`] chooses the class of a lateness.
 const HOTTEST: u32 = 9;
 
-/// Returns the number of the style class that colours a lateness, given in milliseconds: 1 below 2 ms, up to 9 from 30
-/// s on. The style sheet names these classes `h1` to `h9`.
+/// Returns the number of the style class that colours a lateness, given in milliseconds. The number is 1 for less than
+/// 2 ms, and 9 for at least 30 s. The style sheet names these classes `h1` to `h9`.
 fn heat(millis: u64) -> u32 {
     const BOUNDS: [u64; 8] = [2, 5, 10, 50, 250, 1_000, 5_000, 30_000];
     1 + u32::try_from(BOUNDS.iter().filter(|bound| millis >= **bound).count()).unwrap_or(8)

@@ -32,8 +32,8 @@ struct GroupsPage<'a> {
     now: Moment,
     /// The number of groups that the page leaves out because there are too many.
     more: usize,
-    /// The number of dead timers in all groups. In a very large store, the groups contain only the timers that died
-    /// last.
+    /// The number of dead timers in all groups. If there are more than about 2,000 dead timers, the groups contain only
+    /// the timers that died last.
     looked: String,
     is_whole: bool,
 }

@@ -69,7 +69,7 @@ fn local(text: &str) -> String {
     }
 }
 
-/// Explains how a change of the clocks concerns an instant.
+/// Explains how a change of the clocks, such as the start of summer time, affects an instant of a schedule.
 fn clock_words(change: ClockChange) -> &'static str {
     match change {
         ClockChange::Moved => "clocks skip this time: it comes right after",

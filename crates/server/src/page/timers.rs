@@ -42,7 +42,8 @@ struct TimersPage<'a> {
     done: Option<&'static str>,
 }
 
-/// Shows the list of timers. If a search finds a single timer, redirects to the page of this timer.
+/// Shows the list of timers. If the search field has the id of a timer, redirects to the page of this timer. Does the
+/// same if a search finds a single ended timer and no stored timer.
 pub(super) async fn show_timers(
     State(service): State<Service>,
     visitor: Visitor,

@@ -123,8 +123,8 @@ struct Inner {
 }
 
 impl History {
-    /// Opens the history's file, or creates it. Also returns the error if the file cannot be used, because the service
-    /// starts without it.
+    /// Opens the history's file, or creates it. If the file cannot be used, returns the error, together with a history
+    /// that is only in memory. The service starts with this history.
     pub(crate) fn open(path: &Path) -> (Self, Option<io::Error>) {
         let mut slots = vec![Slot::default(); SAMPLES];
         let (file, error) = match open(path, &mut slots) {

@@ -45,8 +45,8 @@ struct Running {
     shown: PastAttempt,
     /// Whether the receiver gave no answer, although it may have got the delivery.
     has_no_answer: bool,
-    /// Set if a new timer has replaced this timer during the delivery: the kind of the end, and the id of the new
-    /// timer. If the delivery then fails, the timer ends, and its history records these values.
+    /// Set if a new timer has replaced this timer during the delivery. If the delivery then fails, the timer ends, and
+    /// its history records these values: the kind of the end, and the id of the new timer.
     withdrawn: Option<(EndKind, Option<Box<str>>)>,
 }
 
@@ -263,8 +263,9 @@ impl InFlight {
         status
     }
 
-    /// Records that a timer's lease expired before the delivery ended. If this process failed to store the end of the
-    /// delivery, the attempt is already recorded. Otherwise the process that delivered the timer may have died.
+    /// Records that a timer's lease expired before the delivery ended. The process that delivered the timer may have
+    /// died, so the timer's history gets an interruption. If this process only failed to store the end of the delivery,
+    /// the history has the attempt already, and gets no interruption.
     fn expired(&self, id: TimerId, at: UtcMillis, phase: Phase) {
         if phase == Phase::Dead {
             self.metrics.dead.of("deliveries").add(1);

@@ -66,8 +66,8 @@ struct Ring {
 }
 
 impl Ring {
-    /// Returns the history of a timer, so that the caller adds the event `number`. Makes an empty history if the group
-    /// has none for this timer. The history becomes the last that the group forgets.
+    /// Returns the history of a timer, to which the caller then adds the event `number`. Makes an empty history if the
+    /// group has none for this timer. This event is the latest, so the group forgets the other histories first.
     fn touch(&mut self, id: TimerId, number: u64) -> &mut Entry {
         let entry = self.entries.entry(id).or_default();
         self.order.remove(&entry.touched);

@@ -84,9 +84,8 @@ fn unused_files(data: &Path, place: &str) -> Vec<Box<str>> {
         .collect()
 }
 
-/// Adds the namespaces `missing` to the stored namespaces. They have stored timers, but are not stored themselves. Adds
-/// a notice for each of them. In the notice, `stored` follows the words "is not", for example "is not in
-/// namespaces.json".
+/// Adds the namespaces `missing` to the stored namespaces, because timers are stored in them. Adds a notice for each of
+/// these namespaces. The notice says that the namespace "is not" `stored`, for example "is not in namespaces.json".
 fn add_missing(
     namespaces: &Namespaces,
     missing: &[Box<str>],

@@ -30,7 +30,7 @@ pub(crate) trait ClusterStore: TimerStore {
         value: Option<&'a [u8]>,
     ) -> Answer<'a, bool>;
 
-    /// Returns the number of this run of the process, by which other nodes identify this node.
+    /// Returns the number by which other nodes identify this node. Each start of the process has a new number.
     fn incarnation(&self) -> u64;
 
     /// Registers `tell`, which is called whenever a node has parked a timer. Returns false if the store does not report

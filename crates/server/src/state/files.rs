@@ -23,8 +23,8 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     line
 }
 
-/// Returns whether `bytes` end with a checksum, right or wrong. A line break counts as a blank, because a flipped bit
-/// can turn a tab into a line break.
+/// Returns whether `bytes` end with a checksum, right or wrong. Line feeds and carriage returns count as blanks. For
+/// example, a flipped bit can turn a tab into a carriage return.
 fn has_checksum(bytes: &[u8]) -> bool {
     let blanks = bytes.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).count();
     blanks >= CHECKSUM - 1

@@ -7,7 +7,6 @@ use core::fmt;
 /// A trace context: the id of a trace, and the id of a span in the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trace {
-    /// The id of the trace.
     id: u128,
     /// The id of the span in this context. New spans become children of this span.
     parent: u64,
@@ -67,7 +66,6 @@ impl Trace {
         Self { id: id.max(1), parent: 0, is_sampled: place_of(id) < share }.child()
     }
 
-    /// Returns the id of the trace.
     #[cfg(feature = "otel")]
     pub(crate) const fn id(self) -> u128 {
         self.id

@@ -36,8 +36,8 @@ const BATCH: usize = 512;
 const PERIOD: Duration = Duration::from_secs(5);
 /// The longest pause before a batch of spans is sent again, even if the collector asks for a longer pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// The bit in the flags of a span that makes the bit [`IS_REMOTE`] valid. `IS_REMOTE` says that the parent span is in
-/// another process.
+/// A bit in the flags of a span. If it is set, the bit [`IS_REMOTE`] says whether the parent span is in another
+/// process. Otherwise the flags do not say this.
 const HAS_IS_REMOTE: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;
 

@@ -175,7 +175,8 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Returns the trace context that the work passes on. Work without a recorded trace has a context too.
+    /// Returns the trace context that the work passes on, even if the trace is not recorded. Returns `None` if the work
+    /// belongs to no trace.
     pub(crate) const fn trace(&self) -> Option<Trace> {
         self.trace
     }

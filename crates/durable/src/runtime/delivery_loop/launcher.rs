@@ -16,7 +16,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// If the renewal alarm is set to the end of a lease, it rings after this time at the earliest.
+/// The shortest time after which the renewal alarm rings, if it is set to the end of a lease. This end may be near, or
+/// may have passed.
 const LEAST_REST: Duration = Duration::from_millis(50);
 
 /// Begins deliveries, sets their timeouts, and sets the alarm for the next renewal of leases.

@@ -20,11 +20,11 @@ enum Choice {
     Step(Step),
     /// The delivery loop must poll its calls at the store.
     Drive,
-    /// The delivery loop must give back all deliveries under way, because the stop of the runtime does not wait longer
-    /// for them.
+    /// The runtime stops, and the time for which the stop waits for handlers has passed. The delivery loop must give
+    /// back all deliveries under way.
     GiveBack,
-    /// The delivery loop must give up the ends of deliveries that the store has not answered, because their leases have
-    /// expired since the stop of the runtime.
+    /// The runtime stops, and all leases have expired. The delivery loop must give up the ends of deliveries that the
+    /// store has not answered.
     GiveUp,
     Sleep {
         wakes: Wakes,
@@ -228,9 +228,9 @@ impl DeliveryLoop<'_> {
         self.ends.first_rest().into_iter().chain(self.unparks.first_rest()).min()
     }
 
-    /// Returns true if the delivery loop must poll its calls at the store. The reason is that a call has made progress,
-    /// that a pause is over, or that the runtime was stopped. If `takes_ends` is true, ends of deliveries that wait to
-    /// be sent are a reason, too.
+    /// Returns true if the delivery loop must poll its calls at the store: a call has made progress, a pause is over,
+    /// or the stop of the runtime has just been requested. If `takes_ends` is true, also returns true if ends of
+    /// deliveries wait to be sent.
     fn has_calls(&self, state: &RuntimeState, takes_ends: bool) -> bool {
         state.requests.poll
             || takes_ends && !state.settled.ends.is_empty()
@@ -258,9 +258,9 @@ fn sleep(runtime: &Runtime, mut state: MutexGuard<'_, RuntimeState>, wakes: Wake
     state.wakes = Wakes::default();
 }
 
-/// Removes all deliveries from the deliveries under way. Ends the deliveries of timers that are delivered at least
-/// once, and gives these timers back to the store. Returns the settlements of the deliveries that were ended, which the
-/// caller must wake.
+/// Removes all deliveries from the deliveries under way. If a timer is delivered at least once, ends its delivery, and
+/// gives the timer back to the store. Returns the settlements of the deliveries that were ended. The caller must wake
+/// these settlements.
 fn give_all_back(state: &mut RuntimeState) -> Vec<Arc<Settlement>> {
     let mut settled = Vec::new();
     for delivery in state.deliveries.take_all() {

@@ -31,8 +31,7 @@ use std::time::Instant;
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// The limit for two kinds of calls at the store: a call ends at most this number of expired leases, or unparks at most
-/// this number of timers.
+/// The greatest number of timers in one call at the store, if the call ends expired leases or unparks timers.
 pub(super) const REAP: u32 = 1_000;
 /// The longest time for which a stop of the runtime waits for handlers.
 const LONGEST_STOP: Duration = Duration::from_secs(86_400 * 365);
@@ -144,9 +143,9 @@ impl Runtime {
         self.changed.notify_all();
     }
 
-    /// Makes the delivery loop claim `wanted` timers that are parked for `reason`. If many such timers are due, the
-    /// loop claims up to half of them, but at most `most`, and leaves the other half to other processes. The answer is
-    /// the number of claimed timers, or `None` if the store cannot claim parked timers.
+    /// Makes the delivery loop claim timers that are parked for `reason` and due. The loop claims `wanted` timers, or
+    /// half of the due timers if half is more, but at most `most`. The answer is the number of claimed timers, or
+    /// `None` if the store cannot claim parked timers.
     pub(super) fn fetch(
         &self,
         reason: Box<str>,
@@ -162,7 +161,7 @@ impl Runtime {
         answer
     }
 
-    /// Handles the signal of an alarm, a timer of the engine that has fired.
+    /// Handles the signal of an alarm that rings. Alarms are timers of the engine.
     pub(super) fn signal(&self, signal: Signal) {
         match signal {
             Signal::Look => self.look(),

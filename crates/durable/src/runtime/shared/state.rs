@@ -47,8 +47,9 @@ pub(crate) enum Activity {
     AtStore { since: Instant },
 }
 
-/// The signals that wake the delivery loop while it sleeps. The loop sets the fields before it sleeps. It sets a field
-/// to false if it could not act on the signal yet. An example is the end of a delivery while the store is busy. Two
+/// The signals that wake the delivery loop while it sleeps. Before it sleeps, the loop sets the field of each signal.
+/// If the loop could not act on a signal yet, the field is false, and the signal does not wake the loop. For example,
+/// the end of a delivery does not wake the loop if the end must wait for the store's answer to earlier ends. Two
 /// signals always wake the loop: a stop, and a call at the store that must be polled. While the loop is awake, both
 /// fields are true.
 #[derive(Clone, Copy, Debug)]
@@ -89,9 +90,9 @@ pub(crate) enum RenewalAlarm {
     Rung,
 }
 
-/// A caller's request to claim `wanted` timers that are parked for a reason. If many such timers are due, the delivery
-/// loop claims up to half of them, but at most `most`, and leaves the other half to other processes. If the request is
-/// dropped without an answer, the caller gets the error that the runtime has stopped.
+/// A caller's request to claim timers that are parked for a reason and due. The delivery loop claims `wanted` timers,
+/// or half of the due timers if half is more, but at most `most`. If the request is dropped without an answer, the
+/// caller gets the error that the runtime has stopped.
 pub(crate) struct Fetch {
     pub(crate) reason: Box<str>,
     pub(crate) wanted: u32,
@@ -130,9 +131,10 @@ pub(crate) struct Backlog {
     pub(crate) has_claimed: bool,
     /// The due moment of the first pending timer. `None` if no timer is pending.
     pub(crate) next_due: Option<UtcMillis>,
-    /// True if the last claim may have left due timers in the store on purpose. The namespaces of such timers have used
-    /// up their shares of the handlers, or their permits for late timers. Also true during a claim that divides the
-    /// handlers between namespaces.
+    /// True if the last claim has left due timers in the store on purpose: the namespaces of these timers have used up
+    /// their shares of the handlers, or their permits for late timers. If the field is true when a handler returns, the
+    /// loop claims again. The field is also true during a claim that divides the handlers between namespaces, because
+    /// the claim does not notice that a handler returns.
     pub(crate) is_withheld: bool,
 }
 

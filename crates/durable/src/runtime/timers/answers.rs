@@ -13,7 +13,7 @@ pub enum Placed {
     Created(TimerId),
     /// A timer with this id was already stored by an earlier call.
     Repeated(TimerId),
-    /// Another timer already has the key. This timer stays, as [`IfPresent::Keep`](crate::store::IfPresent::Keep)
+    /// An old timer already has the key. The old timer stays, as [`IfPresent::Keep`](crate::store::IfPresent::Keep)
     /// demands, and the new timer is not stored.
     Kept {
         /// The id of the timer that keeps the key.

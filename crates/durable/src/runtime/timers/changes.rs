@@ -248,9 +248,11 @@ impl Timers {
     /// are delivered at the [`catch_up_rate`](crate::Builder::catch_up_rate).
     ///
     /// Returns the number of timers that are pending again. An occurrence of a paused series becomes paused instead.
-    /// Such an occurrence counts neither for the limit nor for the result. To unpark all timers of a reason, a caller
-    /// repeats the call until it returns zero. During these calls the reason must not come back, because handlers would
-    /// park their timers again. Unparking the reason [`PAUSED`](crate::store::PAUSED) resumes paused timers.
+    /// Such an occurrence counts neither for the limit nor for the result. Unparking the reason
+    /// [`PAUSED`](crate::store::PAUSED) resumes paused timers.
+    ///
+    /// To unpark all timers of a reason, a caller repeats the call until it returns zero. If handlers still park timers
+    /// for the reason during these calls, the result may never be zero.
     ///
     /// If a handler has decided to park its timer, but the park is not stored yet, the timer is not unparked: see
     /// [`Verdict::Park`].
@@ -297,9 +299,10 @@ impl Timers {
     /// due moments come first. In a store that several processes share, the call also takes timers from the shards of
     /// other processes.
     ///
-    /// Takes `wanted` timers if enough timers are due. If many timers are due, takes up to half of them, but at most
-    /// `most`, and leaves the other half to other processes. Takes fewer timers if fewer handlers can begin at once
-    /// ([`concurrency`](crate::Builder::concurrency)). Returns the number of timers that were claimed.
+    /// Takes `wanted` timers if enough timers are due. If half of the due timers are more than `wanted`, takes half of
+    /// them, but at most `most`, and leaves the remaining timers to other processes. Takes fewer timers if fewer
+    /// handlers can begin at once ([`concurrency`](crate::Builder::concurrency)). Returns the number of timers that
+    /// were claimed.
     ///
     /// If the store cannot claim parked timers, the call unparks up to `wanted` timers instead, and returns their
     /// number.

@@ -241,10 +241,11 @@ impl Timers {
     }
 
     /// Waits until no stored timer is due, no handler runs, and the store has confirmed the ends of all deliveries. The
-    /// call waits for at most `patience`, by the system's monotonic clock. Returns true if the runtime became idle. The
-    /// call is for tests, after a test has advanced a manual clock. With a clock that runs by itself, a timer without a
-    /// delay is not due at once, but within the next millisecond. A timer whose moment ([`Spec::at`](crate::Spec::at))
-    /// has passed is due at once.
+    /// call waits for at most `patience`, by the system's monotonic clock. Returns true if the runtime became idle.
+    ///
+    /// The call is for tests, after a test has advanced a manual clock. With a clock that runs by itself, a timer
+    /// without a delay becomes due only within the next millisecond, and before that the call does not wait for this
+    /// timer. A timer whose moment ([`Spec::at`](crate::Spec::at)) has passed is due at once.
     ///
     /// ```
     /// # use pollster::block_on;

@@ -136,9 +136,9 @@ impl<T: Tables> Lifecycle<T> {
         Ok(Outcome::Unparked(unparked))
     }
 
-    /// Makes a timer pending that is parked for `reason`. `key` is the timer's index entry. If `reason` is [`PAUSED`],
-    /// also resumes the timer's series. If `reason` is any other reason, and the timer's series is paused, the timer
-    /// stays parked, with the reason [`PAUSED`]. Returns whether the timer is now pending.
+    /// Makes a timer pending if it is parked for `reason`. `key` is the index entry that names the timer. If `reason`
+    /// is [`PAUSED`], also resumes the timer's series. If `reason` is any other reason, and the timer's series is
+    /// paused, the timer stays parked, with the reason [`PAUSED`]. Returns whether the timer is now pending.
     fn unpark_one(&mut self, reason: &str, key: &[u8]) -> Result<bool, StoreError> {
         let Some(id) = id_at_end(key) else { return Ok(false) };
         let timer = match self.timers.load_named(id)? {

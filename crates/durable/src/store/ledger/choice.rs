@@ -107,7 +107,7 @@ impl<'c, T: Tables> Choice<'c, T> {
         }
     }
 
-    /// Notes a moment from which another claim would take more timers. The earliest noted moment is kept.
+    /// Notes a moment at which another claim may take more timers. Only the earliest noted moment is kept.
     pub(super) fn note_next(&mut self, moment: UtcMillis) {
         self.chosen.next = Some(self.chosen.next.map_or(moment, |next| next.min(moment)));
     }

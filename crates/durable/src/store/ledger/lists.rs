@@ -218,8 +218,8 @@ impl<'l, T: Tables> List<'l, T> {
         Ok(usize::try_from(stored).unwrap_or(usize::MAX))
     }
 
-    /// Reads all timers of a namespace, and returns a page of them in the list's order. If the filter has a phase, the
-    /// method does not read dead timers. Each page except the last is full.
+    /// Reads all timers of a namespace, and returns a page of them in the list's order. Each page except the last is
+    /// full. Reads dead timers only if the filter has no phase. A list of dead timers alone does not call this method.
     fn look_at_namespace(&self, namespace: &str) -> Result<Page, StoreError> {
         let (mut first, mut failure) = (BTreeSet::new(), None);
         let mut look = |id: Option<TimerId>| {

@@ -6,8 +6,9 @@ use crate::state::State;
 use crate::timer::Timer;
 use tourbillon_words::UtcMillis;
 
-/// Describes the pending timers that a transaction has stored. Later claims need this description, because they do not
-/// read the part of the index before the frontier again.
+/// Describes the pending timers that a transaction has stored. Claims have read the index by due moment up to a key,
+/// the frontier, and do not read that part again. So later claims need this description to find timers that were stored
+/// in that part.
 #[derive(Debug, Default)]
 pub(crate) struct MadeDue {
     /// The earliest due moment of the pending timers that the transaction has stored. `None` if it has stored none.

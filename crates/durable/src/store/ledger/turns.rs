@@ -54,8 +54,8 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use tourbillon_words::UtcMillis;
 
-/// How long claims continue from the frontier before they begin at the start of the index again. The time counts from
-/// the moment at which claims first reached the end of the due timers.
+/// Claims continue from the frontier for this time after they first reached the end of the due timers. Then they begin
+/// at the start of the index again.
 const BELIEVED: Duration = Duration::from_secs(60);
 
 /// Remembers how far claims have read the index by due moment, and which entries they have skipped because the
@@ -124,9 +124,9 @@ impl Turns {
         Ok(choice.finish())
     }
 
-    /// Chooses half of the timers from the unread part of the index, and half from the skipped timers. Successive calls
-    /// begin with alternating halves. If the number of timers is odd, the first half gets one timer more. If the first
-    /// half takes fewer timers than it may, the second half may take more.
+    /// Chooses half of the timers from the unread part of the index, and half from the skipped timers. Each call begins
+    /// with the half with which the last call ended. If the number of timers is odd, the first half gets one timer
+    /// more. If the first half takes fewer timers than it may, the second half may take more.
     fn choose_by_halves<T: Tables>(
         &mut self,
         choice: &mut Choice<'_, T>,

@@ -7,8 +7,8 @@ use crate::store::error::StoreError;
 use core::mem;
 use tourbillon_words::UtcMillis;
 
-/// Collects the answers to the requests of a batch. Also notes due moments. From these moments, the store decides
-/// whether to wake its subscribers, so that they claim again.
+/// Collects the answers to the requests of a batch. Also notes due moments, by which the store decides whether it must
+/// wake its subscribers, so that they claim again.
 pub(super) struct Batch {
     /// The answers that do not wait for the disk.
     answers: Vec<Pending>,
@@ -91,15 +91,16 @@ impl Batch {
         }
     }
 
-    /// Returns the moment at which the next timer is due, from the last answer to a claim. If the batch has no claims,
-    /// this is `before`, the moment from the last answer before the batch.
+    /// Returns the moment at which the next timer is due, from the answers to the batch's claims. If the answers
+    /// differ, returns the latest moment. If the batch has no claims, returns `before`, the moment from earlier
+    /// batches.
     pub(super) fn next_due(&self, before: Option<UtcMillis>) -> Option<UtcMillis> {
         self.claimed.unwrap_or(before)
     }
 
     /// Returns whether the store must wake its subscribers, because the batch has stored a timer that is due earlier
-    /// than they expect. They know when to expect the next timer from an answer to a claim: an answer of this batch, or
-    /// the last answer before the batch. `before` is the moment in the last answer before the batch.
+    /// than they expect. Subscribers expect the next timer at the moment in an answer to a claim. The claim may belong
+    /// to this batch or to an earlier batch. `before` is the moment from earlier batches.
     pub(super) fn is_due_earlier(&self, before: Option<UtcMillis>) -> bool {
         let is_earlier = |than: Option<UtcMillis>| {
             self.first_due.is_some_and(|first| than.is_none_or(|than| first < than))

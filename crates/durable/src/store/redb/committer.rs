@@ -26,7 +26,8 @@ use std::time::Instant;
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// The number of operations at which a batch takes no further request. The last request of a batch may exceed it.
+/// A batch takes no further request once its requests have this number of operations together. The last request of a
+/// batch may exceed the number.
 const MOST_OPERATIONS: usize = 10_000;
 /// The longest time between a change and the next checkpoint. A checkpoint comes earlier if the journal exceeds
 /// [`LONGEST_JOURNAL`]. A restart replays the operations of the journal, about 40,000 in a second.
@@ -48,13 +49,15 @@ pub(super) struct Committer {
     sequence: u64,
     /// The time of the next checkpoint. `None` if the database on the disk has all changes.
     checkpoint_at: Option<Instant>,
-    /// The next due moment in the answer to the last claim. `None` if the answer had no such moment.
+    /// The moment at which the next timer is due, from the answers to the last claims. If the claims of a batch have
+    /// different answers, this is the latest moment. `None` if an answer had no such moment.
     next_due: Option<UtcMillis>,
     turns: Turns,
     /// The number of requests in the last batch.
     last_batch: usize,
-    /// Whether the database notes that the store was closed after the last batch. The next batch makes this note
-    /// invalid. So that batch is committed to the database on the disk instead of the journal.
+    /// Whether the database contains a note that the store was closed after the last batch. The next batch makes this
+    /// note invalid. For this reason, the next batch is committed to the database on the disk, and not written to the
+    /// journal.
     is_closed: bool,
 }
 

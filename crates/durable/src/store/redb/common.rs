@@ -30,7 +30,8 @@ pub(super) struct Common {
     pub(super) stats: Mutex<StoreStats>,
     /// Whether a read has failed since the thread that commits last checked.
     pub(super) read_has_failed: AtomicBool,
-    /// The database's file, whose length is read when it is needed, and the length of the journal's file in bytes.
+    /// The database's file, and the length of the journal's file in bytes. The length of the database's file is read
+    /// from the file when it is needed.
     pub(super) lengths: Mutex<(Option<WatchedBackend>, u64)>,
 }
 

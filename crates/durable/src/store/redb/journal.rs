@@ -380,9 +380,8 @@ fn whole(bytes: &[u8], at: usize, store: u64) -> Option<(Head, usize)> {
 }
 
 /// Fails if the journal is damaged after batch `reached`, the last batch that was found. The record of the next batch
-/// must begin at the offset `at`. That record is damaged or missing if a head at this offset or after it shows that a
-/// later batch was on the disk. The function also fails if the file has no heads of this store and does not begin with
-/// zeros.
+/// must begin at the offset `at`. This record is damaged or missing if a head at or after the offset shows that the
+/// disk had the record. The function also fails if the file has no heads of this store and does not begin with zeros.
 fn notice_damage(bytes: &[u8], at: usize, store: u64, reached: u64) -> Result<(), StoreError> {
     let (mut durable, mut next, mut has_heads) = (0, None, at > 0);
     for place in at..bytes.len() {

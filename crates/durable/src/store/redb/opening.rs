@@ -155,9 +155,8 @@ impl Opener {
     }
 }
 
-/// Returns the version of a database's schema. `None` if the database has no version. Fails for a version that this
-/// crate can neither read nor upgrade. So the stored version needs no checksum: nearly all damaged values are unknown
-/// versions.
+/// Returns the version of a database's schema. `None` if the database has no version. Fails if this crate can neither
+/// read nor upgrade the version. A damaged version nearly always has such a value, so the version needs no checksum.
 pub(super) fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
     let Some(bytes) = tables.get(Table::Meta, SCHEMA_NAME)? else { return Ok(None) };
     let schema = bytes.try_into().map_or(0, u64::from_be_bytes);

@@ -68,12 +68,12 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
 
-/// The longest time until a sync starts after a change whose caller does not wait for the disk.
+/// If the caller of a change does not wait for the disk, a sync with the change begins after this time at the latest.
 const LATE: Duration = Duration::from_millis(20);
 
 /// The duration of a sync above which the disk counts as slow.
 const QUICK: Duration = Duration::from_millis(1);
-/// The greatest duration of a sync from which [`PipeState::slow_until`] is computed. A longer sync counts as this long.
+/// A sync that takes longer than this counts as this long when [`PipeState::slow_until`] is computed.
 const LONGEST: Duration = Duration::from_secs(60);
 /// After a slow sync, the disk counts as slow for this many times the duration of the sync.
 const WARY: u32 = 60;
@@ -244,9 +244,9 @@ impl Pipe {
         }
     }
 
-    /// Returns the moment until which the thread that commits waits for more requests. This is halfway through the
-    /// current sync, if that sync takes as long as the last sync. A sync that is ordered counts as beginning now.
-    /// `None` if no sync is under way or ordered.
+    /// Returns the moment until which the thread that commits waits for more requests: half the duration of the last
+    /// sync after the current sync began. If a sync is ordered but has not begun, counts from now. `None` if no sync is
+    /// under way or ordered.
     pub(super) fn gathers_until(&self) -> Option<Instant> {
         let state = self.lock();
         match state.under_way {
@@ -269,7 +269,7 @@ impl Pipe {
         state.sync_at.filter(|_| may_begin)
     }
 
-    /// Takes the error of the last sync. `None` if it has not failed, or if the error was already taken.
+    /// Takes the error of the last sync. `None` if that sync has not failed, or if the error was already taken.
     pub(super) fn take_failure(&self) -> Option<StoreError> {
         self.lock().failed.take()
     }

@@ -21,9 +21,9 @@ struct QueueState {
     awaits: Option<Wanted>,
     /// Whether a sync has ended since the thread that commits last took requests from the queue.
     has_ended: bool,
-    /// The number of requests for which the next batch waits. It is set at the end of a sync: it counts the queued
-    /// requests, and one further request from each caller whose answer waited for the sync. `None` if requests were
-    /// taken since then.
+    /// The number of requests for which the next batch waits. A sync that answers callers sets this number when it
+    /// ends: the number of queued requests, plus one further request from each answered caller. `None` once requests
+    /// are taken.
     gathered: Option<usize>,
     /// Whether the thread that commits must check for work other than requests.
     is_called: bool,
@@ -189,8 +189,8 @@ impl Receiver {
         self.0.lock().requests.is_empty()
     }
 
-    /// Takes requests in their order, until the taken requests have `most` operations together. The last request may
-    /// exceed `most`.
+    /// Takes requests in their order, until the taken requests together have `most` operations or more, or until the
+    /// queue is empty.
     pub(super) fn take(&self, most: usize) -> VecDeque<Request> {
         let mut state = self.0.lock();
         let mut operations = 0;

@@ -29,8 +29,8 @@ const LOOK: Duration = Duration::from_millis(5);
 const IN_PLACE: Duration = Duration::from_millis(500);
 /// The pause between attempts to create the reserve, a file whose bytes are freed when the disk is full.
 const AGAIN: Duration = Duration::from_secs(10);
-/// Limits the mark, the number of free bytes below which the store refuses new timers. The mark is at most the size of
-/// the file system divided by this number, or [`LEAST`] if that is more.
+/// Limits the mark on a small file system. The mark is the number of free bytes below which the store refuses new
+/// timers. It is at most the size of the file system divided by this number, or at most [`LEAST`] if that is more.
 const PART: u64 = 8;
 const LEAST: u64 = 24 << 20;
 
@@ -47,7 +47,7 @@ pub(super) struct Room {
 #[derive(Debug, Default)]
 struct RoomState {
     looked: Option<Instant>,
-    /// The number of free bytes, and the mark, if fewer bytes are free than the mark. Otherwise `None`.
+    /// Set while fewer bytes are free than the mark requires. The values are the number of free bytes, and the mark.
     low: Option<(u64, u64)>,
     tried: Option<Instant>,
     /// The metadata of the database's file when it was opened. `None` before that.
@@ -161,8 +161,8 @@ fn low(state: &RoomState) -> Option<StoreError> {
     Some(StoreError::new(StoreErrorKind::Full, message))
 }
 
-/// Returns whether the operations store a new timer. The occurrences of a schedule do not count as new. They come
-/// together with an operation that replaces the schedule's own timer ([`IfPresent::ReplaceOnly`]).
+/// Returns whether the operations store a new timer. The occurrences of a schedule do not count as new. A request that
+/// stores an occurrence is recognised because it also replaces the schedule's own timer ([`IfPresent::ReplaceOnly`]).
 fn has_new(ops: &[Op]) -> bool {
     let follows = |op: &Op| matches!(op, Op::Place(_, IfPresent::ReplaceOnly(_)));
     ops.iter().any(|op| matches!(op, Op::Place(..))) && !ops.iter().any(follows)

@@ -14,7 +14,7 @@ pub struct StoreStats {
     pub operations: u64,
     /// The greatest number of operations in one batch.
     pub largest_batch: u64,
-    /// The number of syncs of the journal and commits of the database to the disk.
+    /// How many times the store brought changes to the disk, by a sync of the journal or by a commit of the database.
     pub syncs: u64,
     /// The total time of these syncs and commits.
     pub sync_time: Duration,

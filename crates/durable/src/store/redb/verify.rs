@@ -22,7 +22,7 @@ use tourbillon_words::UtcMillis;
 /// The number of bytes of the database that redb keeps in memory during a verification.
 const CACHE: usize = 16 * 1024 * 1024;
 
-/// The text that the fault of a damaged page has in place of a table's name.
+/// A [`Fault`] names the table of a damaged entry. A fault of a damaged page has this text instead.
 const PAGES: &str = "pages";
 
 /// A backend that reads a file, and keeps the bytes that redb writes in memory, so that the file does not change.
@@ -111,8 +111,9 @@ impl StorageBackend for Overlay {
     }
 }
 
-/// Returns the first damaged page of the database as a fault, followed by the faults of the records. If no page is
-/// damaged, returns no faults at all. An open store then finds the faults of records by its own check.
+/// Checks the pages of the database. If a page is damaged, returns the first damaged page as a fault, followed by the
+/// faults of the records. If no page is damaged, does not check the records, and returns no faults: the check of an
+/// open store can find the faults of the records.
 pub(super) fn verify(places: &Places) -> Result<Vec<Fault>, StoreError> {
     // The lock is kept until the end, so that no store opens the files during the verification.
     let _operations = match places.missing_operations() {

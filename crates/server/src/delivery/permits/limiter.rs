@@ -8,8 +8,9 @@ use std::time::Instant;
 
 /// The length of the spans in which a limiter counts ended deliveries.
 const SPAN: Duration = Duration::from_millis(50);
-/// The least and the greatest number of deliveries that may wait for one limiter while its host is quick. No delivery
-/// may wait for a limiter that is shut or careful, or whose host is slow or unknown.
+/// The lower and the upper bound of [`Limiter::room`], the number of deliveries that may wait for one limiter. The
+/// bounds do not hold while the limiter is shut or permits only one delivery at a time, or while its host is slow or
+/// unknown. Then no delivery may wait.
 pub(super) const ROOM: (usize, usize) = (16, 512);
 
 /// How fast a callback's host answers. A delivery to a host whose pace is not `Quick` also needs a permit for slow

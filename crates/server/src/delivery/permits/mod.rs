@@ -62,9 +62,9 @@ pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 /// The greatest number of deliveries that may wait in memory for permits, summed over all limiters.
 pub(crate) const MOST_WAITING: usize = 1_024;
-/// The first value is the time for which the limiter of a quick host is kept after its last delivery. But if there are
-/// more limiters than the second value, the unused limiters of quick hosts are removed like all others, which bounds
-/// the memory.
+/// An unused limiter of a quick host is kept for this time after its last delivery, as long as the number of all
+/// limiters is not above the second value. While there are more limiters, it is removed like any other unused limiter,
+/// which bounds the memory.
 const REMEMBERED: (Duration, usize) = (Duration::from_secs(3_600), 10_000);
 /// When a delivery ends, its permit of a pool is offered to at most this number of other limiters of the pool. Only
 /// limiters that lacked a free permit get this offer.

@@ -31,8 +31,8 @@ pub(super) enum PoolName {
 
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    /// The number of permits in the pool. The pool of a host differs: there it is the greatest number of permits of a
-    /// single namespace, without the permits that the host has gained.
+    /// For the pool of a host, the greatest number of permits of a single namespace, without the permits in `grown`.
+    /// For other pools, the number of permits in the pool.
     pub(super) limit: usize,
     pub(super) running: usize,
     /// Whether the host answered its last delivery quickly. Deliveries of all namespaces count.

@@ -11,8 +11,9 @@ use crate::delivery::reason::Reason;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Bounds the spare timers of a fetch, which no waiting receiver wants yet. Their number is at most the first value
-/// times the largest request of a waiting receiver, and at most the second value.
+/// Limits the spare timers of a fetch. Spare timers are fetched beyond the number that the waiting receivers want.
+/// Their number is at most the first value times the largest request of a waiting receiver. It is also at most the
+/// second value.
 const SPARE: (usize, usize) = (7, 350);
 
 /// The queues of all namespaces. Each queue has waiting receivers, a buffer of fetched timers, and open claims.
@@ -34,7 +35,8 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Wakes the first timer in a queue's buffer, if a receiver waits at the queue.
+    /// Wakes the first timer in a queue's buffer, so that the timer looks for a receiver again. Does nothing if no
+    /// receiver waits at the queue.
     pub(super) fn wake_one(&mut self, reason: &Reason) {
         if let Some(queue) = self.receivers.queue_mut(reason).filter(|queue| queue.len() > 0) {
             queue.note_woken(self.buffers.wake(reason, 1));
@@ -57,7 +59,7 @@ impl PullQueues {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns how many parked timers of a queue may become due again for its waiting receivers.
+    /// Returns how many parked timers of a queue the unparker may make due again for the waiting receivers.
     pub(crate) fn wanted(&self, reason: &Reason, now: Instant) -> Wanted {
         let mut state = self.lock();
         let State { is_closed, receivers, buffers, claims } = &mut *state;
@@ -80,7 +82,8 @@ impl PullQueues {
     // --- Beside other nodes ---
 
     /// Begins a fetch of at least `wanted` timers of a queue. Returns the greatest number of timers that the fetch may
-    /// take. This number of timers counts as on its way at once, because timers may arrive before the store's answer.
+    /// take. From now on, this number of timers counts as on the way to the queue, because timers may arrive before the
+    /// store's answer.
     pub(crate) fn begin_fetch(&self, reason: &Reason, wanted: usize) -> usize {
         let mut state = self.lock();
         state.buffers.forget_unused();
@@ -134,8 +137,8 @@ impl PullQueues {
         }
     }
 
-    /// Informs the receivers of a queue that no timer is parked for it, so that receivers that do not want to wait
-    /// leave. Does nothing if timers are on their way to the queue.
+    /// Informs the receivers of a queue that no timer is parked for the queue. A receiver that does not want to wait
+    /// then leaves. Does nothing if timers are on their way to the queue.
     pub(crate) fn nothing_is_parked(&self, reason: &Reason) {
         let (state, now) = (self.lock(), Instant::now());
         let coming = state.buffers.coming(reason).at(now);

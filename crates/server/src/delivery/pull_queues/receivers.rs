@@ -144,7 +144,7 @@ impl Queue {
         self.coming.at(now) + self.arriving
     }
 
-    /// Counts `timers` timers that were woken in the buffer as on their way to this queue.
+    /// Counts `timers` timers as on their way to this queue, after they were woken in the queue's buffer.
     pub(super) fn note_woken(&mut self, timers: usize) {
         if timers > 0 {
             self.coming.more(timers, ON_THE_WAY);

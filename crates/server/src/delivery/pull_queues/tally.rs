@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-/// A count for each namespace, for example of its receivers. Removes a namespace whose count becomes zero.
+/// The number of things, such as receivers or claims, that each namespace has. A namespace is removed once its number
+/// becomes zero.
 #[derive(Debug, Default)]
 pub(super) struct Tally(HashMap<Box<str>, usize>);
 

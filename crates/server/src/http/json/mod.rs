@@ -43,9 +43,9 @@ impl<'de, D: Deserializer<'de>> Strict<D> {
     }
 }
 
-/// Calls `part`, which calls the inner deserializer. `part` gets a slot into which it may put a [`Fault`]. If the call
-/// fails, returns the fault from the slot instead of the inner error, because that error could carry the fault only as
-/// a text. If the slot is empty, the text is not JSON.
+/// Calls `part`, which calls the inner deserializer. `part` gets an empty slot, into which it may put a [`Fault`]. If
+/// the call fails, returns the fault from the slot. An empty slot then means that the text is not JSON. The slot is
+/// needed because an error of the inner deserializer could carry a fault only as a text.
 fn catch<T, E: fmt::Display>(part: impl FnOnce(&mut Option<Fault>) -> Result<T, E>) -> Result<T, Fault> {
     let mut fault = None;
     part(&mut fault).map_err(|error| fault.unwrap_or_else(|| Fault::syntax(error)))

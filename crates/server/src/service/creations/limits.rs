@@ -20,8 +20,8 @@ use tourbillon_durable::{Due, Timers, UtcMillis};
 /// How long a count of stored timers is used for further requests. After this time, the timers are counted again. A
 /// count that is close to a limit is never used again: see [`FAR`].
 const FRESH: Duration = Duration::from_millis(100);
-/// A count of stored timers is used for further requests only if it is more than this number below each limit. Fewer
-/// timers than this number are created during the time [`FRESH`].
+/// A count of stored timers is used for further requests only if each limit exceeds the count by more than this number.
+/// During the time [`FRESH`], fewer timers than this number are created, so no limit is reached.
 const FAR: u64 = 20_000;
 /// The time, in milliseconds, after which a client should repeat a refused creation.
 const AGAIN_MS: u64 = 1_000;

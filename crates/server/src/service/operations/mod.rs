@@ -26,8 +26,8 @@ use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::timer::TimerId;
 use work::Unfinished;
 
-/// The greatest difference between two nodes' estimates of the server's time. An estimate lags behind because the
-/// server's answer takes time.
+/// The greatest difference between the store's clocks on two nodes. Each node estimates the time of the store's server.
+/// The estimate lags behind, because the server's answer takes time.
 const SKEW: Duration = Duration::from_millis(200);
 
 /// Runs operations that change many timers, and reports their progress.

@@ -14,8 +14,8 @@ use tourbillon_durable::{Cancelled, Changed, Effect, UtcMillis};
 
 /// The number of timers in one step of an operation, if the step is one transaction.
 const AT_ONCE: u32 = 200;
-/// The number of timers in one step of an operation on Redis, where a step takes several transactions. A larger step
-/// saves requests, because each step that lists timers by key prefix queries all sets of keys.
+/// The number of timers in one step of an operation on Redis, where a step takes several transactions. A step that
+/// lists timers by key prefix sends requests about all shards, so larger steps need fewer requests.
 const AT_ONCE_APART: u32 = 1_000;
 /// The number of timers that a backfill of a schedule creates in one step.
 const OCCURRENCES_AT_ONCE: usize = 100;

@@ -22,7 +22,7 @@ pub(crate) enum Work {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BackfillWork {
     pub(crate) key: Box<str>,
-    /// The start of the range, which does not include this moment.
+    /// The start of the range. An instant at exactly this moment is not in the range.
     pub(crate) after: UtcMillis,
     pub(crate) until: UtcMillis,
 }

@@ -186,8 +186,10 @@ impl Mark {
 }
 
 /// Restores a backup into a data folder. Fails if the folder already has timers. `how` gets the present time of the
-/// store's clock, and returns how to restore the timers. After a failure, the folder has none of the backup's timers,
-/// or the file `restoring` stays, so that no service opens the folder.
+/// store's clock. It returns the [`Restore`], which says when the restored timers become due.
+///
+/// After a failure, the folder has none of the backup's timers, or the file `restoring` stays in the folder. No service
+/// opens a folder with this file.
 pub(crate) fn restore(
     data: &Path,
     cache: usize,
@@ -240,9 +242,11 @@ pub(crate) fn restore(
 }
 
 /// Restores the timers of a backup into an SQLite database, and the namespaces into the data folder. Fails if the
-/// database already has timers. `how` gets the present time of the store's clock, and returns how to restore the
-/// timers. Tables of other programs do not change. After a failure, the database has none of the backup's timers, or
-/// the file `restoring` stays, so that no service opens the data folder.
+/// database already has timers. `how` gets the present time of the store's clock. It returns the [`Restore`], which
+/// says when the restored timers become due. Tables of other programs do not change.
+///
+/// After a failure, the database has none of the backup's timers, or the file `restoring` stays in the data folder. No
+/// service opens a data folder with this file.
 pub(crate) fn restore_on_sqlite(
     data: &Path,
     path: &Path,
@@ -373,7 +377,7 @@ fn drop_timers(store: &dyn TimerStore) -> Result<(), StoreError> {
     }
 }
 
-/// The number of timers that one transaction removes.
+/// The number of timers that one call of the store removes.
 const AT_ONCE: u32 = 200;
 
 fn is_empty(store: &dyn TimerStore) -> Result<bool, StoreError> {
@@ -382,7 +386,8 @@ fn is_empty(store: &dyn TimerStore) -> Result<bool, StoreError> {
 }
 
 /// Restores a backup into a deployment on Redis. Fails if the deployment already has timers or running nodes. `how`
-/// gets the present time of the store's clock, and returns how to restore the timers.
+/// gets the present time of the store's clock. It returns the [`Restore`], which says when the restored timers become
+/// due.
 ///
 /// After a failure, the timers of the backup are removed again. If they cannot be removed, the note of this restore
 /// stays in Redis. No node then starts before a later restore has removed the timers and the note.

@@ -23,7 +23,8 @@ fn begin(store: &PostgresStore) -> Result<Restoration, StoreError> {
 }
 
 /// Restores a backup into a schema of PostgreSQL. Fails if the schema already has timers or running nodes. `how` gets
-/// the present time of the store's clock, and returns how to restore the timers. A failure does not change the schema.
+/// the present time of the store's clock. It returns the [`Restore`], which says when the restored timers become due.
+/// After a failure, no timers and no namespaces of the backup are in the schema.
 pub(crate) fn restore_in_postgres(
     postgres: &PostgresSettings,
     from: &Path,

@@ -20,8 +20,8 @@ use tourbillon_durable::timer::Payload;
 use tourbillon_durable::{Timers, UtcMillis};
 use words::{SHOWN, plan_problem, refused, request, rule, shown_occurrence, shown_view, with_upcoming};
 
-/// The limit of a backfill whose request sets none. A backfill creates a schedule's timers for past instants. The
-/// request is refused if the number of these instants exceeds the limit.
+/// The default limit of a backfill, which creates a schedule's timers for past instants. If there are more instants
+/// than the limit, the request is refused. A request may set another limit.
 const BACKFILLED: u32 = 1_000;
 /// The greatest limit that a request for a backfill may set.
 const MOST_BACKFILLED: u32 = 10_000;

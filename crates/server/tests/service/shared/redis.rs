@@ -92,12 +92,20 @@ async fn servers_and_folders_that_are_not_fit_are_refused_with_the_reason() {
         settings.redis = Some(redis);
         Service::open(settings)
     };
+    // A process that another test starts holds the lock of the folder until its program begins.
+    let with_free = async |redis: &RedisSettings| {
+        until("the folder is free", async || {
+            let opened = with(redis.clone());
+            (!matches!(opened, Err(OpenError::InUse(_)))).then_some(opened)
+        })
+        .await
+    };
     let error = with(settings(&server)).unwrap_err();
     assert!(matches!(error, OpenError::Servers(_)) && error.is_of_configuration(), "{error:?}");
     assert!(error.to_string().contains("allkeys-lru"), "{error}");
     server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     std::fs::write(folder.path().join("namespaces.json"), r#"{"old":{"limits":{}}}"#).unwrap();
-    let service = with(settings(&server)).unwrap();
+    let service = with_free(&settings(&server)).await.unwrap();
     let notices = service.notices().join("\n");
     assert!(notices.contains("namespaces.json is not used"), "{notices}");
     assert!(notices.contains("append-only file"), "a warning of the checks: {notices}");
@@ -106,15 +114,9 @@ async fn servers_and_folders_that_are_not_fit_are_refused_with_the_reason() {
     tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
     let mut other = settings(&server);
     other.shards = Some(128);
-    let error = until("the folder is free", async || {
-        let mut settings = Settings::new(folder.path());
-        settings.redis = Some(other.clone());
-        let error = Service::open(settings).unwrap_err();
-        (!matches!(error, OpenError::InUse(_))).then_some(error)
-    })
-    .await;
+    let error = with_free(&other).await.unwrap_err();
     assert!(error.is_of_configuration() && error.to_string().contains("64 shards"), "{error}");
     drop(server);
-    let error = with(other).unwrap_err();
+    let error = with_free(&other).await.unwrap_err();
     assert!(matches!(error, OpenError::NoServers(_)) && !error.is_of_configuration(), "{error:?}");
 }

@@ -154,9 +154,11 @@ async fn look(node: &Node, session: &mut Session) -> Result<Looked, Failure> {
     let (millis, snapshot): (i64, Option<&str>) = (row.get(0), row.get(4));
     let now = moment(millis);
     let was_set = deployment.time.learn(sent, now);
-    let (is_same, has_late, has_sums): (bool, bool, bool) = (row.get(1), row.get(3), row.get(5));
+    let (is_same, has_late, has_sums): (bool, bool, bool) = (row.get(1), row.get(3), row.get(6));
+    let free = row.get::<_, Option<i64>>(5).map_or(0, i64::cast_unsigned);
     let next = row.get::<_, Option<i64>>(2).map(moment);
-    let restarts = snapshot.is_some_and(|seen| node.with_mark(|mark| mark.notice(seen, millis, has_late)));
+    let restarts =
+        snapshot.is_some_and(|seen| node.with_mark(|mark| mark.notice(seen, free, millis, has_late)));
     if was_set || !is_same || has_late || restarts {
         deployment.alarm.wake();
     } else if let Some(next) = next {

@@ -90,6 +90,9 @@ pub(crate) struct Head {
     mark_due: i64,
     mark_id: Option<TimerId>,
     seen: Option<String>,
+    /// The number that the server gives next to a transaction.
+    #[serde(default)]
+    free: u64,
     #[serde(default)]
     held: Vec<TimerId>,
     /// The due moment of the first timer, in any lane, that the claim has left: the timer is neither leased nor in
@@ -150,7 +153,8 @@ impl Mark {
         self.seen.clone_from(&head.seen);
         self.held = head.held.iter().copied().map(Id).take(MOST_HELD).collect();
         self.has_late = false;
-        let has_long_ended = head.seen.as_deref().is_some_and(|seen| self.open.learn(seen, head.now, LONG));
+        let has_long_ended =
+            head.seen.as_deref().is_some_and(|seen| self.open.learn(seen, head.free, head.now, LONG));
         if has_long_ended || self.is_rescan_due(head.now) {
             self.restart();
         } else if head.held.len() > MOST_HELD && self.rescan.is_none() {
@@ -172,8 +176,8 @@ impl Mark {
     /// Records the answer of a read between claims, which leases nothing. If the read has found no late timer, the next
     /// read searches for late timers since the snapshot of this read. A late timer was committed after claims had read
     /// beyond its due moment. Returns whether the marks have started again.
-    pub(crate) fn notice(&mut self, seen: &str, now: i64, has_late: bool) -> bool {
-        let has_long_ended = self.open.learn(seen, now, LONG);
+    pub(crate) fn notice(&mut self, seen: &str, free: u64, now: i64, has_late: bool) -> bool {
+        let has_long_ended = self.open.learn(seen, free, now, LONG);
         let restarts = has_long_ended || self.is_rescan_due(now);
         if restarts {
             self.restart();
@@ -214,9 +218,20 @@ mod tests {
 
     fn head(seen: &str, held: usize) -> Head {
         let held = (0..held).map(|n| TimerId::from_u128(n as u128)).collect();
+        let free = super::super::open::next(seen);
         let (mark_id, seen) = (Some(TimerId::from_u128(9)), Some(seen.to_owned()));
         let behind = vec![(3, 4, TimerId::from_u128(7))];
-        Head { now: 5, owned: "life 0:1".into(), mark_due: 5, mark_id, seen, held, behind, ..Head::default() }
+        Head {
+            now: 5,
+            owned: "life 0:1".into(),
+            mark_due: 5,
+            mark_id,
+            seen,
+            free,
+            held,
+            behind,
+            ..Head::default()
+        }
     }
 
     #[test]
@@ -254,28 +269,28 @@ mod tests {
         // The marks took 15 seconds, so they start again after 45 seconds. A look makes them start again, too.
         assert_eq!(follow(1_020_000, 0), (5, 0));
         assert_eq!(follow(1_035_000, MOST_HELD + 1), (5, MOST_HELD));
-        assert!(!mark.notice("9:9:", 1_079_999, false));
-        assert!(mark.notice("9:9:", 1_080_000, false));
+        assert!(!mark.notice("9:9:", 9, 1_079_999, false));
+        assert!(mark.notice("9:9:", 9, 1_080_000, false));
         // The marks took ten minutes, so they start again after the longest time. Then the clock is set back.
         for (now, held) in [(2_000_000, 0), (2_600_000, MOST_HELD + 1)] {
             mark.follow(&Head { now, ..head("9:9:", held) });
         }
-        assert!(!mark.notice("9:9:", 2_600_000 + most - 1, false));
-        assert!(mark.notice("9:9:", 1_000_000, false));
+        assert!(!mark.notice("9:9:", 9, 2_600_000 + most - 1, false));
+        assert!(mark.notice("9:9:", 9, 1_000_000, false));
     }
 
     #[test]
     fn a_look_that_leases_nothing_lets_the_mark_start_again() {
         let mut mark = Mark::default();
         mark.follow(&head("7:7:", 0));
-        assert!(!mark.notice("7:8:7", 6, true));
+        assert!(!mark.notice("7:8:7", 8, 6, true));
         assert_eq!(mark.seen.as_deref(), Some("7:7:"), "a claim must find the late timer");
         assert!(mark.has_late, "the next look need not find it again");
         mark.follow(&head("7:7:", 0));
         assert!(!mark.has_late);
-        assert!(!mark.notice("7:9:7", 7, false));
+        assert!(!mark.notice("7:9:7", 9, 7, false));
         assert_eq!((mark.due, mark.seen.as_deref(), &mark.lanes[..]), (5, Some("7:9:7"), &[3][..]));
-        assert!(mark.notice("9:9:", 7 + LONG, false));
+        assert!(mark.notice("9:9:", 9, 7 + LONG, false));
         assert_eq!((mark.due, mark.seen.as_deref(), &mark.lanes[..]), (-1, None, &[][..]));
     }
 

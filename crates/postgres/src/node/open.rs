@@ -6,17 +6,21 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Stands for an unknown moment: the transaction may have begun at any time.
 const UNKNOWN: i64 = i64::MIN;
 
-/// The transactions that were in progress in the last snapshot. A moment is the server's time in milliseconds.
+/// The greatest number of open transactions that a snapshot leaves out and that are known one by one.
+const MOST_HIDDEN: u64 = 4_096;
+
+/// The transactions that may have been in progress at the last look. A moment is the server's time in milliseconds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Open {
     /// The transactions by their numbers, each with a moment at which it had not begun yet.
     since: BTreeMap<u64, i64>,
-    /// The first transaction number that was free in the last snapshot, and a moment before that snapshot.
-    last: Option<(u64, i64)>,
+    /// Numbers that the server had not given at earlier looks, each with a moment before that look, in order.
+    free: Vec<(u64, i64)>,
 }
 
-/// Reads a snapshot, which is the text `xmin:xmax:list`. Returns the first free transaction number, and the numbers of
-/// the transactions in progress. `None` if the text cannot be read.
+/// Reads a snapshot, which is the text `xmin:xmax:list`. Returns `xmax`, and the numbers in the list. Transactions
+/// below `xmax` that are not in the list have ended. Those from `xmax` on have not ended, and are not in the list.
+/// `None` if the text cannot be read.
 fn read(snapshot: &str) -> Option<(u64, BTreeSet<u64>)> {
     let (_, rest) = snapshot.split_once(':')?;
     let (next, list) = rest.split_once(':')?;
@@ -24,15 +28,22 @@ fn read(snapshot: &str) -> Option<(u64, BTreeSet<u64>)> {
     Some((next.parse().ok()?, numbers.map(|number| number.parse().ok()).collect::<Option<_>>()?))
 }
 
+/// Returns the number after the last transaction that has ended in the snapshot.
+#[cfg(test)]
+pub(super) fn next(snapshot: &str) -> u64 {
+    read(snapshot).map_or(0, |(next, _)| next)
+}
+
 impl Open {
-    /// Records a snapshot that was taken after the moment `now`. Returns whether a long transaction has ended since the
-    /// last snapshot. A transaction is long if it may have been in progress for `long` milliseconds. Also returns
-    /// `true` if the snapshot cannot be read.
-    pub(super) fn learn(&mut self, snapshot: &str, now: i64, long: i64) -> bool {
+    /// Records a look, which begins after the moment `now` and has this snapshot. `free` is a number that the server
+    /// has not given at `now`. Returns whether a long transaction has ended since the last look. A transaction is long
+    /// if it may have been in progress for `long` milliseconds. Also returns `true` if the look does not tell.
+    pub(super) fn learn(&mut self, snapshot: &str, free: u64, now: i64, long: i64) -> bool {
         let Some((next, list)) = read(snapshot) else { return true };
-        if self.last.is_some_and(|(_, before)| now < before) {
+        if self.free.last().is_some_and(|(_, before)| now < *before) {
             // The server's clock was set back.
             self.since.values_mut().for_each(|since| *since = UNKNOWN);
+            self.free.clear();
         }
         let mut has_long_ended = false;
         for (number, since) in take(&mut self.since) {
@@ -42,15 +53,27 @@ impl Open {
                 has_long_ended |= now.saturating_sub(since) >= long;
             }
         }
-        for number in list {
-            // If the number was free in the last snapshot, the transaction began after the moment of that snapshot.
-            let since = self.last.filter(|(next, _)| number >= *next).map_or(UNKNOWN, |(_, now)| now);
+        // Open transactions that the snapshot leaves out.
+        let hidden = free.saturating_sub(next);
+        has_long_ended |= hidden > MOST_HIDDEN;
+        for number in list.into_iter().chain(next..next + hidden.min(MOST_HIDDEN)) {
+            // If the number was free at an earlier look, the transaction began after the moment of that look.
+            let since = self.free.iter().rfind(|(free, _)| number >= *free).map_or(UNKNOWN, |(_, now)| *now);
             self.since.entry(number).or_insert(since);
         }
-        if self.last.is_none_or(|(before, _)| next >= before) {
-            self.last = Some((next, now));
-        }
+        self.remember(free.max(next), now, long);
         has_long_ended
+    }
+
+    /// Records that a number was free at a moment. What is older than `long` is forgotten: without it, a transaction
+    /// counts as long, and it is. Of other moments, some 300 are kept.
+    fn remember(&mut self, free: u64, now: i64, long: i64) {
+        self.free.retain(|(_, moment)| now.saturating_sub(*moment) < long);
+        match self.free.last_mut() {
+            Some((last, moment)) if *last == free => *moment = now,
+            Some((last, moment)) if free < *last || now.saturating_sub(*moment) < long / 300 => {}
+            _ => self.free.push((free, now)),
+        }
     }
 }
 
@@ -63,7 +86,48 @@ mod tests {
     /// Passes each snapshot with its moment to [`Open::learn`]. Returns the last result.
     fn has_long_ended(snapshots: &[(&str, i64)]) -> bool {
         let mut open = Open::default();
-        snapshots.iter().fold(false, |_, (snapshot, now)| open.learn(snapshot, *now, LONG))
+        let learn = |_, (snapshot, now): &(&str, i64)| open.learn(snapshot, next(snapshot), *now, LONG);
+        snapshots.iter().fold(false, learn)
+    }
+
+    /// As [`has_long_ended`], with the number that the server gives next.
+    fn has_long_ended_of(looks: &[(&str, u64, i64)]) -> bool {
+        let mut open = Open::default();
+        looks.iter().fold(false, |_, (snapshot, free, now)| open.learn(snapshot, *free, *now, LONG))
+    }
+
+    #[test]
+    fn a_transaction_that_no_snapshot_lists_yet_is_as_old_as_it_may_be() {
+        // Number 7 is given out before the second look. It is listed once a later transaction has ended.
+        let looks = [("7:7:", 7, 0), ("7:7:", 8, 10), ("7:9:7", 9, 40)];
+        assert!(!has_long_ended_of(&[&looks[..], &[("9:9:", 9, 49)]].concat()));
+        assert!(has_long_ended_of(&[&looks[..], &[("9:9:", 9, 50)]].concat()));
+        // No snapshot ever lists it.
+        assert!(has_long_ended_of(&[("7:7:", 7, 0), ("7:7:", 8, 70), ("8:8:", 8, 71)]));
+        assert!(!has_long_ended_of(&[("7:7:", 7, 60), ("7:7:", 8, 70), ("8:8:", 8, 71)]));
+        // It was open at the first look.
+        assert!(has_long_ended_of(&[("7:7:", 8, 0), ("8:8:", 8, 1)]));
+        assert!(
+            !has_long_ended_of(&[("7:7:", 7, 0), ("8:8:", 8, 1)]),
+            "it began and ended between two looks"
+        );
+    }
+
+    #[test]
+    fn very_many_transactions_that_no_snapshot_lists_count_as_a_long_end() {
+        assert!(!has_long_ended_of(&[("7:7:", 7 + MOST_HIDDEN, 0)]));
+        assert!(has_long_ended_of(&[("7:7:", 8 + MOST_HIDDEN, 0)]));
+    }
+
+    #[test]
+    fn the_looks_of_a_long_time_take_little_memory() {
+        let mut open = Open::default();
+        let long = 3_000_000;
+        for look in 0..20_000 {
+            let (free, now) = (8 + u64::try_from(look).unwrap(), look * 250);
+            let _has_ended = open.learn(&format!("7:{free}:7"), free, now, long);
+        }
+        assert!(open.free.len() <= 301, "{}", open.free.len());
     }
 
     #[test]

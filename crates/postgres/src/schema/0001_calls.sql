@@ -34,6 +34,9 @@ DECLARE
     v_chosen CONSTANT boolean := coalesce(p_extra ? 'chosen', false);
     v_old uuid; v_was text; v_due bigint; v_scheduled bigint; v_extra jsonb; v_rows bigint;
 BEGIN
+    -- The transaction has its number before the insertion waits for another one. So each node knows how long it has been
+    -- open, even if the row gets no number.
+    PERFORM pg_current_xact_id();
     FOR turn IN 1 .. 100 LOOP
         v_due := p_due;
         v_scheduled := p_scheduled;

@@ -119,6 +119,12 @@ END $$;
 CREATE FUNCTION tourbillon.free_for(p_has bigint, p_free bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
 $$ SELECT (greatest(3 * p_free - p_has, 0) + 3) / 4 $$;
 
+-- Returns the number that the server gives next to a transaction. If this transaction has a number, returns that one. A
+-- snapshot does not tell it: it leaves out the open transactions that have got numbers since the last one ended.
+CREATE FUNCTION tourbillon.free_number() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT pg_snapshot_xmax(s)::text::bigint + age(pg_snapshot_xmax(s)::xid) FROM pg_current_snapshot() s
+$$;
+
 -- Returns the due moment of the first timer of a lane behind a place that is in one of the shards, has no lease, and is
 -- not among `p_held`. Looks at 256 entries at most. If none of them is such a timer, the moment is that of the last one,
 -- which is too early. So a node without shards must not ask.
@@ -209,7 +215,7 @@ BEGIN
     IF v_shards = '{}' THEN
         -- No timer is this node's, however many are due. The marks start again with the node's first shard.
         head := json_build_object('now', v_now, 'gone', false, 'owned', v_owned, 'mark_due', v_now,
-            'mark_id', v_last, 'seen', pg_current_snapshot()::text);
+            'mark_id', v_last, 'seen', pg_current_snapshot()::text, 'free', tourbillon.free_number());
         RETURN NEXT;
         RETURN;
     END IF;
@@ -440,7 +446,8 @@ BEGIN
     SELECT coalesce(jsonb_agg(jsonb_build_array(n.k - 1, v_from_due[n.k], v_from_id[n.k])), '[]') INTO v_behind
     FROM generate_series(1, 64) AS n (k) WHERE (v_from_due[n.k], v_from_id[n.k]) <> (v_now, v_last);
     head := json_build_object('now', v_now, 'gone', false, 'owned', v_owned, 'mark_due', v_now,
-        'mark_id', v_last, 'seen', v_snapshot::text, 'held', v_held, 'next', v_next, 'next_claim', v_next_claim,
+        'mark_id', v_last, 'seen', v_snapshot::text, 'free', tourbillon.free_number(), 'held', v_held,
+        'next', v_next, 'next_claim', v_next_claim,
         'behind', v_behind, 'withheld', v_withheld);
     RETURN NEXT;
     RETURN QUERY SELECT NULL::text, t.id, t.due, t.created, t.phase::text, t.namespace, t.key, t.kind, t.payload,
@@ -516,7 +523,8 @@ END $$;
 CREATE FUNCTION tourbillon.peek(
     p_now bigint, p_node bigint, p_owned text, p_mark_due bigint, p_mark_id uuid, p_seen text, p_again uuid[],
     p_lanes smallint[], p_lane_dues bigint[], p_lane_ids uuid[], p_withheld smallint[]
-) RETURNS TABLE (now bigint, is_same boolean, next_due bigint, has_late boolean, snapshot text) LANGUAGE plpgsql
+) RETURNS TABLE (now bigint, is_same boolean, next_due bigint, has_late boolean, snapshot text, free bigint)
+LANGUAGE plpgsql
 -- Each statement finds its rows by indexes, also while the statistics are of a time when the tables were empty. For the
 -- same reason a lease is looked up by a scalar subquery, which the planner cannot turn into a join.
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -533,12 +541,12 @@ BEGIN
     SELECT coalesce(array_agg(s.number), '{}') INTO v_shards FROM tourbillon.shard s WHERE s.owner = p_node;
     v_owned := tourbillon.owned_by(p_node);
     IF v_owned IS DISTINCT FROM p_owned OR v_seen IS NULL OR v_now < p_mark_due THEN
-        RETURN QUERY SELECT v_now, false, NULL::bigint, false, NULL::text;
+        RETURN QUERY SELECT v_now, false, NULL::bigint, false, NULL::text, NULL::bigint;
         RETURN;
     END IF;
     IF v_shards = '{}' THEN
         -- As in `claim`. `first_left` would find timers of other nodes alone, and name the last one that it has read.
-        RETURN QUERY SELECT v_now, true, NULL::bigint, false, pg_current_snapshot()::text;
+        RETURN QUERY SELECT v_now, true, NULL::bigint, false, pg_current_snapshot()::text, tourbillon.free_number();
         RETURN;
     END IF;
     FOR i IN 1 .. cardinality(p_lanes) LOOP
@@ -566,7 +574,7 @@ BEGIN
             AND t.xid < pg_snapshot_xmax(pg_current_snapshot())
         LIMIT v_fresh_most + 1)
     ) f;
-    RETURN QUERY SELECT v_now, true, v_next, v_late, v_snapshot::text;
+    RETURN QUERY SELECT v_now, true, v_next, v_late, v_snapshot::text, tourbillon.free_number();
 END $$;
 
 -- Counts pending timers by spans of due moments, and returns a row for each span. `p_ends` has the last moments of the
@@ -636,7 +644,7 @@ CREATE FUNCTION tourbillon.tick(
     p_lanes smallint[], p_lane_dues bigint[], p_lane_ids uuid[], p_withheld smallint[], p_name text, p_version text,
     p_ttl bigint
 ) RETURNS TABLE (
-    now bigint, is_same boolean, next_due bigint, has_late boolean, snapshot text, has_sums boolean
+    now bigint, is_same boolean, next_due bigint, has_late boolean, snapshot text, free bigint, has_sums boolean
 ) LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM tourbillon.sign(p_now, p_node, p_name, p_version, p_ttl);

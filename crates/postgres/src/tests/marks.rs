@@ -6,7 +6,7 @@ use crate::PostgresStore;
 use serde_json::Value;
 use std::time::Duration;
 use tourbillon_durable::store::{Claimant, Limit, TimerStore};
-use tourbillon_fault::Postgres;
+use tourbillon_fault::{Postgres, eventually};
 
 /// A client of the function `claim` that does not notice the end of a connection, as a client of a pooler.
 struct Client<'s> {
@@ -238,6 +238,46 @@ fn a_node_that_has_not_looked_for_an_hour_loses_no_timer() {
     far.send("COMMIT;");
     await_idle(&server, 0);
     is_found(&server, &store);
+}
+
+/// A snapshot lists an open transaction only after a later one has ended. The look before does not tell when it began.
+#[test]
+fn a_transaction_that_a_look_does_not_list_yet_loses_no_timer() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let store = open_with_shift(&server);
+    assert_eq!(claim(&store), [""; 0]);
+    // Between the claims, an hour passes without a look, as on a machine that is suspended. The transaction that sets the
+    // clock has begun before the far one, so its end does not make a snapshot list the far one.
+    let (mut clock, mut far) = (Psql::new(&server), Psql::new(&server));
+    clock.send("BEGIN; UPDATE public.shift SET ms = 70 * 60000;");
+    await_idle(&server, 1);
+    far.send(FAR);
+    await_idle(&server, 2);
+    clock.send("COMMIT;");
+    await_idle(&server, 1);
+    assert_eq!(claim(&store), [""; 0]);
+    pass(&server, &store);
+    far.send("COMMIT;");
+    await_idle(&server, 0);
+    is_found(&server, &store);
+}
+
+/// A creation may wait for another transaction with the same key for more than an hour. Then its timer is due once it is
+/// stored, and the mark has passed it.
+#[test]
+fn a_creation_that_waits_has_a_number_by_which_nodes_know_it() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    drop(open(&server));
+    let (mut first, mut second) = (Psql::new(&server), Psql::new(&server));
+    first.send("BEGIN; SELECT tourbillon.schedule('mail', key => 'x', delay => '5 hours');");
+    await_idle(&server, 1);
+    second.send("SELECT tourbillon.schedule('mail', key => 'x', delay => '65 minutes');");
+    let waits = "SELECT count(*), count(backend_xid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    eventually("the second creation waits", || server.sql(waits) != "0|0");
+    assert_eq!(server.sql(waits), "1|1");
+    first.send("ROLLBACK;");
+    await_idle(&server, 0);
+    eventually("the timer is stored", || server.sql("SELECT count(*) FROM tourbillon.timer") == "1");
 }
 
 /// No timer is due, so the runtime makes no claim by itself. A look of the node notices the end of the transaction.

@@ -246,8 +246,8 @@ fn a_transaction_that_a_look_does_not_list_yet_loses_no_timer() {
     let Some(server) = Postgres::start(&[]) else { return };
     let store = open_with_shift(&server);
     assert_eq!(claim(&store), [""; 0]);
-    // Between the claims, an hour passes without a look, as on a machine that is suspended. The transaction that sets the
-    // clock has begun before the far one, so its end does not make a snapshot list the far one.
+    // Between the claims, an hour passes without a look, as on a machine that is suspended. The transaction that sets
+    // the clock has begun before the far one, so its end does not make a snapshot list the far one.
     let (mut clock, mut far) = (Psql::new(&server), Psql::new(&server));
     clock.send("BEGIN; UPDATE public.shift SET ms = 70 * 60000;");
     await_idle(&server, 1);
@@ -262,8 +262,8 @@ fn a_transaction_that_a_look_does_not_list_yet_loses_no_timer() {
     is_found(&server, &store);
 }
 
-/// A creation may wait for another transaction with the same key for more than an hour. Then its timer is due once it is
-/// stored, and the mark has passed it.
+/// A creation may wait for another transaction with the same key for more than an hour. Then its timer is due once it
+/// is stored, and the mark has passed it.
 #[test]
 fn a_creation_that_waits_has_a_number_by_which_nodes_know_it() {
     let Some(server) = Postgres::start(&[]) else { return };

@@ -274,10 +274,11 @@ fn a_creation_that_waits_has_a_number_by_which_nodes_know_it() {
     second.send("SELECT tourbillon.schedule('mail', key => 'x', delay => '65 minutes');");
     let waits = "SELECT count(*), count(backend_xid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
     eventually("the second creation waits", || server.sql(waits) != "0|0");
-    assert_eq!(server.sql(waits), "1|1");
+    let waiting = server.sql(waits);
     first.send("ROLLBACK;");
     await_idle(&server, 0);
     eventually("the timer is stored", || server.sql("SELECT count(*) FROM tourbillon.timer") == "1");
+    assert_eq!(waiting, "1|1", "sessions that wait, and those of them that have numbers");
 }
 
 /// No timer is due, so the runtime makes no claim by itself. A look of the node notices the end of the transaction.

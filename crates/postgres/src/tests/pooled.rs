@@ -122,13 +122,14 @@ fn a_commit_whose_session_ends_behind_a_pool_is_unknown() {
     };
     let answered = thread::scope(|scope| {
         let placing = scope.spawn(|| {
-            let mut answered = 0;
-            loop {
+            let (mut answered, begin) = (0, Instant::now());
+            while begin.elapsed() < Duration::from_secs(100) {
                 match place() {
                     Ok(_) => answered += 1,
-                    Err(error) => return (answered, error),
+                    Err(error) => return Some((answered, error)),
                 }
             }
+            None
         });
         let end_waiting =
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
@@ -136,7 +137,7 @@ fn a_commit_whose_session_ends_behind_a_pool_is_unknown() {
             let _ended = server.sql(end_waiting);
             placing.is_finished()
         });
-        let (answered, error) = placing.join().unwrap();
+        let (answered, error) = placing.join().unwrap().expect("no commit has waited");
         assert_eq!(error.kind(), StoreErrorKind::Unknown, "{error}");
         answered
     });

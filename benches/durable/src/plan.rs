@@ -67,6 +67,7 @@ pub(crate) const OURS_ON_REDIS: &str = "tourbillon-redis, AOF everysec";
 pub(crate) const BULLMQ_EVERYSEC: &str = "BullMQ, AOF everysec";
 pub(crate) const OURS_IN_POSTGRES: &str = "tourbillon-postgres";
 pub(crate) const OURS_LISTENING: &str = "tourbillon-postgres, listens";
+const SERVICE_IN_POSTGRES: &str = "tourbillond, PostgreSQL";
 const OURS_IN_SQLITE: &str = "tourbillon-sqlite";
 pub(crate) const RIVER: &str = "River for Rust, PostgreSQL, poll 50";
 const AWA: &str = "awa, PostgreSQL, poll 50";
@@ -77,7 +78,7 @@ const PG_BOSS: &str = "pg-boss, PostgreSQL";
 pub(crate) const PG_BOSS_500: &str = "pg-boss, PostgreSQL, poll 500";
 const NATS: &str = "NATS JetStream, sync always";
 
-pub(crate) const CONTESTANTS: [Contestant; 20] = [
+pub(crate) const CONTESTANTS: [Contestant; 21] = [
     Contestant {
         name: OURS,
         survives: Survives::PowerLoss,
@@ -147,7 +148,25 @@ pub(crate) const CONTESTANTS: [Contestant; 20] = [
         configuration: "`PostgresStore` with its defaults (8 connections, a look each 250 ms at the latest), one node, `Durable` as in the first row; PostgreSQL with `initdb`'s settings but for `max_connections = 200`, a server for all contestants of D10, and a database for each turn",
         peer: None,
         config: || json!({ "durability": "power", "ends": "power" }),
-        cases: &["pg_create", "pg_late", "pg_foreign", "pg_herd", "pg_stock", "pg_held"],
+        cases: &[
+            "pg_create",
+            "pg_late",
+            "pg_foreign",
+            "pg_herd",
+            "pg_stock",
+            "pg_held",
+            "pg_nodes_1",
+            "pg_nodes_2",
+            "pg_nodes_4",
+        ],
+    },
+    Contestant {
+        name: SERVICE_IN_POSTGRES,
+        survives: Survives::PowerLoss,
+        configuration: "the service as in D8, with its timers in the same server",
+        peer: None,
+        config: || json!({ "durability": "power", "ends": "volatile", "service": true }),
+        cases: &["pg_service"],
     },
     Contestant {
         name: OURS_LISTENING,
@@ -247,7 +266,12 @@ pub(crate) const CONTESTANTS: [Contestant; 20] = [
     },
 ];
 
-pub(crate) const CASES: [Case; 18] = [
+/// A case of the workload `late`, in three rounds.
+const fn late(name: &'static str, full: fn() -> Value, quick: fn() -> Value) -> Case {
+    Case { name, workload: "late", rounds: 3, once: &[], full, quick }
+}
+
+pub(crate) const CASES: [Case; 22] = [
     Case {
         name: "create",
         workload: "create",
@@ -305,14 +329,11 @@ pub(crate) const CASES: [Case; 18] = [
         full: || json!({ "waiting": 40_000, "callers": 200, "batch": 160_000 }),
         quick: || json!({ "waiting": 1_000, "callers": 200, "batch": 2_000 }),
     },
-    Case {
-        name: "redis_late",
-        workload: "late",
-        rounds: 3,
-        once: &[],
-        full: || json!({ "rate": 500, "seconds": 10, "lead": 3 }),
-        quick: || json!({ "rate": 200, "seconds": 2, "lead": 3 }),
-    },
+    late(
+        "redis_late",
+        || json!({ "rate": 500, "seconds": 10, "lead": 3 }),
+        || json!({ "rate": 200, "seconds": 2, "lead": 3 }),
+    ),
     Case {
         name: "redis_herd",
         workload: "herd",
@@ -321,30 +342,21 @@ pub(crate) const CASES: [Case; 18] = [
         full: || json!({ "timers": 20_000, "lead": 6 }),
         quick: || json!({ "timers": 2_000, "lead": 4 }),
     },
-    Case {
-        name: "redis_nodes_1",
-        workload: "late",
-        rounds: 3,
-        once: &[],
-        full: || json!({ "rate": 2_000, "seconds": 10, "lead": 15, "nodes": 1 }),
-        quick: || json!({ "rate": 200, "seconds": 2, "lead": 12, "nodes": 1 }),
-    },
-    Case {
-        name: "redis_nodes_2",
-        workload: "late",
-        rounds: 3,
-        once: &[],
-        full: || json!({ "rate": 2_000, "seconds": 10, "lead": 15, "nodes": 2 }),
-        quick: || json!({ "rate": 200, "seconds": 2, "lead": 12, "nodes": 2 }),
-    },
-    Case {
-        name: "redis_nodes_4",
-        workload: "late",
-        rounds: 3,
-        once: &[],
-        full: || json!({ "rate": 2_000, "seconds": 10, "lead": 15, "nodes": 4 }),
-        quick: || json!({ "rate": 200, "seconds": 2, "lead": 12, "nodes": 4 }),
-    },
+    late(
+        "redis_nodes_1",
+        || json!({ "rate": 2_000, "seconds": 10, "lead": 15, "nodes": 1 }),
+        || json!({ "rate": 200, "seconds": 2, "lead": 12, "nodes": 1 }),
+    ),
+    late(
+        "redis_nodes_2",
+        || json!({ "rate": 2_000, "seconds": 10, "lead": 15, "nodes": 2 }),
+        || json!({ "rate": 200, "seconds": 2, "lead": 12, "nodes": 2 }),
+    ),
+    late(
+        "redis_nodes_4",
+        || json!({ "rate": 2_000, "seconds": 10, "lead": 15, "nodes": 4 }),
+        || json!({ "rate": 200, "seconds": 2, "lead": 12, "nodes": 4 }),
+    ),
     Case {
         name: "pg_create",
         workload: "create",
@@ -353,14 +365,11 @@ pub(crate) const CASES: [Case; 18] = [
         full: || json!({ "one": 1_000, "waiting": 8_000, "batch": 10_000 }),
         quick: || json!({ "one": 100, "waiting": 500, "batch": 2_000 }),
     },
-    Case {
-        name: "pg_late",
-        workload: "late",
-        rounds: 3,
-        once: &[],
-        full: || json!({ "rate": 1_000, "seconds": 5, "lead": 5 }),
-        quick: || json!({ "rate": 200, "seconds": 2, "lead": 3 }),
-    },
+    late(
+        "pg_late",
+        || json!({ "rate": 1_000, "seconds": 5, "lead": 5 }),
+        || json!({ "rate": 200, "seconds": 2, "lead": 3 }),
+    ),
     Case {
         name: "pg_foreign",
         workload: "foreign",
@@ -402,6 +411,29 @@ pub(crate) const CASES: [Case; 18] = [
         once: &[],
         full: || json!({ "rate": 2_000, "seconds": 24 }),
         quick: || json!({ "rate": 200, "seconds": 3 }),
+    },
+    late(
+        "pg_nodes_1",
+        || json!({ "rate": 1_000, "seconds": 10, "lead": 15, "nodes": 1 }),
+        || json!({ "rate": 200, "seconds": 2, "lead": 12, "nodes": 1 }),
+    ),
+    late(
+        "pg_nodes_2",
+        || json!({ "rate": 1_000, "seconds": 10, "lead": 15, "nodes": 2 }),
+        || json!({ "rate": 200, "seconds": 2, "lead": 12, "nodes": 2 }),
+    ),
+    late(
+        "pg_nodes_4",
+        || json!({ "rate": 1_000, "seconds": 10, "lead": 15, "nodes": 4 }),
+        || json!({ "rate": 200, "seconds": 2, "lead": 12, "nodes": 4 }),
+    ),
+    Case {
+        name: "pg_service",
+        workload: "service",
+        rounds: 3,
+        once: &[],
+        full: || json!({ "waiting": 20_000, "herd": 20_000, "rate": 1_000, "seconds": 5, "lead": 6 }),
+        quick: || json!({ "waiting": 1_000, "herd": 1_000, "rate": 200, "seconds": 2, "lead": 4 }),
     },
     Case {
         name: "service",
@@ -472,7 +504,10 @@ mod tests {
                 "redis_nodes_1",
                 "redis_nodes_2",
                 "redis_nodes_4",
-                "pg_late"
+                "pg_late",
+                "pg_nodes_1",
+                "pg_nodes_2",
+                "pg_nodes_4",
             ]
         );
         assert_eq!(called("late_5000"), ["late_5000"]);

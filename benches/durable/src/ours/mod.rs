@@ -68,10 +68,10 @@ pub(crate) struct Config {
     appendfsync: Option<String>,
     /// The database of a store in PostgreSQL, on a server that the book has started.
     #[serde(default)]
-    url: Option<String>,
+    pub(crate) url: Option<String>,
     /// The first process of that server.
     #[serde(default)]
-    server: u32,
+    pub(crate) server: u32,
     /// Whether the store in PostgreSQL listens for notifications.
     #[serde(default)]
     listens: bool,

@@ -13,7 +13,7 @@ use tourbillon_postgres::PostgresStore;
 use tourbillon_redis::{Connect, RedisStore};
 use tourbillon_sqlite::SqliteStore;
 
-/// An open store with a runtime. A shared Redis server may have several runtimes.
+/// An open store with a runtime. A shared server may have several runtimes.
 pub(super) struct Subject {
     pub(super) place: Place,
     durable: Durable,
@@ -26,17 +26,34 @@ pub(super) enum Place {
     File(Arc<RedbStore>),
     Sqlite,
     Server(Server),
-    /// A PostgreSQL server that the book has started: its first process.
-    Postgres(u32),
+    /// A PostgreSQL server that the book has started.
+    Postgres(Database),
+}
+
+/// A database on a PostgreSQL server.
+pub(super) struct Database {
+    url: String,
+    /// The first process of the server.
+    server: u32,
+    /// Whether stores in the database listen for notifications.
+    listens: bool,
+}
+
+impl Database {
+    async fn open(&self) -> Result<Arc<dyn TimerStore>, Failure> {
+        let connect = tourbillon_postgres::Connect::to(&self.url)?;
+        Ok(Arc::new(PostgresStore::builder().listen(self.listens).open(&connect).await?))
+    }
 }
 
 impl Place {
     /// Opens the store of a task. A store in a file may already exist.
     async fn open(task: &Task) -> Result<(Self, Arc<dyn TimerStore>), Failure> {
         if let Some(url) = &task.config.url {
-            let connect = tourbillon_postgres::Connect::to(url)?;
-            let store = Arc::new(PostgresStore::builder().listen(task.config.listens).open(&connect).await?);
-            return Ok((Self::Postgres(task.config.server), store));
+            let (server, listens) = (task.config.server, task.config.listens);
+            let database = Database { url: url.clone(), server, listens };
+            let store = database.open().await?;
+            return Ok((Self::Postgres(database), store));
         }
         if task.config.sqlite {
             return Ok((Self::Sqlite, Arc::new(SqliteStore::open(task.dir.join("timers.db"))?)));
@@ -54,11 +71,11 @@ impl Place {
         Ok((place, store))
     }
 
-    /// Opens the Redis server's store once more, as another process would. Fails for a store in a file.
+    /// Opens the store of a server once more, as another process would. Fails for a store in a file.
     async fn open_again(&self) -> Result<Arc<dyn TimerStore>, Failure> {
         match self {
             Self::File(_) | Self::Sqlite => Err("a file has one process".into()),
-            Self::Postgres(_) => Err("the cases in PostgreSQL have one node".into()),
+            Self::Postgres(database) => database.open().await,
             Self::Server(server) => {
                 let connect = Connect::single(&server.url())?;
                 Ok(Arc::new(RedisStore::builder("bench").open(&connect).await?))
@@ -76,7 +93,7 @@ impl Place {
         match self {
             Self::File(_) | Self::Sqlite => None,
             Self::Server(server) => Some(process::cpu_seconds(server.pid())),
-            Self::Postgres(pid) => Some(process::family_cpu_seconds(*pid)),
+            Self::Postgres(database) => Some(process::family_cpu_seconds(database.server)),
         }
     }
 
@@ -86,7 +103,7 @@ impl Place {
         match self {
             Self::File(_) | Self::Sqlite => process::ram(),
             Self::Server(server) => process::ram_of(server.pid()),
-            Self::Postgres(pid) => sum(*pid, process::ram_of),
+            Self::Postgres(database) => sum(database.server, process::ram_of),
         }
     }
 
@@ -94,7 +111,7 @@ impl Place {
         match self {
             Self::File(_) | Self::Sqlite => process::peak(),
             Self::Server(server) => process::peak_of(server.pid()),
-            Self::Postgres(pid) => sum(*pid, process::peak_of),
+            Self::Postgres(database) => sum(database.server, process::peak_of),
         }
     }
 

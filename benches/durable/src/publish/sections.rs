@@ -315,8 +315,8 @@ pub(super) const SECTIONS: [Section; 10] = [
         title: "In PostgreSQL, and under a held snapshot",
         work: "The libraries on PostgreSQL, all on one server that synchronises its files, each turn in a database of its own; \
                beside them our store in SQLite, which has no server. Payload and key as in D1, work and checks as in D1, D3, D4, \
-               D5, D6 and D7. CPU is that of client and server. Log is the server's write-ahead log, with all that the server \
-               writes to it during the part. Bytes of the database are those of its files.",
+               D5, D6 and D7; several nodes as in D9, and the service as in D8. CPU is that of client and server. Log is the \
+               server's write-ahead log, with all that the server writes to it during the part. Bytes of the database are those of its files.",
         names_the_best: true,
         tables: &[
             (
@@ -423,6 +423,75 @@ pub(super) const SECTIONS: [Section; 10] = [
                     ("growth", "p99, last to first"),
                     ("behind_ms", "creations behind at the end, ms"),
                     ("cpu_us", "CPU, µs each"),
+                ],
+            ),
+            (
+                "pg_nodes_1",
+                "{nodes} node, {rate} timers a second for {seconds} s",
+                &[
+                    ("p50_ms", "p50, ms"),
+                    ("p99_ms", "p99, ms"),
+                    ("cpu_us", "CPU, µs each"),
+                    ("server_cpu_us", "of this the server's, µs"),
+                ],
+            ),
+            (
+                "pg_nodes_2",
+                "{nodes} nodes on the same cores, the same work",
+                &[
+                    ("p50_ms", "p50, ms"),
+                    ("p99_ms", "p99, ms"),
+                    ("cpu_us", "CPU, µs each"),
+                    ("server_cpu_us", "of this the server's, µs"),
+                ],
+            ),
+            (
+                "pg_nodes_4",
+                "{nodes} nodes on the same cores, the same work",
+                &[
+                    ("p50_ms", "p50, ms"),
+                    ("p99_ms", "p99, ms"),
+                    ("cpu_us", "CPU, µs each"),
+                    ("server_cpu_us", "of this the server's, µs"),
+                ],
+            ),
+            (
+                "pg_service",
+                "The service: {waiting} creations over 64 connections, each of which waits for its answer",
+                &[
+                    ("waiting_rate", "creations/s"),
+                    ("waiting_p50_ms", "p50, ms"),
+                    ("waiting_p99_ms", "p99, ms"),
+                    ("waiting_cpu_us", "CPU of the service, µs each"),
+                    ("waiting_server_cpu_us", "of the server"),
+                    ("waiting_load_cpu_us", "of the load"),
+                ],
+            ),
+            (
+                "pg_service",
+                "{herd} callbacks due at one instant, to a receiver that takes 1 ms for each, at most 200 at once",
+                &[
+                    ("rate", "callbacks/s"),
+                    ("first_ms", "first, ms late"),
+                    ("last_ms", "last, ms late"),
+                    ("herd_doubled", "doubled"),
+                    ("herd_cpu_us", "CPU of the service, µs each"),
+                    ("herd_server_cpu_us", "of the server"),
+                    ("herd_load_cpu_us", "of the receiver"),
+                ],
+            ),
+            (
+                "pg_service",
+                "{rate} callbacks a second for {seconds} s, due at random milliseconds",
+                &[
+                    ("late_p50_ms", "p50, ms"),
+                    ("late_p99_ms", "p99, ms"),
+                    ("late_p999_ms", "p99.9, ms"),
+                    ("late_max_ms", "max, ms"),
+                    ("late_doubled", "doubled"),
+                    ("late_cpu_us", "CPU of the service, µs each"),
+                    ("late_server_cpu_us", "of the server"),
+                    ("late_load_cpu_us", "of the receiver"),
                 ],
             ),
         ],

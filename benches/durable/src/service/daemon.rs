@@ -29,15 +29,21 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Starts the service with its files in the folder `data`. The settings allow callbacks to this machine, and many
-    /// callbacks at a time to one host. All other settings have their defaults.
-    pub(super) fn service(data: &Path) -> Result<Self, Failure> {
+    /// Starts the service with its files in the folder `data`, or with its timers in a schema of the PostgreSQL
+    /// database at `url`, which has the folder's name after `part_`. The settings allow callbacks to this machine, and
+    /// many callbacks at a time to one host. All other settings have their defaults.
+    pub(super) fn service(data: &Path, url: Option<&str>) -> Result<Self, Failure> {
         let mut command = Command::new(env::current_exe()?);
         command.arg0(NAME).arg("--data").arg(data).args(["--listen", "127.0.0.1:0"]);
         command.args(["--callbacks-allow-http", "--callbacks-allow-private"]);
         let at_once = AT_ONCE.to_string();
         command.args(["--deliveries-host-concurrency", &at_once]);
         command.args(["--deliveries-prompt-host-concurrency", &at_once]);
+        if let Some(url) = url {
+            let name = data.file_name().ok_or("the folder of the data has no name")?;
+            let schema = format!("part_{}", name.to_string_lossy());
+            command.args(["--postgres-server", url, "--postgres-schema", &schema]);
+        }
         for (name, _) in env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TOURBILLON_"))
         {
             command.env_remove(name);

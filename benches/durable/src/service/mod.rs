@@ -1,7 +1,7 @@
 //! A turn of the service. The service has its own process with an HTTP listener. This process has the load and the
 //! receiver.
 //!
-//! Each part of a turn has a new service, in a new folder.
+//! Each part of a turn has a new service, in a new folder or in a new schema of a PostgreSQL database.
 
 mod daemon;
 mod lean;
@@ -22,15 +22,23 @@ use tourbillon_client::Client;
 struct Subject {
     program: Program,
     client: Client,
+    /// The first process of the PostgreSQL server that has the timers, if one has them.
+    server: Option<u32>,
 }
 
 impl Subject {
     fn start(task: &Task, part: &str) -> Result<Self, Failure> {
-        let program = Program::service(&task.dir.join(part))?;
+        let url = task.config.url.as_deref();
+        let server = url.map(|_| task.config.server);
+        let program = Program::service(&task.dir.join(part), url)?;
         let url = format!("http://{}", program.address);
         // The last batches of the first million timers wait long for the disk.
         let client = Client::builder(url).timeout(Duration::from_secs(60)).build()?;
-        Ok(Self { program, client })
+        Ok(Self { program, client, server })
+    }
+
+    fn spent(&self) -> Spent {
+        Spent::by(&self.program, self.server)
     }
 
     /// Fails unless exactly `pending` timers are pending. Fails if a delivery failed or a timer is dead.
@@ -45,17 +53,32 @@ impl Subject {
     }
 }
 
-/// Returns the processor times of the service and of this process, in seconds.
-fn cpu(program: &Program) -> (f64, f64) {
-    (process::cpu_seconds(program.pid()), process::cpu_seconds(std::process::id()))
+/// Processor times, in seconds.
+struct Spent {
+    service: f64,
+    /// The time of the PostgreSQL server that has the service's timers.
+    server: Option<f64>,
+    load: f64,
 }
 
-/// Adds the processor time for each operation to `numbers`, in microseconds. The times are of the service and of this
-/// process.
-fn put_cpu(numbers: &mut Numbers, part: &str, program: &Program, before: (f64, f64), total: usize) {
-    let after = cpu(program);
-    numbers.put(format!("{part}_cpu_us"), per((after.0 - before.0) * 1e6, total));
-    numbers.put(format!("{part}_load_cpu_us"), per((after.1 - before.1) * 1e6, total));
+impl Spent {
+    /// Returns the times that a program, a server and this process have spent.
+    fn by(program: &Program, server: Option<u32>) -> Self {
+        Self {
+            service: process::cpu_seconds(program.pid()),
+            server: server.map(process::family_cpu_seconds),
+            load: process::cpu_seconds(std::process::id()),
+        }
+    }
+
+    /// Adds the time of each operation since `before` to `numbers`, in microseconds.
+    fn put(&self, numbers: &mut Numbers, part: &str, before: &Self, total: usize) {
+        numbers.put(format!("{part}_cpu_us"), per((self.service - before.service) * 1e6, total));
+        numbers.put(format!("{part}_load_cpu_us"), per((self.load - before.load) * 1e6, total));
+        if let (Some(after), Some(before)) = (self.server, before.server) {
+            numbers.put(format!("{part}_server_cpu_us"), per((after - before) * 1e6, total));
+        }
+    }
 }
 
 async fn create(task: &Task, numbers: &mut Numbers) -> Result<(), Failure> {
@@ -63,28 +86,28 @@ async fn create(task: &Task, numbers: &mut Numbers) -> Result<(), Failure> {
     let chance = Arc::new(Mutex::new(Chance(1)));
     let far = move || chance.lock().unwrap_or_else(PoisonError::into_inner).far();
     let subject = Subject::start(task, "create")?;
-    let before = cpu(&subject.program);
+    let before = subject.spent();
     let pace = load::waiting(subject.program.address, 64, total, far.clone()).await?;
     numbers.pace("waiting", &pace);
-    put_cpu(numbers, "waiting", &subject.program, before, total);
+    subject.spent().put(numbers, "waiting", &before, total);
     subject.check(total).await?;
     drop(subject);
     let subject = Subject::start(task, "lean")?;
     // The requests are made beforehand, so the processor time counts from the first sent request.
     let (address, due) = (subject.program.address, far.clone());
-    let before = cpu(&subject.program).0;
+    let before = subject.spent().service;
     let (pace, load_cpu) =
         tokio::task::spawn_blocking(move || lean::waiting(address, 64, total, due)).await??;
     numbers.pace("lean", &pace);
-    numbers.put("lean_cpu_us", per((cpu(&subject.program).0 - before) * 1e6, total));
+    numbers.put("lean_cpu_us", per((subject.spent().service - before) * 1e6, total));
     numbers.put("lean_load_cpu_us", per(load_cpu * 1e6, total));
     subject.check(total).await?;
     drop(subject);
     let floor = Program::floor()?;
-    let before = cpu(&floor);
+    let before = Spent::by(&floor, None);
     let pace = load::waiting(floor.address, 64, total, far).await?;
     numbers.put("floor_rate", pace.rate);
-    put_cpu(numbers, "floor", &floor, before, total);
+    Spent::by(&floor, None).put(numbers, "floor", &before, total);
     Ok(())
 }
 
@@ -102,9 +125,9 @@ async fn callbacks(
     let receiver = Receiver::start(&deliveries).await?;
     load::fill(&subject.client, total, &format!("http://{}/", receiver.address), due).await?;
     check(now() < begin, || "the first timers were due before all were created".to_owned())?;
-    let before = cpu(&subject.program);
+    let before = subject.spent();
     deliveries.end(Duration::from_secs(task.sizes.lead + task.sizes.seconds + 120)).await?;
-    put_cpu(numbers, part, &subject.program, before, total);
+    subject.spent().put(numbers, part, &before, total);
     // The last answers are still under way. If a timer had a second callback, it would also be under way.
     tokio::time::sleep(Duration::from_millis(500)).await;
     subject.check(0).await?;
@@ -154,6 +177,8 @@ pub(crate) async fn run(task: &Task) -> Result<Numbers, Failure> {
     create(task, &mut numbers).await?;
     herd(task, &mut numbers).await?;
     late(task, &mut numbers).await?;
-    stock(task, &mut numbers).await?;
+    if task.config.url.is_none() {
+        stock(task, &mut numbers).await?;
+    }
     Ok(numbers)
 }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 mod after_run;
+mod alone;
 mod barrier;
 mod batch;
 mod calls;

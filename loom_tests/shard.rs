@@ -171,7 +171,7 @@ impl Fire for World {
         let mut called = 0;
         for chunk in batch.chunks() {
             while called < most
-                && let Some((ticket, _)) = chunk.take()
+                && let Some((ticket, _)) = chunk.take_alone()
             {
                 called += 1;
                 let claim = self.slots.control(ticket.index()).claim(ticket.stamp(), NOW);

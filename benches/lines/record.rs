@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 /// The length of a cache line, in bytes.
 const LINE: usize = 64;
 
-/// The largest number of cores in the simulation.
+/// The largest number of cores in the simulation: enough for 64 producers and 64 shards.
 pub(crate) const MOST_CORES: u32 = u128::BITS;
 
 /// The number of transfers of cache lines from core to core. The key is the file and line of the source that made the

@@ -187,7 +187,7 @@ impl Fire for World {
         let mut called = 0;
         for chunk in batch.chunks() {
             while called < most
-                && let Some((ticket, _)) = chunk.take()
+                && let Some((ticket, _)) = chunk.take_alone()
             {
                 called += 1;
                 if matches!(self.slots.control(ticket.index()).claim(ticket.stamp(), NOW), Claim::Won { .. })

@@ -74,9 +74,11 @@ fn each_planted_fault_is_found() {
             Fault::NoSecondLook | Fault::ForgetOpen | Fault::ForgetLocked | Fault::ReturnKeepsNumber => {
                 (one(TRANSACTIONS), LOST)
             }
-            Fault::MarkTooEarly | Fault::LeavesLate => (two(ROLLBACK), LOST),
+            Fault::MarkTooEarly | Fault::LeavesLate | Fault::GoesBackTooLittle => (two(ROLLBACK), LOST),
+            Fault::OneMark => (two(PASSES).with_lanes(), LOST),
+            Fault::ForgetStuck => (one(TRANSACTIONS), LOST),
             Fault::PassesOverAll | Fault::LeavesLocked => (one(PASSES), LOST),
-            Fault::OwnerWithoutEpoch => (one(OWNERS).with_idle_looks(), LOST),
+            Fault::MarkWithoutEpoch => (one(OWNERS).with_idle_looks(), LOST),
             Fault::ClaimWithoutNodeLock => (one(TRANSACTIONS), NOT_OWNER),
             // Of two guards, one alone is enough. See the test below.
             Fault::ClaimBySnapshot => {

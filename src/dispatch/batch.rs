@@ -5,7 +5,8 @@
 //!
 //! # Invariants
 //! H1. Each ticket is taken by exactly one worker: the cursor of its chunk passes over each place once. A batch whose
-//!     handlers run inline stays with one thread, which moves the cursor by plain stores.
+//!     handlers run inline stays with one thread, which moves the cursor by plain stores (`DueChunk::take_alone`; model
+//!     `alone::an_inline_batch_is_fired_on_the_thread_of_its_turn`).
 //! H2. A batch with tickets that were not taken is in `InFlight`. The shard sends it again if no job for the batch is
 //!     waiting. A job that was run in part waits again.
 //!
@@ -93,10 +94,24 @@ impl DueChunk {
         self.ticket_at(self.cursor.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Works like [`take`](Self::take), for a chunk that no other worker has, because its handlers run inline.
+    /// Works like [`take`](Self::take), for a chunk that no other thread has, because its handlers run inline.
+    ///
+    /// The turn that finds such a chunk due fires its batch at once ([`dispatch`]), under the lock of the shard.
+    /// Afterwards nothing keeps the batch. So no other thread comes to the chunk:
+    /// - *Help for a slow handler*, and a check after a dropped job, send batches of [`InFlight`] again. That happens
+    ///   at shards with threads, of loops and of drivers. No inline batch is ever in flight (`shard::output`).
+    /// - *A takeover* needs a leader that has unlocked its shard. A leader unlocks its shard only for a batch of
+    ///   workers, after the turn. By then the inline batches of the turn are gone.
+    /// - *Another turn* of the shard needs its lock, and finds chunks of its own. A thread that drains its full lane,
+    ///   and a shutdown that takes stations out, need the lock as well. Neither of these two fires anything.
+    /// - *A job* can go to any thread, but [`dispatch`] makes no job for an inline batch. The dispatcher of an engine
+    ///   never changes.
+    /// - *A handler of the chunk* would have to turn the shard, whose lock its own thread holds.
+    ///
+    /// If the user's clock panics between two handlers, the batch is dropped with its tickets.
     #[inline]
     pub(crate) fn take_alone(&self) -> Option<(Ticket, bool)> {
-        // Ordering: Relaxed. One thread changes the cursor.
+        // Ordering: Relaxed [H1]. One thread changes the cursor.
         let place = self.cursor.load(Ordering::Relaxed);
         // Ordering: Relaxed. As above.
         self.cursor.store(place.saturating_add(1), Ordering::Relaxed);

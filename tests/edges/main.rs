@@ -12,6 +12,7 @@ mod jobs;
 mod sessions;
 mod shutdown;
 mod threads;
+mod together;
 mod waiting;
 
 use std::sync::mpsc;

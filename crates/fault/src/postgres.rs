@@ -29,8 +29,12 @@ pub struct Postgres {
     child: Option<Child>,
 }
 
-/// Returns the folder of the server's programs. Prefers the newest version in the folders of Debian.
+/// Returns the folder of the server's programs. The variable `TOURBILLON_POSTGRES` names the folder. Without the
+/// variable, prefers the newest version in the folders of Debian.
 fn programs() -> Option<PathBuf> {
+    if let Some(folder) = std::env::var_os("TOURBILLON_POSTGRES") {
+        return Some(folder.into());
+    }
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut found: Vec<(u32, PathBuf)> = versions
         .filter_map(|entry| {
@@ -206,13 +210,18 @@ impl Postgres {
     /// If the copy of the data fails.
     #[must_use]
     pub fn replica(&self) -> Self {
+        self.replica_at(free_port())
+    }
+
+    /// Works as [`replica`](Self::replica), with a replica that listens at `port`.
+    #[must_use]
+    pub fn replica_at(&self, port: u16) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         if let Some((user, group)) = self.user {
             chown(folder.path(), Some(user), Some(group)).expect("the folder is this process's");
         }
         let (programs, arguments) = (self.programs.clone(), self.arguments.clone());
-        let mut replica =
-            Self { folder, log: None, programs, port: free_port(), arguments, user: self.user, child: None };
+        let mut replica = Self { folder, log: None, programs, port, arguments, user: self.user, child: None };
         let copied = replica
             .program("pg_basebackup")
             .args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--dbname"])
@@ -359,9 +368,19 @@ impl Postgres {
 
     /// Sends a signal to the server's first process.
     pub fn signal(&self, signal: Signal) {
-        let process = self.child.as_ref().and_then(|child| Pid::from_raw(child.id().cast_signed()));
-        // The process may have ended by itself.
-        let _sent = process.map(|process| kill_process(process, signal));
+        self.pid().inspect(|process| send(*process, signal));
+    }
+
+    /// Sends a signal to the server's first process, and then to its sessions and its other processes.
+    pub fn signal_all(&self, signal: Signal) {
+        let Some(first) = self.pid() else { return };
+        // A stopped first process starts no others, so the list is complete.
+        self.signal(signal);
+        let others = fs::read_to_string(format!("/proc/{first}/task/{first}/children")).unwrap_or_default();
+        others
+            .split_whitespace()
+            .filter_map(|other| other.parse().ok())
+            .for_each(|other| send(other, signal));
     }
 
     fn wait(&mut self) {
@@ -369,6 +388,11 @@ impl Postgres {
             let _ended = child.wait();
         }
     }
+}
+
+fn send(process: u32, signal: Signal) {
+    // The process may have ended by itself.
+    let _sent = Pid::from_raw(process.cast_signed()).map(|process| kill_process(process, signal));
 }
 
 impl Drop for Postgres {

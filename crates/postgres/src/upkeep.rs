@@ -81,7 +81,7 @@ enum Next {
 pub(crate) fn listen_for(node: &Arc<Node>, connect: Connect) {
     let weak = Arc::downgrade(node);
     let ring = move || weak.upgrade().inspect(|node| node.bell.notify_one()).is_some();
-    let schema: Box<str> = node.deployment.pool.schema().into();
+    let schema = node.deployment.pool.schema().clone();
     let task = async move {
         listen(connect, &schema, ring).await;
         Ok(())
@@ -91,7 +91,7 @@ pub(crate) fn listen_for(node: &Arc<Node>, connect: Connect) {
 
 /// Looks for work once, and adds up the rows of `tally` if that is due.
 async fn turn(node: &Node, summed: &mut Instant) -> Result<Next, Failure> {
-    let mut session = node.deployment.pool.session().await?;
+    let mut session = node.deployment.pool.session().await?.within(node.ttl);
     let Looked { next, has_sums } = look(node, &mut session).await?;
     if summed.elapsed() >= SUM && (node.has_claimed.swap(false, Ordering::Relaxed) || has_sums) {
         *summed = Instant::now();

@@ -15,12 +15,18 @@ pub enum Fault {
     ForgetLocked,
     /// A look that leaves a late timer does not move the mark of its lane back.
     LeavesLate,
+    /// A look that leaves a late timer moves the mark of its lane back to the timer, and not to before it.
+    GoesBackTooLittle,
+    /// All lanes have one mark, which the lane that has come farthest moves.
+    OneMark,
+    /// A look forgets the locked rows that it finds still locked.
+    ForgetStuck,
     /// A look that passes over the lane of a locked row neither asks for the row again nor moves the lane's mark back.
     LeavesLocked,
     /// A timer whose lease has ended keeps its transaction number.
     ReturnKeepsNumber,
-    /// An owner has no epoch: a mark from a time without the shard counts for the shard.
-    OwnerWithoutEpoch,
+    /// A mark has no epoch: the mark of a node without the shard counts once the node owns the shard.
+    MarkWithoutEpoch,
     /// A claim does not lock the row of its node, so the shard may get another owner during the claim.
     ClaimWithoutNodeLock,
     /// A claim believes its snapshot that a timer has no lease.
@@ -49,16 +55,19 @@ pub enum Fault {
 
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 24] = [
         Self::NoSecondLook,
         Self::ForgetOpen,
         Self::MarkTooEarly,
         Self::PassesOverAll,
         Self::ForgetLocked,
         Self::LeavesLate,
+        Self::GoesBackTooLittle,
+        Self::OneMark,
+        Self::ForgetStuck,
         Self::LeavesLocked,
         Self::ReturnKeepsNumber,
-        Self::OwnerWithoutEpoch,
+        Self::MarkWithoutEpoch,
         Self::ClaimWithoutNodeLock,
         Self::ClaimBySnapshot,
         Self::MarkAfterFailover,

@@ -2,7 +2,7 @@
 
 use super::faults::{Event, Fault};
 use super::state::{Lane, Mark, Node, Owner, Snapshot, State, Timer, Work};
-use super::{BOUND, CLAIMS, NOT_OWNER, Postgres};
+use super::{BOUND, CLAIMS, LANES, NOT_OWNER, Postgres};
 use crate::parts::Held;
 use crate::timer::{Step, Stored, step};
 
@@ -87,7 +87,7 @@ impl Postgres {
             return None;
         };
         let mut mark = known;
-        if known.epoch != snapshot.epoch && !self.has(Fault::OwnerWithoutEpoch) {
+        if known.epoch != snapshot.epoch && !self.has(Fault::MarkWithoutEpoch) {
             if known.unseen.is_some() {
                 self.note(Event::MarkReset);
             }
@@ -132,7 +132,8 @@ impl Postgres {
                 self.note(Event::StillLocked);
             }
             let is_locked = passed_over == Some(timer) && row.timer == Stored::Pending;
-            *is_held = (is_stuck || is_locked) && !self.has(Fault::ForgetLocked);
+            let is_again = is_stuck && !self.has(Fault::ForgetStuck);
+            *is_held = (is_again || is_locked) && !self.has(Fault::ForgetLocked);
         }
         mark.unseen = Some(snapshot.unseen);
         if let Some(node) = state.nodes.get_mut(usize::from(node)) {
@@ -161,7 +162,10 @@ impl Postgres {
             if let Some(late) = left.clone().find(|left| left.is_late && !is_left_to_others(left)) {
                 let is_locked = held.get(late.timer).is_some_and(|is_held| *is_held);
                 self.note(if is_locked { Event::LockedLeft } else { Event::LateLeft });
-                *passed = u8::try_from(late.timer).unwrap_or(u8::MAX);
+                *passed = match self.has(Fault::GoesBackTooLittle) {
+                    true => after(late.timer),
+                    false => u8::try_from(late.timer).unwrap_or(u8::MAX),
+                };
                 continue;
             }
             let in_order = found.filter(|found| !found.is_late && self.lane(found.timer) == lane);
@@ -176,6 +180,9 @@ impl Postgres {
                 self.note(if snapshot.epoch.is_none() { Event::LookedInVain } else { Event::MarkMoved });
             }
             *passed = target.max(*passed);
+        }
+        if self.has(Fault::OneMark) {
+            mark.passed = [mark.passed.into_iter().max().unwrap_or_default(); LANES];
         }
     }
 

@@ -153,15 +153,17 @@ pub struct State {
     pub nodes: [Node; NODES],
     /// The clients that create the timers.
     pub creators: [Caller; TIMERS],
-    /// The client that cancels the first timer.
+    /// The client that cancels a timer.
     pub canceller: Caller,
+    /// The timer that the client cancels.
+    pub target: Timer,
     /// The number of the next transaction.
     pub next: u8,
     /// The faults that may still happen.
     pub left: Budget,
     /// The leases that a failover has lost, or whose renewals it has lost, as bits.
     pub lost_leases: u8,
-    /// The number of deliveries of the first timer that began after a cancel was answered.
+    /// The number of deliveries of `target` that began after a cancel was answered.
     pub late: u8,
     /// A property that a transition has broken.
     pub broken: Option<&'static str>,
@@ -176,9 +178,9 @@ pub enum Action {
     Commit(Timer, bool),
     /// The transaction that creates a timer is rolled back.
     Rollback(Timer),
-    /// The transaction that will cancel the first timer begins.
+    /// The transaction that will cancel a timer begins.
     BeginCancel,
-    /// The transaction cancels the first timer.
+    /// The transaction cancels the timer.
     Cancel,
     /// The transaction that cancels the timer is committed.
     CommitCancel(bool),

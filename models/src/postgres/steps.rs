@@ -38,7 +38,7 @@ impl Postgres {
 
     fn cancel(&self, state: &mut State) -> Option<()> {
         let Caller::Snapshot(has_lease) = state.canceller else { return None };
-        let [row, ..] = &mut state.server.rows;
+        let row = state.server.rows.get_mut(state.target)?;
         if row.is_locked {
             // The transaction waits.
             return None;
@@ -60,7 +60,7 @@ impl Postgres {
 
     fn commit_cancel(&self, state: &mut State, is_lost: bool) -> Option<()> {
         let Caller::Open(number, answer) = state.canceller else { return None };
-        let [row, ..] = &mut state.server.rows;
+        let row = state.server.rows.get_mut(state.target)?;
         row.is_locked = false;
         row.is_cancelled = true;
         if answer == Answer::Cancelled {
@@ -114,7 +114,7 @@ impl Postgres {
         if !is_lost && !stands {
             self.breaks(state, NO_LEASE);
         }
-        if timer == 0
+        if timer == state.target
             && let Caller::Answered(answer @ (Answer::Cancelled | Answer::InFlight)) = state.canceller
         {
             state.late += u8::from(!is_lost);
@@ -262,7 +262,7 @@ impl Postgres {
                 *state.creators.get_mut(timer)? = Caller::Answered(Answer::GivenUp);
             }
             Action::BeginCancel => {
-                let has_lease = state.server.rows.first()?.timer.lease().is_some();
+                let has_lease = state.server.rows.get(state.target)?.timer.lease().is_some();
                 state.canceller = Caller::Snapshot(has_lease);
             }
             Action::Cancel => self.cancel(state)?,
@@ -273,7 +273,7 @@ impl Postgres {
             Action::RollbackCancel => {
                 state.left.rollbacks = state.left.rollbacks.checked_sub(1)?;
                 self.note(Event::CancelRolledBack);
-                state.server.rows.first_mut()?.is_locked = false;
+                state.server.rows.get_mut(state.target)?.is_locked = false;
                 state.canceller = Caller::Answered(Answer::GivenUp);
             }
             Action::AnswerCreator(timer) => self.answer(state.creators.get_mut(timer)?, state.term)?,

@@ -178,7 +178,7 @@ impl Daemons {
         match &self.secure {
             None => command.arg(&self.server),
             Some((server, authority)) => {
-                let file = folder.join("authority.pem");
+                let file = folder.join(format!("{name}.pem"));
                 std::fs::write(&file, authority).expect("a new file");
                 command.args([server, "--postgres-certificates"]).arg(file)
             }

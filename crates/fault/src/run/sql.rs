@@ -1,4 +1,4 @@
-//! Clients that call the SQL functions, in transactions that stay open for up to five seconds.
+//! Clients that call the SQL functions, in transactions that stay open for some time.
 
 use super::callbacks::{id_of_text, path, policy};
 use super::door::{Door, Wanted};
@@ -14,9 +14,6 @@ use tokio_postgres::{Client, NoTls, SimpleQueryMessage, SimpleQueryRow};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::timer::TimerId;
 
-/// The longest time for which a transaction stays open.
-const LONGEST: Duration = Duration::from_secs(5);
-
 /// How long a client waits for the answer to a statement, which may wait for a lock.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -25,14 +22,22 @@ pub(super) struct Sql {
     url: String,
     /// The URL of the receiver.
     receiver: String,
+    /// The longest time for which a transaction stays open.
+    longest: Duration,
     runtime: Arc<Runtime>,
     rng: Rng,
     client: Option<Client>,
 }
 
 impl Sql {
-    pub(super) fn new(url: String, receiver: String, runtime: Arc<Runtime>, rng: Rng) -> Self {
-        Self { url, receiver, runtime, rng, client: None }
+    pub(super) fn new(
+        url: String,
+        receiver: String,
+        longest: Duration,
+        runtime: Arc<Runtime>,
+        rng: Rng,
+    ) -> Self {
+        Self { url, receiver, longest, runtime, rng, client: None }
     }
 
     fn connect(&mut self) -> Option<&Client> {
@@ -109,7 +114,7 @@ impl Sql {
     /// failed before its end, so that it had no effect.
     fn transact(&mut self, wanted: &[Wanted]) -> Option<Vec<Answer>> {
         self.connect()?;
-        let pause = LONGEST.mul_f64(self.rng.f64()) / u32::try_from(wanted.len()).unwrap_or(u32::MAX);
+        let pause = self.longest.mul_f64(self.rng.f64()) / u32::try_from(wanted.len()).unwrap_or(u32::MAX);
         let rolls_back = self.rng.u8(..) < 25 && !wanted.iter().any(|wanted| wanted.is_again);
         self.run("BEGIN").ok()?;
         let mut answers = Vec::new();

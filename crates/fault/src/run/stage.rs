@@ -325,19 +325,20 @@ impl Stage {
         self.clients = Some(clients.expect("files of clients"));
     }
 
-    /// Starts clients that call the SQL functions in transactions of up to five seconds. One transaction in ten is
+    /// Starts clients that call the SQL functions in transactions that last up to `longest`. One transaction in ten is
     /// rolled back.
     ///
     /// # Panics
     ///
     /// If the run has no PostgreSQL server, or a client has no file for its history.
-    pub fn start_clients_of_sql(&mut self, load: Load, seed: u64) {
+    pub fn start_clients_of_sql(&mut self, load: Load, longest: Duration, seed: u64) {
         let daemons = self.daemons.as_ref().expect("the timers are in PostgreSQL");
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
         let runtime = Arc::clone(self.runtime.insert(Arc::new(runtime)));
         let door = |number: u64| -> Box<dyn Door> {
             let (url, receiver) = (daemons.server().to_owned(), daemons.receiver());
-            Box::new(Sql::new(url, receiver, Arc::clone(&runtime), Rng::with_seed(seed ^ !number)))
+            let rng = Rng::with_seed(seed ^ !number);
+            Box::new(Sql::new(url, receiver, longest, Arc::clone(&runtime), rng))
         };
         let doors = (0..load.clients).map(door).collect();
         let clients = Clients::start(doors, FIRST_OF_SQL, self.folder.path(), load, seed);

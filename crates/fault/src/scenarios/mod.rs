@@ -30,6 +30,11 @@ const ON_POSTGRES: &[Scenario] = &[
     ("nodes and server", 6, postgres::killed),
     ("sessions terminated", ONE, postgres::terminated),
     ("clocks of nodes", ONE, postgres::clocks),
+    ("server stopped", ONE, postgres::stopped),
+    ("connections harmed", ONE, postgres::harmed),
+    ("pool killed", ONE, postgres::pooled),
+    ("failover", 2, postgres::failed_over),
+    ("late commits", 2, postgres::committed_late),
 ];
 
 /// The scenarios with the timers in Redis.

@@ -11,12 +11,18 @@ use tourbillon_fault::{Fate, Proxy, Server};
 
 const NO_SERVER: Outcome = Outcome::Skipped("no redis-server");
 
-/// Delays, cuts, silences and refuses the connections to a server, and loses replies.
+/// Harms the connections of nodes to a server.
 pub(super) fn harmed(given: &mut Given) -> Outcome {
     let Some(server) = Server::start(&[]) else { return NO_SERVER };
     let proxy = Proxy::start(server.address());
     let mut stage = given.stage(Target::single(proxy.url()));
     given.begin(&mut stage, Load::default());
+    harm(given, &mut stage, &proxy);
+    stage.finish(Terms::default()).into()
+}
+
+/// Delays, cuts, silences and refuses the connections through a proxy, and loses requests and replies.
+pub(super) fn harm(given: &mut Given, stage: &mut Stage, proxy: &Proxy) {
     given.again(Duration::from_secs(3), |given| {
         let (kind, time) = (given.rng.u8(..7), given.up_to(Duration::from_secs(2)));
         stage.harm(Cause::Network, |_| match kind {
@@ -62,7 +68,6 @@ pub(super) fn harmed(given: &mut Given) -> Outcome {
         });
         stage.await_progress(10);
     });
-    stage.finish(Terms::default()).into()
 }
 
 /// A network namespace of Linux for a node's process. A virtual cable connects the namespace to the machine's own

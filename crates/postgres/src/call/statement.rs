@@ -1,6 +1,7 @@
 //! Defines a call: a statement with its values, and the function that reads the answer.
 
 use super::error::{CallError, CallErrorKind};
+use crate::layout::SchemaName;
 use core::fmt;
 
 /// A value of a statement.
@@ -58,12 +59,12 @@ impl<A> Call<A> {
     /// Makes a call. The function `read` reads the answer, and returns `None` for an answer that the SQL function never
     /// gives.
     pub(super) fn new(
-        schema: &str,
+        schema: &SchemaName,
         text: &str,
         values: Vec<Value>,
         read: fn(Option<&str>) -> Option<Result<A, CallError>>,
     ) -> Self {
-        Self { text: text.replace("tourbillon.", &format!("{schema}.")).into(), values, read }
+        Self { text: schema.put_into(text).into(), values, read }
     }
 
     /// Checks that PostgreSQL accepts the values.

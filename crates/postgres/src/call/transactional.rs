@@ -7,7 +7,7 @@ use super::service;
 use super::statement::{Call, Value};
 use super::values::{labels, moment, named};
 use crate::deployment::Deployment;
-use crate::schema::is_name;
+use crate::layout::SchemaName;
 use core::fmt;
 use core::time::Duration;
 use std::sync::{Arc, Weak};
@@ -54,7 +54,7 @@ use tourbillon_durable::{Changed, Due, Kind, Limits, Placed, Rejection, Spec, Ut
 /// ```
 #[derive(Clone)]
 pub struct Transactional {
-    schema: Box<str>,
+    schema: SchemaName,
     /// The store of this process, which [`wake`](Self::wake) wakes after a commit. Without a store, nothing is woken.
     store: Weak<Deployment>,
 }
@@ -62,13 +62,13 @@ pub struct Transactional {
 /// Makes calls for the schema `tourbillon`, for a process without a store. [`Transactional::wake`] has no effect then.
 impl Default for Transactional {
     fn default() -> Self {
-        Self { schema: "tourbillon".into(), store: Weak::new() }
+        Self { schema: SchemaName::default(), store: Weak::new() }
     }
 }
 
 impl fmt::Debug for Transactional {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Transactional").field("schema", &self.schema).finish_non_exhaustive()
+        f.debug_struct("Transactional").field("schema", &self.schema.as_str()).finish_non_exhaustive()
     }
 }
 
@@ -96,7 +96,7 @@ const DONE: &str = "SELECT 'done' AS answer FROM tourbillon.done(id => $1::text:
 
 impl Transactional {
     pub(crate) fn of(deployment: &Arc<Deployment>) -> Self {
-        Self { schema: deployment.pool.schema().into(), store: Arc::downgrade(deployment) }
+        Self { schema: deployment.pool.schema().clone(), store: Arc::downgrade(deployment) }
     }
 
     /// Makes calls for the schema `name`, for a process without a store. [`wake`](Self::wake) has no effect then.
@@ -106,11 +106,10 @@ impl Transactional {
     /// Fails with [`CallErrorKind::Invalid`] if the name is not valid. See
     /// [`PostgresBuilder::schema`](crate::PostgresBuilder::schema).
     pub fn in_schema(name: &str) -> Result<Self, CallError> {
-        if !is_name(name) {
-            let message = "a schema has up to 63 small letters, digits and `_`, with a letter first";
-            return Err(CallError::new(CallErrorKind::Invalid, message));
-        }
-        Ok(Self { schema: name.into(), store: Weak::new() })
+        let Some(schema) = SchemaName::parse(name) else {
+            return Err(CallError::new(CallErrorKind::Invalid, SchemaName::RULE));
+        };
+        Ok(Self { schema, store: Weak::new() })
     }
 
     /// Makes the store of this process look for new timers at once. A program calls this method after a commit. The

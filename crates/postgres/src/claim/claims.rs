@@ -58,7 +58,8 @@ impl Claims {
     ) -> Result<Claimed, StoreError> {
         let _one_at_a_time = self.node.claims.lock().await;
         let token = Token { incarnation: by.incarnation, claim: number };
-        let mut session = self.deployment.session().await?;
+        // Without an answer for that time, the node has lost its shards.
+        let mut session = self.deployment.session().await?.within(self.node.ttl);
         let looked = self.look(&mut session, by, token, limit, shares).await;
         let Looked { head, rows } = looked.map_err(Failure::into_error)?;
         let (has_changed, others) = self.node.with_mark(|mark| (mark.follow(&head), mark.others()));

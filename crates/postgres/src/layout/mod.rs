@@ -1,7 +1,9 @@
-//! The stored form of timers: rows, and the values of their columns.
+//! The stored form of timers: rows, the values of their columns, and the schema that holds them.
 
 mod id;
 mod row;
+mod schema_name;
 
 pub(crate) use id::Id;
 pub(crate) use row::{COLUMNS, Stored, admit_texts, millis, moment, read};
+pub(crate) use schema_name::SchemaName;

@@ -194,7 +194,7 @@ impl Connect {
 
     /// Sets the response timeout: the time for which a call waits for the answer to a statement. 30 s by default. The
     /// time includes a wait for a lock of another transaction. In an operation, the server ends such a wait after nine
-    /// tenths of the time.
+    /// tenths of the time. A claim waits for the [`ttl`](crate::PostgresBuilder::ttl) of the node at most.
     #[must_use]
     pub fn response_timeout(mut self, time: Duration) -> Self {
         self.response_timeout = time;

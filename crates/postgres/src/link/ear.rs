@@ -2,6 +2,7 @@
 //! server through a pooler in transaction mode, which passes no notifications on.
 
 use super::connect::Connect;
+use crate::layout::SchemaName;
 use core::future::poll_fn;
 use core::pin::pin;
 use core::time::Duration;
@@ -15,8 +16,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Listens for the notifications of a deployment until `ring` returns `false`. The channel has the name of the schema.
 /// Calls `ring` for each notification, before each attempt to connect, and after each new connection. Replaces a lost
 /// connection.
-pub(crate) async fn listen(connect: Connect, schema: &str, ring: impl Fn() -> bool) {
-    let listen = format!("LISTEN {schema}");
+pub(crate) async fn listen(connect: Connect, schema: &SchemaName, ring: impl Fn() -> bool) {
+    let listen = format!("LISTEN {}", schema.quoted());
     while ring() {
         let Ok((client, mut connection)) = connect.dial().await else {
             sleep(PAUSE).await;

@@ -4,6 +4,7 @@ use super::connect::Connect;
 use super::error::{Failure, io};
 use super::session::Session;
 use super::shelf::Shelf;
+use crate::layout::SchemaName;
 use core::future::Future;
 use core::pin::Pin;
 use core::time::Duration;
@@ -43,8 +44,8 @@ impl Drop for Pool {
 }
 
 impl Pool {
-    /// Makes a pool without a connection. `schema` is the name of the schema.
-    pub(crate) fn new(connect: Connect, schema: &str) -> Result<Arc<Self>, StoreError> {
+    /// Makes a pool without a connection.
+    pub(crate) fn new(connect: Connect, schema: SchemaName) -> Result<Arc<Self>, StoreError> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("tourbillon-postgres")
@@ -77,7 +78,7 @@ impl Pool {
         }
     }
 
-    pub(crate) fn schema(&self) -> &str {
+    pub(crate) fn schema(&self) -> &SchemaName {
         self.shelf.schema()
     }
 

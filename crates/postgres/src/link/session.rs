@@ -42,6 +42,8 @@ pub(crate) struct Session {
     /// The permit for a connection. The second permit is set if the session is for a read, or for a call that may wait
     /// for transactions of callers. Both permits are released after the connection has gone back to the pool.
     _places: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
+    /// The longest wait for the answer to a statement.
+    limit: Duration,
     /// Whether the connection may go back to the pool.
     is_clean: bool,
     is_in_transaction: bool,
@@ -66,11 +68,12 @@ impl Drop for Session {
 
 impl Session {
     pub(super) fn new(shelf: Arc<Shelf>, client: Client, place: OwnedSemaphorePermit) -> Self {
-        let _places = (place, None);
+        let (_places, limit) = ((place, None), shelf.response_timeout());
         Self {
             shelf,
             client: Some(client),
             _places,
+            limit,
             is_clean: true,
             is_in_transaction: false,
             waits_long: false,
@@ -81,6 +84,12 @@ impl Session {
     /// dropped.
     pub(super) fn keep(mut self, place: OwnedSemaphorePermit) -> Self {
         self._places.1 = Some(place);
+        self
+    }
+
+    /// Shortens the longest wait for an answer to `limit`.
+    pub(crate) fn within(mut self, limit: Duration) -> Self {
+        self.limit = self.limit.min(limit);
         self
     }
 
@@ -116,9 +125,9 @@ impl Session {
     }
 
     async fn ask(&mut self, sql: &str, params: &[Param<'_>], commits: bool) -> Result<Vec<Row>, Failure> {
-        let sql = self.shelf.named(sql);
+        let sql = self.shelf.schema().put_into(sql);
         self.is_clean = false;
-        let answer = timeout(self.shelf.response_timeout(), self.client().query_typed(&sql, params)).await;
+        let answer = timeout(self.limit, self.client().query_typed(&sql, params)).await;
         let failure = match answer {
             Ok(Ok(rows)) => {
                 self.is_clean = true;
@@ -152,9 +161,9 @@ impl Session {
     }
 
     async fn execute(&mut self, sql: &str, commits: bool) -> Result<(), Failure> {
-        let sql = self.shelf.named(sql);
+        let sql = self.shelf.schema().put_into(sql);
         self.is_clean = false;
-        let answer = timeout(self.shelf.response_timeout(), self.client().batch_execute(&sql)).await;
+        let answer = timeout(self.limit, self.client().batch_execute(&sql)).await;
         match answer {
             Ok(Ok(())) => {
                 self.is_clean = true;
@@ -183,7 +192,7 @@ impl Session {
         self.waits_long = matches!(wait, LockWait::Long);
         let most = match wait {
             LockWait::Short(millis) => millis,
-            LockWait::Long => long_wait(self.shelf.response_timeout()),
+            LockWait::Long => long_wait(self.limit),
         };
         self.execute(&format!("{begin} SET LOCAL lock_timeout = {most}; {settings}"), false).await
     }
@@ -203,7 +212,7 @@ impl Session {
     /// Runs a statement that changes nothing, and returns its rows one after the other. If not all rows are read, the
     /// connection is closed.
     pub(crate) async fn rows(&mut self, sql: &str) -> Result<Rows<'_>, Failure> {
-        let sql = self.shelf.named(sql);
+        let sql = self.shelf.schema().put_into(sql);
         self.is_clean = false;
         let none: [(&(dyn ToSql + Sync), Type); 0] = [];
         let rows = self.client().query_typed_raw(&sql, none).await;
@@ -221,7 +230,7 @@ pub(crate) struct Rows<'s> {
 impl Rows<'_> {
     /// Returns the next row. `None` after the last row.
     pub(crate) async fn next(&mut self) -> Result<Option<Row>, Failure> {
-        let next = timeout(self.session.shelf.response_timeout(), self.rows.next()).await;
+        let next = timeout(self.session.limit, self.rows.next()).await;
         let next =
             next.map_err(|_| Failure::lost("the server has not answered in time".to_owned(), false))?;
         if next.is_none() {

@@ -32,9 +32,9 @@ use tourbillon_durable::timer::TimerId;
 const LONG: i64 = 50 * 60_000;
 /// The greatest length of the list [`Mark::held`]. The next claim first tries to lock the timers in this list.
 const MOST_HELD: usize = 10_000;
-/// If other transactions held more than [`MOST_HELD`] timers, the marks start again after some time. These are the
-/// shortest and the longest value of this time, in milliseconds.
-const RESCAN: (i64, i64) = (10_000, 60_000);
+/// If other transactions held more than [`MOST_HELD`] timers, the claims read on for some time, and then the marks
+/// start again. These are the shortest and the longest value of this time, in milliseconds.
+const RESCAN: (i64, i64) = (10_000, 600_000);
 
 /// The low-water marks of a node: the due moments up to which its claims have read the timers. If the snapshot `seen`
 /// shows a timer at or before the mark of its lane, the timer is leased or in `held`.
@@ -69,8 +69,11 @@ pub(crate) struct Mark {
     pub(crate) has_late: bool,
     /// The server's time at the last claim that read from the first timer on.
     started: i64,
-    /// The moment at which the marks start again, so that a claim finds the held timers for which `held` had no room.
-    /// `None` if `held` had room for all of them.
+    /// The moment of the first claim that has found a held timer for which `held` had no room. `None` if `held` had
+    /// room for all of them.
+    overflow: Option<i64>,
+    /// The moment at which the marks start again because of `overflow`. `None` until the claims have read all timers
+    /// that were due at `overflow`.
     rescan: Option<i64>,
     /// The transactions in progress. They show when a [`LONG`] transaction ends.
     open: Open,
@@ -113,7 +116,7 @@ impl Default for Mark {
         let id = Id(TimerId::from_u128(0));
         let (lanes, lane_dues, lane_ids) = (Vec::new(), Vec::new(), Vec::new());
         let (owned, withheld, held) = (String::new(), Vec::new(), Vec::new());
-        let (has_late, started, rescan, open) = (false, 0, None, Open::default());
+        let (has_late, started, overflow, rescan) = (false, 0, None, None);
         Self {
             owned,
             due: -1,
@@ -126,8 +129,9 @@ impl Default for Mark {
             held,
             has_late,
             started,
+            overflow,
             rescan,
-            open,
+            open: Open::default(),
         }
     }
 }
@@ -155,16 +159,29 @@ impl Mark {
         self.has_late = false;
         let has_long_ended =
             head.seen.as_deref().is_some_and(|seen| self.open.learn(seen, head.free, head.now, LONG));
+        if head.held.len() > MOST_HELD {
+            self.overflow.get_or_insert(head.now);
+        }
         if has_long_ended || self.is_rescan_due(head.now) {
             self.restart();
-        } else if head.held.len() > MOST_HELD && self.rescan.is_none() {
-            // The marks have passed held timers for which the list has no room, so the marks must start again. Until
-            // then, other timers can be claimed. That time is three times as long as the marks took to come this far.
+        } else if self.rescan.is_none() && self.overflow.is_some_and(|moment| self.has_read(moment, head.now))
+        {
+            // The claims read on for three times as long as they took to come this far. So they take most of their time
+            // for timers that they can lease.
             let (least, most) = RESCAN;
             let took = head.now.saturating_sub(self.started);
-            self.rescan = Some(head.now + took.saturating_mul(3).clamp(least, most));
+            self.rescan = Some(head.now.saturating_add(took.saturating_mul(3).clamp(least, most)));
         }
         has_changed
+    }
+
+    /// Returns whether the claims have read all timers that were due at `moment`, but for those of withheld lanes. If
+    /// the marks started again earlier, timers behind very many held ones would never be claimed. Also returns `true`
+    /// if this takes very long: the held timers without room may have been released meanwhile.
+    fn has_read(&self, moment: i64, now: i64) -> bool {
+        let is_read = |(lane, due): (&i16, &i64)| *due >= moment || self.withheld.contains(lane);
+        let are_read = self.due >= moment && self.lanes.iter().zip(&self.lane_dues).all(is_read);
+        are_read || now.saturating_sub(moment) >= RESCAN.1
     }
 
     /// Returns whether the marks must start again now, so that a claim finds the held timers for which `held` had no
@@ -200,7 +217,7 @@ impl Mark {
 
     fn restart(&mut self) {
         (self.due, self.seen) = (-1, None);
-        self.rescan = None;
+        (self.overflow, self.rescan) = (None, None);
         self.held.clear();
         (self.lanes, self.lane_dues, self.lane_ids) = (Vec::new(), Vec::new(), Vec::new());
         self.withheld.clear();
@@ -253,30 +270,73 @@ mod tests {
         assert_eq!((mark.due, mark.seen.as_deref()), (-1, None));
     }
 
+    /// Passes the answer of a claim at the moment `now` to a mark. The claim has found this number of held timers, and
+    /// has left timers in lane 3 from the moment `left` on. Returns the mark's moment.
+    fn claims(mark: &mut Mark, now: i64, held: usize, left: i64) -> i64 {
+        let behind = if left < now { vec![(3, left, TimerId::from_u128(7))] } else { Vec::new() };
+        mark.follow(&Head { now, mark_due: now, behind, ..head("9:9:", held) });
+        mark.due
+    }
+
     #[test]
     fn the_mark_passes_many_held_timers_and_comes_back_for_those_beyond_the_limit() {
         let (mut mark, (least, most)) = (Mark::default(), RESCAN);
-        let mut follow = |now, held| {
-            mark.follow(&Head { now, ..head("9:9:", held) });
-            (mark.due, mark.held.len())
-        };
-        assert_eq!(follow(1_000_000, MOST_HELD), (5, MOST_HELD));
-        // The marks took one second to come this far, so they start again after the shortest time.
+        let mark = &mut mark;
+        assert_eq!(claims(mark, 1_000_000, MOST_HELD, 1_000_000), 1_000_000);
+        // The claims took one second to read all that is due, so the marks start again after the shortest time.
         let moment = 1_001_000 + least;
-        assert_eq!(follow(1_001_000, MOST_HELD + 1), (5, MOST_HELD));
-        assert_eq!(follow(moment - 1, MOST_HELD + 1), (5, MOST_HELD));
-        assert_eq!(follow(moment, 3), (-1, 0));
-        // The marks took 15 seconds, so they start again after 45 seconds. A look makes them start again, too.
-        assert_eq!(follow(1_020_000, 0), (5, 0));
-        assert_eq!(follow(1_035_000, MOST_HELD + 1), (5, MOST_HELD));
+        assert_eq!(claims(mark, 1_001_000, MOST_HELD + 1, 1_001_000), 1_001_000);
+        assert_eq!(mark.held.len(), MOST_HELD);
+        assert_eq!(claims(mark, moment - 1, MOST_HELD + 1, 0), moment - 1);
+        assert_eq!(claims(mark, moment, 3, moment), -1);
+        assert!(mark.held.is_empty());
+        // The claims took 15 seconds, so the marks start again after 45 seconds. A look makes them start again, too.
+        claims(mark, 1_020_000, 0, 1_020_000);
+        claims(mark, 1_035_000, MOST_HELD + 1, 1_035_000);
         assert!(!mark.notice("9:9:", 9, 1_079_999, false));
         assert!(mark.notice("9:9:", 9, 1_080_000, false));
-        // The marks took ten minutes, so they start again after the longest time. Then the clock is set back.
-        for (now, held) in [(2_000_000, 0), (2_600_000, MOST_HELD + 1)] {
-            mark.follow(&Head { now, ..head("9:9:", held) });
-        }
+        // The claims took ten minutes, so the marks start again after the longest time. Then the clock is set back.
+        claims(mark, 2_000_000, 0, 2_000_000);
+        claims(mark, 2_600_000, MOST_HELD + 1, 2_600_000);
         assert!(!mark.notice("9:9:", 9, 2_600_000 + most - 1, false));
         assert!(mark.notice("9:9:", 9, 1_000_000, false));
+    }
+
+    /// Few places are free, so each claim passes few of very many held timers.
+    #[test]
+    fn the_mark_comes_back_only_after_all_that_was_due_was_read() {
+        let mut mark = Mark::default();
+        let (begin, most) = (1_000_000, RESCAN.1);
+        claims(&mut mark, begin, 0, 1);
+        for second in 1..300 {
+            let now = begin + 1_000 * second;
+            assert_eq!(claims(&mut mark, now, MOST_HELD + 1, 1 + second), now, "the claims read on");
+        }
+        // The claims have read all that was due at the overflow. They took 300 seconds.
+        let now = begin + 300_000;
+        assert_eq!(claims(&mut mark, now, 9, begin + 1_000), now);
+        assert!(!mark.notice("9:9:", 9, now + most - 1, false));
+        assert!(mark.notice("9:9:", 9, now + most, false));
+    }
+
+    #[test]
+    fn a_lane_that_is_never_read_to_its_end_does_not_keep_the_mark_from_coming_back() {
+        // The lane has its share, for ever.
+        let behind = vec![(3, 1, TimerId::from_u128(7))];
+        let mut mark = Mark::default();
+        mark.follow(&Head {
+            now: 1_000_000,
+            mark_due: 1_000_000,
+            behind,
+            withheld: vec![3],
+            ..head("9:9:", MOST_HELD + 1)
+        });
+        assert!(mark.notice("9:9:", 9, 1_000_000 + RESCAN.0, false));
+        // More becomes due than the claims can take.
+        let (mut mark, begin, most) = (Mark::default(), 1_000_000, RESCAN.1);
+        let mut comes_back = |now| claims(&mut mark, now, MOST_HELD + 1, 1) == -1;
+        assert!((0..2 * most / 1_000).all(|second| !comes_back(begin + 1_000 * second)));
+        assert!(comes_back(begin + 2 * most));
     }
 
     #[test]

@@ -171,4 +171,87 @@ mod tests {
     fn a_snapshot_that_cannot_be_read_counts_as_a_long_end() {
         assert!(has_long_ended(&[("7:", 0)]) && has_long_ended(&[("7:8:x", 0)]));
     }
+
+    /// A server that gives numbers to transactions, which begin and end at random.
+    struct Server {
+        random: fastrand::Rng,
+        now: i64,
+        /// The start of each transaction, by its number.
+        begins: Vec<i64>,
+        open: BTreeSet<usize>,
+        /// The number after the last transaction that has ended.
+        next: usize,
+    }
+
+    impl Server {
+        fn new(seed: u64) -> Self {
+            let random = fastrand::Rng::with_seed(seed);
+            // Some transactions began long ago.
+            Self { random, now: 1_000, begins: vec![0; 4], open: (0..4).collect(), next: 0 }
+        }
+
+        /// Lets some time pass. Returns the transactions that end.
+        fn go_on(&mut self) -> Vec<usize> {
+            let mut ended = Vec::new();
+            for _ in 0..self.random.usize(0..4) {
+                self.now += self.random.i64(0..4);
+                if self.random.bool() {
+                    self.open.insert(self.begins.len());
+                    self.begins.push(self.now);
+                } else if let Some(number) = self.random.choice(&self.open).copied()
+                    // Few transactions last for long.
+                    && (self.random.u8(0..8) == 0 || self.now - self.begins[number] < 5)
+                {
+                    self.open.remove(&number);
+                    self.next = self.next.max(number + 1);
+                    ended.push(number);
+                }
+            }
+            ended
+        }
+
+        fn snapshot(&self) -> String {
+            let listed: Vec<_> = self.open.range(..self.next).map(ToString::to_string).collect();
+            let first = self.open.first().map_or(self.next, |first| self.next.min(*first));
+            format!("{first}:{}:{}", self.next, listed.join(","))
+        }
+    }
+
+    /// A look reads the server's time and the free number first, and its snapshot later. Transactions go on between.
+    #[test]
+    fn no_long_transaction_ends_unnoticed_and_no_short_one_counts_as_long() {
+        let (mut long_ends, mut calm_looks) = (0, 0);
+        for seed in 0..400 {
+            let (mut server, mut open) = (Server::new(seed), Open::default());
+            // The longest time between two looks, the moment of the last look, and that of the first snapshot.
+            let (mut pause, mut last, mut first) = (0, server.now, None);
+            for look in 0..60 {
+                let mut ended = server.go_on();
+                let (now, free) = (server.now, server.begins.len());
+                ended.extend(server.go_on());
+                let has_long_ended = open.learn(&server.snapshot(), u64::try_from(free).unwrap(), now, LONG);
+                if look == 0 {
+                    // What has ended before the first snapshot is of no interest.
+                    ended.clear();
+                }
+                let first = *first.get_or_insert(server.now);
+                pause = pause.max(now - last);
+                last = now;
+                let begins = ended.iter().map(|number| server.begins[*number]);
+                if begins.clone().any(|begin| now - begin >= LONG) {
+                    assert!(has_long_ended, "seed {seed}, at {now}: a long transaction has ended");
+                    long_ends += 1;
+                } else if has_long_ended {
+                    let may_be_long = |begin: i64| begin <= first || now - begin + pause >= LONG;
+                    assert!(
+                        begins.clone().any(may_be_long),
+                        "seed {seed}, at {now}: all that ended were short"
+                    );
+                } else {
+                    calm_looks += 1;
+                }
+            }
+        }
+        assert!(long_ends > 200 && calm_looks > 2_000, "{long_ends} long ends, {calm_looks} calm looks");
+    }
 }

@@ -197,20 +197,20 @@ BEGIN
     RETURN p_placed.id;
 END $$;
 
--- Stores a new timer, as `place` does, and returns the id of the timer that is stored now. `payload` and `json` are two
+-- Stores a new timer, as `place` does, and returns the id of the timer that is stored now. `payload` and `data` are two
 -- forms of the same bytes.
 CREATE FUNCTION tourbillon.schedule(
-    kind text, json jsonb DEFAULT NULL, due timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
+    kind text, data jsonb DEFAULT NULL, due timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
     key text DEFAULT NULL, namespace text DEFAULT '', labels text[] DEFAULT NULL, policy jsonb DEFAULT NULL,
     if_present text DEFAULT 'reject', replaces uuid DEFAULT NULL, id uuid DEFAULT NULL, trace text DEFAULT NULL,
     payload bytea DEFAULT NULL
 ) RETURNS uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF schedule.json IS NOT NULL AND schedule.payload IS NOT NULL THEN
-        RAISE EXCEPTION 'at most one of json and payload' USING ERRCODE = '22023';
+    IF schedule.data IS NOT NULL AND schedule.payload IS NOT NULL THEN
+        RAISE EXCEPTION 'at most one of data and payload' USING ERRCODE = '22023';
     END IF;
     RETURN tourbillon.placed_id(tourbillon.place(schedule.kind,
-        coalesce(schedule.payload, convert_to(schedule.json::text, 'UTF8'), ''), schedule.due, schedule.delay,
+        coalesce(schedule.payload, convert_to(schedule.data::text, 'UTF8'), ''), schedule.due, schedule.delay,
         schedule.key, schedule.namespace, schedule.labels, schedule.policy, schedule.if_present, schedule.replaces,
         schedule.id, schedule.trace), schedule.key);
 END $$;
@@ -224,9 +224,9 @@ BEGIN
 END $$;
 
 -- Stores a timer of the service `tourbillond` that sends a request when it is due, and returns its id. The service
--- checks the destination again when it sends the request. `json` and `body` are two forms of the request's body.
+-- checks the destination again when it sends the request. `data` and `body` are two forms of the request's body.
 CREATE FUNCTION tourbillon.schedule_callback(
-    url text, json jsonb DEFAULT NULL, due timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
+    url text, data jsonb DEFAULT NULL, due timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
     key text DEFAULT NULL, namespace text DEFAULT 'default', labels text[] DEFAULT NULL, policy jsonb DEFAULT NULL,
     if_present text DEFAULT 'reject', replaces uuid DEFAULT NULL, id uuid DEFAULT NULL, trace text DEFAULT NULL,
     method text DEFAULT 'POST', headers jsonb DEFAULT NULL, body bytea DEFAULT NULL
@@ -245,17 +245,17 @@ BEGIN
         OR schedule_callback.method NOT IN ('GET', 'POST', 'PUT', 'PATCH', 'DELETE') THEN
         RAISE EXCEPTION 'method: GET, POST, PUT, PATCH or DELETE' USING ERRCODE = '22023';
     END IF;
-    IF schedule_callback.json IS NOT NULL AND schedule_callback.body IS NOT NULL THEN
-        RAISE EXCEPTION 'at most one of json and body' USING ERRCODE = '22023';
+    IF schedule_callback.data IS NOT NULL AND schedule_callback.body IS NOT NULL THEN
+        RAISE EXCEPTION 'at most one of data and body' USING ERRCODE = '22023';
     END IF;
-    v_bytes := coalesce(schedule_callback.body, convert_to(schedule_callback.json::text, 'UTF8'), '');
+    v_bytes := coalesce(schedule_callback.body, convert_to(schedule_callback.data::text, 'UTF8'), '');
     IF octet_length(v_bytes) > 65536 THEN
         RAISE EXCEPTION 'the body has % bytes, the most are 65536', octet_length(v_bytes) USING ERRCODE = '54000';
     END IF;
     IF jsonb_typeof(v_headers) <> 'object' THEN
         RAISE EXCEPTION 'headers: an object of texts' USING ERRCODE = '22023';
     END IF;
-    IF schedule_callback.json IS NOT NULL
+    IF schedule_callback.data IS NOT NULL
         AND NOT EXISTS (SELECT 1 FROM jsonb_object_keys(v_headers) n WHERE lower(n) = 'content-type') THEN
         v_headers := v_headers || '{"content-type": "application/json"}';
     END IF;
@@ -291,7 +291,7 @@ END $$;
 
 -- Stores a timer of the service `tourbillond` that receivers fetch from a queue once it is due, and returns its id.
 CREATE FUNCTION tourbillon.schedule_queue(
-    queue text, json jsonb DEFAULT NULL, due timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
+    queue text, data jsonb DEFAULT NULL, due timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
     key text DEFAULT NULL, namespace text DEFAULT 'default', labels text[] DEFAULT NULL, policy jsonb DEFAULT NULL,
     if_present text DEFAULT 'reject', replaces uuid DEFAULT NULL, id uuid DEFAULT NULL, trace text DEFAULT NULL,
     body bytea DEFAULT NULL
@@ -300,10 +300,10 @@ DECLARE v_bytes bytea; v_timeout bigint;
 BEGIN
     PERFORM tourbillon.check_name('the namespace', schedule_queue.namespace);
     PERFORM tourbillon.check_name('the queue', schedule_queue.queue);
-    IF schedule_queue.json IS NOT NULL AND schedule_queue.body IS NOT NULL THEN
-        RAISE EXCEPTION 'at most one of json and body' USING ERRCODE = '22023';
+    IF schedule_queue.data IS NOT NULL AND schedule_queue.body IS NOT NULL THEN
+        RAISE EXCEPTION 'at most one of data and body' USING ERRCODE = '22023';
     END IF;
-    v_bytes := coalesce(schedule_queue.body, convert_to(schedule_queue.json::text, 'UTF8'), '');
+    v_bytes := coalesce(schedule_queue.body, convert_to(schedule_queue.data::text, 'UTF8'), '');
     IF octet_length(v_bytes) > 65536 THEN
         RAISE EXCEPTION 'the body has % bytes, the most are 65536', octet_length(v_bytes) USING ERRCODE = '54000';
     END IF;

@@ -8,14 +8,16 @@
 //! | is older | no | fails (`OlderSchema`) |
 //! | is of this version | | goes on |
 //! | is newer | | fails (`NewerSchema`), and changes nothing |
+//! | has tables whose rows may be hidden | | fails (`ReadOnly`), and changes nothing |
 
+use crate::layout::SchemaName;
 use crate::link::{Failure, Pool, Session};
 use std::sync::Arc;
 use tokio_postgres::types::Type;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
 /// The migrations in their order, numbered from 1. A migration that was published never changes.
-const MIGRATIONS: [&[&str]; 1] =
+pub(crate) const MIGRATIONS: [&[&str]; 1] =
     [&[include_str!("0001.sql"), include_str!("0001_calls.sql"), include_str!("0001_store.sql")]];
 
 /// The version of the schema that this crate uses: the number of the last migration.
@@ -28,15 +30,6 @@ const _: () =
 #[cfg(feature = "diesel")]
 pub(crate) fn sources() -> impl Iterator<Item = &'static str> {
     MIGRATIONS.into_iter().flatten().copied()
-}
-
-/// Returns whether a text can be the name of the schema: up to 63 small letters, digits and `_`, with a letter first.
-pub(crate) fn is_name(name: &str) -> bool {
-    let is_fit = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-    name.len() <= 63
-        && name.bytes().all(is_fit)
-        && name.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase())
-        && !name.starts_with("pg_")
 }
 
 /// Returns whether the schema has its table of migrations. Reads the table `pg_class`. A name in a statement would be
@@ -57,6 +50,18 @@ pub(crate) async fn version(session: &mut Session, name: &str) -> Result<Option<
     Ok(Some(rows.first().and_then(|row| row.get(0)).unwrap_or(0)))
 }
 
+/// Returns the names of the tables whose rows row-level security may hide: from this user, or from the owner of the
+/// tables, with whose rights the functions for callers run. `None` if there is no such table. A hidden timer would
+/// never be delivered, and no statement would fail.
+async fn hidden(session: &mut Session, name: &str) -> Result<Option<String>, Failure> {
+    let sql = "SELECT string_agg(c.relname, ', ' ORDER BY c.relname) FROM pg_class c
+               JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_roles o ON o.oid = c.relowner
+               WHERE n.nspname = $1 AND c.relrowsecurity AND (row_security_active(c.oid)
+                   OR c.relforcerowsecurity AND NOT o.rolsuper AND NOT o.rolbypassrls)";
+    let rows = session.read(sql, &[(&name, Type::TEXT)]).await?;
+    Ok(rows.first().and_then(|row| row.get(0)))
+}
+
 /// Checks the schema. If `migrates` is set, also creates the schema or runs the missing migrations. If two processes do
 /// this at the same time, the second process waits for the first, and then finds nothing to do.
 ///
@@ -65,8 +70,17 @@ pub(crate) async fn version(session: &mut Session, name: &str) -> Result<Option<
 /// Fails as the table of this module says. Also fails if the encoding of the database is not UTF-8, if the user lacks
 /// the right, or if the server takes no writes.
 pub(crate) async fn prepare(pool: &Arc<Pool>, migrates: bool) -> Result<(), StoreError> {
+    prepare_by(pool, migrates, &MIGRATIONS).await
+}
+
+/// Works as [`prepare`] with other migrations. The number of the last of them is the version.
+pub(crate) async fn prepare_by(
+    pool: &Arc<Pool>,
+    migrates: bool,
+    migrations: &[&[&str]],
+) -> Result<(), StoreError> {
     let mut session = pool.session().await.map_err(Failure::into_error)?;
-    let result = prepare_in(&mut session, pool.schema(), migrates).await;
+    let result = prepare_in(&mut session, pool.schema(), migrates, migrations).await;
     session.roll_back().await;
     result.map_err(Failure::into_error)
 }
@@ -75,19 +89,26 @@ fn failed(kind: StoreErrorKind, message: String) -> Failure {
     Failure::Failed(StoreError::new(kind, message))
 }
 
-fn compared(found: i32, migrates: bool) -> Result<(), Failure> {
-    if found > VERSION {
-        let message = format!("the schema has version {found}, and this program knows version {VERSION}");
+fn compared(found: i32, newest: i32, migrates: bool) -> Result<(), Failure> {
+    if found > newest {
+        let message = format!("the schema has version {found}, and this program knows version {newest}");
         return Err(failed(StoreErrorKind::NewerSchema, message));
     }
-    if found < VERSION && !migrates {
-        let message = format!("the schema has version {found}, and this program needs version {VERSION}");
+    if found < newest && !migrates {
+        let message = format!("the schema has version {found}, and this program needs version {newest}");
         return Err(failed(StoreErrorKind::OlderSchema, message));
     }
     Ok(())
 }
 
-async fn prepare_in(session: &mut Session, name: &str, migrates: bool) -> Result<(), Failure> {
+async fn prepare_in(
+    session: &mut Session,
+    schema: &SchemaName,
+    migrates: bool,
+    migrations: &[&[&str]],
+) -> Result<(), Failure> {
+    let name = schema.as_str();
+    let newest = i32::try_from(migrations.len()).unwrap_or(i32::MAX);
     let sql = "SELECT current_setting('server_encoding'), current_setting('default_transaction_isolation')";
     let settings = session.read(sql, &[]).await?;
     if let Some(row) = settings.first() {
@@ -97,11 +118,18 @@ async fn prepare_in(session: &mut Session, name: &str, migrates: bool) -> Result
         let message = "the encoding of the database is not UTF8".to_owned();
         return Err(failed(StoreErrorKind::Limit, message));
     }
+    // The table of migrations may be hidden, too. So this comes before the version.
+    if let Some(tables) = hidden(session, name).await? {
+        let message = format!(
+            "row-level security may hide rows of the schema {name} from this user or from the owner: {tables}"
+        );
+        return Err(failed(StoreErrorKind::ReadOnly, message));
+    }
     let found = loop {
         let found = version(session, name).await?;
         match found {
-            Some(VERSION) => return Ok(()),
-            Some(found) => compared(found, migrates)?,
+            Some(found) if found == newest => return Ok(()),
+            Some(found) => compared(found, newest, migrates)?,
             None if !migrates => {
                 return Err(failed(StoreErrorKind::Closed, format!("the schema {name} does not exist")));
             }
@@ -123,17 +151,17 @@ async fn prepare_in(session: &mut Session, name: &str, migrates: bool) -> Result
         session.roll_back().await;
     };
     if found.is_none() {
-        session.run(&format!("CREATE SCHEMA IF NOT EXISTS {name}")).await?;
+        session.run(&format!("CREATE SCHEMA IF NOT EXISTS {}", schema.quoted())).await?;
         let sql = "CREATE TABLE tourbillon.migration (
                        number int PRIMARY KEY, at timestamptz NOT NULL DEFAULT clock_timestamp())";
         session.run(sql).await?;
     }
     let found = found.unwrap_or(0);
-    for (number, parts) in (1_i32..).zip(MIGRATIONS) {
+    for (number, parts) in (1_i32..).zip(migrations) {
         if number <= found {
             continue;
         }
-        for part in parts {
+        for part in *parts {
             session.run(part).await?;
         }
         let sql = "INSERT INTO tourbillon.migration (number) VALUES ($1)";

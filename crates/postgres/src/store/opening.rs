@@ -3,6 +3,7 @@
 use super::builder::PostgresBuilder;
 use super::postgres_store::PostgresStore;
 use crate::deployment::{Alarm, Deployment, Time};
+use crate::layout::SchemaName;
 use crate::link::{Connect, ConnectError, Failure, Pool};
 use crate::node::Node;
 use crate::schema;
@@ -23,19 +24,18 @@ impl PostgresBuilder {
     /// | [`StoreErrorKind::NewerSchema`] | a later version of this crate has created the schema |
     /// | [`StoreErrorKind::OlderSchema`] | an earlier version has created the schema, and [`migrate`](Self::migrate) is `false` |
     /// | [`StoreErrorKind::Closed`] | the schema does not exist, and [`migrate`](Self::migrate) is `false`; or the user, the password or the database is wrong |
-    /// | [`StoreErrorKind::ReadOnly`] | the user lacks a right, or the server takes no writes |
+    /// | [`StoreErrorKind::ReadOnly`] | the user lacks a right, row-level security may hide rows of the tables from the user or from their owner, or the server takes no writes |
     /// | [`StoreErrorKind::Limit`] | the name of the schema is not valid, the encoding of the database is not UTF-8, the settings of TLS contradict each other, or the deployment uses another kind of clock |
     /// | [`StoreErrorKind::Io`] | the server cannot be reached, or the file of a certificate cannot be used |
     pub async fn open(self, connect: &Connect) -> Result<PostgresStore, StoreError> {
-        if !schema::is_name(&self.schema) {
-            let message = "a schema has up to 63 small letters, digits and `_`, with a letter first";
-            return Err(StoreError::new(StoreErrorKind::Limit, message));
-        }
+        let Some(schema) = SchemaName::parse(&self.schema) else {
+            return Err(StoreError::new(StoreErrorKind::Limit, SchemaName::RULE));
+        };
         connect.check().map_err(|error| match error {
             ConnectError::Certificate(_) => StoreError::caused_by(StoreErrorKind::Io, error),
             error => StoreError::caused_by(StoreErrorKind::Limit, error),
         })?;
-        let pool = Pool::new(connect.clone(), &self.schema)?;
+        let pool = Pool::new(connect.clone(), schema)?;
         let is_test = self.clock.is_some();
         let opening = {
             let (pool, migrates, listens) = (Arc::clone(&pool), self.migrates, self.listens);

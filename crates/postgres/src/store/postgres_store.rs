@@ -47,7 +47,7 @@ impl Drop for PostgresStore {
 impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresStore")
-            .field("schema", &self.deployment.pool.schema())
+            .field("schema", &self.deployment.pool.schema().as_str())
             .finish_non_exhaustive()
     }
 }

@@ -49,7 +49,8 @@ pub struct Restoration {
 
 impl fmt::Debug for Restoration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Restoration").field("schema", &self.deployment.pool.schema()).finish_non_exhaustive()
+        let schema = self.deployment.pool.schema().as_str();
+        f.debug_struct("Restoration").field("schema", &schema).finish_non_exhaustive()
     }
 }
 

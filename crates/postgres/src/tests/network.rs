@@ -2,6 +2,7 @@
 
 use super::server::open;
 use super::session::{Psql, await_idle, await_sessions};
+use crate::layout::SchemaName;
 use crate::link::{Failure, Pool};
 use crate::{Connect, PostgresStore};
 use std::collections::BTreeMap;
@@ -113,6 +114,28 @@ fn half_open_connections_are_given_up_and_replaced() {
     let Some(server) = Postgres::start(&[]) else { return };
     let (proxy, store) = through_proxy(&server);
     half_open(&proxy, &store);
+}
+
+/// The response timeout is 30 s.
+#[test]
+fn a_half_open_connection_holds_up_a_claim_for_the_ttl_and_no_longer() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, server.port())));
+    let url = format!("postgresql://postgres@{}/postgres", proxy.address());
+    let builder = PostgresStore::builder().poll(None).ttl(Duration::from_secs(1));
+    let store = pollster::block_on(builder.open(&Connect::to(&url).unwrap())).unwrap();
+    let by = Claimant { incarnation: store.incarnation(), lease: Duration::from_secs(300) };
+    let claim = |number| {
+        pollster::block_on(store.claim(by, number, Limit { timers: 10, bytes: u64::MAX }))
+            .map(|claimed| claimed.leased.len())
+    };
+    assert_eq!(claim(1).unwrap(), 0);
+    let _id = server.sql("SELECT tourbillon.schedule('mail')");
+    proxy.doom(Fate::Silence);
+    let begin = Instant::now();
+    let leased = (2..).find_map(|number| claim(number).ok());
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+    assert_eq!(leased, Some(1));
 }
 
 pub(super) fn half_open(proxy: &Proxy, store: &PostgresStore) {
@@ -310,7 +333,7 @@ fn failure_at(at: &'static str, severity: &'static str, code: &'static str) -> F
         }
     });
     let address = format!("postgresql://postgres@127.0.0.1:{port}/postgres?sslmode=disable");
-    let pool = Pool::new(Connect::to(&address).unwrap(), "tourbillon").unwrap();
+    let pool = Pool::new(Connect::to(&address).unwrap(), SchemaName::default()).unwrap();
     let inside = Arc::clone(&pool);
     let failure = pool.spawn(async move {
         let mut session = inside.session().await.map_err(Failure::into_error)?;

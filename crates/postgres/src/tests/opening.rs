@@ -80,7 +80,22 @@ fn another_schema_is_a_deployment_of_its_own() {
     let (_one, other) = (open("one").unwrap(), open("other_2").unwrap());
     let _id = server.sql("SELECT one.schedule('mail', key => 'k')");
     assert_eq!(pollster::block_on(other.counts()).unwrap().by_namespace.len(), 0);
-    for name in ["", "One", "1", "pg_x", "a b", "a;b"] {
+    for name in ["", "One", "1", "pg_x", "a b", "a;b", "information_schema"] {
         assert_eq!(open(name).unwrap_err().kind(), StoreErrorKind::Limit, "{name}");
+    }
+}
+
+/// Words that PostgreSQL reserves are names of schemas as others are.
+#[test]
+fn a_word_of_sql_names_a_schema() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    for name in ["create", "select", "user", "order", "table", "end"] {
+        let builder = PostgresStore::builder().schema(name).poll(None);
+        let store = pollster::block_on(builder.open(&connect(&server))).unwrap();
+        let _id = server.sql(&format!("SELECT \"{name}\".schedule('mail', key => 'k')"));
+        let counts = pollster::block_on(store.counts()).unwrap();
+        assert_eq!(counts.by_namespace.len(), 1, "{name}");
+        let cancel = store.transactional().cancel("k").unwrap();
+        assert!(cancel.text().starts_with(&format!("SELECT \"{name}\".cancel(")), "{cancel:?}");
     }
 }

@@ -11,7 +11,7 @@ use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_fault::Postgres;
 
 /// The condition of the session that listens.
-const EAR: &str = "query = 'LISTEN tourbillon'";
+const EAR: &str = "query = 'LISTEN \"tourbillon\"'";
 
 /// Opens a store in a schema. The store looks once a minute, and listens. Returns the store, and a channel that
 /// receives a message for each call that wakes the runtime.
@@ -19,7 +19,7 @@ fn listening(server: &Postgres, schema: &str) -> (PostgresStore, Receiver<()>) {
     let builder = PostgresStore::builder().schema(schema).poll(Some(Duration::from_secs(60))).listen(true);
     let store = pollster::block_on(builder.open(&connect(server))).unwrap();
     assert_eq!(claim(&store, 1), 0);
-    await_sessions(server, &format!("query = 'LISTEN {schema}'"), 1);
+    await_sessions(server, &format!("query = 'LISTEN \"{schema}\"'"), 1);
     let (sender, calls) = channel();
     store.subscribe(Box::new(move || _ = sender.send(())));
     (store, calls)
@@ -61,10 +61,10 @@ fn a_store_that_listens_finds_a_timer_of_another_program_at_once() {
 fn stores_in_two_schemas_hear_of_their_own_timers_alone() {
     let Some(server) = Postgres::start(&[]) else { return };
     let (one, calls) = listening(&server, "one");
-    let (other, other_calls) = listening(&server, "other");
+    let (other, other_calls) = listening(&server, "user");
     calm(&calls);
     calm(&other_calls);
-    let _id = server.sql("SELECT other.schedule('mail')");
+    let _id = server.sql("SELECT \"user\".schedule('mail')");
     other_calls.recv_timeout(Duration::from_secs(10)).expect("the runtime is woken");
     assert_eq!((claim(&one, 2), claim(&other, 2)), (0, 1));
     calm(&other_calls);

@@ -47,7 +47,7 @@ async fn timers_of_http_and_of_sql_are_delivered_from_postgres() {
     let seen = server.sql("SELECT id, phase FROM tourbillon.look('k', 'default')");
     assert_eq!(seen, format!("{id}|pending"));
     let call = format!(
-        "SELECT tourbillon.schedule_callback('{}', json => '{{\"a\": 1}}', delay => '100 ms', key => 'c',
+        "SELECT tourbillon.schedule_callback('{}', data => '{{\"a\": 1}}', delay => '100 ms', key => 'c',
              labels => '{{sql}}', policy => '{{\"attempts\": 3}}')",
         receiver.url("/sql")
     );
@@ -61,7 +61,7 @@ async fn timers_of_http_and_of_sql_are_delivered_from_postgres() {
     until("the callback of SQL arrives", || receiver.count() == 1).await;
     let received = receiver.log().remove(0);
     assert_eq!((received.path.as_str(), &received.id), ("/sql", &called));
-    let queued = server.sql("SELECT tourbillon.schedule_queue('q', json => '{\"b\": 2}')");
+    let queued = server.sql("SELECT tourbillon.schedule_queue('q', data => '{\"b\": 2}')");
     let wanted = json!({ "max": 1, "wait_ms": 10_000 });
     let claims = http.send("POST", "/v1/namespaces/default/queues/q/claims", &wanted).await;
     let claim = &claims.json["claims"][0];
@@ -91,6 +91,36 @@ async fn timers_of_http_and_of_sql_are_delivered_from_postgres() {
     let arguments = ["--data", "one", "--listen", "127.0.0.1:0", "--postgres-server", &server.url()];
     let refused = run(folder.path(), &arguments);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+}
+
+/// All settings are in a file. Those of the table `[postgres]` have effects that the server shows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_of_settings_names_the_server_and_the_schema_of_the_timers() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let folder = folder();
+    let _role = server.sql("CREATE ROLE timers LOGIN; GRANT CREATE ON DATABASE postgres TO timers");
+    let settings = format!(
+        "listen = [\"127.0.0.1:0\"]\ndata = \"one\"\n\
+         [callbacks]\nallow_http = true\nallow_private = true\n\
+         [postgres]\nserver = \"{}\"\nschema = \"shop\"\nconnections = 3\nnode = \"by file\"\nttl = \"7s\"\n",
+        server.url_of("timers")
+    );
+    fs::write(folder.path().join("settings.toml"), settings).unwrap();
+    let mut daemon = Daemon::spawn(program(folder.path(), &["serve", "--config", "settings.toml"]));
+    let http = Http::new(daemon.address);
+    let made = http.send("PUT", &timer("k"), &far()).await;
+    assert_eq!(made.status, 201, "{}", made.json);
+    let seen = server.sql("SELECT id, key, phase, kind FROM shop.look('k', 'default')");
+    assert_eq!(seen, format!("{}|k|pending|callback", made.json["id"].as_str().unwrap()));
+    let node = "SELECT name, ttl FROM shop.node";
+    until("the node has signed", || server.sql(node) == "by file|7000").await;
+    assert_eq!(server.sql("SELECT count(*) FROM pg_namespace WHERE nspname = 'tourbillon'"), "0");
+    let sessions = "SELECT count(*) BETWEEN 1 AND 3 FROM pg_stat_activity WHERE usename = 'timers'";
+    assert_eq!(server.sql(sessions), "t");
+    daemon.signal(Signal::TERM);
+    assert!(daemon.end(SOON).success(), "{}", daemon.log());
+    let check = run(folder.path(), &["check", "--config", "settings.toml"]);
+    assert_eq!(text(&check.stdout), "the schema shop (version 1): 1 timers, 0 faults\n", "{check:?}");
 }
 
 /// Writes a backup of many timers into the file `backup`.

@@ -577,3 +577,63 @@ enum Decision {
     Later { stamp: u16, check: Timestamp },
     AtRest,
 }
+
+#[cfg(all(test, not(tourbillon_loom)))]
+mod tests {
+    use super::*;
+    use crate::base::sync::AtomicU64;
+    use crate::base::ticket::TimerId;
+    use crate::lockfree::state::{Cancel, Control};
+
+    /// The generation of an owned timer is in its extra word, and goes round at 2^40. The slot has an owned timer and a
+    /// one-shot in turn. In some cases the owned timer takes the generation round, in others the one-shot.
+    #[test]
+    fn generations_of_owned_timers_go_round() {
+        const GENERATIONS: u64 = 1 << 40;
+        let (at, due) = (Timestamp::from_nanos, Timestamp::from_nanos(20 << 20));
+        for (index, first) in [(7, GENERATIONS - 2), (7, GENERATIONS - 3), (1 << 24, GENERATIONS - 3)] {
+            let control = Control { state: AtomicU64::new(vacant(first)), deadline: AtomicU64::new(0) };
+            let extras = Extras::new(index + 1, at(0));
+            let timer = extras.view(&control, index);
+            let mut stale = Vec::new();
+            for round in 0..4 {
+                let generation = (first + 2 * round) % GENERATIONS;
+                timer.own();
+                assert_eq!(timer.generation(), generation);
+                let id = TimerId::new(index, timer.generation());
+                assert!(!stale.contains(&id));
+                stale.push(id);
+                assert!(!timer.postpone(due));
+                let Arm::Queue { stamp, .. } = timer.queue(due, |deadline| deadline) else {
+                    panic!("{id:?}")
+                };
+                assert_eq!((timer.disarm(), timer.armed_for()), (Withdrawn::Armed, None));
+                assert!(timer.postpone(due));
+                assert!(timer.begin_check(stamp));
+                assert_eq!(timer.check(stamp, due, |deadline| deadline), Check::Due);
+                assert_eq!(timer.begin(stamp, due), Begin::Run { deadline: due });
+                assert_eq!(timer.generation(), generation);
+                for &id in &stale {
+                    assert_eq!((control.cancel(id), control.deadline(id)), (Cancel::Gone, None));
+                    assert!(!control.is_running(id) && control.has_ended(id));
+                }
+                // The handle is dropped during the run, or after it.
+                if round % 2 == 0 {
+                    assert_eq!(timer.release(), Release::Left);
+                    assert_eq!(timer.end_with(|| {}), End { waited: false, then: AfterRun::Free });
+                } else {
+                    assert_eq!(timer.end_with(|| {}), End { waited: false, then: AfterRun::AtRest });
+                    assert_eq!(timer.release(), Release::Vacated);
+                }
+                let (id, _) = control.arm(index, at(1));
+                assert!(id.is_of((generation + 1) % GENERATIONS) && !stale.contains(&id));
+                for &id in &stale {
+                    assert_eq!((control.cancel(id), control.deadline(id)), (Cancel::Gone, None));
+                    assert!(control.has_ended(id));
+                }
+                assert_eq!(control.cancel(id), Cancel::Won);
+                stale.push(id);
+            }
+        }
+    }
+}

@@ -30,7 +30,7 @@ fn all_connections_of_a_store_have_tls() {
     let connect = Connect::to(&secure.address("owner", &words)).unwrap();
     let builder = PostgresStore::builder().poll(Some(Duration::from_secs(60))).listen(true);
     let store = pollster::block_on(builder.open(&connect)).unwrap();
-    await_sessions(&secure.0, &format!("{WITH_TLS} AND query = 'LISTEN tourbillon'"), 1);
+    await_sessions(&secure.0, &format!("{WITH_TLS} AND query = 'LISTEN \"tourbillon\"'"), 1);
     assert_eq!(claim(&store, 1), 0);
     let (sender, calls) = channel();
     store.subscribe(Box::new(move || _ = sender.send(())));

@@ -231,8 +231,8 @@ fn print_steps(with_functions: bool) -> Result<(), String> {
     {
         if readings > 0.0 {
             println!(
-                "not in the sum: {readings:.2} readings of the clock for a {name}, with {instructions:.1} \
-                 instructions and {locked:.2} locked"
+                "not in the sum, {name}: {readings:.2} readings of the clock, {instructions:.1} instructions, \
+                 {locked:.2} locked"
             );
         }
     }

@@ -82,14 +82,16 @@ pub(super) const LOCKED_PUSH: &str = "tokio-util's queue has one owner, who need
     push to ours: each push takes and releases a lock, with a locked instruction each.";
 pub(super) const NO_CASCADE: &str = "The Linux wheel fires up to an eighth of the delay late, and never moves a timer \
     from one level to another. A cascading wheel is precise and takes \
-    {structures; 10,000 timers of 1 to 60 s; cascading wheel; expire}: its lists are in the cache, so that moving a \
-    timer is cheap. Our wheel moves tickets between chunks, and searches for the next occupied tick.";
+    {structures; 10,000 timers of 1 to 60 s; cascading wheel; expire}. Ours moves each ticket through two levels, and \
+    moves a ticket of each cancelled timer with them. A wheel of a bounded span moves none and is precise: it takes \
+    {structures; 10,000 timers of 1 to 60 s; simple wheel, bounded span; expire}.";
 pub(super) const IN_ORDER: &str = "A tree stores its payloads side by side, in the order of their deadlines. Each \
     insert pays for this order: {structures; 1,000,000 timers of 1 to 60 s; BTreeMap; insert}, against \
     {structures; 1,000,000 timers of 1 to 60 s; wheel, radix 256; insert}.";
-pub(super) const OWN_PLACE: &str = "A cancel reads and writes the timer's own entry, both in the heap and in our \
-    wheel. The heap leaves the timer's place in the order until the whole heap is rebuilt, which does not happen in \
-    this workload. Our wheel sweeps some stale tickets every few cancels.";
+pub(super) const OWN_PLACE: &str = "A cancel reads and writes the timer's own entry, in our wheel and in the others. A \
+    wheel of lists unlinks the timer, with its neighbours in the cache if the timers are few. The heap leaves the \
+    timer's place in the order until the whole heap is rebuilt, which does not happen in this workload. Our wheel \
+    sweeps some stale tickets every few cancels.";
 pub(super) const CHECKED_TOGETHER: &str = "A timeout of ours takes the timer that an earlier one has left, and mostly \
     posts nothing. The shard checks the timers of many timeouts at once. Each such check interrupts the threads of the \
     process (the system call `membarrier`), some hundred times a second here, and the runtime's task that turns the \

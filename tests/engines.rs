@@ -1,5 +1,5 @@
 //! Threads that use several engines, and sets with many engines. The tests measure the cost of changing from an engine
-//! to another, and the memory that ended engines leave behind.
+//! to another, the memory that ended engines leave behind, and the memory of a pending timer.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -221,4 +221,36 @@ fn an_engine_that_is_shut_down_at_rest_returns_its_timers() {
         assert_eq!(unfired.iter().map(|timer| timer.payload).collect::<Vec<_>>(), [7]);
     }
     busy.wait_for(20);
+}
+
+/// A pending timer takes its two words, its payload, and a ticket in a block of sixteen that has a link. The rest of the
+/// memory does not grow with the timers: the rings of the wheel, and the blocks of the thread's lane. A lane keeps the
+/// blocks that it has needed once, which are as many as the most tickets that have waited in it.
+#[test]
+fn a_pending_timer_takes_its_words_its_payload_and_a_ticket() {
+    const TIMERS: u64 = 1 << 18;
+    const WORDS: f64 = 16.0;
+    const PAYLOAD: f64 = size_of::<[u64; 2]>() as f64;
+    const TICKET: f64 = 8.0 + 4.0 / 16.0;
+    const LANE: u64 = 65_536;
+    let _alone = alone();
+    let each = |waiting: u64| {
+        let mut engine = Builder::new().driven(|_: Fired<'_, [u64; 2]>| {}).unwrap();
+        let before = LIVE_BYTES.load(Ordering::Relaxed);
+        for number in 0..TIMERS {
+            let delay = FAR + Duration::from_micros(number);
+            let _ = engine.handle().schedule(delay, [number; 2]).unwrap();
+            if (number + 1).is_multiple_of(waiting) {
+                engine.advance(Duration::ZERO);
+            }
+        }
+        assert_eq!(engine.handle().len() as u64, TIMERS);
+        (LIVE_BYTES.load(Ordering::Relaxed) - before) as f64 / TIMERS as f64
+    };
+    let (short, long) = (each(512), each(LANE));
+    let fixed = WORDS + PAYLOAD + TICKET;
+    assert!((fixed..fixed + 0.3).contains(&short), "{short} bytes, {fixed} without the rest");
+    // A ticket in the lane has the whole deadline, and its block a link.
+    let of_lane = (LANE * 16 + LANE / 64 * 8) as f64 / TIMERS as f64;
+    assert!((long - short - of_lane).abs() < 0.1, "{long} bytes, of which the lane has {of_lane}");
 }

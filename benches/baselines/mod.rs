@@ -19,7 +19,7 @@ mod sorted_list;
 mod tree;
 
 pub(crate) use bounded::BoundedWheel;
-pub(crate) use cascading::CascadingWheel;
+pub(crate) use cascading::{CascadingWheel, Step as CascadingStep};
 pub(crate) use delay_queue::DelayQueueWheel;
 pub(crate) use fifos::DurationFifos;
 pub(crate) use heap::LazyHeap;

@@ -105,10 +105,11 @@ fn sentence(text: &str) -> String {
 }
 
 fn goals(results: &Results) -> File {
-    let title = "The goals that were set before there was a book, and which of them are met";
+    let title = "The goals, and which of them are met";
     let text = format!(
-        "{}\nThe goals were set against the figures of others on such a machine. The best other is the best \
-        contestant that is not ours and reads its clock as often.\n\n{}\n",
+        "{}\nThe first goals were set before there was a book, the later goals from its tables, against the figures \
+        of others on such a machine. A goal that is missed stays in the table when another goal is set for the same \
+        figure. The best other is the best contestant that is not ours and reads its clock as often.\n\n{}\n",
         heading("Goals"),
         claims::table(results)
     );

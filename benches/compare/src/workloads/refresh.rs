@@ -17,9 +17,9 @@ pub(super) const WORKLOAD: Workload = Workload {
     operation: "move a random pending timer to 10 to 60 s from now (ns a move)",
     family: Family::Arming,
     about: "Checked: all timers stay pending; some fire when due, not before.",
-    reading: "A random deadline is now and then before the timer's present ticket, and then costs another \
-        ticket. The rest is two cache misses, on the handle and on the timer's slot. A timeout that only \
-        moves ahead, as a connection's does, is measured in `rearm`.",
+    reading: "Nearly half of the random deadlines are before the timer's present ticket, and then cost another \
+        ticket, with a compare-and-swap and a third cache miss. The rest is two cache misses, on the handle and on \
+        the timer's slot. A timeout that only moves ahead, as a connection's does, is measured in `rearm`.",
     cases,
     columns: columns_by_threads,
     rounds: |scale, _| scale.pick(3, 1, 1),

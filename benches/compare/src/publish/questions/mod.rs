@@ -91,6 +91,15 @@ impl fmt::Display for Count {
     }
 }
 
+/// Returns the number of lost questions. Leaves out the questions about `workload`. Returns `None` if no other question
+/// was measured.
+pub(super) fn lost_without(workload: &str, results: &Results) -> Option<usize> {
+    let others = QUESTIONS.iter().filter(|question| question.workload != workload);
+    let verdicts: Vec<_> = others.filter_map(|question| Some(question.answer(results)?.verdict)).collect();
+    let lost = verdicts.iter().filter(|&&verdict| verdict == Verdict::Lost).count();
+    (!verdicts.is_empty()).then_some(lost)
+}
+
 /// Returns the page's text on lost questions, with a paragraph for each reason.
 pub(super) fn losses(results: &Results) -> String {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
@@ -242,6 +251,8 @@ mod tests {
         let losses = losses(&results);
         assert!(losses.contains("*Memory of a pending timer, with its payload* (to "), "{losses}");
         assert!(losses.contains("which takes 0.00") && losses.contains(LINKS), "{losses}");
+        let lost = lost_without("timeout", &results).unwrap();
+        assert_eq!(lost_without("memory", &results), Some(lost - 1));
     }
 
     #[test]

@@ -2,8 +2,10 @@
 
 pub(super) const LOCKS: &str = "A caller that stays with one core's wheel, behind a mutex of its own, never waits for \
     another caller.";
-pub(super) const REFRESHED: &str = "A random deadline sometimes lies before the timer's present ticket, and then \
-    costs another ticket. The rest is two cache misses, on the handle and on the timer's slot.";
+pub(super) const REFRESHED: &str = "Nearly half of the random deadlines are before the timer's present ticket, and \
+    then cost another ticket: a compare-and-swap, which the next moves wait for, and a third cache miss, on the timer's \
+    extra word. The rest is two cache misses, on the handle and on the timer's slot, of which the second waits for the \
+    first. A miss that nothing overlaps takes {floor; one step; read a random line of 256 MiB; ns} here.";
 pub(super) const TICK: &str = "A deadline is rounded up to a tick of 1 ms. A structure whose thread wakes for each \
     deadline waits for no tick, but takes more processor time: `Mutex<BTreeMap>` takes \
     {expiry; 1,000,000 due over 2 s; Mutex<BTreeMap>; cpu}, ours \
@@ -23,11 +25,12 @@ pub(super) const WATCHED: &str = "In each tick in which timers are due, a shard'
 pub(super) const ONE_LIST: &str = "Netty claims each timer by a compare-and-swap, as ours does, so the claim is not \
     the reason. Netty's one thread walks the list of one slot and calls each handler in place. Our shards take \
     tickets out of their wheels, hand them over in chunks to several threads on these two cores, and read the timer \
-    of each ticket elsewhere in memory. The cost of each of these steps has not been measured.";
+    of each ticket elsewhere in memory. `src/DESIGN.md`, \"One expiry\", has the instructions and the cache lines of \
+    each step.";
 pub(super) const EACH_CLAIMED: &str = "A thread that holds a lock owns all due timers behind it at once. A due timer \
     of ours is claimed by a compare-and-swap before its handler runs, because any thread may cancel it at that \
-    moment, and the timer is elsewhere in memory than its ticket. How much of the difference each of the two explains \
-    has not been measured.";
+    moment, and the timer is elsewhere in memory than its ticket. `src/DESIGN.md`, \"One expiry\", has the \
+    instructions and the cache lines of each step, beside those of such a wheel.";
 pub(super) const TWO_WAKE_UPS: &str = "A shard's thread that wakes up may wait until a computing thread has used up \
     its scheduler slice.";
 pub(super) const PREEMPTED: &str = "Our shards' threads are pinned. A thread's timers are at the shard of the core on \
@@ -55,7 +58,8 @@ pub(super) const ALSO_A_TASK: &str = "The task that turns the shard is one of th
     among the tasks that are ready. It sleeps by tokio's timer, so that each moment is rounded up to tokio's \
     millisecond as well as to the engine's tick. How much each of the two adds has not been measured.";
 pub(super) const LINKS: &str = "An intrusive wheel keeps its links in the timer and nothing elsewhere. Each of our \
-    timers has a word on which threads race, and a ticket in a shard's wheel.";
+    timers has a word on which threads race, and a ticket in a shard's wheel. The tickets have come through the \
+    thread's lane, which keeps the blocks that it has needed once: up to 65,536 tickets of the million.";
 pub(super) const NOT_POLLED_YET: &str = "async-io reads no clock and makes no timer until the inner future is \
     pending, and the future of this workload is ready at once. The same is true of ours, which has more words to write \
     when it is made. tokio's reads the clock when it is made ({timeout; a ready future; tokio, timeout; t1} from one \
@@ -78,14 +82,16 @@ pub(super) const LOCKED_PUSH: &str = "tokio-util's queue has one owner, who need
     push to ours: each push takes and releases a lock, with a locked instruction each.";
 pub(super) const NO_CASCADE: &str = "The Linux wheel fires up to an eighth of the delay late, and never moves a timer \
     from one level to another. A cascading wheel is precise and takes \
-    {structures; 10,000 timers of 1 to 60 s; cascading wheel; expire}: its lists are in the cache, so that moving a \
-    timer is cheap. Our wheel moves tickets between chunks, and searches for the next occupied tick.";
+    {structures; 10,000 timers of 1 to 60 s; cascading wheel; expire}. Ours moves each ticket through two levels, and \
+    moves a ticket of each cancelled timer with them. A wheel of a bounded span moves none and is precise: it takes \
+    {structures; 10,000 timers of 1 to 60 s; simple wheel, bounded span; expire}.";
 pub(super) const IN_ORDER: &str = "A tree stores its payloads side by side, in the order of their deadlines. Each \
     insert pays for this order: {structures; 1,000,000 timers of 1 to 60 s; BTreeMap; insert}, against \
     {structures; 1,000,000 timers of 1 to 60 s; wheel, radix 256; insert}.";
-pub(super) const OWN_PLACE: &str = "A cancel reads and writes the timer's own entry, both in the heap and in our \
-    wheel. The heap leaves the timer's place in the order until the whole heap is rebuilt, which does not happen in \
-    this workload. Our wheel sweeps some stale tickets every few cancels.";
+pub(super) const OWN_PLACE: &str = "A cancel reads and writes the timer's own entry, in our wheel and in the others. A \
+    wheel of lists unlinks the timer, with its neighbours in the cache if the timers are few. The heap leaves the \
+    timer's place in the order until the whole heap is rebuilt, which does not happen in this workload. Our wheel \
+    sweeps some stale tickets every few cancels.";
 pub(super) const CHECKED_TOGETHER: &str = "A timeout of ours takes the timer that an earlier one has left, and mostly \
     posts nothing. The shard checks the timers of many timeouts at once. Each such check interrupts the threads of the \
     process (the system call `membarrier`), some hundred times a second here, and the runtime's task that turns the \

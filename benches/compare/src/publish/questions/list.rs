@@ -1,9 +1,9 @@
 //! The questions, in the order of their table within a family.
 
 use super::reasons::{
-    ALSO_A_TASK, CHECKED_TOGETHER, EACH_CLAIMED, GUARDED, HANDED_OVER, IN_ORDER, KEY_MISSES, LINKS,
-    LOCKED_PUSH, LOCKS, NO_CASCADE, NO_TICK, NOT_POLLED_YET, ONE_LIST, OWN_PLACE, PREEMPTED, QUEUE_OF_ALL,
-    READ_EACH_TIME, REFRESHED, SHARED, TICK, TWO_WAKE_UPS, WATCHED,
+    ALSO_A_TASK, CHECKED_TOGETHER, EACH_CLAIMED, EACH_TICK, GUARDED, HANDED_OVER, IN_ORDER, KEY_MISSES,
+    LINKS, LOCKED_PUSH, LOCKS, NO_CASCADE, NO_TICK, NOT_POLLED_YET, ONE_LIST, OWN_PLACE, PREEMPTED,
+    QUEUE_OF_ALL, READ_EACH_TIME, REFRESHED, SHARED, TICK, TWO_WAKE_UPS,
 };
 use super::{Against, Question};
 use Against::{Best, Only};
@@ -90,7 +90,7 @@ pub(super) const QUESTIONS: &[Question] = &[
         Best,
         HANDED_OVER,
     ),
-    ask("Wake-ups for 1,000 fired timers", ("expiry", DUE, "wakes"), OWN_WORKERS, Best, WATCHED),
+    ask("Wake-ups for 1,000 fired timers", ("expiry", DUE, "wakes"), OWN_WORKERS, Best, EACH_TICK),
     ask(
         "A million due at once: until the last has fired",
         ("burst", AT_ONCE, "last"),

@@ -13,12 +13,12 @@ pub(super) const TICK: &str = "A deadline is rounded up to a tick of 1 ms. A str
     {expiry; 1,000,000 due over 2 s; engine, own workers; p99} with ticks of 1 ms and \
     {expiry; 1,000,000 due over 2 s; engine, own workers, tick 0.1 ms; p99} with ticks of 0.1 ms, which take \
     {expiry; 1,000,000 due over 2 s; engine, own workers, tick 0.1 ms; cpu}.";
-pub(super) const HANDED_OVER: &str = "A thread watches the thread that runs handlers. Handlers that run inline need \
-    no such thread, and then the timers take {expiry; 1,000,000 due over 2 s; engine, inline; cpu}.";
-pub(super) const WATCHED: &str = "In each tick in which timers are due, a shard's thread of ours wakes, and so does a \
-    thread that watches it. Handlers that run inline need no such thread, and then there are \
-    {expiry; 1,000,000 due over 2 s; engine, inline; wakes} wake-ups. Coarser ticks need fewer, and fire later: the \
-    two rows with such ticks have {expiry; 1,000,000 due over 2 s; engine, inline, tick 4 ms; wakes} with a p99 of \
+pub(super) const HANDED_OVER: &str = "A thread that runs handlers unlocks its shard and sets an alarm before, so that \
+    another thread can take the shard over. Handlers that run inline need neither, and then the timers take \
+    {expiry; 1,000,000 due over 2 s; engine, inline; cpu}.";
+pub(super) const EACH_TICK: &str = "In each tick in which timers are due, a shard's thread of ours wakes once. Coarser \
+    ticks need fewer wake-ups, and fire later: the two rows with such ticks have \
+    {expiry; 1,000,000 due over 2 s; engine, inline, tick 4 ms; wakes} with a p99 of \
     {expiry; 1,000,000 due over 2 s; engine, inline, tick 4 ms; p99}, and \
     {expiry; 1,000,000 due over 2 s; engine, inline, tick 16 ms; wakes} with a p99 of \
     {expiry; 1,000,000 due over 2 s; engine, inline, tick 16 ms; p99}.";

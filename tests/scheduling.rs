@@ -49,8 +49,8 @@ mod on_linux {
     use std::fs;
     use std::hint::spin_loop;
     use std::process::Command;
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::sync::mpsc;
+    use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+    use std::sync::{Arc, Mutex, PoisonError, mpsc};
     use std::thread;
     use std::time::Instant;
 
@@ -146,11 +146,12 @@ mod on_linux {
         assert_eq!(outcome, 0, "the test may use this core");
     }
 
-    fn allowed_cores() -> Vec<usize> {
+    /// Returns the cores on which a thread may run. Thread zero is the calling thread.
+    fn allowed_cores(thread: libc::pid_t) -> Vec<usize> {
         // SAFETY: as above.
         let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
         // SAFETY: the kernel writes at most as many bytes as `set` has.
-        let outcome = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
+        let outcome = unsafe { libc::sched_getaffinity(thread, size_of_val(&set), &raw mut set) };
         assert_eq!(outcome, 0);
         // SAFETY: the number is within the set.
         (0..libc::CPU_SETSIZE as usize).filter(|&core| unsafe { libc::CPU_ISSET(core, &set) }).collect()
@@ -164,33 +165,130 @@ mod on_linux {
         engine
     }
 
-    /// A thread computes on the core of a shard for the whole test.
-    #[test]
-    fn a_shard_leaves_a_busy_core_unless_the_program_has_chosen_it() {
-        let cores = allowed_cores();
+    /// Starts an engine with a shard that wakes ten thousand times a second. Its thread also runs the handlers. Also
+    /// returns that thread.
+    fn ticking_fast() -> (Engine<()>, libc::pid_t) {
+        const TICK: Duration = Duration::from_micros(100);
+        let thread = Arc::new(AtomicI32::new(0));
+        let found = Arc::clone(&thread);
+        let again = move |fired: Fired<'_, ()>| {
+            // SAFETY: the call has no precondition.
+            found.store(unsafe { libc::gettid() }, Ordering::Relaxed);
+            drop(fired.engine().schedule(TICK, ()));
+        };
+        let engine = Builder::new().shards(1).inline().tick(TICK).start(again).unwrap();
+        engine.handle().schedule(TICK, ()).unwrap();
+        wait_until("the shard fires", || thread.load(Ordering::Relaxed) != 0);
+        (engine, thread.load(Ordering::Relaxed))
+    }
+
+    fn departures(engine: &Engine<()>) -> u64 {
+        engine.handle().stats().total.departures
+    }
+
+    fn wakes(engine: &Engine<()>) -> u64 {
+        engine.handle().stats().total.wakes
+    }
+
+    /// The tests that need the first core for themselves.
+    static FIRST_CORE: Mutex<()> = Mutex::new(());
+
+    /// Runs `f` with the cores that this process may use, while no other such test runs. Does nothing on a system on
+    /// which no shard leaves its core.
+    fn with_the_cores(f: impl FnOnce(&[usize])) {
+        let _turn = FIRST_CORE.lock().unwrap_or_else(PoisonError::into_inner);
+        let cores = allowed_cores(0);
         if cores.len() < 2 || fs::read("/proc/thread-self/schedstat").is_err() {
             eprintln!("skipped: one core, or no statistics of the scheduler");
             return;
         }
+        f(&cores);
+    }
+
+    /// Runs `f` while another thread computes on `core`.
+    fn beside_a_computation(core: usize, f: impl FnOnce()) {
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
-                pin_this_thread(cores[0]);
+                pin_this_thread(core);
                 let begin = Instant::now();
                 // The limit lets a failing test end.
                 while !is_over.load(Ordering::Relaxed) && begin.elapsed() < PATIENCE {
                     spin_loop();
                 }
             });
-            let (placed, chosen) = (ticking(Builder::new()), ticking(Builder::new().cores([cores[0]])));
-            let departures = |engine: &Engine<()>| engine.handle().stats().total.departures;
-            wait_until("the shard leaves", || departures(&placed) > 0);
-            let wakes = chosen.handle().stats().total.wakes;
-            wait_until("the other shard has woken as often", || {
-                chosen.handle().stats().total.wakes > wakes + 500
-            });
-            assert_eq!(departures(&chosen), 0);
+            f();
             is_over.store(true, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn a_shard_leaves_a_busy_core_unless_the_program_has_chosen_it() {
+        with_the_cores(|cores| {
+            beside_a_computation(cores[0], || {
+                let (placed, chosen) = (ticking(Builder::new()), ticking(Builder::new().cores([cores[0]])));
+                wait_until("the shard leaves", || departures(&placed) > 0);
+                let before = wakes(&chosen);
+                wait_until("the other shard has woken as often", || wakes(&chosen) > before + 500);
+                assert_eq!(departures(&chosen), 0);
+            });
+        });
+    }
+
+    #[test]
+    fn a_shard_comes_back_to_its_core_when_no_other_thread_computes_there() {
+        with_the_cores(|cores| {
+            let (engine, thread) = ticking_fast();
+            beside_a_computation(cores[0], || {
+                wait_until("the shard leaves", || departures(&engine) > 0 && allowed_cores(thread) == cores);
+            });
+            wait_until("the shard comes back", || allowed_cores(thread) == cores[..1]);
+        });
+    }
+
+    /// Returns the mean time for which a thread waits for `core` when it wakes there, in nanoseconds.
+    fn mean_wait(core: usize) -> u64 {
+        let waits = || {
+            let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+            let numbers: Vec<u64> = text.split_whitespace().map(|number| number.parse().unwrap()).collect();
+            (numbers[1], numbers[2])
+        };
+        let probe = thread::spawn(move || {
+            pin_this_thread(core);
+            let (nanos, times) = waits();
+            (0..500).for_each(|_| thread::sleep(Duration::from_micros(100)));
+            let (nanos_after, times_after) = waits();
+            (nanos_after - nanos) / (times_after - times).max(1)
+        });
+        probe.join().unwrap()
+    }
+
+    /// A core counts as free if a thread that wakes there does not wait for it, before and after a run. Another program
+    /// may use the core between these two moments, so the shard must leave it in all runs before the test fails.
+    #[test]
+    fn a_shard_stays_on_a_free_core() {
+        const RUNS: usize = 10;
+        const FREE: u64 = 2_000;
+        with_the_cores(|cores| {
+            let mut left = 0;
+            for _ in 0..RUNS {
+                if mean_wait(cores[0]) >= FREE {
+                    continue;
+                }
+                let (engine, thread) = ticking_fast();
+                wait_until("the shard has woken often", || {
+                    thread::sleep(10 * MS);
+                    wakes(&engine) >= 4_000
+                });
+                if departures(&engine) == 0 {
+                    assert_eq!(allowed_cores(thread), cores[..1]);
+                    return;
+                }
+                drop(engine);
+                left += usize::from(mean_wait(cores[0]) < FREE);
+            }
+            assert!(left < RUNS, "the shard left a free core in each run");
+            eprintln!("skipped: the machine is busy");
         });
     }
 

@@ -81,7 +81,7 @@ fn a_caller_under_row_level_security_keeps_timers_with_its_rows() {
     assert_eq!(pollster::block_on(node.check()).unwrap(), []);
 }
 
-/// The timers that row-level security hides would never be delivered, and no statement would fail.
+/// The timers that row-level security hides would never be delivered, and no claim would fail.
 #[test]
 fn a_deployment_whose_rows_may_be_hidden_is_refused() {
     let Some(server) = Postgres::start(&[]) else { return };

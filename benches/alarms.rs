@@ -1,6 +1,6 @@
 //! The price of ending another thread's sleep earlier, in two ways: to wake the thread, or to set the alarm of the
-//! system for which it waits (`timerfd_settime`). The thread that wakes sleeps again for the rest of its time. The thread
-//! whose alarm is set sleeps on until the alarm.
+//! system for which it waits (`timerfd_settime`). The thread that wakes sleeps again for the rest of its time. The
+//! thread whose alarm is set sleeps on until the alarm.
 //!
 //! `cargo bench --bench alarms` prints the time of one call on the calling thread, as the median and the range of the
 //! calls between the tenth and the ninetieth percentile. Linux only.

@@ -223,9 +223,9 @@ fn an_engine_that_is_shut_down_at_rest_returns_its_timers() {
     busy.wait_for(20);
 }
 
-/// A pending timer takes its two words, its payload, and a ticket in a block of sixteen that has a link. The rest of the
-/// memory does not grow with the timers: the rings of the wheel, and the blocks of the thread's lane. A lane keeps the
-/// blocks that it has needed once, which are as many as the most tickets that have waited in it.
+/// A pending timer takes its two words, its payload, and a ticket in a block of sixteen that has a link. The rest of
+/// the memory does not grow with the timers: the rings of the wheel, and the blocks of the thread's lane. A lane keeps
+/// the blocks that it has needed once, which are as many as the most tickets that have waited in it.
 #[test]
 fn a_pending_timer_takes_its_words_its_payload_and_a_ticket() {
     const TIMERS: u64 = 1 << 18;

@@ -2,8 +2,8 @@
 //! lines.
 //!
 //! The program starts itself under `valgrind --tool=callgrind`. That process calls [`count`] once, and callgrind counts
-//! only inside of this call. Its output has the executions of each instruction by the address in the program's file. The
-//! bytes there say whether the instruction is locked. The functions of an address, with those that the compiler has
+//! only inside of this call. Its output has the executions of each instruction by the address in the program's file.
+//! The bytes there say whether the instruction is locked. The functions of an address, with those that the compiler has
 //! inlined there, come from `addr2line` of the binutils. The instructions of a library (the C library's copies,
 //! allocations and clock) count for the place that calls it.
 //!
@@ -249,8 +249,8 @@ enum Kind {
 }
 
 /// A step of an operation. An instruction belongs to a step if a function with one of these names contains it, or a
-/// function that the compiler has inlined there. A name is several parts, divided by spaces, all of which the function's
-/// path has.
+/// function that the compiler has inlined there. A name is several parts, divided by spaces, all of which the
+/// function's path has.
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     /// Functions with all that is inlined in them.

@@ -2,8 +2,8 @@
 //!
 //! Timers are due in ticks that follow each other, [`TIMERS_PER_TURN`] in each, at random moments of the tick. A turn
 //! fires the timers of a tick, as a loop's thread or a shard's thread does. The timers were armed about a second
-//! before, so each moves once from a coarse slot to a slot of the finest level. They lie in slots of which three in four
-//! are not due, so no two of them share a cache line. A first round of the same timers is not counted.
+//! before, so each moves once from a coarse slot to a slot of the finest level. They lie in slots of which three in
+//! four are not due, so no two of them share a cache line. A first round of the same timers is not counted.
 
 use crate::baselines::{CascadingStep, CascadingWheel};
 use crate::callgrind::{Step, count};

@@ -1,6 +1,7 @@
 //! A simulation with up to 64 producers and the same number of shards, or with up to 128 loops that are producers as
-//! well. It counts the cache lines that move between cores for each operation, which a machine of two cores cannot show.
-//! It also counts the read-modify-writes of a producer, and those of a shard. On x86 each is a locked instruction.
+//! well. It counts the cache lines that move between cores for each operation, which a machine of two cores cannot
+//! show. It also counts the read-modify-writes of a producer, and those of a shard. On x86 each is a locked
+//! instruction.
 //!
 //! `RUSTFLAGS="--cfg tourbillon_lines" cargo test --lib lines:: -- --nocapture` prints the figures, which differ by
 //! less than a tenth from run to run.

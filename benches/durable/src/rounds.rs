@@ -128,7 +128,7 @@ fn take_turn(
     case: &Case,
     sizes: &Value,
     data: &Path,
-    mut host: Option<&mut Host>,
+    host: Option<&mut Host>,
 ) -> Result<Figures, Box<dyn Error>> {
     let dir = tempfile::Builder::new().prefix("tourbillon-durable-").tempdir_in(data)?;
     // If this program runs as root, PostgreSQL runs as another user, who must read the folder.
@@ -140,8 +140,10 @@ fn take_turn(
     };
     let home = dir_of("data")?;
     let mut config = (one.config)();
+    // A store in SQLite takes part in cases on PostgreSQL, without the server.
     let is_in_postgres = !config["sqlite"].as_bool().unwrap_or(false);
-    if let Some(host) = host.as_mut().filter(|_| is_in_postgres) {
+    let mut host = host.filter(|_| is_in_postgres);
+    if let Some(host) = host.as_mut() {
         host.begin_turn();
         config["url"] = host.url().into();
         config["server"] = host.pid().into();

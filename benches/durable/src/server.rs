@@ -68,9 +68,11 @@ impl Host {
         let _read = self.server.sql("SELECT pg_reload_conf()");
     }
 
-    /// Makes the server quiet: autovacuum is off, and each session has reported the transactions of its past work.
+    /// Makes the server quiet: autovacuum is off, all changed pages are written, and each session has reported the
+    /// transactions of its past work.
     pub(crate) fn calm(&self) {
         self.set_autovacuum(false);
+        let _written = self.server.sql("CHECKPOINT");
         thread::sleep(Duration::from_secs(12));
     }
 

@@ -92,6 +92,12 @@ impl Deliveries {
         check(missing == 0, || format!("{missing} timers did not fire"))
     }
 
+    /// Returns the number of timers that have not been delivered, of those for which `is_due` holds.
+    pub(super) fn missing(&self, is_due: impl Fn(usize) -> bool) -> usize {
+        let noted = self.lock();
+        noted.fired.iter().enumerate().filter(|(index, fired)| **fired == 0 && is_due(*index)).count()
+    }
+
     pub(crate) fn take(&self) -> Noted {
         core::mem::take(&mut *self.lock())
     }

@@ -1,5 +1,6 @@
 //! A turn of our store: the same work as in `peers/run.mjs`, in its own process.
 
+mod caller;
 mod deliveries;
 mod figures;
 mod load;
@@ -52,8 +53,14 @@ pub(crate) struct Sizes {
     overdue: usize,
     /// The number of nodes (processes with a runtime) that share a server. 0 stands for 1.
     nodes: usize,
-    /// Whether the turn kills its server, in place of the program that kills the turn.
-    kills_server: bool,
+    /// The seconds of each part of a measurement whose parts have figures of their own. 0 for none.
+    part: usize,
+    /// The number of pairs of blocks of transactions: one block with creations of timers, one without.
+    pairs: usize,
+    /// The number of transactions of a block on each connection.
+    each: usize,
+    /// The number of creations in transactions of their own.
+    alone: usize,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -91,7 +98,9 @@ pub(crate) fn turn(task: &str) -> Result<(), Box<dyn Error>> {
             "herd" => workloads::run_herd(&task).await,
             "foreign" => workloads::run_foreign(&task).await,
             "held" => workloads::run_held(&task).await,
-            "stock" if task.sizes.kills_server => workloads::run_stock_on_server(&task).await,
+            "caller" => caller::run_caller(&task).await,
+            // The turn kills the server of the store, in place of the program that kills a turn with a file.
+            "stock" if task.config.url.is_some() => workloads::run_stock_on_server(&task).await,
             "stock" => workloads::run_stock(&task).await,
             "recover" => workloads::run_recover(&task).await,
             "service" if task.config.service => crate::service::run(&task).await,

@@ -1,6 +1,6 @@
 //! Moments, keys and checks.
 
-use super::Failure;
+use super::{Failure, Task};
 use std::collections::BTreeMap;
 use std::io::BufRead as _;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -53,4 +53,12 @@ pub(crate) fn ask(question: &serde_json::Value) -> Result<BTreeMap<String, f64>,
     let mut line = String::new();
     let _bytes = std::io::stdin().lock().read_line(&mut line)?;
     Ok(serde_json::from_str(&line)?)
+}
+
+/// Connects to the PostgreSQL server of a turn's store, as another program would.
+pub(super) async fn connect(task: &Task) -> Result<tokio_postgres::Client, Failure> {
+    let url = task.config.url.as_ref().ok_or("the store is not in PostgreSQL")?;
+    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
+    drop(tokio::spawn(connection));
+    Ok(client)
 }

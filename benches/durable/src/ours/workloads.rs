@@ -4,7 +4,7 @@ use super::deliveries::{Deliveries, Payload};
 use super::figures::Numbers;
 use super::load::{create, fill, waiting};
 use super::subject::{Place, Subject};
-use super::tools::{Chance, ask, check, key, millis, now, per};
+use super::tools::{Chance, ask, check, connect, key, millis, now, per};
 use super::{Failure, Sizes, Task};
 use crate::process;
 use serde_json::json;
@@ -155,18 +155,25 @@ pub(super) async fn run_held(task: &Task) -> Result<Numbers, Failure> {
     }
     let (cpu, server_cpu) = (subject.place.cpu_seconds(), subject.place.server_cpu_seconds());
     let begin = now() + WARM;
-    let mut chance = Chance(1);
+    let (mut chance, mut dues) = (Chance(1), Vec::with_capacity(count));
     for tick in 0..ticks {
         #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
         let at = begin + tick as f64 / TICKS as f64;
         tokio::time::sleep(Duration::from_secs_f64((at - now()).max(0.0))).await;
-        let due = || millis(at + 0.5 + chance.part());
+        let due = || {
+            let due = millis(at + 0.5 + chance.part());
+            dues.push(due);
+            due
+        };
         fill(&subject.timers(), (tick * each, (tick + 1) * each), subject.durability, due).await?;
     }
     let mut numbers = Numbers::default();
     #[expect(clippy::cast_precision_loss, reason = "some seconds")]
     let behind = now() - begin - sizes.seconds as f64;
     numbers.put("behind_ms", (behind * 1e3).max(0.0));
+    let late_since = millis(now() - 1.0);
+    #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
+    numbers.put("behind", deliveries.missing(|index| dues[index] < late_since) as f64);
     deliveries.end(Duration::from_secs(60)).await?;
     numbers.put("cpu_us", per((subject.place.cpu_seconds() - cpu) * 1e6, count));
     if let Some(server_cpu) = server_cpu {
@@ -181,6 +188,21 @@ pub(super) async fn run_held(task: &Task) -> Result<Numbers, Failure> {
     numbers.late_of("last_", noted.late_ms[count - third..].to_vec());
     let growth = numbers.0.numbers["last_p99_ms"] / numbers.0.numbers["first_p99_ms"];
     numbers.put("growth", growth);
+    if sizes.part > 0 {
+        let parts = noted.late_ms.chunks(sizes.rate * sizes.part);
+        let last = parts.len();
+        (1..).zip(parts).for_each(|(part, late)| numbers.late_of(&format!("part_{part}_"), late.to_vec()));
+        let p99 = |part: usize| numbers.0.numbers[&format!("part_{part}_p99_ms")];
+        let growth = p99(last) / p99(1);
+        numbers.put("parts_growth", growth);
+        numbers.late("", noted);
+        // The snapshot is still held. Sessions that have ended have reported their changes.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let client = connect(task).await?;
+        let sql = "SELECT sum(n_dead_tup)::float8 FROM pg_stat_user_tables WHERE schemaname = 'tourbillon'";
+        numbers.put("dead", client.query_one(sql, &[]).await?.try_get(0)?);
+        numbers.put("disk_mb", ask(&json!({ "server": true }))?["disk"] / 1e6);
+    }
     Ok(numbers)
 }
 
@@ -191,9 +213,7 @@ pub(super) async fn run_foreign(task: &Task) -> Result<Numbers, Failure> {
     let count = each * ticks;
     let deliveries = Deliveries::new(0, count);
     let subject = Subject::start(task, &deliveries).await?;
-    let url = task.config.url.as_ref().ok_or("the store is not in PostgreSQL")?;
-    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
-    let _driven = tokio::spawn(connection);
+    let client = connect(task).await?;
     let sql = "SELECT count(tourbillon.schedule('t', payload => u.payload, key => u.key,
                    due => to_timestamp(0) + u.due * interval '1 millisecond'))
                FROM unnest($1::bytea[], $2::text[], $3::bigint[]) AS u (payload, key, due)";
@@ -285,6 +305,9 @@ pub(super) async fn run_stock_on_server(task: &Task) -> Result<Numbers, Failure>
     let after = ask(&json!({ "server": true }))?;
     let grown = |after: &BTreeMap<String, f64>, key: &str| after.get(key).unwrap_or(&f64::NAN) - before[key];
     numbers.put("disk", per(grown(&after, "disk"), total));
+    for (key, bytes) in parts_of_table(task).await? {
+        numbers.put(key, per(bytes, total));
+    }
 
     // Nothing is due.
     let pids: Vec<u32> =
@@ -319,7 +342,28 @@ pub(super) async fn run_stock_on_server(task: &Task) -> Result<Numbers, Failure>
     check(pending == wanted, || format!("{pending} timers are pending in place of {wanted}"))?;
     numbers.put("lost", 0.0);
     subject.shutdown();
+    connect(task).await?.batch_execute("REINDEX TABLE tourbillon.timer").await?;
+    let parts = parts_of_table(task).await?;
+    let indexes = parts.iter().filter(|(key, _)| **key != "rows_disk").map(|(_, bytes)| bytes).sum::<f64>();
+    numbers.put("packed_disk", per(indexes, pending));
     Ok(numbers)
+}
+
+/// Returns the bytes of the table of timers without its indexes, and those of the indexes of pending timers that are
+/// due in more than an hour.
+async fn parts_of_table(task: &Task) -> Result<BTreeMap<&'static str, f64>, Failure> {
+    let client = connect(task).await?;
+    let mut parts = BTreeMap::new();
+    for (key, relation) in [
+        ("rows_disk", "timer"),
+        ("ids_disk", "timer_pkey"),
+        ("keys_disk", "timer_key"),
+        ("dues_disk", "timer_due"),
+    ] {
+        let sql = format!("SELECT pg_table_size('tourbillon.{relation}')::float8");
+        parts.insert(key, client.query_one(&sql, &[]).await?.try_get(0)?);
+    }
+    Ok(parts)
 }
 
 /// Runs the first half of the workload `stock`. The parent kills this process at the end.

@@ -1,11 +1,12 @@
 //! The goals, whether they are met, and the reasons why goals are missed. The reasons have figures.
 
-use super::cell;
+use super::{cell, fill_in};
 use crate::plan::{
-    BULLMQ, BULLMQ_EVERYSEC, GRAPHILE_100, OURS, OURS_BY_DEFAULT, OURS_IN_POSTGRES, OURS_LISTENING,
+    BULLMQ, BULLMQ_EVERYSEC, CASES, GRAPHILE_100, OURS, OURS_BY_DEFAULT, OURS_IN_POSTGRES, OURS_LISTENING,
     OURS_ON_REDIS, PG_BOSS_500, RIVER, SERVICE,
 };
 use crate::results::Results;
+use serde_json::Value;
 use std::error::Error;
 use std::fmt::Write as _;
 use tourbillon_book::figure::{count, figure};
@@ -20,6 +21,7 @@ enum Bound {
 }
 
 struct Goal {
+    /// The goal in words, with placeholders for the sizes of the case.
     text: &'static str,
     contestant: &'static str,
     case: &'static str,
@@ -29,7 +31,7 @@ struct Goal {
     reason: &'static str,
 }
 
-const GOALS: [Goal; 25] = [
+const GOALS: [Goal; 31] = [
     Goal {
         text: "Creation with 64 waiting, a second",
         contestant: OURS,
@@ -196,8 +198,11 @@ const GOALS: [Goal; 25] = [
         case: "pg_stock",
         key: "disk",
         bound: Bound::AtMost(300.0),
-        reason: "A row has some 160 bytes, and its entries of three indexes have the rest. graphile-worker has \
-                 {graphile pg_stock disk} bytes, pg-boss {pg_boss pg_stock disk}.",
+        reason: "The table has {postgres pg_stock rows_disk} bytes, and the indexes of ids, keys and due moments have \
+                 {postgres pg_stock ids_disk}, {postgres pg_stock keys_disk} and {postgres pg_stock dues_disk}. Built again at \
+                 the end of the turn, with full pages, the indexes have {postgres pg_stock packed_disk} bytes together. \
+                 graphile-worker has {graphile pg_stock disk} bytes, pg-boss {pg_boss pg_stock disk}, River \
+                 {river pg_stock disk}.",
     },
     Goal {
         text: "In PostgreSQL: timers due at one instant, a second",
@@ -245,7 +250,7 @@ const GOALS: [Goal; 25] = [
         reason: "The median is {listening pg_foreign p50_ms} ms, and the largest {listening pg_foreign max_ms} ms.",
     },
     Goal {
-        text: "In PostgreSQL: transactions a second while idle",
+        text: "In PostgreSQL: transactions a second while idle with {timers} far timers",
         contestant: OURS_IN_POSTGRES,
         case: "pg_stock",
         key: "idle_transactions",
@@ -254,7 +259,8 @@ const GOALS: [Goal; 25] = [
                  {graphile pg_stock idle_transactions} transactions a second, pg-boss {pg_boss pg_stock idle_transactions}.",
     },
     Goal {
-        text: "In PostgreSQL: p99 of lateness under a held snapshot, last third to first third",
+        text: "In PostgreSQL: p99 of lateness under a snapshot that is held for {seconds} s at {rate} a second, last third to \
+               first third",
         contestant: OURS_IN_POSTGRES,
         case: "pg_held",
         key: "growth",
@@ -264,7 +270,75 @@ const GOALS: [Goal; 25] = [
                  {pg_boss pg_held first_p99_ms} to {pg_boss pg_held last_p99_ms} ms, that of River from \
                  {river pg_held first_p99_ms} to {river pg_held last_p99_ms} ms.",
     },
+    Goal {
+        text: "In PostgreSQL: p99 of lateness under a snapshot that is held for {seconds} s at {rate} a second, last {part} s \
+               to first {part} s",
+        contestant: OURS_IN_POSTGRES,
+        case: "pg_held_long",
+        key: "parts_growth",
+        bound: Bound::AtMost(2.0),
+        reason: "The 99th percentile goes from {postgres pg_held_long part_1_p99_ms} to \
+                 {postgres pg_held_long part_10_p99_ms} ms. At the end there are {postgres pg_held_long dead} dead rows, which \
+                 the held snapshot keeps.",
+    },
+    Goal {
+        text: "In PostgreSQL: timers that are more than a second late at the end of these {seconds} s",
+        contestant: OURS_IN_POSTGRES,
+        case: "pg_held_long",
+        key: "behind",
+        bound: Bound::AtMost(0.0),
+        reason: "The last creation ended {postgres pg_held_long behind_ms} ms late, and the 99th percentile of lateness was \
+                 {postgres pg_held_long part_10_p99_ms} ms at the end.",
+    },
+    Goal {
+        text: "In PostgreSQL: time that a creation adds to a caller's transaction, one connection, %",
+        contestant: OURS_IN_POSTGRES,
+        case: "pg_caller",
+        key: "one_more",
+        bound: Bound::AtMost(15.0),
+        reason: "The transaction is small: it takes {postgres pg_caller one_bare_ms} ms with its commit, and \
+                 {postgres pg_caller one_timed_ms} ms with a creation. The call takes {postgres pg_caller one_call_ms} ms of \
+                 this: an exchange with the server, and functions in PL/pgSQL that check the arguments, look for the key, and \
+                 insert the row with its entries of four indexes and the row of `tally`.",
+    },
+    Goal {
+        text: "In PostgreSQL: the same with {callers} connections, %",
+        contestant: OURS_IN_POSTGRES,
+        case: "pg_caller",
+        key: "many_more",
+        bound: Bound::AtMost(15.0),
+        reason: "Transactions that commit at the same time share a sync of the log, so their time is above all processor time: \
+                 {postgres pg_caller many_bare_cpu_us} µs each without a creation, and {postgres pg_caller many_timed_cpu_us} µs \
+                 with one, client and server together. {postgres pg_caller many_bare_rate} such transactions a second became \
+                 {postgres pg_caller many_timed_rate}.",
+    },
+    Goal {
+        text: "In PostgreSQL: log of a creation in a caller's transaction, bytes",
+        contestant: OURS_IN_POSTGRES,
+        case: "pg_caller",
+        key: "one_wal",
+        bound: Bound::AtMost(500.0),
+        reason: "A timer that is due within an hour has its row, entries of four indexes, and the row of `tally`. A creation by \
+                 SQL also writes a confirmation of the row, since it inserts with `ON CONFLICT`. Among 64 creations by the \
+                 store of timers that are due later, a creation has {postgres pg_create waiting_wal} bytes.",
+    },
+    Goal {
+        text: "In PostgreSQL: log of a creation by `schedule` in a transaction of its own, bytes",
+        contestant: OURS_IN_POSTGRES,
+        case: "pg_caller",
+        key: "alone_wal",
+        bound: Bound::AtMost(500.0),
+        reason: "The transaction has a commit of its own beside the records of the row before. A timer that is due in ten days has \
+                 one index entry less: {postgres pg_caller far_wal} bytes.",
+    },
 ];
+
+/// Returns the sizes of a case: those that were measured, or else those of the plan.
+fn sizes(case: &str, results: &Results) -> Value {
+    let planned = || CASES.iter().find(|known| known.name == case).map(|known| (known.full)());
+    let measured = results.case(case).map(|outcome| outcome.sizes.clone());
+    measured.or_else(planned).unwrap_or_default()
+}
 
 /// Returns whether the medians meet the goal, with texts for the goal's row in the table. Returns `None` if a figure is
 /// missing.
@@ -302,18 +376,15 @@ pub(super) fn goals(results: &Results) -> Result<String, Box<dyn Error>> {
     text += "| goal | bound | ours | |\n|---|---|---|---|\n";
     let mut reasons = String::new();
     for goal in &GOALS {
+        let words = fill_in(goal.text, &sizes(goal.case, results));
         let Some((is_met, bound, ours)) = verdict(goal, results) else {
-            writeln!(text, "| {} | | - | not measured |", goal.text)?;
+            writeln!(text, "| {words} | | - | not measured |")?;
             continue;
         };
-        writeln!(
-            text,
-            "| {} | {bound} | {ours} | {} |",
-            goal.text,
-            if is_met { "met" } else { "**missed**" }
-        )?;
+        let met = if is_met { "met" } else { "**missed**" };
+        writeln!(text, "| {words} | {bound} | {ours} | {met} |")?;
         if !is_met {
-            writeln!(reasons, "- *{}*: {}", goal.text, with_figures(goal.reason, results)?)?;
+            writeln!(reasons, "- *{words}*: {}", with_figures(goal.reason, results)?)?;
         }
     }
     if !reasons.is_empty() {
@@ -325,7 +396,7 @@ pub(super) fn goals(results: &Results) -> Result<String, Box<dyn Error>> {
 /// Replaces each placeholder in a text by its figure. A placeholder such as `{ours stock disk}` names the contestant,
 /// the case and the figure. `{fsync create}` is the median time of a write with fdatasync, measured just before the
 /// case `create`.
-fn with_figures(text: &str, results: &Results) -> Result<String, Box<dyn Error>> {
+pub(super) fn with_figures(text: &str, results: &Results) -> Result<String, Box<dyn Error>> {
     let mut filled = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {
@@ -365,7 +436,7 @@ fn named(name: &str) -> Result<&'static str, Box<dyn Error>> {
 mod tests {
     use super::super::tests::results;
     use super::*;
-    use crate::plan::{CASES, CONTESTANTS};
+    use crate::plan::CONTESTANTS;
 
     #[test]
     fn a_goal_is_judged_by_the_figures() {
@@ -393,6 +464,11 @@ mod tests {
             if let Bound::Times(_, other) | Bound::AtMostTimes(_, other) = goal.bound {
                 assert!(takes_part(other), "{}", goal.text);
             }
+            assert!(
+                !fill_in(goal.text, &sizes(goal.case, &Results::default())).contains('{'),
+                "{}",
+                goal.text
+            );
             let reason = with_figures(goal.reason, &Results::default()).unwrap();
             assert!(reason.contains("(not measured)"), "{reason}");
         }

@@ -52,7 +52,7 @@ fn make(results: &Results, plots: &[plots::Picture]) -> Result<String, Box<dyn E
     page += &machine(results);
     page += &goals::goals(results)?;
     for section in &SECTIONS {
-        page += &of_section(section, results);
+        page += &of_section(section, results)?;
         for plot in plots.iter().filter(|plot| plot.section == section.id) {
             writeln!(page, "![{}]({PLOTS}/{})\n", plot.shows, file_of(plot.name))?;
         }
@@ -129,13 +129,13 @@ fn other_versions(results: &Results) -> String {
     lines
 }
 
-fn of_section(section: &Section, results: &Results) -> String {
+fn of_section(section: &Section, results: &Results) -> Result<String, Box<dyn Error>> {
     let sizes = |case: &str| results.case(case).map_or(&Value::Null, |outcome| &outcome.sizes);
     let first = section.tables.first().map_or("", |(case, ..)| *case);
     let mut text =
         format!("## {}: {}\n\n{}\n\n", section.id, section.title, fill_in(section.work, sizes(first)));
     let mut missing: Vec<String> = Vec::new();
-    for (case, title, columns) in section.tables {
+    for (index, (case, title, columns)) in section.tables.iter().enumerate() {
         // A section with goals of its own shows no empty tables.
         if section.names_the_best && results.case(case).is_none() {
             missing.push(format!("`{case}`"));
@@ -148,12 +148,17 @@ fn of_section(section: &Section, results: &Results) -> String {
         if section.names_the_best {
             text += &best(case, columns, results);
         }
+        if section.tables.get(index + 1).is_none_or(|(next, ..)| next != case) {
+            for (_, note) in section.notes.iter().filter(|(noted, _)| noted == case) {
+                text += &(goals::with_figures(&fill_in(note, sizes(case)), results)? + "\n\n");
+            }
+        }
     }
     missing.dedup();
     if !missing.is_empty() {
         text += &format!("Not measured yet: {}.\n\n", missing.join(", "));
     }
-    text
+    Ok(text)
 }
 
 /// Returns a line that names the best contestant of each column, by its median. A column whose medians are all the same
@@ -274,6 +279,18 @@ pub(crate) mod tests {
         results.set_versions(BTreeMap::from([("node".to_owned(), "20".to_owned())]));
         let page = make(&results, &[]).unwrap();
         assert!(!page.contains("In one round only") && !page.contains("was measured with"), "{page}");
+    }
+
+    #[test]
+    fn each_note_has_a_table_and_its_places_name_figures() {
+        for (section, (case, note)) in
+            SECTIONS.iter().flat_map(|section| section.notes.iter().map(move |note| (section, note)))
+        {
+            assert!(section.tables.iter().any(|(shown, ..)| shown == case), "{}: {case}", section.id);
+            let planned = CASES.iter().find(|known| known.name == *case).unwrap();
+            let text = goals::with_figures(&fill_in(note, &(planned.full)()), &Results::default());
+            assert!(!text.unwrap().contains('{'), "{note}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub(crate) struct Deliveries {
 
 #[derive(Default)]
 pub(crate) struct Noted {
+    from: usize,
     fired: Vec<u8>,
     distinct: usize,
     pub(crate) doubled: usize,
@@ -25,9 +26,9 @@ pub(crate) struct Noted {
 }
 
 impl Deliveries {
-    /// Begins to note the jobs 0 to `count`.
-    pub(crate) fn begin(&self, count: usize) {
-        *self.lock() = Noted { fired: vec![0; count], ..Noted::default() };
+    /// Begins to note `count` jobs, the first of which has the number `from`.
+    pub(crate) fn begin(&self, from: usize, count: usize) {
+        *self.lock() = Noted { from, fired: vec![0; count], ..Noted::default() };
     }
 
     fn lock(&self) -> MutexGuard<'_, Noted> {
@@ -37,7 +38,8 @@ impl Deliveries {
     pub(crate) fn note(&self, payload: &Payload) {
         let at = now();
         let noted = &mut *self.lock();
-        let Some(fired) = noted.fired.get_mut(payload.n) else { return };
+        let index = payload.n.checked_sub(noted.from);
+        let Some(fired) = index.and_then(|index| noted.fired.get_mut(index)) else { return };
         *fired = fired.saturating_add(1);
         if *fired > 1 {
             noted.doubled += 1;
@@ -56,14 +58,24 @@ impl Deliveries {
         }
     }
 
-    /// Waits until all jobs have been delivered. Fails after `patience`.
+    /// Waits until all jobs have been delivered. Fails after `patience`, and if a job was delivered twice.
     pub(crate) async fn end(&self, patience: Duration) -> Result<Noted, Failure> {
-        let _timely = tokio::time::timeout(patience, self.all.notified()).await;
-        let noted = std::mem::take(&mut *self.lock());
-        check(noted.early == 0, || format!("{} timers fired early", noted.early))?;
-        let missing = noted.fired.len() - noted.distinct;
-        check(missing == 0, || format!("{missing} of {} timers did not fire", noted.fired.len()))?;
+        self.wait(patience).await?;
+        let noted = self.take();
         check(noted.doubled == 0, || format!("{} doubled deliveries", noted.doubled))?;
         Ok(noted)
+    }
+
+    /// Waits until all jobs have been delivered, and notes further deliveries. Fails after `patience`.
+    pub(crate) async fn wait(&self, patience: Duration) -> Result<(), Failure> {
+        let _timely = tokio::time::timeout(patience, self.all.notified()).await;
+        let noted = self.lock();
+        check(noted.early == 0, || format!("{} timers fired early", noted.early))?;
+        let missing = noted.fired.len() - noted.distinct;
+        check(missing == 0, || format!("{missing} of {} timers did not fire", noted.fired.len()))
+    }
+
+    pub(crate) fn take(&self) -> Noted {
+        std::mem::take(&mut *self.lock())
     }
 }

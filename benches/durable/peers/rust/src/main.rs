@@ -45,6 +45,9 @@ pub(crate) struct Sizes {
     pub(crate) seconds: u64,
     pub(crate) lead: u64,
     pub(crate) timers: usize,
+    pub(crate) quiet: u64,
+    pub(crate) churn: usize,
+    pub(crate) overdue: usize,
 }
 
 /// The arguments of a job: JSON of 64 bytes.
@@ -76,6 +79,11 @@ pub(crate) trait Peer: Send + Sync + 'static {
 
     /// Stores jobs by one call.
     fn create_many(&self, payloads: Vec<Payload>) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// Cancels the job of a timer. Returns whether the job has not begun before.
+    fn cancel(&self, _n: usize) -> impl Future<Output = Result<bool, Failure>> + Send {
+        std::future::ready(Err("cancels of this peer are not measured".into()))
+    }
 
     /// Returns the number of jobs that have not begun.
     fn pending(&self) -> impl Future<Output = Result<usize, Failure>> + Send;

@@ -7,10 +7,11 @@ use riverqueue::migrate::PostgresMigrator;
 use riverqueue::sqlx::PgPool;
 use riverqueue::sqlx::postgres::PgPoolOptions;
 use riverqueue::{
-    Client, InsertOpts, Job, MaintenanceConfig, QueueConfig, RunHandle, UniqueOpts, WorkContext, WorkOutcome,
-    Workers,
+    Client, InsertOpts, Job, JobState, MaintenanceConfig, QueueConfig, RunHandle, UniqueOpts, WorkContext,
+    WorkOutcome, Workers,
 };
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::sync::Mutex;
 
@@ -18,6 +19,8 @@ pub(crate) struct River {
     pool: PgPool,
     client: Client,
     running: Mutex<Option<RunHandle>>,
+    /// The ids of the jobs by the numbers of their timers. River cancels a job by its id.
+    ids: std::sync::Mutex<HashMap<usize, i64>>,
 }
 
 /// The key of a timer is that of its arguments.
@@ -49,22 +52,32 @@ impl River {
             .fetch_cooldown(Duration::from_millis(10).min(poll))
             .maintenance(maintenance)
             .build()?;
-        Ok(Self { pool, client, running: Mutex::default() })
+        Ok(Self { pool, client, running: Mutex::default(), ids: std::sync::Mutex::default() })
+    }
+
+    fn note(&self, job: &Job<Payload>) {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner).insert(job.args.n, job.row.id);
     }
 }
 
 impl Peer for River {
     async fn create(&self, payload: Payload) -> Result<(), Failure> {
         let opts = opts(&payload)?;
-        let _inserted = self.client.insert(payload).opts(opts).await?;
+        self.note(&self.client.insert(payload).opts(opts).await?.job);
         Ok(())
     }
 
     async fn create_many(&self, payloads: Vec<Payload>) -> Result<(), Failure> {
         let jobs = payloads.into_iter().map(|payload| Ok((payload.clone(), opts(&payload)?)));
         let jobs = jobs.collect::<Result<Vec<_>, Failure>>()?;
-        let _inserted = self.client.insert_many(jobs).await?;
+        self.client.insert_many(jobs).await?.iter().for_each(|inserted| self.note(&inserted.job));
         Ok(())
+    }
+
+    async fn cancel(&self, n: usize) -> Result<bool, Failure> {
+        let id = self.ids.lock().unwrap_or_else(PoisonError::into_inner).get(&n).copied();
+        let row = self.client.jobs().cancel(id.ok_or("no such timer")?).await?;
+        Ok(row.state == JobState::Cancelled)
     }
 
     async fn pending(&self) -> Result<usize, Failure> {

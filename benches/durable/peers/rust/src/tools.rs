@@ -49,20 +49,29 @@ fn stat(pid: u32) -> Vec<u64> {
     rest.split_ascii_whitespace().skip(1).map(|field| field.parse().unwrap_or(0)).collect()
 }
 
+/// Returns this process and the server with its sessions.
+pub(crate) fn pids(server: u32) -> Vec<u32> {
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let sessions = pids.filter(|pid| stat(*pid).first() == Some(&u64::from(server)));
+    sessions.chain([server, std::process::id()]).collect()
+}
+
 /// Returns the processor time in seconds of this process and of the server with its sessions, those that have ended
 /// included.
 pub(crate) fn cpu_seconds(server: u32) -> f64 {
     let ticks = |pid: u32| stat(pid).iter().skip(10).take(4).sum::<u64>();
-    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let sessions = pids.filter(|pid| stat(*pid).first() == Some(&u64::from(server)));
-    let all = sessions.chain([server, std::process::id()]).map(ticks).sum::<u64>();
-    all as f64 / 100.0
+    pids(server).into_iter().map(ticks).sum::<u64>() as f64 / 100.0
 }
 
 /// Asks the book for something, and returns its answer.
 pub(crate) fn ask(question: &str) -> Result<Numbers, Failure> {
-    println!("{}", serde_json::json!({ question: true }));
+    ask_for(&serde_json::json!({ question: true }))
+}
+
+/// Asks the book a question that has a value.
+pub(crate) fn ask_for(question: &serde_json::Value) -> Result<Numbers, Failure> {
+    println!("{question}");
     let mut line = String::new();
     let _bytes = std::io::stdin().lock().read_line(&mut line)?;
     Ok(serde_json::from_str(&line)?)

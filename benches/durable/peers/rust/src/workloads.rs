@@ -1,7 +1,7 @@
 //! The workloads, as in `peers/run.mjs`.
 
 use crate::deliveries::Deliveries;
-use crate::tools::{Chance, Numbers, ask, check, cpu_seconds, now, quantile};
+use crate::tools::{Chance, Numbers, ask, ask_for, check, cpu_seconds, now, pids, quantile};
 use crate::{Failure, Payload, Peer, Task};
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,6 +18,7 @@ pub(crate) async fn run<P: Peer>(
         "late" => late(task, &peer, &deliveries).await,
         "herd" => herd(task, &peer, &deliveries).await,
         "held" => held(task, &peer, &deliveries).await,
+        "stock" => stock(task, &peer, &deliveries).await,
         other => Err(format!("no workload {other}").into()),
     }
 }
@@ -122,7 +123,7 @@ fn spent(numbers: &mut Numbers, before: &Numbers, (count, prefix): (usize, &str)
 async fn late<P: Peer>(task: &Task, peer: &Arc<P>, deliveries: &Deliveries) -> Result<Numbers, Failure> {
     let (sizes, server) = (task.sizes(), task.config().server);
     let count = sizes.rate * usize::try_from(sizes.seconds)?;
-    deliveries.begin(count);
+    deliveries.begin(0, count);
     let begin = now() + sizes.lead as f64 * 1e3;
     let mut chance = Chance(1);
     fill(&**peer, (0, count), || (begin + sizes.seconds as f64 * 1e3 * chance.part()) as u64).await?;
@@ -147,7 +148,7 @@ fn quantiles(numbers: &mut Numbers, prefix: &str, mut late: Vec<f64>) {
 
 async fn herd<P: Peer>(task: &Task, peer: &Arc<P>, deliveries: &Deliveries) -> Result<Numbers, Failure> {
     let (sizes, server) = (task.sizes(), task.config().server);
-    deliveries.begin(sizes.timers);
+    deliveries.begin(0, sizes.timers);
     let before = ask("server")?;
     let due = now() + sizes.lead as f64 * 1e3;
     fill(&**peer, (0, sizes.timers), || due as u64).await?;
@@ -175,7 +176,7 @@ async fn held<P: Peer>(task: &Task, peer: &Arc<P>, deliveries: &Deliveries) -> R
     let (sizes, server) = (task.sizes(), task.config().server);
     let (each, ticks) = (sizes.rate / TICKS, TICKS * usize::try_from(sizes.seconds)?);
     let count = each * ticks;
-    deliveries.begin(count);
+    deliveries.begin(0, count);
     peer.consume().await?;
     let _held = ask("hold")?;
     let cpu = cpu_seconds(server);
@@ -197,5 +198,84 @@ async fn held<P: Peer>(task: &Task, peer: &Arc<P>, deliveries: &Deliveries) -> R
     quantiles(&mut numbers, "first_", noted.late[..third].to_vec());
     quantiles(&mut numbers, "last_", noted.late[count - third..].to_vec());
     numbers.insert("growth".to_owned(), numbers["last_p99_ms"] / numbers["first_p99_ms"]);
+    Ok(numbers)
+}
+
+/// Many timers that are far, and a server that is killed. There is no replacement by key.
+async fn stock<P: Peer>(task: &Task, peer: &Arc<P>, deliveries: &Deliveries) -> Result<Numbers, Failure> {
+    let (sizes, server, total) = (task.sizes(), task.config().server, task.sizes().timers);
+    let mut chance = Chance(1);
+    let before = ask("server")?;
+    fill(&**peer, (0, total), || chance.far()).await?;
+    check(peer.pending().await? == total, || "not all timers are there".to_owned())?;
+    tokio::time::sleep(Duration::from_secs(sizes.quiet)).await;
+    let mut numbers = Numbers::new();
+    numbers.insert("disk".to_owned(), (ask("server")?["disk"] - before["disk"]) / total as f64);
+
+    // Nothing is due, and a consumer waits.
+    peer.consume().await?;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    numbers.extend(ask_for(&serde_json::json!({ "idle": pids(server) }))?);
+    peer.stop().await;
+
+    let chosen = move |index: usize| (index * 7_919) % total;
+    let cancelled = Arc::new(AtomicUsize::new(0));
+    let cancel = {
+        let (peer, cancelled) = (Arc::clone(peer), Arc::clone(&cancelled));
+        move |index| {
+            let (peer, cancelled) = (Arc::clone(&peer), Arc::clone(&cancelled));
+            async move {
+                let is_gone = peer.cancel(chosen(index)).await?;
+                cancelled.fetch_add(usize::from(is_gone), Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    };
+    let cpu = cpu_seconds(server);
+    let (rate, times) = waiting(64, sizes.churn, cancel).await?;
+    numbers.insert("cancel_cpu_us".to_owned(), (cpu_seconds(server) - cpu) / sizes.churn as f64 * 1e6);
+    numbers.insert("cancel_rate".to_owned(), rate);
+    numbers.insert("cancel_p99_ms".to_owned(), quantile(&times, 0.99));
+    let gone = cancelled.load(Ordering::Relaxed);
+    check(gone == sizes.churn, || format!("{gone} of {} timers were cancelled", sizes.churn))?;
+    let pending = peer.pending().await?;
+    check(pending == total - gone, || "the cancelled timers are still there".to_owned())?;
+    let chance = Arc::new(Mutex::new(Chance(2)));
+    let again = {
+        let peer = Arc::clone(peer);
+        move |index| {
+            let (peer, chance) = (Arc::clone(&peer), Arc::clone(&chance));
+            let due = chance.lock().unwrap_or_else(PoisonError::into_inner).far();
+            async move { peer.create(Payload::new(chosen(index), due)).await }
+        }
+    };
+    let _pace = waiting(64, sizes.churn, again).await?;
+
+    // Some timers become due while nobody consumes, and the server is killed.
+    let due = now() + sizes.lead as f64 * 1e3;
+    deliveries.begin(total, sizes.overdue);
+    fill(&**peer, (total, total + sizes.overdue), || due as u64).await?;
+    check(now() < due, || "the timers were due before all were created".to_owned())?;
+    tokio::time::sleep(Duration::from_secs_f64((due + 1_500.0 - now()).max(0.0) / 1e3)).await;
+    let _killed = ask("kill_server")?;
+    let begin = now();
+    let _runs = ask("run_server")?;
+    peer.consume().await?;
+    let probe = Payload::new(total + sizes.overdue, Chance(3).far());
+    while let Err(error) = peer.create(probe.clone()).await {
+        check(now() < begin + 60_000.0, || format!("no creation is accepted: {error}"))?;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    numbers.insert("accepted_s".to_owned(), (now() - begin) / 1e3);
+    deliveries.wait(Duration::from_secs(300)).await?;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let noted = deliveries.take();
+    numbers.insert("fired_s".to_owned(), (noted.first - begin) / 1e3);
+    numbers.insert("all_s".to_owned(), (noted.last - begin) / 1e3);
+    numbers.insert("doubled".to_owned(), noted.doubled as f64);
+    peer.stop().await;
+    let (pending, wanted) = (peer.pending().await?, total + 1);
+    check(pending == wanted, || format!("{pending} timers are pending in place of {wanted}"))?;
+    numbers.insert("lost".to_owned(), 0.0);
     Ok(numbers)
 }

@@ -1,5 +1,9 @@
 //! The sections of the page, with their texts and columns.
 
+mod postgres;
+
+use postgres::POSTGRES;
+
 /// A column of a table: the key of its figure, and its heading.
 pub(super) type Column = (&'static str, &'static str);
 
@@ -11,6 +15,9 @@ pub(super) struct Section {
     /// Whether a line below each table names the best contestants.
     pub(super) names_the_best: bool,
     pub(super) tables: &'static [(&'static str, &'static str, &'static [Column])],
+    /// Texts below the last table of a case. They have placeholders for the sizes of the case, and for figures as the
+    /// reasons of goals have them.
+    pub(super) notes: &'static [(&'static str, &'static str)],
 }
 
 pub(super) const SECTIONS: [Section; 10] = [
@@ -54,6 +61,7 @@ pub(super) const SECTIONS: [Section; 10] = [
                 ],
             ),
         ],
+        notes: &[],
     },
     Section {
         id: "D2",
@@ -75,6 +83,7 @@ pub(super) const SECTIONS: [Section; 10] = [
                 ("churned_disk", "disk after churn"),
             ],
         )],
+        notes: &[],
     },
     Section {
         id: "D3",
@@ -106,6 +115,7 @@ pub(super) const SECTIONS: [Section; 10] = [
                 ],
             ),
         ],
+        notes: &[],
     },
     Section {
         id: "D4",
@@ -124,6 +134,7 @@ pub(super) const SECTIONS: [Section; 10] = [
                 ("peak_mb", "peak of memory, MB"),
             ],
         )],
+        notes: &[],
     },
     Section {
         id: "D5",
@@ -143,6 +154,7 @@ pub(super) const SECTIONS: [Section; 10] = [
                 ("replace_p99_ms", "p99, ms"),
             ],
         )],
+        notes: &[],
     },
     Section {
         id: "D6",
@@ -162,6 +174,7 @@ pub(super) const SECTIONS: [Section; 10] = [
                 ("doubled", "doubled"),
             ],
         )],
+        notes: &[],
     },
     Section {
         id: "D7",
@@ -171,6 +184,7 @@ pub(super) const SECTIONS: [Section; 10] = [
                switches of all threads of server and consumer.",
         names_the_best: false,
         tables: &[("stock", "", &[("idle_cpu_ms", "CPU, ms"), ("idle_wakes", "switches")])],
+        notes: &[],
     },
     Section {
         id: "D8",
@@ -235,6 +249,7 @@ pub(super) const SECTIONS: [Section; 10] = [
                 &[("stock_mb", "memory, MB"), ("stock_disk", "disk, bytes a timer")],
             ),
         ],
+        notes: &[],
     },
     Section {
         id: "D9",
@@ -309,191 +324,7 @@ pub(super) const SECTIONS: [Section; 10] = [
                 ],
             ),
         ],
+        notes: &[],
     },
-    Section {
-        id: "D10",
-        title: "In PostgreSQL, and under a held snapshot",
-        work: "The libraries on PostgreSQL, all on one server that synchronises its files, each turn in a database of its own; \
-               beside them our store in SQLite, which has no server. Payload and key as in D1, work and checks as in D1, D3, D4, \
-               D5, D6 and D7; several nodes as in D9, and the service as in D8. CPU is that of client and server. Log is the \
-               server's write-ahead log, with all that the server writes to it during the part. Bytes of the database are those of its files.",
-        names_the_best: true,
-        tables: &[
-            (
-                "pg_create",
-                "{one} creations one by one",
-                &[
-                    ("one_rate", "creations/s"),
-                    ("one_p50_ms", "p50, ms"),
-                    ("one_p99_ms", "p99, ms"),
-                    ("one_cpu_us", "CPU, µs each"),
-                    ("one_wal", "log, bytes each"),
-                ],
-            ),
-            (
-                "pg_create",
-                "{waiting} creations with 64 callers that each wait for their answer",
-                &[
-                    ("waiting_rate", "creations/s"),
-                    ("waiting_p50_ms", "p50, ms"),
-                    ("waiting_p99_ms", "p99, ms"),
-                    ("waiting_cpu_us", "CPU, µs each"),
-                    ("waiting_wal", "log, bytes each"),
-                ],
-            ),
-            (
-                "pg_create",
-                "{batch} creations in batches of 1,000; the bytes of a pending timer after all three parts",
-                &[
-                    ("batch_rate", "creations/s"),
-                    ("batch_cpu_us", "CPU, µs each"),
-                    ("batch_wal", "log, bytes each"),
-                    ("disk", "database, bytes a timer"),
-                ],
-            ),
-            (
-                "pg_late",
-                "Lateness at {rate} a second for {seconds} s",
-                &[
-                    ("p50_ms", "p50, ms"),
-                    ("p99_ms", "p99, ms"),
-                    ("p999_ms", "p99.9, ms"),
-                    ("max_ms", "max, ms"),
-                    ("min_ms", "min, ms"),
-                    ("cpu_us", "CPU, µs each"),
-                ],
-            ),
-            (
-                "pg_foreign",
-                "Lateness at {rate} a second for {seconds} s, of timers that another program creates by `schedule` in SQL, each due \
-                 within 45 ms. A store finds them by a look each 50 ms, or by a notification. The first second does not count: \
-                 an idle store looks each 250 ms",
-                &[
-                    ("p50_ms", "p50, ms"),
-                    ("p99_ms", "p99, ms"),
-                    ("p999_ms", "p99.9, ms"),
-                    ("max_ms", "max, ms"),
-                    ("min_ms", "min, ms"),
-                    ("cpu_us", "CPU, µs each"),
-                ],
-            ),
-            (
-                "pg_herd",
-                "{timers} timers due at one instant, and the log of a timer's whole life, creation included",
-                &[
-                    ("rate", "deliveries/s"),
-                    ("first_ms", "first, ms late"),
-                    ("last_ms", "last, ms late"),
-                    ("cpu_us", "CPU, µs each"),
-                    ("wal", "log of a life, bytes"),
-                ],
-            ),
-            (
-                "pg_stock",
-                "{timers} timers pending: the bytes of the database; cancels and replacements by key; {idle} s without a due timer",
-                &[
-                    ("disk", "database, bytes a timer"),
-                    ("cancel_rate", "cancels/s"),
-                    ("cancel_cpu_us", "CPU, µs each"),
-                    ("replace_rate", "replacements/s"),
-                    ("idle_transactions", "idle: transactions/s"),
-                    ("idle_cpu_ms", "idle: CPU, ms"),
-                ],
-            ),
-            (
-                "pg_stock",
-                "SIGKILL for the server, and its start when {overdue} timers are overdue. Times are from the start",
-                &[
-                    ("accepted_s", "first creation accepted, s"),
-                    ("fired_s", "first fires, s"),
-                    ("all_s", "all overdue fired, s"),
-                    ("lost", "lost"),
-                    ("doubled", "doubled"),
-                ],
-            ),
-            (
-                "pg_held",
-                "{rate} timers a second are created and delivered for {seconds} s, each due 0.5 to 1.5 s after its creation, while \
-                 another transaction holds a snapshot: lateness of the first third and of the last third",
-                &[
-                    ("first_p50_ms", "first third p50, ms"),
-                    ("first_p99_ms", "p99, ms"),
-                    ("last_p50_ms", "last third p50, ms"),
-                    ("last_p99_ms", "p99, ms"),
-                    ("growth", "p99, last to first"),
-                    ("behind_ms", "creations behind at the end, ms"),
-                    ("cpu_us", "CPU, µs each"),
-                ],
-            ),
-            (
-                "pg_nodes_1",
-                "{nodes} node, {rate} timers a second for {seconds} s",
-                &[
-                    ("p50_ms", "p50, ms"),
-                    ("p99_ms", "p99, ms"),
-                    ("cpu_us", "CPU, µs each"),
-                    ("server_cpu_us", "of this the server's, µs"),
-                ],
-            ),
-            (
-                "pg_nodes_2",
-                "{nodes} nodes on the same cores, the same work",
-                &[
-                    ("p50_ms", "p50, ms"),
-                    ("p99_ms", "p99, ms"),
-                    ("cpu_us", "CPU, µs each"),
-                    ("server_cpu_us", "of this the server's, µs"),
-                ],
-            ),
-            (
-                "pg_nodes_4",
-                "{nodes} nodes on the same cores, the same work",
-                &[
-                    ("p50_ms", "p50, ms"),
-                    ("p99_ms", "p99, ms"),
-                    ("cpu_us", "CPU, µs each"),
-                    ("server_cpu_us", "of this the server's, µs"),
-                ],
-            ),
-            (
-                "pg_service",
-                "The service: {waiting} creations over 64 connections, each of which waits for its answer",
-                &[
-                    ("waiting_rate", "creations/s"),
-                    ("waiting_p50_ms", "p50, ms"),
-                    ("waiting_p99_ms", "p99, ms"),
-                    ("waiting_cpu_us", "CPU of the service, µs each"),
-                    ("waiting_server_cpu_us", "of the server"),
-                    ("waiting_load_cpu_us", "of the load"),
-                ],
-            ),
-            (
-                "pg_service",
-                "{herd} callbacks due at one instant, to a receiver that takes 1 ms for each, at most 200 at once",
-                &[
-                    ("rate", "callbacks/s"),
-                    ("first_ms", "first, ms late"),
-                    ("last_ms", "last, ms late"),
-                    ("herd_doubled", "doubled"),
-                    ("herd_cpu_us", "CPU of the service, µs each"),
-                    ("herd_server_cpu_us", "of the server"),
-                    ("herd_load_cpu_us", "of the receiver"),
-                ],
-            ),
-            (
-                "pg_service",
-                "{rate} callbacks a second for {seconds} s, due at random milliseconds",
-                &[
-                    ("late_p50_ms", "p50, ms"),
-                    ("late_p99_ms", "p99, ms"),
-                    ("late_p999_ms", "p99.9, ms"),
-                    ("late_max_ms", "max, ms"),
-                    ("late_doubled", "doubled"),
-                    ("late_cpu_us", "CPU of the service, µs each"),
-                    ("late_server_cpu_us", "of the server"),
-                    ("late_load_cpu_us", "of the receiver"),
-                ],
-            ),
-        ],
-    },
+    POSTGRES,
 ];

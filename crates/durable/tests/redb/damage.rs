@@ -1,7 +1,7 @@
 //! Tests a journal with damaged bytes. If a synced operation is missing, the opening fails. Otherwise the store has the
 //! same timers. The *seal* is a mark behind the records that all of them were synced.
 
-use crate::faults::{Timers, clock, timers};
+use crate::faults::{Timers, clock, timers, try_timers};
 use crate::machine::{Shared, machine_with, open};
 use crate::{ALL, apply, assert_whole, claimant, keyed, place, timer};
 use pollster::block_on;
@@ -200,15 +200,14 @@ impl Torn {
             lived.machine.lock().unwrap().loses_power = true;
             let (synced, mut records, mut written) = (lived.cut(), (0..records).rev(), lived.killed());
             let mut torn = Vec::new();
-            // On a slow machine, the sync after 20 ms cuts this short.
+            // On a slow machine, the sync after 20 ms cuts this short. It may come between any two of these calls.
             let is_whole = records.all(|record| {
                 let ops = (0..3).map(|n| place(timer(200 + 10 * record + n, 9_000))).collect();
-                let is_made = block_on(lived.store.apply(ops, Durability::ProcessCrash)).is_ok();
-                if is_made {
-                    torn.push((lived.machine.lock().unwrap().files[1].end, timers(&lived.store)));
-                    written = lived.killed();
-                }
-                is_made
+                let made = block_on(lived.store.apply(ops, Durability::ProcessCrash));
+                let end = lived.machine.lock().unwrap().files[1].end;
+                let made = made.and_then(|_| try_timers(&lived.store));
+                written = lived.killed();
+                made.map(|timers| torn.push((end, timers))).is_ok()
             });
             if is_whole {
                 return Self { lived, synced, written, records: torn };

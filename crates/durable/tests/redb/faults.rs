@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tourbillon::{ManualClock, Timestamp};
 use tourbillon_durable::state::{Failure, Lease, State};
 use tourbillon_durable::store::{
-    Durability, MemoryStore, Op, RedbBuilder, RedbStore, StoreErrorKind, TimerStore,
+    Durability, MemoryStore, Op, RedbBuilder, RedbStore, StoreError, StoreErrorKind, TimerStore,
 };
 use tourbillon_durable::timer::{Timer, TimerId};
 
@@ -29,6 +29,11 @@ pub(crate) fn builder(clock: &ManualClock) -> RedbBuilder {
 
 /// Returns all timers of a store, each in its state after the end of all leases.
 pub(crate) fn timers(store: &impl TimerStore) -> Timers {
+    try_timers(store).unwrap()
+}
+
+/// Works as [`timers`] for a store that may have failed.
+pub(crate) fn try_timers(store: &impl TimerStore) -> Result<Timers, StoreError> {
     let timers = Arc::new(Mutex::new(Timers::new()));
     let into = Arc::clone(&timers);
     let each = move |timer: &Timer| {
@@ -42,8 +47,8 @@ pub(crate) fn timers(store: &impl TimerStore) -> Timers {
         into.lock().unwrap().insert(timer.id, timer);
         true
     };
-    block_on(store.export(Box::new(each))).unwrap();
-    std::mem::take(&mut *timers.lock().unwrap())
+    block_on(store.export(Box::new(each)))?;
+    Ok(std::mem::take(&mut *timers.lock().unwrap()))
 }
 
 /// Makes step number `step` of the workload. Returns whether the step's change must be on the disk now. `None` if the

@@ -328,8 +328,8 @@ const GOALS: [Goal; 31] = [
         case: "pg_caller",
         key: "alone_wal",
         bound: Bound::AtMost(500.0),
-        reason: "The transaction has a commit of its own beside the records of the row before. A timer that is due in ten days has \
-                 one index entry less: {postgres pg_caller far_wal} bytes.",
+        reason: "The transaction has a commit of its own beside the records of the row before. Timers that are due \
+                 in ten days took {postgres pg_caller far_wal} bytes each.",
     },
 ];
 

@@ -1,6 +1,6 @@
 //! The section of the stores in PostgreSQL.
 
-use super::Section;
+use super::{LATENESS_AND_CPU, Section};
 
 pub(super) const POSTGRES: Section = Section {
     id: "D10",
@@ -44,31 +44,13 @@ pub(super) const POSTGRES: Section = Section {
                 ("disk", "database, bytes a timer"),
             ],
         ),
-        (
-            "pg_late",
-            "Lateness at {rate} a second for {seconds} s",
-            &[
-                ("p50_ms", "p50, ms"),
-                ("p99_ms", "p99, ms"),
-                ("p999_ms", "p99.9, ms"),
-                ("max_ms", "max, ms"),
-                ("min_ms", "min, ms"),
-                ("cpu_us", "CPU, µs each"),
-            ],
-        ),
+        ("pg_late", "Lateness at {rate} a second for {seconds} s", LATENESS_AND_CPU),
         (
             "pg_foreign",
             "Lateness at {rate} a second for {seconds} s, of timers that another program creates by `schedule` in SQL, each due \
              within 45 ms. A store finds them by a look each 50 ms, or by a notification. The first second does not count: \
              an idle store looks each 250 ms",
-            &[
-                ("p50_ms", "p50, ms"),
-                ("p99_ms", "p99, ms"),
-                ("p999_ms", "p99.9, ms"),
-                ("max_ms", "max, ms"),
-                ("min_ms", "min, ms"),
-                ("cpu_us", "CPU, µs each"),
-            ],
+            LATENESS_AND_CPU,
         ),
         (
             "pg_caller",

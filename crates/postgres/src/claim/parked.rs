@@ -41,7 +41,7 @@ impl Claims {
             return Ok(claimed);
         }
         let token = Token { incarnation: by.incarnation, claim: number };
-        let mut session = self.deployment.session().await?;
+        let mut session = self.deployment.session().await?.within(self.node.ttl);
         let now = self.deployment.time.argument();
         let (incarnation, claim) = (token.incarnation.cast_signed(), token.claim.cast_signed());
         let (lease, wanted, timers) = (ms(by.lease), i64::from(wanted), i64::from(limit.timers));

@@ -106,7 +106,7 @@ impl Connect {
             config.target_session_attrs(tokio_postgres::config::TargetSessionAttrs::ReadWrite);
         }
         let (asked, tls) = read_words(&split.words).map_err(contradiction)?;
-        let (response_timeout, patience) = (Duration::from_secs(30), Duration::from_secs(5));
+        let (response_timeout, patience) = (Duration::from_secs(10), Duration::from_secs(5));
         Ok(Self { config, asked, tls, connections: 8, response_timeout, patience })
     }
 
@@ -192,7 +192,7 @@ impl Connect {
         self
     }
 
-    /// Sets the response timeout: the time for which a call waits for the answer to a statement. 30 s by default. The
+    /// Sets the response timeout: the time for which a call waits for the answer to a statement. 10 s by default. The
     /// time includes a wait for a lock of another transaction. In an operation, the server ends such a wait after nine
     /// tenths of the time. A claim waits for the [`ttl`](crate::PostgresBuilder::ttl) of the node at most.
     #[must_use]

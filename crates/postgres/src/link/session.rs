@@ -47,6 +47,9 @@ pub(crate) struct Session {
     /// Whether the connection may go back to the pool.
     is_clean: bool,
     is_in_transaction: bool,
+    /// Whether the server has refused a write, because the session takes none. A session keeps the default with which
+    /// it began, so a new session may take writes.
+    is_read_only: bool,
     /// Whether the statements of the open transaction wait as [`LockWait::Long`] says.
     waits_long: bool,
 }
@@ -59,7 +62,8 @@ impl fmt::Debug for Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let client = self.client.take().filter(|_| self.is_clean && !self.is_in_transaction);
+        let is_fit = self.is_clean && !self.is_in_transaction && !self.is_read_only;
+        let client = self.client.take().filter(|_| is_fit);
         if let Some(client) = client {
             self.shelf.put(client);
         }
@@ -76,6 +80,7 @@ impl Session {
             limit,
             is_clean: true,
             is_in_transaction: false,
+            is_read_only: false,
             waits_long: false,
         }
     }
@@ -145,7 +150,11 @@ impl Session {
 
     /// Returns the failure of a statement. If the server has ended a long wait for a lock, the failure is the same as
     /// for an answer that comes too late.
-    fn failure(&self, error: Error, commits: bool) -> Failure {
+    fn failure(&mut self, error: Error, commits: bool) -> Failure {
+        if error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION) {
+            self.is_read_only = true;
+            self.shelf.clear();
+        }
         let ends_wait = error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE);
         match Failure::of(error, commits) {
             Failure::Again(error) if ends_wait && self.is_in_transaction && self.waits_long => {

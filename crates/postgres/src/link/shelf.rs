@@ -30,6 +30,11 @@ impl Shelf {
         self.free.lock().unwrap_or_else(PoisonError::into_inner).push(client);
     }
 
+    /// Closes all free connections.
+    pub(super) fn clear(&self) {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     pub(super) fn schema(&self) -> &SchemaName {
         &self.schema
     }

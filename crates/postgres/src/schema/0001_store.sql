@@ -142,6 +142,13 @@ RETURNS TABLE (due bigint) LANGUAGE sql STABLE AS $$
     ORDER BY r.due, r.id LIMIT 1
 $$;
 
+-- Ends each later wait of this transaction for a lock after nine tenths of a time in milliseconds. A process that gives
+-- an answer up after this time leaves no session that still waits.
+CREATE FUNCTION tourbillon.wait_at_most(p_ms bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('lock_timeout', greatest(least(p_ms, 2000000000) * 9 / 10, 1)::text, true);
+END $$;
+
 -- Leases due timers in the shards of a node.
 --
 -- The node's row is locked first: a node that takes shards over locks it, too. So the shards that the next statement
@@ -177,7 +184,7 @@ DECLARE
     v_last CONSTANT uuid := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
     -- The greatest number of rows that a second look reads.
     v_fresh_most CONSTANT bigint := 20000;
-    v_now bigint; v_node bigint; v_shards smallint[]; v_owned text; v_snapshot pg_snapshot;
+    v_now bigint; v_node bigint; v_ttl bigint; v_shards smallint[]; v_owned text; v_snapshot pg_snapshot;
     v_seen pg_snapshot := p_seen::pg_snapshot;
     -- The shares.
     v_shares CONSTANT jsonb := p_shares::jsonb; v_free CONSTANT bigint := v_shares ->> 'free';
@@ -203,13 +210,15 @@ DECLARE
 BEGIN
     -- A lease need not survive a crash of the server: the timer is then claimed again.
     PERFORM set_config('synchronous_commit', 'off', true);
-    SELECT n.incarnation INTO v_node FROM tourbillon.node n WHERE n.incarnation = p_node FOR SHARE;
+    SELECT n.incarnation, n.ttl INTO v_node, v_ttl FROM tourbillon.node n WHERE n.incarnation = p_node FOR SHARE;
     v_now := coalesce(p_now, tourbillon.now_ms());
     IF v_node IS NULL THEN
         head := json_build_object('now', v_now, 'gone', true);
         RETURN NEXT;
         RETURN;
     END IF;
+    -- The node waits for the answer for its `ttl`. What is leased later would have no holder.
+    PERFORM tourbillon.wait_at_most(v_ttl);
     SELECT coalesce(array_agg(s.number), '{}') INTO v_shards FROM tourbillon.shard s WHERE s.owner = p_node;
     v_owned := tourbillon.owned_by(p_node);
     IF v_shards = '{}' THEN
@@ -258,8 +267,9 @@ BEGIN
             SELECT t.id FROM tourbillon.timer t WHERE t.id = ANY (p_again) AND NOT v_closed[t.lane + 1]
             FOR UPDATE SKIP LOCKED
         ) SELECT coalesce(array_agg(a.id), '{}') INTO v_again FROM asked a;
-        SELECT coalesce(array_agg(t.id), '{}') INTO v_stuck FROM tourbillon.timer t
-        WHERE t.id = ANY (p_again) AND t.id <> ALL (v_again) AND t.phase = 'p' AND NOT v_closed[t.lane + 1]
+        SELECT coalesce(array_agg(t.id), '{}') INTO v_stuck FROM unnest(p_again) AS k (id),
+            LATERAL (SELECT t.* FROM tourbillon.timer t WHERE t.id = k.id OFFSET 0) t
+        WHERE k.id <> ALL (v_again) AND t.phase = 'p' AND NOT v_closed[t.lane + 1]
             AND (SELECT l.until FROM tourbillon.lease l WHERE l.id = t.id) IS NULL;
     END IF;
     -- Each lane names some timers. If the wanted number of timers may lie behind the last one of a lane, that lane names
@@ -267,23 +277,28 @@ BEGIN
     LOOP
     -- One statement chooses, so the snapshot is that by which the timers were chosen. It shows no timer of an open
     -- transaction, so the index is not read for such transactions.
+    -- A session keeps its plans, which may be of a time when the table was empty. Then all indexes seem equally cheap. So
+    -- the numbers of transactions are ranges in an order that `timer_xid` alone has, and ids are looked up one by one
+    -- behind `OFFSET 0`, which keeps the planner from testing them on the entries of another index.
     WITH fresh AS (
-        (SELECT t.lane, t.due, t.id, t.shard, octet_length(t.payload) AS bytes FROM tourbillon.timer t
-        WHERE v_seen IS NOT NULL AND t.phase = 'p' AND t.xid IS NOT NULL
-            AND t.xid = ANY (ARRAY(SELECT x FROM pg_snapshot_xip(v_seen) x
-                WHERE pg_visible_in_snapshot(x, pg_current_snapshot())))
+        (SELECT f.* FROM pg_snapshot_xip(v_seen) AS x (xid), LATERAL (
+            SELECT t.lane, t.due, t.id, t.shard, octet_length(t.payload) AS bytes FROM tourbillon.timer t
+            WHERE t.phase = 'p' AND t.xid >= x.xid AND t.xid <= x.xid ORDER BY t.xid LIMIT v_fresh_most + 1
+        ) f
+        WHERE v_seen IS NOT NULL AND pg_visible_in_snapshot(x.xid, pg_current_snapshot())
         LIMIT v_fresh_most + 1)
         UNION ALL
         (SELECT t.lane, t.due, t.id, t.shard, octet_length(t.payload) AS bytes FROM tourbillon.timer t
         WHERE v_seen IS NOT NULL AND t.phase = 'p' AND t.xid >= pg_snapshot_xmax(v_seen)
             AND t.xid < pg_snapshot_xmax(pg_current_snapshot())
-        LIMIT v_fresh_most + 1)
+        ORDER BY t.xid LIMIT v_fresh_most + 1)
     ), late AS (
         SELECT DISTINCT e.lane, e.due, e.id, e.bytes FROM (
             SELECT f.* FROM fresh f
             UNION ALL
-            SELECT t.lane, t.due, t.id, t.shard, octet_length(t.payload) FROM tourbillon.timer t
-            WHERE t.id = ANY (p_again) AND t.id <> ALL (v_stuck) AND t.phase = 'p'
+            SELECT t.lane, t.due, t.id, t.shard, octet_length(t.payload) FROM unnest(p_again) AS k (id),
+                LATERAL (SELECT t.* FROM tourbillon.timer t WHERE t.id = k.id OFFSET 0) t
+            WHERE k.id <> ALL (v_stuck) AND t.phase = 'p'
         ) e
         WHERE e.shard = ANY (v_shards) AND (e.due, e.id) <= (v_from_due[e.lane + 1], v_from_id[e.lane + 1])
             AND (SELECT l.until FROM tourbillon.lease l WHERE l.id = e.id) IS NULL
@@ -407,7 +422,8 @@ BEGIN
         -- A timer that was moved or removed while it was chosen is found by its new transaction, or is gone.
         SELECT coalesce(array_agg(t.id), '{}'), array_agg(t.due), array_agg(t.lane + 1)
         INTO v_held, v_held_dues, v_held_lanes
-        FROM tourbillon.timer t WHERE t.id = ANY (v_found) AND t.id <> ALL (v_taken) AND t.phase = 'p'
+        FROM unnest(v_found) AS k (id), LATERAL (SELECT t.* FROM tourbillon.timer t WHERE t.id = k.id OFFSET 0) t
+        WHERE k.id <> ALL (v_taken) AND t.phase = 'p'
             AND (SELECT l.until FROM tourbillon.lease l WHERE l.id = t.id) IS NULL;
         FOR i IN 1 .. cardinality(v_held) LOOP
             v_k := v_held_lanes[i];
@@ -479,6 +495,8 @@ DECLARE
 BEGIN
     -- A lease need not survive a crash of the server: the timer is parked again then.
     PERFORM set_config('synchronous_commit', 'off', true);
+    -- As in `claim`.
+    PERFORM tourbillon.wait_at_most((SELECT n.ttl FROM tourbillon.node n WHERE n.incarnation = p_incarnation));
     SELECT least(p_timers, greatest(p_wanted, count(*) / 2)) INTO v_most FROM (
         SELECT 1 FROM tourbillon.timer t WHERE t.phase = 'k' AND t.reason = p_reason AND t.due <= v_now
         ORDER BY t.due, t.id LIMIT 2 * p_timers
@@ -538,6 +556,8 @@ DECLARE
     -- As in `claim`.
     v_fresh_most CONSTANT bigint := 20000;
 BEGIN
+    -- As in `claim`.
+    PERFORM tourbillon.wait_at_most((SELECT n.ttl FROM tourbillon.node n WHERE n.incarnation = p_node));
     SELECT coalesce(array_agg(s.number), '{}') INTO v_shards FROM tourbillon.shard s WHERE s.owner = p_node;
     v_owned := tourbillon.owned_by(p_node);
     IF v_owned IS DISTINCT FROM p_owned OR v_seen IS NULL OR v_now < p_mark_due THEN
@@ -564,15 +584,17 @@ BEGIN
         pg_current_snapshot()
     INTO v_late, v_snapshot
     FROM (
-        (SELECT t.lane, t.due, t.id, t.shard FROM tourbillon.timer t
-        WHERE t.phase = 'p' AND t.xid IS NOT NULL AND t.xid = ANY (ARRAY(SELECT x FROM pg_snapshot_xip(v_seen) x
-            WHERE pg_visible_in_snapshot(x, pg_current_snapshot())))
+        (SELECT f.* FROM pg_snapshot_xip(v_seen) AS x (xid), LATERAL (
+            SELECT t.lane, t.due, t.id, t.shard FROM tourbillon.timer t
+            WHERE t.phase = 'p' AND t.xid >= x.xid AND t.xid <= x.xid ORDER BY t.xid LIMIT v_fresh_most + 1
+        ) f
+        WHERE pg_visible_in_snapshot(x.xid, pg_current_snapshot())
         LIMIT v_fresh_most + 1)
         UNION ALL
         (SELECT t.lane, t.due, t.id, t.shard FROM tourbillon.timer t
         WHERE t.phase = 'p' AND t.xid >= pg_snapshot_xmax(v_seen)
             AND t.xid < pg_snapshot_xmax(pg_current_snapshot())
-        LIMIT v_fresh_most + 1)
+        ORDER BY t.xid LIMIT v_fresh_most + 1)
     ) f;
     RETURN QUERY SELECT v_now, true, v_next, v_late, v_snapshot::text, tourbillon.free_number();
 END $$;
@@ -615,6 +637,7 @@ CREATE FUNCTION tourbillon.sign(p_now bigint, p_node bigint, p_name text, p_vers
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE v_now bigint; v_live bigint[]; v_mine smallint[]; v_dead bigint;
 BEGIN
+    PERFORM tourbillon.wait_at_most(p_ttl);
     -- One node divides at a time.
     PERFORM 1 FROM tourbillon.setting s FOR UPDATE;
     v_now := coalesce(p_now, tourbillon.now_ms());

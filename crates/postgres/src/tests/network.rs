@@ -116,14 +116,15 @@ fn half_open_connections_are_given_up_and_replaced() {
     half_open(&proxy, &store);
 }
 
-/// The response timeout is 30 s.
+/// The response timeout is a minute.
 #[test]
 fn a_half_open_connection_holds_up_a_claim_for_the_ttl_and_no_longer() {
     let Some(server) = Postgres::start(&[]) else { return };
     let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, server.port())));
     let url = format!("postgresql://postgres@{}/postgres", proxy.address());
     let builder = PostgresStore::builder().poll(None).ttl(Duration::from_secs(1));
-    let store = pollster::block_on(builder.open(&Connect::to(&url).unwrap())).unwrap();
+    let connect = Connect::to(&url).unwrap().response_timeout(Duration::from_secs(60));
+    let store = pollster::block_on(builder.open(&connect)).unwrap();
     let by = Claimant { incarnation: store.incarnation(), lease: Duration::from_secs(300) };
     let claim = |number| {
         pollster::block_on(store.claim(by, number, Limit { timers: 10, bytes: u64::MAX }))
@@ -136,6 +137,37 @@ fn a_half_open_connection_holds_up_a_claim_for_the_ttl_and_no_longer() {
     let leased = (2..).find_map(|number| claim(number).ok());
     assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
     assert_eq!(leased, Some(1));
+}
+
+/// A claim gives up while another transaction locks the table, as a migration does. The server ends the claim's wait,
+/// so the claim leases nothing once the lock is free.
+#[test]
+fn a_claim_that_is_given_up_behind_a_lock_leases_nothing_afterwards() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let builder = PostgresStore::builder().poll(None).ttl(Duration::from_secs(1));
+    let store = pollster::block_on(builder.open(&Connect::to(&server.url()).unwrap())).unwrap();
+    let by = Claimant { incarnation: store.incarnation(), lease: Duration::from_secs(300) };
+    let claim = |number| {
+        pollster::block_on(store.claim(by, number, Limit { timers: 10, bytes: u64::MAX }))
+            .map(|claimed| claimed.leased.len())
+    };
+    assert_eq!(claim(1).unwrap(), 0);
+    let _id = server.sql("SELECT tourbillon.schedule('mail')");
+    let mut other = Psql::new(&server);
+    other.send("BEGIN; LOCK TABLE tourbillon.timer IN ACCESS EXCLUSIVE MODE;");
+    await_idle(&server, 1);
+    for number in 2..5 {
+        let error = claim(number).unwrap_err();
+        assert!(error.is_transient(), "{error}");
+    }
+    let limit = Limit { timers: 10, bytes: u64::MAX };
+    let error = pollster::block_on(store.claim_parked(by, 9, "queue".into(), 1, limit)).unwrap_err();
+    assert!(error.is_transient(), "{error}");
+    await_sessions(&server, "wait_event_type = 'Lock'", 0);
+    other.send("COMMIT;");
+    await_idle(&server, 0);
+    assert_eq!(server.sql("SELECT count(*) FROM tourbillon.lease"), "0");
+    assert_eq!(claim(5).unwrap(), 1);
 }
 
 pub(super) fn half_open(proxy: &Proxy, store: &PostgresStore) {

@@ -28,7 +28,9 @@ fn set_read_only(server: &Postgres, is_read_only: bool) {
         write(server, &format!("ALTER DATABASE postgres SET default_transaction_read_only = {is_read_only}"));
     let end = "SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity
                WHERE application_name = 'tourbillon'";
-    let _ended = server.sql(end);
+    if is_read_only {
+        let _ended = server.sql(end);
+    }
 }
 
 fn claim(store: &PostgresStore) -> Result<Vec<Leased>, StoreError> {
@@ -84,7 +86,8 @@ fn calls_on_a_database_without_writes_are_refused_and_change_nothing() {
     assert_eq!(server.sql("SELECT count(*), max(xmin::text::bigint) FROM tourbillon.timer"), before);
 
     set_read_only(&server, false);
-    let claimed = answer(|| claim(&store)).unwrap();
+    // A free connection may be from the time without writes. The call that finds it closes it.
+    let claimed = answer(|| claim(&store)).or_else(|_| claim(&store)).unwrap();
     let mut keys: Vec<_> = claimed.into_iter().filter_map(|leased| leased.timer.key).collect();
     keys.sort();
     assert_eq!(keys.join(" "), "a b c");
@@ -116,9 +119,11 @@ fn a_runtime_delivers_each_timer_once_after_a_time_without_writes_and_none_in_it
         let error = timers.schedule_bytes_blocking("mail", new()).unwrap_err();
         Some(error).filter(|error| !is_lost(&error.reason))
     });
-    let is_read_only =
-        matches!(&refused.reason, Rejection::Store(error) if error.kind() == StoreErrorKind::ReadOnly);
-    assert!(is_read_only && refused.payload == b"new", "{refused:?}");
+    let is_refused = |reason: &Rejection| match reason {
+        Rejection::Store(error) => error.kind() == StoreErrorKind::ReadOnly,
+        _ => false,
+    };
+    assert!(is_refused(&refused.reason) && refused.payload == b"new", "{refused:?}");
     assert_eq!(seen.lock().unwrap().len(), 1, "nothing is delivered that cannot be claimed");
     let left = "SELECT count(*), (SELECT count(*) FROM tourbillon.lease) FROM tourbillon.timer";
     assert_eq!(server.sql(left), "20|0");
@@ -127,7 +132,7 @@ fn a_runtime_delivers_each_timer_once_after_a_time_without_writes_and_none_in_it
     eventually("the creation has its effect", || match timers.schedule_bytes_blocking("mail", new()) {
         Ok(_) => true,
         Err(error) => {
-            assert!(is_lost(&error.reason), "{error}");
+            assert!(is_refused(&error.reason), "{error}");
             false
         }
     });

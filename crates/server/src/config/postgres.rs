@@ -1,6 +1,6 @@
 //! Checks the settings for PostgreSQL, and makes the connection settings from them.
 
-use super::redis::host_name;
+use super::redis::{above_zero, host_name};
 use super::{Config, ConfigError};
 use crate::settings::PostgresSettings;
 use core::ops::RangeInclusive;
@@ -44,7 +44,10 @@ impl Config {
         if !TTL.contains(&self.postgres_ttl) {
             return Err("postgres.ttl: from a second to an hour".to_owned());
         }
-        Ok(())
+        above_zero([
+            ("postgres.response_timeout", self.postgres_response_timeout),
+            ("postgres.patience", self.postgres_patience),
+        ])
     }
 
     /// Returns the settings of the schema in PostgreSQL that stores the timers. Returns `None` if the timers are not in
@@ -59,7 +62,11 @@ impl Config {
             ConfigError::Together(format!("{setting}: {error}"))
         };
         let connections = usize::try_from(self.postgres_connections).unwrap_or(usize::MAX);
-        let mut connect = Connect::to(&server.0).map_err(failed)?.connections(connections);
+        let mut connect = Connect::to(&server.0)
+            .map_err(failed)?
+            .connections(connections)
+            .response_timeout(self.postgres_response_timeout)
+            .patience(self.postgres_patience);
         if let Some(path) = &self.postgres_password_file {
             connect = connect.password_from(path).map_err(|error| {
                 ConfigError::Read(path.clone(), io::Error::new(io::ErrorKind::InvalidData, error.to_string()))

@@ -29,6 +29,14 @@ fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
     std::fs::read(path).map_err(|error| ConfigError::Read(path.to_owned(), error))
 }
 
+/// Fails if one of the times is zero. The error names its setting.
+pub(super) fn above_zero<const N: usize>(times: [(&str, Duration); N]) -> Result<(), String> {
+    match times.iter().find(|(_, time)| time.is_zero()) {
+        Some((key, _)) => Err(format!("{key}: more than no time")),
+        None => Ok(()),
+    }
+}
+
 /// Returns the name of this host, or `node` if the system does not provide the name.
 pub(super) fn host_name() -> String {
     #[cfg(unix)]
@@ -100,15 +108,11 @@ impl Config {
         if !TTL.contains(&self.redis_ttl) {
             return Err("redis.ttl: from 100 ms to an hour".to_owned());
         }
-        let times = [
+        above_zero([
             ("redis.connect_timeout", self.redis_connect_timeout),
             ("redis.response_timeout", self.redis_response_timeout),
             ("redis.patience", self.redis_patience),
-        ];
-        match times.iter().find(|(_, time)| time.is_zero()) {
-            Some((key, _)) => Err(format!("{key}: more than no time")),
-            None => Ok(()),
-        }
+        ])
     }
 
     /// Returns the settings of the Redis deployment that stores the timers. Returns `None` if a file stores the timers.

@@ -251,6 +251,11 @@ settings! {
     postgres_node: Option<String>, "postgres.node" = "";
     /// The time without a heartbeat after which other nodes take over a node's shards, from a second to an hour.
     postgres_ttl: Duration, "postgres.ttl" = "10s";
+    /// The longest time to wait for the server's answer, which includes a wait for a lock of another transaction. After
+    /// this time, the outcome of a change is unknown.
+    postgres_response_timeout: Duration, "postgres.response_timeout" = "10s";
+    /// The longest time for which an operation tries to connect to the server.
+    postgres_patience: Duration, "postgres.patience" = "5s";
 
     /// The URL of an OpenTelemetry collector, to which spans are sent by OTLP over HTTP. A URL without a path gets the
     /// path `/v1/traces`. The program needs the feature `otel` for this setting.

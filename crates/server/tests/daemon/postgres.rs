@@ -16,7 +16,7 @@ use tourbillon_durable::timer::TimerId;
 use tourbillon_fault::{Authority, Postgres};
 
 /// Starts a service on the server. Its data folder is `data`.
-fn serve(folder: &Path, server: &Postgres, data: &str) -> Daemon {
+pub(crate) fn serve(folder: &Path, server: &Postgres, data: &str) -> Daemon {
     let url = server.url();
     let arguments = [
         "--callbacks-allow-http",
@@ -102,7 +102,8 @@ async fn a_file_of_settings_names_the_server_and_the_schema_of_the_timers() {
     let settings = format!(
         "listen = [\"127.0.0.1:0\"]\ndata = \"one\"\n\
          [callbacks]\nallow_http = true\nallow_private = true\n\
-         [postgres]\nserver = \"{}\"\nschema = \"shop\"\nconnections = 3\nnode = \"by file\"\nttl = \"7s\"\n",
+         [postgres]\nserver = \"{}\"\nschema = \"shop\"\nconnections = 3\nnode = \"by file\"\nttl = \"7s\"\n\
+         response_timeout = \"1s\"\n",
         server.url_of("timers")
     );
     fs::write(folder.path().join("settings.toml"), settings).unwrap();
@@ -117,6 +118,18 @@ async fn a_file_of_settings_names_the_server_and_the_schema_of_the_timers() {
     assert_eq!(server.sql("SELECT count(*) FROM pg_namespace WHERE nspname = 'tourbillon'"), "0");
     let sessions = "SELECT count(*) BETWEEN 1 AND 3 FROM pg_stat_activity WHERE usename = 'timers'";
     assert_eq!(server.sql(sessions), "t");
+    // A change that waits for a lock is answered when the response timeout is over.
+    let lock = "BEGIN; LOCK TABLE shop.timer IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(60)";
+    let mut locked = server.psql("postgres").args(["-c", lock]).spawn().unwrap();
+    let is_locked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+    until("the table is locked", || server.sql(is_locked) == "1").await;
+    let begin = Instant::now();
+    let held_up = http.send("PUT", &timer("held-up"), &far()).await;
+    assert_eq!(held_up.status, 503, "{}", held_up.json);
+    assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
+    let _ended =
+        server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
+    assert!(!locked.wait().unwrap().success());
     daemon.signal(Signal::TERM);
     assert!(daemon.end(SOON).success(), "{}", daemon.log());
     let check = run(folder.path(), &["check", "--config", "settings.toml"]);
@@ -316,6 +329,7 @@ fn a_start_on_a_schema_or_with_settings_that_do_not_fit_is_refused() {
     refused(&["--postgres-server", &url, "--redis-servers", "redis://127.0.0.1"], 2, "not set together");
     refused(&["--postgres-server", &url, "--postgres-ttl", "1ms"], 2, "postgres.ttl");
     refused(&["--postgres-server", &url, "--postgres-connections", "0"], 2, "postgres.connections");
+    refused(&["--postgres-server", &url, "--postgres-response-timeout", "0s"], 2, "more than no time");
     refused(&["--postgres-password-file", "p"], 2, "names no server");
     refused(&["--postgres-certificates", "c"], 2, "postgres.certificates is for timers in PostgreSQL");
     refused(&["--postgres-server", &url, "--postgres-client-key", "k"], 2, "set together or not at all");

@@ -5,7 +5,8 @@
 //! value is dropped, even if the test panics. [`Proxy`] stands between a client and a server. It delays data, cuts or
 //! silences connections, or loses replies.
 //!
-//! [`Postgres`] is a PostgreSQL server. [`Bouncer`] is a pgbouncer in front of it.
+//! [`Postgres`] is a PostgreSQL server. [`Bouncer`] is a pgbouncer in front of it. [`Script`] is a program in Python or
+//! Node.js with its libraries.
 //!
 //! If the server is not installed, each `start` writes a line to standard error and returns `None`.
 //!
@@ -21,13 +22,14 @@
 
 // Floors: a module uses only modules of its own floor and of the floors below it (`tests/tidy`).
 
-// Floor 0: ports, waits, proxies, clocks, disks, certificates, and histories of timers.
+// Floor 0: ports, waits, proxies, clocks, disks, certificates, scripts, and histories of timers.
 #[cfg(feature = "tls")]
 mod authority;
 mod disk;
 pub mod history;
 mod ports;
 mod proxy;
+mod script;
 mod shift;
 mod wait;
 
@@ -52,6 +54,7 @@ pub use disk::SmallDisk;
 pub use ports::free_port;
 pub use postgres::Postgres;
 pub use proxy::{Fate, Proxy};
+pub use script::Script;
 pub use server::Server;
 pub use shift::Shift;
 pub use wait::{eventually, eventually_some};

@@ -7,10 +7,8 @@
 #[path = "../examples/orders/shop.rs"]
 mod shop;
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use tourbillon_fault::Postgres;
+use tourbillon_fault::{Postgres, Script};
 use tourbillon_postgres::{Connect, PostgresStore};
 
 fn example(name: &str) -> PathBuf {
@@ -37,24 +35,6 @@ fn left(server: &Postgres) -> String {
     )
 }
 
-/// Writes a line to standard error, past the tests' captured output.
-fn skipped(language: &str, reason: &str) {
-    drop(writeln!(std::io::stderr(), "skipped the example in {language}: {reason}"));
-}
-
-/// Runs a command that fetches libraries. Returns whether it has succeeded.
-fn fetches(command: &mut Command) -> bool {
-    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    quiet.status().is_ok_and(|status| status.success())
-}
-
-#[track_caller]
-fn output(command: &mut Command) -> String {
-    let ran = command.stdin(Stdio::null()).output().unwrap();
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-    String::from_utf8(ran.stdout).unwrap().trim_end().to_owned()
-}
-
 #[test]
 fn the_example_with_sqlx_closes_an_order_once() {
     let Some(server) = Postgres::start(&[]) else { return };
@@ -78,54 +58,19 @@ fn the_example_in_sql_leaves_a_paid_order_and_no_timer() {
 #[test]
 fn the_example_in_python_leaves_a_paid_order_and_no_timer() {
     let Some(server) = server() else { return };
-    if std::env::var_os("TOURBILLON_NO_REGISTRIES").is_some() {
-        return skipped("Python", "TOURBILLON_NO_REGISTRIES is set");
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let python = folder.path().join("bin/python");
-    let make = Command::new("python3").args(["-m", "venv"]).arg(folder.path()).output();
-    if !make.is_ok_and(|made| made.status.success()) {
-        return skipped("Python", "there is no python3 with venv and pip");
-    }
-    let mut install = Command::new(&python);
-    install.args(["-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", "20"]);
-    install.args(["--only-binary", ":all:", "psycopg[binary]==3.*"]);
-    if !fetches(&mut install) {
-        return skipped("Python", "psycopg cannot be fetched");
-    }
-    let said = output(Command::new(&python).arg(example("orders.py")).arg(server.url_of("app")));
+    let Some(orders) = Script::python(&example("orders.py"), "psycopg[binary]==3.*") else { return };
     let lines =
         ["order 28: the customer has no address", "order 27 has its timeout already", "order 27: cancelled"];
-    assert_eq!(said, lines.join("\n"));
+    assert_eq!(orders.output([server.url_of("app")]), lines.join("\n"));
     assert_eq!(left(&server), "27 paid\n0");
 }
 
 #[test]
 fn the_example_in_node_leaves_a_paid_order_and_no_timer() {
     let Some(server) = server() else { return };
-    if std::env::var_os("TOURBILLON_NO_REGISTRIES").is_some() {
-        return skipped("Node.js", "TOURBILLON_NO_REGISTRIES is set");
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let mut install = Command::new("npm");
-    install.args([
-        "install",
-        "--silent",
-        "--no-audit",
-        "--no-fund",
-        "--ignore-scripts",
-        "--fetch-retries",
-        "1",
-    ]);
-    install.arg("--prefix").arg(folder.path()).arg("pg@8");
-    if !fetches(&mut install) {
-        return skipped("Node.js", "there is no npm, or pg cannot be fetched");
-    }
-    // Node.js looks for libraries beside the program.
-    let program = folder.path().join("orders.mjs");
-    std::fs::copy(example("orders.mjs"), &program).unwrap();
-    let said = output(Command::new("node").arg(&program).arg(server.url_of("app")));
-    assert_eq!(said, "order 37 has its timeout already\norder 37: cancelled");
+    let Some(orders) = Script::node(&example("orders.mjs"), "pg@8") else { return };
+    let lines = ["order 37 has its timeout already", "order 37: cancelled"];
+    assert_eq!(orders.output([server.url_of("app")]), lines.join("\n"));
     assert_eq!(left(&server), "37 paid\n0");
 }
 

@@ -393,20 +393,23 @@ BEGIN
 END $$;
 
 -- Ends the delivery of a timer, in the transaction of the caller. `token` is the token of the lease: 32 digits to the
--- base 16, the incarnation before the number of the claim. Raises TB001 if the caller does not hold the lease any more,
--- so that the transaction rolls back. Then another delivery of the timer may have begun.
+-- base 16, the incarnation before the number of the claim. A receiver that has fetched the timer from a queue gives the
+-- name of its claim instead: 112 digits, of which those from the 65th on are the token. Raises TB001 if the caller does
+-- not hold the lease any more, so that the transaction rolls back. Then another delivery of the timer may have begun.
 CREATE FUNCTION tourbillon.done(id uuid, token text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
-DECLARE v_extra jsonb; v_phase "char";
+DECLARE
+    v_extra jsonb; v_phase "char";
+    v_token CONSTANT text := CASE length(done.token) WHEN 112 THEN substr(done.token, 65, 32) ELSE done.token END;
 BEGIN
-    IF done.id IS NULL OR done.token IS NULL OR done.token !~ '^[0-9a-f]{32}$' THEN
-        RAISE EXCEPTION 'an end needs the id, and the token of the lease in 32 digits to the base 16'
+    IF done.id IS NULL OR done.token IS NULL OR done.token !~ '^([0-9a-f]{32}|[0-9a-f]{112})$' THEN
+        RAISE EXCEPTION 'an end needs the id, and the token of the lease or the name of the claim, in hexadecimal digits'
             USING ERRCODE = '22023';
     END IF;
     SELECT t.extra, t.phase INTO v_extra, v_phase FROM tourbillon.timer t WHERE t.id = done.id FOR UPDATE;
     PERFORM 1 FROM tourbillon.lease l WHERE l.id = done.id
-        AND l.incarnation = ('x' || left(done.token, 16))::bit(64)::bigint
-        AND l.claim = ('x' || right(done.token, 16))::bit(64)::bigint;
+        AND l.incarnation = ('x' || left(v_token, 16))::bit(64)::bigint
+        AND l.claim = ('x' || right(v_token, 16))::bit(64)::bigint;
     IF NOT FOUND THEN
         -- A lease that is hidden from this transaction may have the token.
         PERFORM tourbillon.is_leased(done.id);

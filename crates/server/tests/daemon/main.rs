@@ -33,3 +33,4 @@ mod stays;
 mod stop;
 mod tls;
 mod tokens;
+mod workers;

@@ -24,7 +24,8 @@ pub struct Endpoint {
     pub breakers: Vec<OpenBreaker>,
     /// The number of callbacks that are in progress.
     pub running: u64,
-    /// The greatest number of consecutive failures. Each namespace has its own count for the host and for each path.
+    /// How many of the last callbacks have failed in a row. Each namespace has its own count for the host and for each
+    /// path, and this is the highest.
     pub failures_in_a_row: u32,
     /// The number of due timers that wait for the host: they wait until fewer callbacks to it are in progress, or until
     /// the host or a path of it recovers.

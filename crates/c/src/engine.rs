@@ -131,8 +131,9 @@ impl tb_engine {
         &self.delivery
     }
 
-    /// Returns the engine for one-shots by id and for timers. Returns `None` if the engine's own threads call the
-    /// callbacks: then one-shots and timers are tasks.
+    /// Returns the part of the engine that runs one-shots and timers without a task for each. Returns `None` if threads
+    /// of the engine call the callbacks: such an engine makes a task ([`tasks`](Self::tasks)) of each one-shot and
+    /// timer.
     #[inline]
     pub(crate) fn direct(&self) -> Option<&Direct> {
         self.direct.as_ref()

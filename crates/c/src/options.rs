@@ -128,7 +128,8 @@ impl tb_options {
         }
     }
 
-    /// Returns the number of loops of the program that run the shards. Returns 0 for an engine without loops.
+    /// Returns the number of event loops of the calling program. Each runs a shard. Returns 0 if the engine has threads
+    /// for its shards.
     pub(crate) fn loops(&self) -> Result<usize, Failure> {
         if self.reserved != 0 {
             return invalid("options.reserved is not 0");

@@ -14,8 +14,8 @@ use tourbillon_durable::store::{
 use tourbillon_durable::timer::{Address, Payload, Timer, TimerId};
 
 /// A function by which a store's author makes an empty store on the given clock. The clock counts from the start of
-/// 1970.
-pub type Make<'a> = &'a dyn Fn(ManualClock) -> Arc<dyn TimerStore>;
+/// 1970. Several threads call the function at the same time.
+pub type Make<'a> = &'a (dyn Fn(ManualClock) -> Arc<dyn TimerStore> + Sync);
 
 /// A test case: its name, and a function that panics if a store deviates.
 pub type Case = (&'static str, fn(Make<'_>));

@@ -1,9 +1,10 @@
 //! Contains the tests that every store must pass, for the authors of stores.
 //!
-//! [`run`] runs all cases on a store. [`CASES`] lists the cases by name, for a test framework that runs each case as a
-//! test. For each case, a function that the author passes makes an empty store on a manual clock. A case uses only the
-//! interface of the store, and panics if the store deviates. After each step of a case, the store's own check must find
-//! no fault, and the store's counts must agree with a recount.
+//! [`run`] runs all cases on a store. [`failures`] runs some cases and returns the names of those that fail. [`CASES`]
+//! lists the cases by name, for a test framework that runs each case as a test. For each case, a function that the
+//! author passes makes an empty store on a manual clock. A case uses only the interface of the store, and panics if the
+//! store deviates. After each step of a case, the store's own check must find no fault, and the store's counts must
+//! agree with a recount.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -35,6 +36,10 @@ pub use faults::{Faults, Faulty, SeededFaults, Strikes};
 pub use history::{Life, Tally, differential, histories};
 pub use turns::Turns;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
 /// All test cases for any store, without the random [`histories`].
 pub const CASES: &[&[Case]] = &[
     placing::CASES,
@@ -54,26 +59,37 @@ pub const CASES: &[&[Case]] = &[
 /// [`TimerStore::claim_in_turn`]: tourbillon_durable::store::TimerStore::claim_in_turn
 pub const TURNS: &[Case] = turns::CASES;
 
+/// The number of cases that run at the same time. A store on a server waits for most of a case.
+const THREADS: usize = 4;
+
+/// Runs test cases, each on a store of its own. Returns the names of the cases in which the store deviates. The
+/// messages of their panics are printed.
+pub fn failures(cases: impl IntoIterator<Item = &'static Case>, make: Make<'_>) -> Vec<&'static str> {
+    let cases = Mutex::new(cases.into_iter().copied().collect::<Vec<_>>().into_iter());
+    let failed = Mutex::new(Vec::new());
+    let next = || cases.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || {
+        while let Some((name, case)) = next() {
+            if catch_unwind(AssertUnwindSafe(|| case(make))).is_err() {
+                failed.lock().unwrap_or_else(PoisonError::into_inner).push(name);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(work);
+        }
+    });
+    failed.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Runs [`CASES`], and [`histories`] with 200 random lives.
 ///
 /// # Panics
 ///
-/// Panics if the store deviates from the meaning of the operations. The name of the case is printed.
+/// Panics if the store deviates from the meaning of the operations. The message has the names of the cases.
 pub fn run(make: Make<'_>) {
-    for (name, case) in CASES.iter().copied().flatten() {
-        let _named = Named(name);
-        case(make);
-    }
+    let failed = failures(CASES.iter().copied().flatten(), make);
+    assert!(failed.is_empty(), "the store deviates in these cases: {failed:#?}");
     let _tally = histories(make, 0..200, &Life::default());
-}
-
-/// Prints the name of the test case, if the case panics.
-struct Named(&'static str);
-
-impl Drop for Named {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("the store deviates in the case {}", self.0);
-        }
-    }
 }

@@ -28,11 +28,7 @@ impl InFiles {
 }
 
 fn failures_of(make: conformance::Make<'_>) -> Vec<&'static str> {
-    let cases = conformance::CASES.iter().copied().flatten().chain(conformance::TURNS);
-    let fails = |case: &dyn Fn(conformance::Make<'_>)| {
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case(make))).is_err()
-    };
-    cases.filter(|(_, case)| fails(case)).map(|(name, _)| *name).collect()
+    conformance::failures(conformance::CASES.iter().copied().flatten().chain(conformance::TURNS), make)
 }
 
 #[test]

@@ -71,7 +71,7 @@ pub(crate) async fn renew(
 }
 
 /// Returns the moment at which the first lease expires. `None` if there is no lease. If `beside` is given, ignores the
-/// leases of the process with this incarnation, which is the random number of the process's start.
+/// leases of the process whose incarnation it is. A process gets a random number as its incarnation when it starts.
 pub(crate) async fn first_end(
     session: &mut Session,
     beside: Option<u64>,

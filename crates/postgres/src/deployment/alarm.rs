@@ -23,8 +23,8 @@ pub(crate) struct Alarm {
 
 #[derive(Default)]
 struct FirstDue {
-    /// The first due moment in the last claim's answer: the next claim can take a timer at this moment. `None` before
-    /// the first claim.
+    /// The due moment of the first timer that the last claim has left, as its answer says. A new timer that is due
+    /// before this moment wakes the subscribers. `None` before the first claim.
     known: Option<UtcMillis>,
     /// The shards of other nodes, from the last claim's answer. Bit `n` stands for shard `n`. Zero before the first
     /// claim.

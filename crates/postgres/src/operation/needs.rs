@@ -41,8 +41,8 @@ impl Known {
     }
 }
 
-/// Returns the addresses of the timers that an operation names. Also returns the id of a timer that the operation may
-/// insert, since the server may remember this id as the id of an ended timer.
+/// Returns the addresses of the timers that an operation names. Also returns the id of the timer that the operation may
+/// insert. If an earlier timer had this id and has ended, the server may still remember the id.
 fn named(op: &Op) -> (Vec<Address>, Option<TimerId>) {
     match op {
         Op::Place(timer, _) | Op::Return(timer, _) => {

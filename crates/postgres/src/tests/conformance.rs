@@ -1,26 +1,17 @@
 //! Runs the conformance suite.
 
 use super::server::maker;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tourbillon::ManualClock;
-use tourbillon_conformance::{self as conformance, Case, Faults, Life};
+use tourbillon_conformance::{self as conformance, Faults, Life};
 use tourbillon_durable::store::{MemoryStore, TimerStore};
 use tourbillon_fault::Postgres;
-
-/// Runs cases of the suite. Returns the names of those that fail.
-pub(super) fn failures_of(
-    cases: impl Iterator<Item = Case>,
-    make: conformance::Make<'_>,
-) -> Vec<&'static str> {
-    let fails = |case: fn(conformance::Make<'_>)| catch_unwind(AssertUnwindSafe(|| case(make))).is_err();
-    cases.filter(|(_, case)| fails(*case)).map(|(name, _)| name).collect()
-}
 
 #[test]
 fn the_store_conforms() {
     let Some(server) = Postgres::start(&[]) else { return };
-    assert_eq!(failures_of(conformance::CASES.iter().copied().flatten().copied(), &maker(&server)), [""; 0]);
+    let cases = conformance::CASES.iter().copied().flatten();
+    assert_eq!(conformance::failures(cases, &maker(&server)), [""; 0]);
 }
 
 #[test]

@@ -7,7 +7,6 @@ use super::server::maker_of;
 use crate::PostgresStore;
 use crate::layout::{Id, Stored, millis};
 use crate::link::{Failure, Session};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::types::Type;
@@ -305,12 +304,8 @@ fn maker(server: &Postgres) -> impl Fn(ManualClock) -> Arc<dyn TimerStore> {
 #[test]
 fn the_functions_conform() {
     let Some(server) = Postgres::start(&[]) else { return };
-    let make = maker(&server);
-    let fails =
-        |case: &dyn Fn(conformance::Make<'_>)| catch_unwind(AssertUnwindSafe(|| case(&make))).is_err();
     let cases = conformance::CASES.iter().copied().flatten();
-    let failed: Vec<&str> = cases.filter(|(_, case)| fails(case)).map(|(name, _)| *name).collect();
-    assert!(failed.is_empty(), "{failed:#?}");
+    assert_eq!(conformance::failures(cases, &maker(&server)), [""; 0]);
 }
 
 #[test]

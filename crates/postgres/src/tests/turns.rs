@@ -1,14 +1,13 @@
 //! Tests claims with shares: the cases of the suite, late commits and held timers of a namespace that is passed over,
 //! and a namespace with very many due timers.
 
-use super::conformance::failures_of;
 use super::server::{maker, open};
 use super::session::{Psql, await_idle, await_sessions};
 use crate::PostgresStore;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tourbillon_conformance::{TURNS, Turns};
+use tourbillon_conformance::{TURNS, Turns, failures};
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{Claimant, Claimed, Durability, Limit, Op, Shares, TimerStore};
 use tourbillon_durable::timer::TimerId;
@@ -19,7 +18,7 @@ const ALL: Limit = Limit { timers: 512, bytes: u64::MAX };
 #[test]
 fn the_store_conforms_in_turns() {
     let Some(server) = Postgres::start(&[]) else { return };
-    assert_eq!(failures_of(TURNS.iter().copied(), &maker(&server)), [""; 0]);
+    assert_eq!(failures(TURNS, &maker(&server)), [""; 0]);
 }
 
 /// The conformance suite permits other stores a few more claims than this test.

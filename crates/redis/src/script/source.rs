@@ -48,8 +48,7 @@ impl Script {
         self.flagged.is_some()
     }
 
-    /// Returns the script's text in Lua: with flags if `has_flags` is true and there is such a text, and otherwise
-    /// without flags.
+    /// Returns the script's text in Lua. If `has_flags` is true, returns the text with flags, if the script has one.
     pub(crate) fn text(&self, has_flags: bool) -> &'static str {
         match &self.flagged {
             Some((flagged, _)) if has_flags => flagged,

@@ -99,7 +99,7 @@ impl ChangeRecorder {
         });
     }
 
-    /// Adds the cancellation by an operation on many timers to the timer's history.
+    /// Adds a cancellation to the history of a timer that an operation on many timers has cancelled.
     pub(super) fn remember_cancelled(&self, timer: &Timer) {
         self.in_flight.cancelled(timer);
     }

@@ -17,10 +17,10 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// A lock with which only one browser runs at a time, because a browser takes several processes.
-static ONE: Mutex<()> = Mutex::const_new(());
+/// The permits for browsers. Only three run at a time, because a browser takes several processes.
+static PERMITS: Semaphore = Semaphore::const_new(3);
 
 /// A running browser for a test. Dropping the value ends the browser.
 pub(crate) struct Browser {
@@ -28,7 +28,7 @@ pub(crate) struct Browser {
     client: Client<HttpConnector, Full<Bytes>>,
     session: String,
     _profile: TempDir,
-    _one: MutexGuard<'static, ()>,
+    _permit: SemaphorePermit<'static>,
 }
 
 /// Returns the path of the first installed program in the list `programs`.
@@ -48,7 +48,7 @@ impl Browser {
             eprintln!("skipped: chromium or chromedriver is not installed");
             return None;
         };
-        let one = ONE.lock().await;
+        let permit = PERMITS.acquire().await.expect("the semaphore is never closed");
         let profile = tempfile::tempdir().unwrap();
         let mut driver = Command::new(driver)
             .arg("--port=0")
@@ -68,7 +68,7 @@ impl Browser {
             client,
             session: format!("http://127.0.0.1:{port}/session"),
             _profile: profile,
-            _one: one,
+            _permit: permit,
         };
         let arguments = [
             "--headless=new".to_owned(),

@@ -49,7 +49,7 @@ impl Deliveries {
         self.under_way.values()
     }
 
-    /// Returns true if no delivery is under way. Handlers may still run.
+    /// Returns true if no delivery is under way. A handler of a delivery that was given up may still be running.
     pub(crate) fn is_empty(&self) -> bool {
         self.under_way.is_empty()
     }

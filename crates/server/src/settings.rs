@@ -96,13 +96,16 @@ pub struct PostgresSettings {
     pub node: String,
     /// If this node sends no heartbeat for this time, other nodes take over its shards. 10 s by default.
     pub ttl: Duration,
+    /// Whether this node has a further connection on which it listens for new timers that are due at once. False by
+    /// default. See [`PostgresBuilder::listen`](tourbillon_postgres::PostgresBuilder::listen).
+    pub listens: bool,
 }
 
 impl PostgresSettings {
     /// Makes the settings for the schema `schema` on the server of `connect`, with defaults for all other settings.
     pub fn new(connect: tourbillon_postgres::Connect, schema: impl Into<String>) -> Self {
         let ttl = Duration::from_secs(10);
-        Self { connect, schema: schema.into(), migrates: true, node: "node".to_owned(), ttl }
+        Self { connect, schema: schema.into(), migrates: true, node: "node".to_owned(), ttl, listens: false }
     }
 }
 

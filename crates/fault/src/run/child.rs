@@ -134,6 +134,13 @@ impl Daemons {
         Self { secure: Some((server, authority)), ..self }
     }
 
+    /// Changes the URL of the server for the nodes that are started from now on. Their connections have TLS as before.
+    pub(super) fn set_secure_server(&mut self, url: String) {
+        if let Some((server, _)) = &mut self.secure {
+            *server = url;
+        }
+    }
+
     /// Returns the URL of the PostgreSQL server.
     pub(super) fn server(&self) -> &str {
         &self.server

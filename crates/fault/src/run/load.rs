@@ -19,6 +19,10 @@ const KEYS: u64 = 20;
 /// The number of timers that a client remembers, so that it can cancel them later.
 const RECENT: usize = 200;
 
+/// A run proves nothing if the clients got answers to fewer than one in this number of the operations that they should
+/// have begun.
+const LEAST: f64 = 50.0;
+
 /// How long clients repeat unanswered calls after the end of the load.
 const LAST_ANSWERS: Duration = Duration::from_secs(120);
 
@@ -53,6 +57,8 @@ pub struct Clients {
     files: Vec<PathBuf>,
     done: Arc<AtomicU64>,
     closed: Arc<AtomicBool>,
+    rate: u32,
+    begun: Instant,
 }
 
 struct Client {
@@ -234,13 +240,21 @@ impl Clients {
             let stop = Arc::clone(&stop);
             threads.push(thread::spawn(move || client.run(&stop)));
         }
-        Ok(Self { stop, threads, files, done, closed })
+        Ok(Self { stop, threads, files, done, closed, rate: load.rate, begun: Instant::now() })
     }
 
     /// Returns the number of the clients' operations that have a definite answer.
     #[must_use]
     pub fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
+    }
+
+    /// Returns a description of the problem if the clients got far fewer answers than they should have.
+    pub(super) fn starved(&self) -> Option<String> {
+        let (wanted, done) = (f64::from(self.rate) * self.begun.elapsed().as_secs_f64(), self.done());
+        let is_starved = !self.are_closed() && (done as f64) < wanted / LEAST;
+        is_starved
+            .then(|| format!("the clients got {done} answers, and should have begun {wanted:.0} operations"))
     }
 
     /// Returns whether the store of any client has closed for good, for example because its data is lost.

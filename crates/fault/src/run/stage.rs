@@ -11,7 +11,7 @@ use super::requests::Requests;
 use super::sql::Sql;
 use super::target::Target;
 use super::{moment, wall, watch_stalls};
-use crate::history::{Cause, End, Fault, Findings, Moment, Record, Stored, Terms, check, read};
+use crate::history::{Answer, Cause, End, Fault, Findings, Moment, Record, Stored, Terms, check, read};
 use fastrand::Rng;
 use std::fmt;
 use std::io::{self, Write};
@@ -129,6 +129,13 @@ impl fmt::Display for Row {
             None => Ok(()),
         }
     }
+}
+
+/// Returns the number of timers that calls have created.
+fn created(records: &[Record]) -> usize {
+    let has_created =
+        |record: &&Record| matches!(record, Record::Answered(_, _, Answer::Created | Answer::Replaced(..)));
+    records.iter().filter(has_created).count()
 }
 
 /// Reads a store's content: its timers, its own count of its timers, and the damage that its check finds.
@@ -262,6 +269,15 @@ impl Stage {
             self.nodes.push(node);
         }
         self.await_ready();
+    }
+
+    /// Makes the nodes that are started from now on connect to the PostgreSQL server at another URL, with TLS.
+    ///
+    /// # Panics
+    ///
+    /// If the run has no PostgreSQL server.
+    pub fn connect_nodes_to(&mut self, url: String) {
+        self.daemons.as_mut().expect("the timers are in PostgreSQL").set_secure_server(url);
     }
 
     /// Starts a node for each of `shifts`, and waits until the nodes are ready. A node's time of day is off by its
@@ -434,6 +450,7 @@ impl Stage {
     /// of the clients that use SQL.
     fn end_clients(&mut self) -> [Vec<Record>; 2] {
         let clients = [self.clients.take(), self.clients_of_sql.take()];
+        self.problems.extend(clients.iter().flatten().filter_map(Clients::starved));
         clients.iter().flatten().for_each(Clients::stop);
         clients.map(|clients| {
             let records = clients.map_or_else(|| Ok(Vec::new()), Clients::end);
@@ -503,6 +520,10 @@ impl Stage {
         }
         let faults = core::mem::take(&mut *self.faults.lock().unwrap_or_else(PoisonError::into_inner));
         let waits = waits(&records, self.response());
+        if !of_sql.is_empty() {
+            let (by_requests, by_sql) = (created(&records), created(&of_sql));
+            self.notes.push(format!("{by_requests} timers were created by requests, and {by_sql} by SQL"));
+        }
         records.extend(of_sql);
         let stalls = stalls(&records, &faults) + unexplained(&waits, &faults);
         records.extend(faults.into_iter().chain(waits).map(Record::Fault));

@@ -32,6 +32,7 @@ const ON_POSTGRES: &[Scenario] = &[
     ("clocks of nodes", ONE, postgres::clocks),
     ("server stopped", ONE, postgres::stopped),
     ("connections harmed", ONE, postgres::harmed),
+    ("network parted", ONE, postgres::parted),
     ("pool killed", ONE, postgres::pooled),
     ("failover", 2, postgres::failed_over),
     ("late commits", 2, postgres::committed_late),

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_fault::history::{Cause, Terms};
 use tourbillon_fault::run::{Daemons, Load, Stage, moment};
-use tourbillon_fault::{Authority, Bouncer, Postgres, Proxy};
+use tourbillon_fault::{Authority, Bouncer, Fate, Postgres, Proxy};
 
 const NO_SERVER: Outcome = Outcome::Skipped("no PostgreSQL");
 const NO_PROGRAM: &str =
@@ -53,6 +53,10 @@ fn stage_at(url: String) -> Result<Stage, Outcome> {
     Ok(stage)
 }
 
+fn url_of_nodes(port: u16) -> String {
+    format!("postgresql://node@127.0.0.1:{port}/postgres?sslmode=verify-full")
+}
+
 /// Prepares a run on a server. The nodes' connections have TLS, which the server demands. They go to the port `port` of
 /// this machine.
 fn stage_with_tls(server: &mut Postgres, port: u16) -> Result<Stage, Outcome> {
@@ -61,8 +65,7 @@ fn stage_with_tls(server: &mut Postgres, port: u16) -> Result<Stage, Outcome> {
     let own = authority.server(&["127.0.0.1"]);
     server.secure(&own, &authority.pem(), "hostssl all node 127.0.0.1/32 trust\n");
     let _made = server.sql("CREATE ROLE node LOGIN SUPERUSER");
-    let url = format!("postgresql://node@127.0.0.1:{port}/postgres?sslmode=verify-full");
-    let mut stage = Stage::of_daemons(daemons.with_tls(url, authority.pem()));
+    let mut stage = Stage::of_daemons(daemons.with_tls(url_of_nodes(port), authority.pem()));
     stage.workers = WORKERS;
     Ok(stage)
 }
@@ -228,6 +231,37 @@ pub(super) fn harmed(given: &mut Given) -> Outcome {
     load(given, &mut stage, CALM);
     network::harm(given, &mut stage, &proxy);
     stage.finish(Terms::default()).into()
+}
+
+/// Cuts one of three nodes off from the server. Neither side notices: all bytes are lost, and no connection ends. Some
+/// cuts are longer than the node's `ttl` and its leases, so the other nodes take over its shards and its timers.
+pub(super) fn parted(given: &mut Given) -> Outcome {
+    let (server, mut stage) = match prepare() {
+        Ok(prepared) => prepared,
+        Err(outcome) => return outcome,
+    };
+    let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, server.port())));
+    stage.start_nodes(2);
+    stage.connect_nodes_to(url_of_nodes(proxy.address().port()));
+    stage.start_nodes(1);
+    load(given, &mut stage, CALM);
+    let (mut cuts, mut longer) = (0, 0);
+    given.again(Duration::from_secs(5), |given| {
+        let time = given.up_to(stage.lease * 2).min(given.time / 2);
+        let apart = stage.nodes.len() - 1;
+        stage.harm_node(apart, Cause::Network, || {
+            proxy.greet(Fate::Silence);
+            proxy.doom(Fate::Silence);
+            thread::sleep(time);
+            proxy.greet(Fate::Pass);
+        });
+        cuts += 1;
+        longer += u32::from(time > stage.lease.max(stage.ttl));
+        stage.await_progress(10);
+    });
+    let mut row = stage.finish(Terms::default());
+    row.notes.push(format!("a node was cut off {cuts} times, {longer} times for longer than its leases"));
+    row.into()
 }
 
 /// Puts a pool in transaction mode before the server, and kills the pool again and again. Nodes and clients lose their

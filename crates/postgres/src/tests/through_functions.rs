@@ -8,6 +8,7 @@ use crate::PostgresStore;
 use crate::layout::{Id, Stored, millis};
 use crate::link::{Failure, Session};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio_postgres::types::Type;
 use tourbillon::ManualClock;
@@ -23,6 +24,13 @@ use tourbillon_durable::timer::{Address, Timer, TimerId};
 use tourbillon_fault::Postgres;
 
 pub(super) struct ThroughFunctions(Arc<PostgresStore>);
+
+/// The numbers of operations that `place_checked`, `cancel`, `move_to` and `done` have applied.
+static APPLIED: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
+
+fn count(function: usize) {
+    APPLIED[function].fetch_add(1, Ordering::Relaxed);
+}
 
 /// The time to the farthest moment for which the tests call a function. The functions refuse moments that are too far
 /// away. The longest year has 366 days.
@@ -46,6 +54,7 @@ fn phase_of(word: &str) -> Phase {
 }
 
 async fn place(session: &mut Session, timer: &Timer, mode: IfPresent, now: i64) -> Result<Outcome, Failure> {
+    count(0);
     let stored = Stored::of(timer);
     let (payload, labels) = (&*stored.payload, stored.labels_json());
     let (scheduled, replaces) = (
@@ -107,6 +116,7 @@ async fn cancel(
     only: Option<TimerId>,
     found: Option<Timer>,
 ) -> Result<Outcome, Failure> {
+    count(1);
     let (namespace, key, id) = named(at);
     let id = id.or(only.map(Id));
     if let (Address::Id(at), Some(only)) = (at, only)
@@ -129,6 +139,7 @@ async fn move_to(
     due: UtcMillis,
     found: Option<Timer>,
 ) -> Result<Outcome, Failure> {
+    count(2);
     let (namespace, key, id) = named(at);
     let due = millis(due);
     let sql = "SELECT tourbillon.move_to($1, timestamptz 'epoch' + $2 * interval '1 ms', NULL, coalesce($3, ''), $4)";
@@ -143,6 +154,7 @@ async fn move_to(
 }
 
 async fn done(session: &mut Session, id: TimerId, token: Token) -> Result<Outcome, Failure> {
+    count(3);
     let text = format!("{:016x}{:016x}", token.incarnation, token.claim);
     let sql = "SELECT 1 FROM tourbillon.done($1, $2)";
     match session.query(sql, &[(&Id(id), Type::UUID), (&text, Type::TEXT)]).await {
@@ -306,6 +318,8 @@ fn the_functions_conform() {
     let Some(server) = Postgres::start(&[]) else { return };
     let cases = conformance::CASES.iter().copied().flatten();
     assert_eq!(conformance::failures(cases, &maker(&server)), [""; 0]);
+    let applied = APPLIED.each_ref().map(|count| count.load(Ordering::Relaxed));
+    assert!(applied.iter().all(|count| *count > 20), "too few operations were those of functions: {applied:?}");
 }
 
 #[test]

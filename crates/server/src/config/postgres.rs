@@ -87,6 +87,7 @@ impl Config {
         settings.migrates = self.postgres_migrate;
         settings.node = self.postgres_node.clone().unwrap_or_else(host_name);
         settings.ttl = self.postgres_ttl;
+        settings.listens = self.postgres_listen;
         Ok(Some(settings))
     }
 }

@@ -251,6 +251,9 @@ settings! {
     postgres_node: Option<String>, "postgres.node" = "";
     /// The time without a heartbeat after which other nodes take over a node's shards, from a second to an hour.
     postgres_ttl: Duration, "postgres.ttl" = "10s";
+    /// Whether the node listens for notifications on a further connection. It then finds a new timer that is due within
+    /// 250 ms at once, instead of by its next poll. A pooler in transaction mode passes no notifications on.
+    postgres_listen: bool, "postgres.listen" = "false";
     /// The longest time to wait for the server's answer, which includes a wait for a lock of another transaction. After
     /// this time, the outcome of a change is unknown.
     postgres_response_timeout: Duration, "postgres.response_timeout" = "10s";

@@ -56,6 +56,7 @@ pub(crate) fn open_postgres(
         .schema(postgres.schema.as_str())
         .node(postgres.node.as_str())
         .ttl(postgres.ttl)
+        .listen(postgres.listens)
         .migrate(migrates);
     block_on(builder.open(&postgres.connect))
 }

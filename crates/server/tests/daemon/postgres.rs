@@ -103,7 +103,7 @@ async fn a_file_of_settings_names_the_server_and_the_schema_of_the_timers() {
         "listen = [\"127.0.0.1:0\"]\ndata = \"one\"\n\
          [callbacks]\nallow_http = true\nallow_private = true\n\
          [postgres]\nserver = \"{}\"\nschema = \"shop\"\nconnections = 3\nnode = \"by file\"\nttl = \"7s\"\n\
-         response_timeout = \"1s\"\n",
+         response_timeout = \"1s\"\nlisten = true\n",
         server.url_of("timers")
     );
     fs::write(folder.path().join("settings.toml"), settings).unwrap();
@@ -116,7 +116,10 @@ async fn a_file_of_settings_names_the_server_and_the_schema_of_the_timers() {
     let node = "SELECT name, ttl FROM shop.node";
     until("the node has signed", || server.sql(node) == "by file|7000").await;
     assert_eq!(server.sql("SELECT count(*) FROM pg_namespace WHERE nspname = 'tourbillon'"), "0");
-    let sessions = "SELECT count(*) BETWEEN 1 AND 3 FROM pg_stat_activity WHERE usename = 'timers'";
+    let listening = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'";
+    until("the node listens", || server.sql(listening) == "1").await;
+    assert_eq!(server.sql("SELECT notify FROM shop.setting"), "t");
+    let sessions = "SELECT count(*) BETWEEN 2 AND 4 FROM pg_stat_activity WHERE usename = 'timers'";
     assert_eq!(server.sql(sessions), "t");
     // A change that waits for a lock is answered when the response timeout is over.
     let lock = "BEGIN; LOCK TABLE shop.timer IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(60)";

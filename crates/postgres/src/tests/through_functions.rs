@@ -319,7 +319,10 @@ fn the_functions_conform() {
     let cases = conformance::CASES.iter().copied().flatten();
     assert_eq!(conformance::failures(cases, &maker(&server)), [""; 0]);
     let applied = APPLIED.each_ref().map(|count| count.load(Ordering::Relaxed));
-    assert!(applied.iter().all(|count| *count > 20), "too few operations were those of functions: {applied:?}");
+    assert!(
+        applied.iter().all(|count| *count > 20),
+        "too few operations were those of functions: {applied:?}"
+    );
 }
 
 #[test]

@@ -23,10 +23,11 @@
 //!      is a check. At another loop's shard, the timer may fire on that loop, or move to it. The stamps of 16,384
 //!      armings of one slot in a row differ if none of them was claimed early, and those of 2^15 tickets of an owned
 //!      timer in a row differ. Beyond these, one stamp of 2^15 fits.
-//! I1b. `claim_if` asks its caller whether the deadline has come. For a one-shot, `engine::fire` answers by a reading
-//!      of the clock that may lie before a step back. So after such a step a stale ticket whose stamp fits can fire a
-//!      timer early, if the timer is due in the ticket's own tick (`base::ticket`, "Never early"). Without such a step
-//!      I1 holds for every ticket.
+//! I1b. `claim_if` asks its caller whether the deadline has come. For a one-shot, `engine::fire` also accepts the
+//!      moment at which the shard found the ticket due: a reading of the clock, or the `now` of a loop's turn. If the
+//!      clock steps back after this moment, a stale ticket whose stamp fits can fire a timer early, if the timer is due
+//!      in the ticket's own tick (`base::ticket`, "Never early"). A loop that turns for a moment in the future fires
+//!      one-shots early.
 //! I2. An armed timer has a valid ticket that is due when its deadline comes. Other tickets are garbage.
 //! I3. The thread that takes a timer out of `queued` owns the timer's payload. The thread that makes the timer vacant
 //!     owns the slot.

@@ -16,7 +16,8 @@
 //! - *Never early:* the claim compares the deadline word with a moment that has come. That is the claim's own reading
 //!   of the clock. If the clock has stepped back, the reading by which the shard found the chunk due counts as well,
 //!   but only for a deadline that has the ticket's low bits. A deadline that is set after the step has others, or it
-//!   has the ticket's own tick. Then the stamp protects it: one of 2^15 fits.
+//!   has the ticket's own tick. Then only the stamp protects it: one of 2^15 fits, and such a timer fires early, by
+//!   less than the step (`src/DESIGN.md`, "Known limits").
 //! - *On its tick:* the wheel knows the whole tick wherever it places a ticket.
 //! - *Nothing for a stale ticket:* the stamp is a hint. A stale ticket whose stamp fits by chance, one of 2^15, costs a
 //!   check (I1a of `lockfree::state`, O3 of `lockfree::state::owned`). If the ticket is at another loop than its timer,

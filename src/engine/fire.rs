@@ -145,7 +145,8 @@ impl<'a, T: Send + 'static> Session<'a, T> {
         let slots = core.timers.slots();
         let control = slots.control(index);
         // The ticket's tick had begun when the shard found it due, even if the clock has stepped back after that. The
-        // ticket may be another timer's, whose stamp fits by chance: then its low bits hardly fit as well.
+        // ticket may be another timer's, whose stamp fits by chance: then its low bits hardly fit as well. If they fit,
+        // too, and the timer was armed after the step, the timer fires early (`base::ticket`, "Never early").
         let has_come = |deadline: Timestamp| {
             deadline <= verdict || deadline <= found && ticket.is_of(core.tick().due_tick(deadline))
         };

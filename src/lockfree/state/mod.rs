@@ -20,9 +20,14 @@
 //! I1. A handler runs at most once for each arming, only after a successful `claim`, and not before the deadline.
 //! I1a. The deadline word decides, not the ticket. If the stamp of a stale ticket matches by chance, `claim` finds a
 //!      deadline that has not come. Then `claim` reissues the ticket for that deadline under a new sequence. The cost
-//!      is a check, never an early firing. At another loop's shard, the timer may fire on that loop, or move to it. The
-//!      stamps of 16,384 armings of one slot in a row differ if none of them was claimed early, and those of 2^15
-//!      tickets of an owned timer in a row differ. Beyond these, one stamp of 2^15 fits.
+//!      is a check. At another loop's shard, the timer may fire on that loop, or move to it. The stamps of 16,384
+//!      armings of one slot in a row differ if none of them was claimed early, and those of 2^15 tickets of an owned
+//!      timer in a row differ. Beyond these, one stamp of 2^15 fits.
+//! I1b. `claim_if` asks its caller whether the deadline has come. For a one-shot, `engine::fire` also accepts the
+//!      moment at which the shard found the ticket due: a reading of the clock, or the `now` of a loop's turn. If the
+//!      clock steps back after this moment, a stale ticket whose stamp fits can fire a timer early, if the timer is due
+//!      in the ticket's own tick (`base::ticket`, "Never early"). A loop that turns for a moment in the future fires
+//!      one-shots early.
 //! I2. An armed timer has a valid ticket that is due when its deadline comes. Other tickets are garbage.
 //! I3. The thread that takes a timer out of `queued` owns the timer's payload. The thread that makes the timer vacant
 //!     owns the slot.

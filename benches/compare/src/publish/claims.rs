@@ -86,6 +86,7 @@ const WHEEL: &str = "wheel, radix 256";
 const ALLOCATION: &str = "allocate and free 16 bytes";
 const PAIR_ALONE: &str = "engine alone: schedule and cancel at once";
 const LAZY_HEAP: &str = "BinaryHeap, lazy cancel";
+const LINUX_WHEEL: &str = "non-cascading wheel (Linux)";
 const REPEAT: &str = "Tasks::repeat, own workers";
 const INTERVAL: &str = "tokio, interval, a task each";
 
@@ -185,6 +186,12 @@ const CLAIMS: &[Claim] = &[
     claim(STRUCTURES, "expire", WHEEL, AtMost(76.0)),
     claim(STRUCTURES_FEW, "cancel", WHEEL, AtMost(4.7)),
     claim(STRUCTURES_FEW, "expire", WHEEL, AtMost(49.0)),
+    // The four figures before are those of the heap, the cascading wheel and the tree in an earlier run, on another
+    // host. The four goals below compare with the same run. The Linux wheel is left out, since it is not precise.
+    claim(STRUCTURES, "cancel", WHEEL, BelowAllBut(LINUX_WHEEL)),
+    claim(STRUCTURES, "expire", WHEEL, BelowAllBut(LINUX_WHEEL)),
+    claim(STRUCTURES_FEW, "cancel", WHEEL, BelowAllBut(LINUX_WHEEL)),
+    claim(STRUCTURES_FEW, "expire", WHEEL, BelowAllBut(LINUX_WHEEL)),
 ];
 
 /// The largest number of questions that ours may lose.

@@ -22,34 +22,45 @@ pub(super) const EACH_TICK: &str = "In each tick in which timers are due, a shar
     {expiry; 1,000,000 due over 2 s; engine, inline, tick 4 ms; p99}, and \
     {expiry; 1,000,000 due over 2 s; engine, inline, tick 16 ms; wakes} with a p99 of \
     {expiry; 1,000,000 due over 2 s; engine, inline, tick 16 ms; p99}.";
-pub(super) const ONE_LIST: &str = "Netty claims each timer by a compare-and-swap, as ours does, so the claim is not \
-    the reason. Netty's one thread walks the list of one slot and calls each handler in place. Our shards take \
-    tickets out of their wheels, hand them over in chunks to several threads on these two cores, and read the timer \
-    of each ticket elsewhere in memory. `src/DESIGN.md`, \"One expiry\", has the instructions and the cache lines of \
-    each step.";
+pub(super) const ONE_LIST: &str = "The wheel behind a mutex fires all of these timers on one thread, which takes \
+    {burst; 1,000,000 due at once; Mutex<cascading wheel>, a shard a core; cpu} of processor time. Ours takes \
+    {burst; 1,000,000 due at once; engine, own workers; cpu}, since it claims each timer and finds it elsewhere in \
+    memory than its ticket. It divides this time between several threads: the thread that takes the tickets out of \
+    the wheel, and the threads that fire them in batches. With handlers that run inline one thread does all: it \
+    takes {burst; 1,000,000 due at once; engine, inline; cpu}, and the last timer fires after \
+    {burst; 1,000,000 due at once; engine, inline; last}. The claim alone is not the reason: Netty's one thread \
+    claims each timer by a compare-and-swap as well, and its last timer fires after \
+    {burst; 1,000,000 due at once; Netty, HashedWheelTimer; last}. `src/DESIGN.md`, \"One expiry\", has the \
+    instructions and the cache lines of each step.";
 pub(super) const EACH_CLAIMED: &str = "A thread that holds a lock owns all due timers behind it at once. A due timer \
     of ours is claimed by a compare-and-swap before its handler runs, because any thread may cancel it at that \
     moment, and the timer is elsewhere in memory than its ticket. `src/DESIGN.md`, \"One expiry\", has the \
     instructions and the cache lines of each step, beside those of such a wheel.";
 pub(super) const TWO_WAKE_UPS: &str = "A shard's thread that wakes up may wait until a computing thread has used up \
     its scheduler slice.";
-pub(super) const PREEMPTED: &str = "Our shards' threads are pinned. A thread's timers are at the shard of the core on \
-    which the thread first used the engine, and in each tick in which something is due the shard's thread takes that \
-    core for a moment. At a million operations a second the thread that plays the load had no core for \
-    {mixed; 1,000,000 operations a second; engine, own workers; waited} by the scheduler's account, in short pieces: \
-    its longest gap was {mixed; 1,000,000 operations a second; engine, own workers; gap}. Beside `Mutex<cascading \
-    wheel>`, whose threads are not pinned, it had no core for \
-    {mixed; 1,000,000 operations a second; Mutex<cascading wheel>, a shard a core; waited}. With shards that may move \
-    it had none for {mixed; 1,000,000 operations a second; engine, own workers, unpinned; waited}, and an operation \
-    takes {mixed; 1,000,000 operations a second; engine, own workers, unpinned; op_p999}. The length of a scheduler \
-    slice makes no difference that the rounds show: with the system's slice in place of the short one the thread had \
-    no core for {mixed; 1,000,000 operations a second; engine, own workers, the system's slice; waited}, and an \
-    operation takes {mixed; 1,000,000 operations a second; engine, own workers, the system's slice; op_p999}. It is \
-    the same with handlers that run inline: at 100,000 operations a second an operation takes \
-    {mixed; 100,000 operations a second; engine, inline; op_p999}, with a longest gap of \
-    {mixed; 100,000 operations a second; engine, inline; gap}, and the thread had no core for \
-    {mixed; 100,000 operations a second; engine, inline; waited} in all. Only one thread schedules here, so that a \
-    mutex is always free.";
+pub(super) const PREEMPTED: &str = "Our shards' threads are pinned. A thread's timers are at the shard of the core \
+    on which the thread first used the engine, and in each tick in which something is due the shard's thread takes \
+    that core for a moment. At 100,000 operations a second the thread that plays the load had no core for \
+    {mixed; 100,000 operations a second; engine, own workers; waited} in three thousand ticks, by the scheduler's \
+    account. These waits explain the p99 of an operation, \
+    {mixed; 100,000 operations a second; engine, own workers; op_p99}: with shards that may move, the thread had no \
+    core for {mixed; 100,000 operations a second; engine, own workers, unpinned; waited}, and the p99 is \
+    {mixed; 100,000 operations a second; engine, own workers, unpinned; op_p99}. They do not explain all of the \
+    p99.9. With shards that may move the p99.9 is \
+    {mixed; 100,000 operations a second; engine, own workers, unpinned; op_p999}, and with `Mutex<cascading wheel>`, \
+    whose threads are not pinned, it is \
+    {mixed; 100,000 operations a second; Mutex<cascading wheel>, a shard a core; op_p999}; the rounds of both rows \
+    are far apart. The longest gap of the default is {mixed; 100,000 operations a second; engine, own workers; gap}, \
+    much longer than the mean wait in a tick. Other contestants have such gaps as well, and their cause was not \
+    traced in this run. At a million operations a second the thread had no core for \
+    {mixed; 1,000,000 operations a second; engine, own workers; waited}, with a longest gap of \
+    {mixed; 1,000,000 operations a second; engine, own workers; gap}. With shards that may move it had none for \
+    {mixed; 1,000,000 operations a second; engine, own workers, unpinned; waited}, and the p99.9 is \
+    {mixed; 1,000,000 operations a second; engine, own workers, unpinned; op_p999}. Neither the system's slice nor \
+    handlers that run inline change the p99.9 by more than the rounds differ: at 100,000 operations a second it is \
+    {mixed; 100,000 operations a second; engine, own workers, the system's slice; op_p999} and \
+    {mixed; 100,000 operations a second; engine, inline; op_p999}. Only one thread schedules here, so that a mutex \
+    is always free.";
 pub(super) const QUEUE_OF_ALL: &str = "A task that a thread outside of the runtime wakes waits in the queue that all \
     workers share, and the engine's threads are outside of it. tokio fires its timers on a worker, which puts the \
     tasks into its own queue. The task of the runtime that turns the timers of `tourbillon::time` does so, too, and \
@@ -79,19 +90,27 @@ pub(super) const SHARED: &str = "tokio-util's queue has one owner and no lock; b
     {queue; 100,000 items; tokio-util, DelayQueue behind a Mutex; last} to the last item. Any thread may use our \
     queue, which has a lock.";
 pub(super) const LOCKED_PUSH: &str = "tokio-util's queue has one owner, who needs no lock to push. Any thread may \
-    push to ours: each push takes and releases a lock, with a locked instruction each.";
-pub(super) const NO_CASCADE: &str = "The Linux wheel fires up to an eighth of the delay late, and never moves a timer \
-    from one level to another. A cascading wheel is precise and takes \
-    {structures; 10,000 timers of 1 to 60 s; cascading wheel; expire}. Ours moves each ticket through two levels, and \
-    moves a ticket of each cancelled timer with them. A wheel of a bounded span moves none and is precise: it takes \
-    {structures; 10,000 timers of 1 to 60 s; simple wheel, bounded span; expire}.";
+    push to ours: each push takes and releases a lock, with a locked instruction each. A lock and an unlock of a \
+    mutex that no other thread wants take {floor; one step; std::sync::Mutex, lock and unlock, alone; ns} here.";
+pub(super) const NO_CASCADE: &str = "The Linux wheel fires up to an eighth of the delay late, and never moves a \
+    timer from one level to another. A cascading wheel is precise and takes \
+    {structures; 10,000 timers of 1 to 60 s; cascading wheel; expire}. Ours moves each ticket once to a finer level, \
+    and moves a ticket of each cancelled timer with them. A wheel of a bounded span moves none and is precise: it \
+    takes {structures; 10,000 timers of 1 to 60 s; simple wheel, bounded span; expire}.";
 pub(super) const IN_ORDER: &str = "A tree stores its payloads side by side, in the order of their deadlines. Each \
     insert pays for this order: {structures; 1,000,000 timers of 1 to 60 s; BTreeMap; insert}, against \
     {structures; 1,000,000 timers of 1 to 60 s; wheel, radix 256; insert}.";
-pub(super) const OWN_PLACE: &str = "A cancel reads and writes the timer's own entry, in our wheel and in the others. A \
-    wheel of lists unlinks the timer, with its neighbours in the cache if the timers are few. The heap leaves the \
-    timer's place in the order until the whole heap is rebuilt, which does not happen in this workload. Our wheel \
-    sweeps some stale tickets every few cancels.";
+pub(super) const OWN_PLACE: &str = "A cancel of ours and of the heap touch the same memory: the timer's own entry in \
+    a table, and the end of a list of free entries. The heap leaves the timer's place in the order, and ours leaves \
+    its ticket in the wheel. Neither of them rebuilds or sweeps anything here, since no more than half of the timers \
+    are cancelled. Ours changes one more number in the entry, which makes the ticket stale, and it composes the id \
+    of the entry's present timer to compare ids. How much each of these takes has not been measured. With a million \
+    timers of eight durations a cancel of ours takes \
+    {structures; 1,000,000 timers of eight durations; wheel, radix 256; cancel}, and of the heap \
+    {structures; 1,000,000 timers of eight durations; BinaryHeap, lazy cancel; cancel}. A wheel of lists unlinks the \
+    timer, whose neighbours are in the cache if the timers are few. With a million timers the wheel on a delay queue \
+    takes {structures; 1,000,000 timers of 1 to 60 s; wheel on a delay queue (Kafka); cancel}, and ours \
+    {structures; 1,000,000 timers of 1 to 60 s; wheel, radix 256; cancel}.";
 pub(super) const CHECKED_TOGETHER: &str = "A timeout of ours takes the timer that an earlier one has left, and mostly \
     posts nothing. The shard checks the timers of many timeouts at once. Each such check interrupts the threads of the \
     process (the system call `membarrier`), some hundred times a second here, and the runtime's task that turns the \

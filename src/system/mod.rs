@@ -5,4 +5,3 @@ pub(crate) mod clock;
 pub(crate) mod forks;
 pub(crate) mod scheduling;
 pub(crate) mod signals;
-pub(crate) mod waits;

@@ -7,7 +7,7 @@
 //! stays *away* for a while.
 //!
 //! ```text
-//!            AT_HOME wake-ups              the system chose other cores
+//!            the stay is over              the system chose other cores
 //!   at home ──────────────────► in a trial ─────────────────────────────► away
 //!      ▲ ▲                          │                                       │
 //!      │ └──────────────────────────┘                                       │
@@ -16,9 +16,10 @@
 //!        the stay is over: the next wake-up begins a trial
 //! ```
 //!
-//! If timers are due in each tick of a millisecond, a trial takes 16 ms, and there are seven in a second. The first stay
-//! away lasts eight seconds. Each further stay is twice as long, up to four minutes, until a trial finds the home free.
-//! Between two stays the thread wakes at home twice.
+//! If timers are due in each tick of a millisecond, a trial takes 16 ms. The first stay at home lasts 128 ms, and each
+//! further one is twice as long, up to a second, until a trial finds the home crowded. The first stay away lasts eight
+//! seconds, and each further one is twice as long, up to four minutes, until a trial finds the home free. Between two
+//! stays away the thread wakes at home twice.
 
 use crate::system::affinity::{self, AllowedCores, Pin};
 
@@ -26,11 +27,10 @@ use crate::system::affinity::{self, AllowedCores, Pin};
 const TRIAL: u32 = 16;
 /// The home is crowded if the system chose another core for so many wake-ups of a trial. A few may be accidents.
 const CROWDED: u32 = 12;
-/// The number of wake-ups at home between two trials.
-const AT_HOME: u32 = 128;
-/// The number of wake-ups of the first stay away.
-const SHORTEST_STAY: u32 = 8_192;
-const LONGEST_STAY: u32 = 262_144;
+/// The numbers of wake-ups of the shortest and the longest stay at home.
+const AT_HOME: [u32; 2] = [128, 1_024];
+/// The numbers of wake-ups of the shortest and the longest stay away.
+const AWAY: [u32; 2] = [8_192, 262_144];
 
 /// The core of a shard's thread, and whether the thread is there.
 #[derive(Debug)]
@@ -92,13 +92,14 @@ struct Stay {
     place: Place,
     /// The number of wake-ups that are left at this place; at least 1.
     left: u32,
-    /// The number of wake-ups of the next stay away.
-    next: u32,
+    /// The numbers of wake-ups of the next stays at home and away.
+    next_at_home: u32,
+    next_away: u32,
 }
 
 impl Default for Stay {
     fn default() -> Self {
-        Self { place: Place::Home, left: 1, next: SHORTEST_STAY }
+        Self { place: Place::Home, left: 1, next_at_home: AT_HOME[0], next_away: AWAY[0] }
     }
 }
 
@@ -114,13 +115,16 @@ impl Stay {
         let (place, left, change) = match self.place {
             Place::Home => (Place::Trial(0), TRIAL, Change::Unpin),
             Place::Trial(CROWDED..) => {
-                let stay = self.next;
-                self.next = (2 * stay).min(LONGEST_STAY);
+                let stay = self.next_away;
+                self.next_away = (2 * stay).min(AWAY[1]);
+                self.next_at_home = AT_HOME[0];
                 (Place::Away, stay, Change::Leave)
             }
             Place::Trial(_) => {
-                self.next = SHORTEST_STAY;
-                (Place::Home, AT_HOME, Change::Pin)
+                let stay = self.next_at_home;
+                self.next_at_home = (2 * stay).min(AT_HOME[1]);
+                self.next_away = AWAY[0];
+                (Place::Home, stay, Change::Pin)
             }
             Place::Away => (Place::Home, 1, Change::Pin),
         };
@@ -204,15 +208,15 @@ mod tests {
         let before = thread.at_home;
         thread.wake(5_000, || false);
         assert_eq!(thread.departures, 1);
-        assert!(thread.at_home - before <= AT_HOME + 2);
+        assert!(thread.at_home - before <= AT_HOME[1] + 2);
     }
 
     #[test]
     fn the_thread_returns_when_the_crowd_has_gone_and_forgets_it() {
         let mut thread = Thread::new();
         thread.wake(1_000_000, || false);
-        thread.wake(LONGEST_STAY + 2 * TRIAL, || true);
+        thread.wake(AWAY[1] + 2 * TRIAL, || true);
         assert!(thread.is_pinned);
-        assert_eq!(thread.stay.next, SHORTEST_STAY);
+        assert_eq!(thread.stay.next_away, AWAY[0]);
     }
 }

@@ -152,8 +152,8 @@ impl Builder {
     }
 
     /// Sets the cores to which shards are pinned, in turn. By default, shards are pinned to the cores that the process
-    /// may use. A shard's thread that has to wait for such a core again and again leaves it for some seconds or
-    /// minutes: see [`departures`](crate::ShardStats::departures). A thread never leaves a core that this method set.
+    /// may use. A shard's thread leaves such a core for some seconds or minutes if another thread is busy there: see
+    /// [`departures`](crate::ShardStats::departures). A thread never leaves a core that this method set.
     ///
     /// If the system refuses to pin a shard, [`Stats`](crate::Stats) counts the refusal in
     /// [`pins_refused`](crate::ShardStats::pins_refused), and an event reports it. The thread then runs unpinned. The

@@ -124,8 +124,9 @@ pub struct ShardStats {
     pub handler_time: Duration,
     /// The number of shards whose threads run unpinned, because the system refused to pin them to their cores.
     pub pins_refused: u64,
-    /// How often the shard's thread left the core to which it was pinned, because it had to wait there for a busy
-    /// thread. It comes back some seconds later, or some minutes if it finds the core busy again and again.
+    /// How often the shard's thread left the core to which it was pinned, because another thread was busy there and
+    /// another core was free. It comes back some seconds later, or some minutes if it finds the core busy again and
+    /// again.
     pub departures: u64,
     /// How late handlers began after their deadlines. A thread records the latenesses in groups. So while a thread runs
     /// a handler, the latenesses of this handler and of up to 38 handlers before it may be missing.

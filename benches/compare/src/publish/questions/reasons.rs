@@ -60,7 +60,8 @@ pub(super) const PREEMPTED: &str = "Our shards' threads are pinned. A thread's t
     handlers that run inline change the p99.9 by more than the rounds differ: at 100,000 operations a second it is \
     {mixed; 100,000 operations a second; engine, own workers, the system's slice; op_p999} and \
     {mixed; 100,000 operations a second; engine, inline; op_p999}. Only one thread schedules here, so that a mutex \
-    is always free.";
+    is always free. Since this run a shard leaves the core of a busy thread if another is free (`src/DESIGN.md`, \
+    \"Punctual on a busy machine\").";
 pub(super) const QUEUE_OF_ALL: &str = "A task that a thread outside of the runtime wakes waits in the queue that all \
     workers share, and the engine's threads are outside of it. tokio fires its timers on a worker, which puts the \
     tasks into its own queue. The task of the runtime that turns the timers of `tourbillon::time` does so, too, and \

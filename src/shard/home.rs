@@ -1,10 +1,10 @@
 //! The home of a shard's thread: the core to which the thread is pinned.
 //!
 //! A pinned thread that wakes on the core of a busy thread takes that core: the program's own work waits. Where another
-//! core is free, the system would have chosen that core. So now and then the thread asks the system. It gives its pinning
-//! up for a *trial* of some wake-ups. The system prefers the core on which a thread ran last, if that core is free. If
-//! it places the thread elsewhere in the trial, the thread's home is crowded, and another core is free. Then the thread
-//! stays *away* for a while.
+//! core is free, the system would have chosen that core. So now and then the thread asks the system. It gives its
+//! pinning up for a *trial* of some wake-ups. The system prefers the core on which a thread ran last, if that core is
+//! free. If it places the thread elsewhere in the trial, the thread's home is crowded, and another core is free. Then
+//! the thread stays *away* for a while.
 //!
 //! ```text
 //!            the stay is over              the system chose other cores
@@ -50,8 +50,8 @@ impl<'a> Home<'a> {
         }
     }
 
-    /// Counts a wake-up of the thread. Now and then begins a trial, or brings the thread back. Returns true if the thread
-    /// leaves its home.
+    /// Counts a wake-up of the thread. Now and then begins a trial, or brings the thread back. Returns true if the
+    /// thread leaves its home.
     pub(super) fn count_wake(&mut self) -> bool {
         let Self { core, allowed, stay } = self;
         match stay.count_wake(|| affinity::current_core().is_none_or(|current| current == *core)) {
@@ -152,8 +152,8 @@ mod tests {
             Self { is_pinned: true, ..Self::default() }
         }
 
-        /// Wakes the thread `times` times. Where the thread is not pinned, `is_free` says whether the system chooses its
-        /// home.
+        /// Wakes the thread `times` times. Where the thread is not pinned, `is_free` says whether the system chooses
+        /// its home.
         fn wake(&mut self, times: u32, mut is_free: impl FnMut() -> bool) {
             for _ in 0..times {
                 let is_at_home = self.is_pinned || is_free();

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tourbillon_api::Moment;
+use tourbillon_durable::UtcMillis;
 
 const CLAIMS: &str = "/v1/namespaces/default/queues/q/claims";
 
@@ -81,7 +82,10 @@ async fn a_due_moment_that_has_passed_is_now_unless_the_policy_says_that_it_is_t
     let claim = claimed.json()["claims"][0].clone();
     assert_eq!((&claim["key"], &claim["scheduled"]), (&json!("a"), &json!("2020-01-01T00:00:00.000Z")));
     let timer = inside.send("GET", &format!("{timers}/a"), Value::Null).await.json();
-    assert_eq!((&timer["due"], &timer["scheduled"]), (&timer["created"], &claim["scheduled"]), "{timer}");
+    assert_eq!(timer["scheduled"], claim["scheduled"], "{timer}");
+    // The service may read its clock twice.
+    let at = |field: &str| timer[field].as_str().unwrap().parse::<UtcMillis>().unwrap().as_millis();
+    assert!(at("created").abs_diff(at("due")) < 1_000, "{timer}");
     let within = new(json!({ "misfire_within_ms": 60_000 }));
     let placed = inside.send("PUT", &format!("{timers}/b"), within).await.json();
     let past = format!("/v1/namespaces/default/ids/{}/past", placed["id"].as_str().unwrap());

@@ -92,7 +92,7 @@ fn is_within_episode(last: u64, now: u64) -> bool {
 pub(crate) struct ShardCounters {
     pub(crate) wakes: Counter,
     pub(crate) pin_refused: Counter,
-    /// The number of times that the shard's thread left its core, because it had to wait there.
+    /// The number of times that the shard's thread left its core, because another thread was busy there.
     pub(crate) departures: Counter,
     /// The moment from which the shard counts as overdue, in nanoseconds. The module `shard::stall` sets it. While the
     /// shard may sleep, this moment is in the future.

@@ -26,8 +26,8 @@ pub(crate) struct SetSettings {
     pub(crate) shards: usize,
     /// The core of each shard. The list is empty if the shards are not pinned.
     pub(crate) cores: Box<[usize]>,
-    /// Whether a shard's thread may leave its core while it has to wait there. It stays on a core that the program has
-    /// chosen.
+    /// Whether a shard's thread may leave its core while another thread is busy there. It stays on a core that the
+    /// program has chosen.
     pub(crate) may_leave_cores: bool,
     pub(crate) clock: EngineClock,
     pub(crate) dispatcher: Dispatcher,

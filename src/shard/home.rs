@@ -25,7 +25,7 @@ use crate::system::affinity::{self, AllowedCores, Pin};
 
 /// The number of wake-ups in a trial.
 const TRIAL: u32 = 16;
-/// The home is crowded if the system chose another core for so many wake-ups of a trial. A few may be accidents.
+/// The least number of wake-ups on other cores in a trial that shows a crowded home. A few may be accidents.
 const CROWDED: u32 = 12;
 /// The numbers of wake-ups of the shortest and the longest stay at home.
 const AT_HOME: [u32; 2] = [128, 1_024];
@@ -81,7 +81,7 @@ enum Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Home,
-    /// In a trial, in which the system has chosen other cores so often.
+    /// In a trial. The number counts the wake-ups on other cores.
     Trial(u32),
     Away,
 }

@@ -394,8 +394,9 @@ END $$;
 
 -- Ends the delivery of a timer, in the transaction of the caller. `token` is the token of the lease: 32 digits to the
 -- base 16, the incarnation before the number of the claim. A receiver that has fetched the timer from a queue gives the
--- name of its claim instead: 112 digits, of which those from the 65th on are the token. Raises TB001 if the caller does
--- not hold the lease any more, so that the transaction rolls back. Then another delivery of the timer may have begun.
+-- name of its claim instead: 112 digits, of which the second 32 are the id, and the next 32 the token. Raises TB001 if
+-- the caller does not hold the lease any more, so that the transaction rolls back. Then another delivery of the timer may
+-- have begun.
 CREATE FUNCTION tourbillon.done(id uuid, token text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -405,6 +406,10 @@ BEGIN
     IF done.id IS NULL OR done.token IS NULL OR done.token !~ '^([0-9a-f]{32}|[0-9a-f]{112})$' THEN
         RAISE EXCEPTION 'an end needs the id, and the token of the lease or the name of the claim, in hexadecimal digits'
             USING ERRCODE = '22023';
+    END IF;
+    -- The timers that were claimed together have the same token.
+    IF length(done.token) = 112 AND substr(done.token, 33, 32)::uuid <> done.id THEN
+        RAISE EXCEPTION 'the claim is of another timer than %', done.id USING ERRCODE = '22023';
     END IF;
     SELECT t.extra, t.phase INTO v_extra, v_phase FROM tourbillon.timer t WHERE t.id = done.id FOR UPDATE;
     PERFORM 1 FROM tourbillon.lease l WHERE l.id = done.id

@@ -165,7 +165,12 @@ fn an_end_in_the_transaction_of_the_caller_happens_once_or_not_at_all() {
     refuses(&server, &effect(&wrong), "TB001");
     assert_eq!(server.sql("SELECT to_regclass('public.effect') IS NULL"), "t", "the effect is taken back");
     let text = token_text(leased.token);
-    let _done = server.try_sql("app", &effect(&text)).unwrap();
+    // A receiver gives the name of its claim. Timers that were claimed together have one token, so the id counts as well.
+    let name = |id: u128| format!("{:032x}{id:032x}{text}{:016x}", 3, 4);
+    refuses(&server, &effect(&name(6)), "22023");
+    refuses(&server, &effect(&name(5)[1..]), "22023");
+    assert_eq!(server.sql("SELECT to_regclass('public.effect') IS NULL"), "t");
+    let _done = server.try_sql("app", &effect(&name(5))).unwrap();
     refuses(&server, &format!("SELECT tourbillon.done('{id}', '{text}')"), "TB001");
     assert_eq!(pollster::block_on(store.get(id.into())).unwrap(), None);
     assert_eq!(create(), Outcome::Repeated(id), "the id is remembered");

@@ -116,6 +116,16 @@ fn half_open_connections_are_given_up_and_replaced() {
     half_open(&proxy, &store);
 }
 
+fn claimant(store: &PostgresStore) -> Claimant {
+    Claimant { incarnation: store.incarnation(), lease: Duration::from_secs(300) }
+}
+
+/// Returns the number of timers that a claim leases.
+fn claim(store: &PostgresStore, number: u64) -> Result<usize, StoreError> {
+    let claimed = store.claim(claimant(store), number, Limit { timers: 10, bytes: u64::MAX });
+    pollster::block_on(claimed).map(|claimed| claimed.leased.len())
+}
+
 /// The response timeout is a minute.
 #[test]
 fn a_half_open_connection_holds_up_a_claim_for_the_ttl_and_no_longer() {
@@ -125,11 +135,7 @@ fn a_half_open_connection_holds_up_a_claim_for_the_ttl_and_no_longer() {
     let builder = PostgresStore::builder().poll(None).ttl(Duration::from_secs(1));
     let connect = Connect::to(&url).unwrap().response_timeout(Duration::from_secs(60));
     let store = pollster::block_on(builder.open(&connect)).unwrap();
-    let by = Claimant { incarnation: store.incarnation(), lease: Duration::from_secs(300) };
-    let claim = |number| {
-        pollster::block_on(store.claim(by, number, Limit { timers: 10, bytes: u64::MAX }))
-            .map(|claimed| claimed.leased.len())
-    };
+    let claim = |number| claim(&store, number);
     assert_eq!(claim(1).unwrap(), 0);
     let _id = server.sql("SELECT tourbillon.schedule('mail')");
     proxy.doom(Fate::Silence);
@@ -146,11 +152,7 @@ fn a_claim_that_is_given_up_behind_a_lock_leases_nothing_afterwards() {
     let Some(server) = Postgres::start(&[]) else { return };
     let builder = PostgresStore::builder().poll(None).ttl(Duration::from_secs(1));
     let store = pollster::block_on(builder.open(&Connect::to(&server.url()).unwrap())).unwrap();
-    let by = Claimant { incarnation: store.incarnation(), lease: Duration::from_secs(300) };
-    let claim = |number| {
-        pollster::block_on(store.claim(by, number, Limit { timers: 10, bytes: u64::MAX }))
-            .map(|claimed| claimed.leased.len())
-    };
+    let claim = |number| claim(&store, number);
     assert_eq!(claim(1).unwrap(), 0);
     let _id = server.sql("SELECT tourbillon.schedule('mail')");
     let mut other = Psql::new(&server);
@@ -160,7 +162,7 @@ fn a_claim_that_is_given_up_behind_a_lock_leases_nothing_afterwards() {
         let error = claim(number).unwrap_err();
         assert!(error.is_transient(), "{error}");
     }
-    let limit = Limit { timers: 10, bytes: u64::MAX };
+    let (by, limit) = (claimant(&store), Limit { timers: 10, bytes: u64::MAX });
     let error = pollster::block_on(store.claim_parked(by, 9, "queue".into(), 1, limit)).unwrap_err();
     assert!(error.is_transient(), "{error}");
     await_sessions(&server, "wait_event_type = 'Lock'", 0);

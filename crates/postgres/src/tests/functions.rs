@@ -165,7 +165,7 @@ fn an_end_in_the_transaction_of_the_caller_happens_once_or_not_at_all() {
     refuses(&server, &effect(&wrong), "TB001");
     assert_eq!(server.sql("SELECT to_regclass('public.effect') IS NULL"), "t", "the effect is taken back");
     let text = token_text(leased.token);
-    // A receiver gives the name of its claim. Timers that were claimed together have one token, so the id counts as well.
+    // A receiver gives the name of its claim. Timers that were claimed together have one token, so the id counts, too.
     let name = |id: u128| format!("{:032x}{id:032x}{text}{:016x}", 3, 4);
     refuses(&server, &effect(&name(6)), "22023");
     refuses(&server, &effect(&name(5)[1..]), "22023");

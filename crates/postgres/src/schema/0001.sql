@@ -279,12 +279,18 @@ $$ SELECT tourbillon.varint(length(p_bytes)) || p_bytes $$;
 CREATE FUNCTION tourbillon.sized(p_text text) RETURNS bytea LANGUAGE sql IMMUTABLE AS
 $$ SELECT tourbillon.sized(convert_to(p_text, 'UTF8')) $$;
 
+-- Returns what is wrong with a text that has more than `p_most` bytes. NULL for all others.
+CREATE FUNCTION tourbillon.too_long(p_part text, p_text text, p_most int) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN octet_length(p_text) > p_most
+        THEN format('%s has %s bytes, the most are %s', p_part, octet_length(p_text), p_most) END
+$$;
+
 -- Raises an error if a text has more than `p_most` bytes.
 CREATE FUNCTION tourbillon.check_length(p_part text, p_text text, p_most int) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE v_long CONSTANT text := tourbillon.too_long(p_part, p_text, p_most);
 BEGIN
-    IF octet_length(p_text) > p_most THEN
-        RAISE EXCEPTION 'too long: % has % bytes, the most are %', p_part, octet_length(p_text), p_most
-            USING ERRCODE = '22001';
+    IF v_long IS NOT NULL THEN
+        RAISE EXCEPTION 'too long: %', v_long USING ERRCODE = '22001';
     END IF;
 END $$;
 

@@ -25,39 +25,48 @@ CREATE TYPE tourbillon.seen AS (
     leased_until timestamptz
 );
 
+-- Tells the nodes that a timer is due at once, if they listen.
+CREATE FUNCTION tourbillon.wake() RETURNS void LANGUAGE sql VOLATILE AS
+$$ SELECT pg_notify('tourbillon', '') FROM tourbillon.setting s WHERE s.notify $$;
+
 -- Stores a timer that is checked already. `p_scheduled` is NULL if it equals `p_due`.
+--
+-- Mostly nothing is in the way of a new timer. So a timer whose id the store has made is inserted at once, unless it may
+-- replace another one, and what is in its way is looked for afterwards. If all statements have one snapshot, a timer that
+-- it shows is locked before, which raises 40001 if others have ended the timer since.
 CREATE FUNCTION tourbillon.place_checked(
     p_id uuid, p_due bigint, p_scheduled bigint, p_now bigint, p_namespace text, p_key text, p_kind text,
     p_payload bytea, p_labels text[], p_extra jsonb, p_mode text, p_replaces uuid
 ) RETURNS tourbillon.placed LANGUAGE plpgsql AS $$
 DECLARE
     v_chosen CONSTANT boolean := coalesce(p_extra ? 'chosen', false);
-    v_old uuid; v_was text; v_due bigint; v_scheduled bigint; v_extra jsonb; v_rows bigint;
-BEGIN
+    v_looks boolean := v_chosen OR p_mode IN ('replace', 'replace-keep-due', 'replace-only')
+        OR tourbillon.has_one_snapshot();
+    v_old uuid; v_was text; v_due bigint := p_due; v_scheduled bigint := p_scheduled; v_extra jsonb;
     -- The transaction has its number before the insertion waits for another one. So each node knows how long it has been
     -- open, even if the row gets no number.
-    PERFORM pg_current_xact_id();
+    v_number CONSTANT xid8 := pg_current_xact_id();
+BEGIN
     FOR turn IN 1 .. 100 LOOP
-        v_due := p_due;
-        v_scheduled := p_scheduled;
-        v_old := NULL;
-        v_was := NULL;
-        -- A timer that another transaction ends now is waited for. Then its id is found among the remembered ids.
-        PERFORM 1 FROM tourbillon.timer t WHERE t.id = p_id FOR UPDATE;
-        IF FOUND THEN
-            RETURN ROW('repeated', p_id, NULL, NULL)::tourbillon.placed;
-        END IF;
-        IF v_chosen THEN
-            PERFORM 1 FROM tourbillon.remembered r WHERE r.id = p_id AND r.until > p_now;
+        IF v_looks THEN
+            -- A timer that another transaction ends now is waited for. Then its id is found among the remembered ids.
+            PERFORM 1 FROM tourbillon.timer t WHERE t.id = p_id FOR UPDATE;
             IF FOUND THEN
                 RETURN ROW('repeated', p_id, NULL, NULL)::tourbillon.placed;
             END IF;
-        END IF;
-        IF p_key IS NOT NULL THEN
-            v_old := tourbillon.lock_at(NULL, p_namespace, p_key);
-        END IF;
-        IF v_old IS NULL AND p_mode = 'replace-only' THEN
-            RETURN ROW('not-found', NULL, NULL, NULL)::tourbillon.placed;
+            IF v_chosen THEN
+                PERFORM 1 FROM tourbillon.remembered r WHERE r.id = p_id AND r.until > p_now;
+                IF FOUND THEN
+                    RETURN ROW('repeated', p_id, NULL, NULL)::tourbillon.placed;
+                END IF;
+            END IF;
+            v_due := p_due;
+            v_scheduled := p_scheduled;
+            v_was := NULL;
+            v_old := CASE WHEN p_key IS NOT NULL THEN tourbillon.lock_at(NULL, p_namespace, p_key) END;
+            IF v_old IS NULL AND p_mode = 'replace-only' THEN
+                RETURN ROW('not-found', NULL, NULL, NULL)::tourbillon.placed;
+            END IF;
         END IF;
         IF v_old IS NOT NULL THEN
             v_was := tourbillon.phase_of_locked(v_old);
@@ -73,21 +82,18 @@ BEGIN
             END IF;
             PERFORM tourbillon.withdraw_locked(v_old, 'r', p_now);
         END IF;
-        v_extra := p_extra;
-        IF v_scheduled IS NOT NULL AND v_scheduled <> v_due THEN
-            v_extra := coalesce(v_extra, '{}') || jsonb_build_object('scheduled', v_scheduled);
-        END IF;
+        v_extra := CASE WHEN v_scheduled <> v_due
+            THEN coalesce(p_extra, '{}') || jsonb_build_object('scheduled', v_scheduled) ELSE p_extra END;
         INSERT INTO tourbillon.timer (id, due, created, xid, shard, namespace, key, kind, payload, labels, extra)
         VALUES (p_id, v_due, p_now, tourbillon.xid_for(v_due, p_now), tourbillon.shard_of(p_id), p_namespace, p_key,
             p_kind, p_payload, p_labels, v_extra)
         ON CONFLICT DO NOTHING;
-        GET DIAGNOSTICS v_rows = ROW_COUNT;
-        IF v_rows = 1 THEN
+        IF FOUND THEN
             IF v_chosen THEN
                 PERFORM tourbillon.check_not_remembered(p_id, p_now);
             END IF;
-            IF v_due < p_now + 250 AND (SELECT s.notify FROM tourbillon.setting s) THEN
-                PERFORM pg_notify('tourbillon', '');
+            IF v_due < p_now + 250 THEN
+                PERFORM tourbillon.wake();
             END IF;
             RETURN ROW(CASE WHEN v_old IS NULL THEN 'created' ELSE 'replaced' END, p_id, v_old, v_was)
                 ::tourbillon.placed;
@@ -96,12 +102,74 @@ BEGIN
             -- Only the id can be in the way: this transaction holds the key.
             RAISE EXCEPTION 'a timer has the id %', p_id USING ERRCODE = '40001';
         END IF;
-        PERFORM 1 FROM tourbillon.timer t WHERE t.id = p_id;
-        IF FOUND THEN
-            RETURN ROW('repeated', p_id, NULL, NULL)::tourbillon.placed;
-        END IF;
+        v_looks := true;
     END LOOP;
     RAISE EXCEPTION 'other transactions kept changing the timer with the key %', p_key USING ERRCODE = '40001';
+END $$;
+
+-- Checks the arguments of `place`, and stores the timer. PostgreSQL prepares each expression of a function anew in each
+-- transaction, so an argument that is not given costs one expression at most.
+CREATE FUNCTION tourbillon.check_and_place(
+    p_kind text, p_payload bytea, p_due timestamptz, p_delay interval, p_key text, p_namespace text, p_labels text[],
+    p_policy jsonb, p_mode text, p_replaces uuid, p_id uuid, p_trace text
+) RETURNS tourbillon.placed LANGUAGE plpgsql AS $$
+DECLARE
+    v_now CONSTANT bigint := tourbillon.now_ms();
+    v_long text; v_scheduled bigint; v_policy jsonb; v_extra jsonb; v_labels text[];
+BEGIN
+    IF p_kind IS NULL OR p_namespace IS NULL OR p_payload IS NULL THEN
+        RAISE EXCEPTION 'kind, namespace and payload are not NULL' USING ERRCODE = '22023';
+    END IF;
+    IF p_mode IS NULL OR p_mode NOT IN ('reject', 'keep', 'replace', 'replace-keep-due', 'replace-only') THEN
+        RAISE EXCEPTION 'if_present is reject, keep, replace, replace-keep-due or replace-only'
+            USING ERRCODE = '22023';
+    END IF;
+    IF (p_mode = 'replace-only') <> (p_replaces IS NOT NULL) THEN
+        RAISE EXCEPTION 'replaces is for the mode replace-only, which needs it' USING ERRCODE = '22023';
+    END IF;
+    IF p_mode = 'replace-only' AND p_key IS NULL THEN
+        RAISE EXCEPTION 'the mode replace-only needs a key' USING ERRCODE = '22023';
+    END IF;
+    IF p_due IS NOT NULL AND p_delay IS NOT NULL THEN
+        RAISE EXCEPTION 'at most one of due and delay' USING ERRCODE = '22023';
+    END IF;
+    v_long := coalesce(tourbillon.too_long('the kind', p_kind, 64), tourbillon.too_long('the key', p_key, 255),
+        tourbillon.too_long('the namespace', p_namespace, 64), tourbillon.too_long('the trace context', p_trace, 255));
+    IF v_long IS NOT NULL THEN
+        RAISE EXCEPTION 'too long: %', v_long USING ERRCODE = '22001';
+    END IF;
+    IF octet_length(p_payload) > 65536 + 11264 THEN
+        RAISE EXCEPTION 'the payload has % bytes', octet_length(p_payload) USING ERRCODE = '54000';
+    END IF;
+    IF p_labels IS NOT NULL THEN
+        v_labels := tourbillon.stored_labels(p_labels);
+    END IF;
+    v_scheduled := tourbillon.moment(p_due, p_delay, v_now);
+    IF p_policy IS NOT NULL OR p_trace IS NOT NULL OR p_id IS NOT NULL THEN
+        v_policy := nullif(tourbillon.stored_policy(p_policy, NULL), '{}');
+        v_extra := nullif(CASE WHEN v_policy IS NULL THEN '{}' ELSE jsonb_build_object('policy', v_policy) END
+            || CASE WHEN p_trace IS NULL THEN '{}' ELSE jsonb_build_object('trace', p_trace) END
+            || CASE WHEN p_id IS NULL THEN '{}' ELSE '{"chosen": true}'::jsonb END, '{}');
+    END IF;
+    -- A moment that has passed becomes now, as in the library, unless the policy says how late is too late.
+    RETURN tourbillon.place_checked(coalesce(p_id, tourbillon.fresh_id()),
+        CASE WHEN v_policy ? 'misfire' THEN v_scheduled ELSE greatest(v_scheduled, v_now) END, v_scheduled, v_now,
+        p_namespace, p_key, p_kind, p_payload, v_labels, v_extra, p_mode, p_replaces);
+END $$;
+
+-- Returns the labels of a timer in order, each once.
+CREATE FUNCTION tourbillon.stored_labels(p_labels text[]) RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE v_labels text[];
+BEGIN
+    IF cardinality(p_labels) > 8 THEN
+        RAISE EXCEPTION 'a timer has at most 8 labels' USING ERRCODE = '54000';
+    END IF;
+    SELECT array_agg(DISTINCT l COLLATE "C" ORDER BY l COLLATE "C") INTO v_labels FROM unnest(p_labels) l;
+    IF array_position(v_labels, NULL) IS NOT NULL THEN
+        RAISE EXCEPTION 'a label is not NULL' USING ERRCODE = '22023';
+    END IF;
+    PERFORM tourbillon.check_length('a label', l, 64) FROM unnest(v_labels) l;
+    RETURN v_labels;
 END $$;
 
 -- Stores a new timer, as the five modes of `if_present` say: reject, keep, replace, replace-keep-due, and replace-only,
@@ -112,74 +180,25 @@ CREATE FUNCTION tourbillon.place(
     key text DEFAULT NULL, namespace text DEFAULT '', labels text[] DEFAULT NULL, policy jsonb DEFAULT NULL,
     if_present text DEFAULT 'reject', replaces uuid DEFAULT NULL, id uuid DEFAULT NULL, trace text DEFAULT NULL
 ) RETURNS tourbillon.placed LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    v_now CONSTANT bigint := tourbillon.now_ms();
-    v_scheduled bigint; v_due bigint; v_policy jsonb; v_extra jsonb := '{}'; v_labels text[];
 BEGIN
-    IF place.kind IS NULL OR place.namespace IS NULL OR place.payload IS NULL THEN
-        RAISE EXCEPTION 'kind, namespace and payload are not NULL' USING ERRCODE = '22023';
-    END IF;
-    IF place.if_present IS NULL
-        OR place.if_present NOT IN ('reject', 'keep', 'replace', 'replace-keep-due', 'replace-only') THEN
-        RAISE EXCEPTION 'if_present is reject, keep, replace, replace-keep-due or replace-only'
-            USING ERRCODE = '22023';
-    END IF;
-    IF (place.if_present = 'replace-only') <> (place.replaces IS NOT NULL) THEN
-        RAISE EXCEPTION 'replaces is for the mode replace-only, which needs it' USING ERRCODE = '22023';
-    END IF;
-    IF place.if_present = 'replace-only' AND place.key IS NULL THEN
-        RAISE EXCEPTION 'the mode replace-only needs a key' USING ERRCODE = '22023';
-    END IF;
-    IF place.due IS NOT NULL AND place.delay IS NOT NULL THEN
-        RAISE EXCEPTION 'at most one of due and delay' USING ERRCODE = '22023';
-    END IF;
-    PERFORM tourbillon.check_length('the kind', place.kind, 64), tourbillon.check_length('the key', place.key, 255),
-        tourbillon.check_length('the namespace', place.namespace, 64),
-        tourbillon.check_length('the trace context', place.trace, 255);
-    IF octet_length(place.payload) > 65536 + 11264 THEN
-        RAISE EXCEPTION 'the payload has % bytes', octet_length(place.payload) USING ERRCODE = '54000';
-    END IF;
-    IF cardinality(place.labels) > 8 THEN
-        RAISE EXCEPTION 'a timer has at most 8 labels' USING ERRCODE = '54000';
-    END IF;
-    SELECT array_agg(DISTINCT l COLLATE "C" ORDER BY l COLLATE "C") INTO v_labels FROM unnest(place.labels) l;
-    IF array_position(v_labels, NULL) IS NOT NULL THEN
-        RAISE EXCEPTION 'a label is not NULL' USING ERRCODE = '22023';
-    END IF;
-    PERFORM tourbillon.check_length('a label', l, 64) FROM unnest(v_labels) l;
-    v_scheduled := tourbillon.moment(place.due, place.delay, v_now);
-    v_policy := tourbillon.stored_policy(place.policy, NULL);
-    -- A moment that has passed becomes now, as in the library, unless the policy says how late is too late.
-    v_due := CASE WHEN v_policy ? 'misfire' THEN v_scheduled ELSE greatest(v_scheduled, v_now) END;
-    IF v_policy IS NOT NULL AND v_policy <> '{}' THEN
-        v_extra := v_extra || jsonb_build_object('policy', v_policy);
-    END IF;
-    IF place.trace IS NOT NULL THEN
-        v_extra := v_extra || jsonb_build_object('trace', place.trace);
-    END IF;
-    IF place.id IS NOT NULL THEN
-        v_extra := v_extra || '{"chosen": true}';
-    END IF;
-    RETURN tourbillon.place_checked(coalesce(place.id, tourbillon.fresh_id()), v_due, v_scheduled, v_now,
-        place.namespace, place.key, place.kind, place.payload, v_labels, nullif(v_extra, '{}'), place.if_present,
-        place.replaces);
+    RETURN tourbillon.check_and_place(place.kind, place.payload, place.due, place.delay, place.key, place.namespace,
+        place.labels, place.policy, place.if_present, place.replaces, place.id, place.trace);
 END $$;
 
 -- Returns a moment in milliseconds. A part of a millisecond is rounded up, so no timer is early.
 CREATE FUNCTION tourbillon.moment(p_due timestamptz, p_delay interval, p_now bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
-DECLARE v_due numeric := p_now;
-BEGIN
-    IF p_due IS NOT NULL AND NOT isfinite(p_due) THEN
-        RAISE EXCEPTION 'the moment is finite' USING ERRCODE = '22023';
-    END IF;
-    IF p_due IS NOT NULL THEN
-        v_due := greatest(ceil(extract(epoch FROM p_due) * 1000), 0);
-    ELSIF p_delay IS NOT NULL THEN
+DECLARE
+    v_due CONSTANT numeric := CASE
+        WHEN NOT isfinite(p_due) THEN NULL
+        WHEN p_due IS NOT NULL THEN greatest(ceil(extract(epoch FROM p_due) * 1000), 0)
         -- A delay in months counts by the calendar. The millisecond makes up for the rounding of the present moment.
-        v_due := ceil(extract(epoch FROM to_timestamp(p_now / 1000.0) + p_delay) * 1000)
-            + CASE WHEN p_delay > interval '0' THEN 1 ELSE 0 END;
-        v_due := greatest(v_due, p_now);
+        WHEN p_delay IS NOT NULL THEN greatest(ceil(extract(epoch FROM to_timestamp(p_now / 1000.0) + p_delay) * 1000)
+            + CASE WHEN p_delay > interval '0' THEN 1 ELSE 0 END, p_now)
+        ELSE p_now END;
+BEGIN
+    IF v_due IS NULL THEN
+        RAISE EXCEPTION 'the moment is finite' USING ERRCODE = '22023';
     END IF;
     IF v_due > p_now + 100::numeric * 366 * 86400000 OR v_due >= 253402207200000 THEN
         RAISE EXCEPTION 'the moment is more than a hundred years away' USING ERRCODE = '22008';
@@ -209,7 +228,7 @@ BEGIN
     IF schedule.data IS NOT NULL AND schedule.payload IS NOT NULL THEN
         RAISE EXCEPTION 'at most one of data and payload' USING ERRCODE = '22023';
     END IF;
-    RETURN tourbillon.placed_id(tourbillon.place(schedule.kind,
+    RETURN tourbillon.placed_id(tourbillon.check_and_place(schedule.kind,
         coalesce(schedule.payload, convert_to(schedule.data::text, 'UTF8'), ''), schedule.due, schedule.delay,
         schedule.key, schedule.namespace, schedule.labels, schedule.policy, schedule.if_present, schedule.replaces,
         schedule.id, schedule.trace), schedule.key);
@@ -278,7 +297,7 @@ BEGIN
         RAISE EXCEPTION 'too long: the headers' USING ERRCODE = '22001';
     END IF;
     v_timeout := coalesce(tourbillon.policy_number(schedule_callback.policy, 'timeout_ms', 100, 30000), 15000);
-    RETURN tourbillon.placed_id(tourbillon.place('callback',
+    RETURN tourbillon.placed_id(tourbillon.check_and_place('callback',
         '\x01'::bytea || tourbillon.sized(schedule_callback.url) || tourbillon.sized(schedule_callback.method)
             || tourbillon.varint(v_count) || v_list || tourbillon.sized(v_bytes) || tourbillon.varint(v_timeout),
         schedule_callback.due, schedule_callback.delay, schedule_callback.key, schedule_callback.namespace,
@@ -308,7 +327,7 @@ BEGIN
         RAISE EXCEPTION 'the body has % bytes, the most are 65536', octet_length(v_bytes) USING ERRCODE = '54000';
     END IF;
     v_timeout := coalesce(tourbillon.policy_number(schedule_queue.policy, 'timeout_ms', 100, 3600000), 15000);
-    RETURN tourbillon.placed_id(tourbillon.place('pull',
+    RETURN tourbillon.placed_id(tourbillon.check_and_place('pull',
         '\x01'::bytea || tourbillon.sized(schedule_queue.queue) || tourbillon.sized(v_bytes)
             || tourbillon.varint(v_timeout),
         schedule_queue.due, schedule_queue.delay, schedule_queue.key, schedule_queue.namespace, schedule_queue.labels,
@@ -366,8 +385,8 @@ BEGIN
             THEN t.extra || jsonb_build_object('scheduled', coalesce((t.extra ->> 'scheduled')::bigint, t.due))
             ELSE t.extra - 'scheduled' END, '{}')
     WHERE t.id = v_id;
-    IF v_due < v_now + 250 AND (SELECT s.notify FROM tourbillon.setting s) THEN
-        PERFORM pg_notify('tourbillon', '');
+    IF v_due < v_now + 250 THEN
+        PERFORM tourbillon.wake();
     END IF;
     RETURN 'moved';
 END $$;

@@ -1,4 +1,4 @@
-//! Tests the functions for callers at all levels of isolation: a lease that begins after the snapshot of the caller.
+//! Tests the functions for callers at all levels of isolation: what others do after the snapshot of the caller.
 
 use super::server::open;
 use super::session::{Psql, await_idle, await_sessions};
@@ -100,6 +100,37 @@ fn a_lease_that_begins_after_the_snapshot_is_seen_or_raises_40001() {
         assert!(answer.ends_with("moved|cancelled"), "{level}: {answer}");
     }
     assert_eq!(server.sql("SELECT count(*) FROM tourbillon.lease WHERE until = 0"), "0");
+    assert_eq!(pollster::block_on(store.check()).unwrap(), []);
+}
+
+/// A key becomes free after the snapshot of a caller, which still sees the timer that had the key.
+#[test]
+fn a_key_that_is_free_since_the_snapshot_is_taken_or_raises_40001() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let store = open(&server);
+    let mut number = 0;
+    for (level, sees) in LEVELS {
+        for mode in ["reject", "keep", "replace", "replace-keep-due"] {
+            for is_leased in [false, true] {
+                number += 1;
+                let key = format!("key {number}");
+                let id = schedule(&server, &key);
+                if is_leased {
+                    assert!(claim(&store, number).contains(&id));
+                }
+                let mut caller = begin(&server, level);
+                let _withdrawn = server.sql(&format!("SELECT tourbillon.cancel('{key}')"));
+                let place = format!("tourbillon.place('mail', key => '{key}', if_present => '{mode}')");
+                caller.send(&format!("SELECT outcome FROM {place}; COMMIT;"));
+                let case = format!("{level}, {mode}, leased: {is_leased}");
+                match caller.end() {
+                    Ok(answer) if sees => assert_eq!(answer, "created", "{case}"),
+                    Err(error) if !sees => assert!(error.contains("40001"), "{case}: {error}"),
+                    other => panic!("{case}: {other:?}"),
+                }
+            }
+        }
+    }
     assert_eq!(pollster::block_on(store.check()).unwrap(), []);
 }
 

@@ -298,8 +298,8 @@ const GOALS: [Goal; 31] = [
         bound: Bound::AtMost(15.0),
         reason: "The transaction is small: it takes {postgres pg_caller one_bare_ms} ms with its commit, and \
                  {postgres pg_caller one_timed_ms} ms with a creation. The call takes {postgres pg_caller one_call_ms} ms of \
-                 this: an exchange with the server, and functions in PL/pgSQL that check the arguments, look for the key, and \
-                 insert the row with its entries of four indexes and the row of `tally`.",
+                 this: an exchange with the server, functions in PL/pgSQL that check the arguments, and the row with its entries of \
+                 four indexes and the row of `tally`. The rest is the commit of a longer log.",
     },
     Goal {
         text: "In PostgreSQL: the same with {callers} connections, %",

@@ -14,6 +14,7 @@ mod results;
 mod rounds;
 mod server;
 mod service;
+mod turn;
 
 use clap::{Parser, Subcommand};
 use std::error::Error;
@@ -63,7 +64,7 @@ enum Command {
 
 fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
     match arguments.command {
-        Some(Command::Turn { task }) => ours::turn(&task),
+        Some(Command::Turn { task }) => turn::run(&task),
         Some(Command::Publish { check }) => {
             let results = results::Results::read(&arguments.results)?;
             publish::publish(

@@ -215,7 +215,7 @@ async fn run_pairs(
 
 /// Measures what a creation costs the transaction of a caller: its time and its bytes of log. Nothing is due during the
 /// turn, and the store looks for due timers as it always does.
-pub(super) async fn run_caller(task: &Task) -> Result<Numbers, Failure> {
+pub(crate) async fn run_caller(task: &Task) -> Result<Numbers, Failure> {
     let subject = Subject::start(task, &Deliveries::new(0, 0)).await?;
     let (sizes, mut numbers) = (&task.sizes, Numbers::default());
     let meter = Meter { client: connect(task).await?, subject: &subject };

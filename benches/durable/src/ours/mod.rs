@@ -1,12 +1,12 @@
 //! A turn of our store: the same work as in `peers/run.mjs`, in its own process.
 
-mod caller;
+pub(crate) mod caller;
 mod deliveries;
 mod figures;
 mod load;
 mod subject;
 mod tools;
-mod workloads;
+pub(crate) mod workloads;
 
 pub(crate) use self::deliveries::{Deliveries, Noted, Payload};
 pub(crate) use self::figures::{Numbers, Pace};
@@ -15,7 +15,6 @@ pub(crate) use self::tools::{Chance, check, key, millis, now, per};
 use serde::{Deserialize, Serialize};
 use std::error::Error;
 use std::path::PathBuf;
-use tokio::runtime::Runtime;
 
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
@@ -69,7 +68,7 @@ pub(crate) struct Config {
     ends: String,
     /// Whether the measurement is of the service instead of the library.
     #[serde(default)]
-    service: bool,
+    pub(crate) service: bool,
     /// The setting `appendfsync` of the Redis server that has the store. `None` for a store in a file.
     #[serde(default)]
     appendfsync: Option<String>,
@@ -85,30 +84,4 @@ pub(crate) struct Config {
     /// Whether the store is in a database of SQLite.
     #[serde(default)]
     sqlite: bool,
-}
-
-/// Runs the measurement that `task` describes, and prints its figures as a line of JSON.
-pub(crate) fn turn(task: &str) -> Result<(), Box<dyn Error>> {
-    let task: Task = serde_json::from_str(task)?;
-    let runtime = Runtime::new()?;
-    let workload = async {
-        match &*task.workload {
-            "create" => workloads::run_create(&task).await,
-            "late" => workloads::run_late(&task).await,
-            "herd" => workloads::run_herd(&task).await,
-            "foreign" => workloads::run_foreign(&task).await,
-            "held" => workloads::run_held(&task).await,
-            "caller" => caller::run_caller(&task).await,
-            // The turn kills the server of the store, in place of the program that kills a turn with a file.
-            "stock" if task.config.url.is_some() => workloads::run_stock_on_server(&task).await,
-            "stock" => workloads::run_stock(&task).await,
-            "recover" => workloads::run_recover(&task).await,
-            "service" if task.config.service => crate::service::run(&task).await,
-            "service" => workloads::run_beside_service(&task).await,
-            other => Err(format!("no workload {other}").into()),
-        }
-    };
-    let numbers = runtime.block_on(workload).map_err(|error| -> Box<dyn Error> { error })?;
-    println!("{}", serde_json::to_string(&numbers.0)?);
-    Ok(())
 }

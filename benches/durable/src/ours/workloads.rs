@@ -15,7 +15,7 @@ use std::time::Duration;
 use tourbillon_durable::store::{Durability, IfPresent};
 use tourbillon_durable::{Cancelled, Spec, UtcMillis};
 
-pub(super) async fn run_create(task: &Task) -> Result<Numbers, Failure> {
+pub(crate) async fn run_create(task: &Task) -> Result<Numbers, Failure> {
     let subject = Subject::start(task, &Deliveries::new(0, 0)).await?;
     let (mut numbers, sizes, durability) = (Numbers::default(), &task.sizes, subject.durability);
     let (mut from, ram) = (0, subject.place.ram());
@@ -86,7 +86,7 @@ impl Spent {
     }
 }
 
-pub(super) async fn run_late(task: &Task) -> Result<Numbers, Failure> {
+pub(crate) async fn run_late(task: &Task) -> Result<Numbers, Failure> {
     let sizes = &task.sizes;
     let count = sizes.rate * usize::try_from(sizes.seconds)?;
     let deliveries = Deliveries::new(0, count);
@@ -113,7 +113,7 @@ pub(super) async fn run_late(task: &Task) -> Result<Numbers, Failure> {
     Ok(numbers)
 }
 
-pub(super) async fn run_herd(task: &Task) -> Result<Numbers, Failure> {
+pub(crate) async fn run_herd(task: &Task) -> Result<Numbers, Failure> {
     let count = task.sizes.timers;
     let deliveries = Deliveries::new(0, count);
     let own = process::peak();
@@ -144,7 +144,7 @@ const TICKS: usize = 50;
 const WARM: f64 = 3.0;
 
 /// Creates timers and delivers them at the same time, while another transaction holds a snapshot.
-pub(super) async fn run_held(task: &Task) -> Result<Numbers, Failure> {
+pub(crate) async fn run_held(task: &Task) -> Result<Numbers, Failure> {
     let sizes = &task.sizes;
     let (each, ticks) = (sizes.rate / TICKS, TICKS * usize::try_from(sizes.seconds)?);
     let count = each * ticks;
@@ -207,7 +207,7 @@ pub(super) async fn run_held(task: &Task) -> Result<Numbers, Failure> {
 }
 
 /// Another program creates timers by the functions in the database. They are due within 45 ms.
-pub(super) async fn run_foreign(task: &Task) -> Result<Numbers, Failure> {
+pub(crate) async fn run_foreign(task: &Task) -> Result<Numbers, Failure> {
     let sizes = &task.sizes;
     let (each, ticks) = (sizes.rate / TICKS, TICKS * usize::try_from(sizes.seconds)?);
     let count = each * ticks;
@@ -289,7 +289,7 @@ async fn churn(subject: &Subject, sizes: &Sizes, due: u64, numbers: &mut Numbers
 }
 
 /// Runs the workload `stock` on a PostgreSQL server, which the book kills and starts again.
-pub(super) async fn run_stock_on_server(task: &Task) -> Result<Numbers, Failure> {
+pub(crate) async fn run_stock_on_server(task: &Task) -> Result<Numbers, Failure> {
     let (sizes, total) = (&task.sizes, task.sizes.timers);
     let first = total + 1;
     let deliveries = Deliveries::new(first, sizes.overdue);
@@ -367,7 +367,7 @@ async fn parts_of_table(task: &Task) -> Result<BTreeMap<&'static str, f64>, Fail
 }
 
 /// Runs the first half of the workload `stock`. The parent kills this process at the end.
-pub(super) async fn run_stock(task: &Task) -> Result<Numbers, Failure> {
+pub(crate) async fn run_stock(task: &Task) -> Result<Numbers, Failure> {
     let (sizes, total) = (&task.sizes, task.sizes.timers);
     let first = total + 1;
     let deliveries = Deliveries::new(first, sizes.overdue);
@@ -409,7 +409,7 @@ pub(super) async fn run_stock(task: &Task) -> Result<Numbers, Failure> {
 }
 
 /// Runs the second half of the workload `stock`, after the kill.
-pub(super) async fn run_recover(task: &Task) -> Result<Numbers, Failure> {
+pub(crate) async fn run_recover(task: &Task) -> Result<Numbers, Failure> {
     let (sizes, first) = (&task.sizes, task.sizes.timers + 1);
     let deliveries = Deliveries::new(first, sizes.overdue);
     let subject = Subject::start(task, &deliveries).await?;
@@ -435,7 +435,7 @@ pub(super) async fn run_recover(task: &Task) -> Result<Numbers, Failure> {
 }
 
 /// Measures the library with the service's workload, without a network.
-pub(super) async fn run_beside_service(task: &Task) -> Result<Numbers, Failure> {
+pub(crate) async fn run_beside_service(task: &Task) -> Result<Numbers, Failure> {
     let part = |name: &str, sizes: Sizes| -> Result<Task, Failure> {
         let dir = task.dir.join(name);
         std::fs::create_dir(&dir)?;

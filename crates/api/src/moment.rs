@@ -1,4 +1,5 @@
-//! Moments, written as text.
+//! Moments, written as text. [`Moment`] exists beside [`UtcMillis`] because the HTTP interface has moments as text, and
+//! the JSON form of `UtcMillis` is a number.
 
 use core::fmt;
 use core::str::FromStr;

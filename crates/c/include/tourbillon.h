@@ -579,13 +579,13 @@ enum tb_status tb_event_fd(const struct tb_engine *engine,
 // before the shard's first loop, or for a loop that was freed. These timers fire in the turns of this loop.
 enum tb_status tb_loop_create(const struct tb_engine *engine,
                               uint32_t index,
-                              struct tb_loop **looped);
+                              struct tb_loop **event_loop);
 
 // Gets a descriptor that becomes readable when another thread arms a timer for an earlier moment than
 // `tb_loop_next_deadline` gave. The loop must then call `tb_loop_turn`. The descriptor belongs to the loop: do not
 // read, write or close it. `tb_loop_turn` makes it unreadable. Linux only: elsewhere `TB_UNSUPPORTED`; see
 // `tb_loop_wake_by`.
-enum tb_status tb_loop_fd(const struct tb_loop *looped,
+enum tb_status tb_loop_fd(const struct tb_loop *event_loop,
                           int *fd);
 
 // Sets a function that wakes the loop in place of its descriptor. It is for event libraries that have a wake-up call
@@ -594,21 +594,21 @@ enum tb_status tb_loop_fd(const struct tb_loop *looped,
 // return at once, must not block, and must not use this loop. Threads may call the function until `tb_loop_free` has
 // returned. A thread that began to arm a timer before the loop was freed may still call the function afterwards. If a
 // wake is lost, the loop finds the timer in its next turn.
-enum tb_status tb_loop_wake_by(const struct tb_loop *looped,
+enum tb_status tb_loop_wake_by(const struct tb_loop *event_loop,
                                tb_wake wake,
                                void *user);
 
 // Gets the latest moment, on the engine's clock, at which the loop must turn. The moment is in the past if the loop
 // must turn at once, and `UINT64_MAX` if nothing is pending. Call it after the last call that arms a timer, and before
 // each poll.
-enum tb_status tb_loop_next_deadline(const struct tb_loop *looped,
+enum tb_status tb_loop_next_deadline(const struct tb_loop *event_loop,
                                      uint64_t *deadline_ns);
 
 // As `tb_loop_next_deadline`, but gives a timeout for `poll` or `epoll_wait` that counts from `now_ns`: in
 // milliseconds, rounded up, and -1 if nothing is pending. `epoll_pwait2` takes finer timeouts. If slow callbacks have
 // run since `now_ns` was read, read the clock again. Otherwise the poll lasts too long, by the time that the callbacks
 // took.
-enum tb_status tb_loop_timeout(const struct tb_loop *looped,
+enum tb_status tb_loop_timeout(const struct tb_loop *event_loop,
                                uint64_t now_ns,
                                int *timeout_ms);
 
@@ -620,7 +620,7 @@ enum tb_status tb_loop_timeout(const struct tb_loop *looped,
 // A one-shot is due by `now_ns` alone. A timer is due only if the engine's clock has also reached its deadline. If
 // `now_ns` is before the `now_ns` of the last turn, nothing fires early. No further timer is then due until `now_ns`
 // has reached its earlier value again. A callback may use the engine, but must not use this loop (`TB_BUSY`).
-enum tb_status tb_loop_turn(const struct tb_loop *looped,
+enum tb_status tb_loop_turn(const struct tb_loop *event_loop,
                             uint64_t now_ns,
                             size_t budget,
                             int *more);
@@ -629,7 +629,7 @@ enum tb_status tb_loop_turn(const struct tb_loop *looped,
 // with `TB_BUSY`. The timers of the loop's shard stay pending until they are cancelled, or the shutdown returns them,
 // or a new loop with the same index fires them. To move a loop to another thread, free it and call `tb_loop_create`
 // there. A loop may also be freed after `tb_engine_free`.
-enum tb_status tb_loop_free(struct tb_loop *looped);
+enum tb_status tb_loop_free(struct tb_loop *event_loop);
 
 // As `tb_schedule_at`, but on the shard of loop `index`, whose thread calls the callback. Any thread may schedule in
 // this way for another thread's loop.

@@ -46,7 +46,7 @@ pub(crate) struct Events {
     notifier: Notifier,
 }
 
-/// The jobs that polls have run in part and put back.
+/// The jobs that a poll has run in part, and has then put back into the queue.
 #[derive(Debug, Default)]
 struct Begun {
     jobs: Vec<Job>,

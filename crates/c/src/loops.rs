@@ -122,13 +122,13 @@ fn index_of(shards: &Shards, index: u32) -> Result<usize, Failure> {
 pub unsafe extern "C" fn tb_loop_create(
     engine: *const tb_engine,
     index: u32,
-    looped: *mut *mut tb_loop,
+    event_loop: *mut *mut tb_loop,
 ) -> tb_status {
     guard(|| {
         // SAFETY: the contract.
         let engine = unsafe { handles::lend(engine) }?;
         // SAFETY: the contract.
-        let place = unsafe { handles::place(looped, "looped") }?;
+        let place = unsafe { handles::place(event_loop, "event_loop") }?;
         place.write(handles::give(tb_loop::new(engine, index)?));
         Ok(())
     })
@@ -143,14 +143,14 @@ pub unsafe extern "C" fn tb_loop_create(
 ///
 /// The [contract](crate#contract).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tb_loop_fd(looped: *const tb_loop, fd: *mut c_int) -> tb_status {
+pub unsafe extern "C" fn tb_loop_fd(event_loop: *const tb_loop, fd: *mut c_int) -> tb_status {
     guard(|| {
         // SAFETY: the contract.
-        let looped = unsafe { handles::lend(looped) }?;
+        let event_loop = unsafe { handles::lend(event_loop) }?;
         // SAFETY: the contract.
         let place = unsafe { handles::place(fd, "fd") }?;
         let none = || Failure::new(tb_status::TB_UNSUPPORTED, "this system has no eventfd");
-        place.write(looped.notifier.descriptor().ok_or_else(none)?);
+        place.write(event_loop.notifier.descriptor().ok_or_else(none)?);
         Ok(())
     })
 }
@@ -185,15 +185,15 @@ impl Waker {
 /// The [contract](crate#contract).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tb_loop_wake_by(
-    looped: *const tb_loop,
+    event_loop: *const tb_loop,
     wake: tb_wake,
     user: *mut c_void,
 ) -> tb_status {
     guard(|| {
         // SAFETY: the contract.
-        let looped = unsafe { handles::lend(looped) }?;
+        let event_loop = unsafe { handles::lend(event_loop) }?;
         let waker = Waker { wake: wake.ok_or_else(|| Failure::null("wake"))?, user };
-        looped.lend(|shard| shard.wake_by(move || waker.wake()))
+        event_loop.lend(|shard| shard.wake_by(move || waker.wake()))
     })
 }
 
@@ -205,13 +205,16 @@ pub unsafe extern "C" fn tb_loop_wake_by(
 ///
 /// The [contract](crate#contract).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tb_loop_next_deadline(looped: *const tb_loop, deadline_ns: *mut u64) -> tb_status {
+pub unsafe extern "C" fn tb_loop_next_deadline(
+    event_loop: *const tb_loop,
+    deadline_ns: *mut u64,
+) -> tb_status {
     guard(|| {
         // SAFETY: the contract.
-        let looped = unsafe { handles::lend(looped) }?;
+        let event_loop = unsafe { handles::lend(event_loop) }?;
         // SAFETY: the contract.
         let place = unsafe { handles::place(deadline_ns, "deadline_ns") }?;
-        let next = looped.lend(|shard| shard.next_deadline())?;
+        let next = event_loop.lend(|shard| shard.next_deadline())?;
         place.write(next.map_or(u64::MAX, Timestamp::as_nanos));
         Ok(())
     })
@@ -227,16 +230,16 @@ pub unsafe extern "C" fn tb_loop_next_deadline(looped: *const tb_loop, deadline_
 /// The [contract](crate#contract).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tb_loop_timeout(
-    looped: *const tb_loop,
+    event_loop: *const tb_loop,
     now_ns: u64,
     timeout_ms: *mut c_int,
 ) -> tb_status {
     guard(|| {
         // SAFETY: the contract.
-        let looped = unsafe { handles::lend(looped) }?;
+        let event_loop = unsafe { handles::lend(event_loop) }?;
         // SAFETY: the contract.
         let place = unsafe { handles::place(timeout_ms, "timeout_ms") }?;
-        let next = looped.lend(|shard| shard.next_deadline())?;
+        let next = event_loop.lend(|shard| shard.next_deadline())?;
         place.write(next.map_or(-1, |next| {
             let rest = next.as_nanos().saturating_sub(now_ns).div_ceil(1_000_000);
             c_int::try_from(rest).unwrap_or(c_int::MAX)
@@ -259,17 +262,17 @@ pub unsafe extern "C" fn tb_loop_timeout(
 /// The [contract](crate#contract).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tb_loop_turn(
-    looped: *const tb_loop,
+    event_loop: *const tb_loop,
     now_ns: u64,
     budget: usize,
     more: *mut c_int,
 ) -> tb_status {
     guard(|| {
         // SAFETY: the contract.
-        let looped = unsafe { handles::lend(looped) }?;
-        let left = looped.lend(|shard| {
+        let event_loop = unsafe { handles::lend(event_loop) }?;
+        let left = event_loop.lend(|shard| {
             // This must come before the shard checks for work: see `Notifier::acknowledge`.
-            looped.notifier.acknowledge();
+            event_loop.notifier.acknowledge();
             shard.turn(Timestamp::from_nanos(now_ns), budget)
         })?;
         // SAFETY: the contract.
@@ -287,17 +290,17 @@ pub unsafe extern "C" fn tb_loop_turn(
 ///
 /// The [contract](crate#contract).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tb_loop_free(looped: *mut tb_loop) -> tb_status {
+pub unsafe extern "C" fn tb_loop_free(event_loop: *mut tb_loop) -> tb_status {
     guard(|| {
         // SAFETY: the contract.
-        match unsafe { handles::lend(looped) } {
-            Ok(looped) if looped.owner == here() => looped.lend(|_| ())?,
+        match unsafe { handles::lend(event_loop) } {
+            Ok(event_loop) if event_loop.owner == here() => event_loop.lend(|_| ())?,
             Ok(_) => {}
             Err(failure) if failure.status == tb_status::TB_FORKED => {}
             Err(failure) => return Err(failure),
         }
         // SAFETY: the contract.
-        unsafe { handles::take(looped) }.map(drop)
+        unsafe { handles::take(event_loop) }.map(drop)
     })
 }
 

@@ -143,7 +143,7 @@ impl tb_options {
         Ok(self.loops as usize)
     }
 
-    /// Makes a builder with these options: for an engine, or for the shards that loops run.
+    /// Makes a builder with these options. It can build an engine, or the shards that the program's event loops turn.
     pub(crate) fn builder(&self) -> Result<Builder, Failure> {
         let mut builder = self.of_an_engine(Builder::new());
         if self.tick_ns != 0 {

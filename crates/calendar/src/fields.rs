@@ -84,9 +84,10 @@ pub(super) struct Fields {
 impl Fields {
     /// Reads a cron expression. If a field is wrong, fails with a description of the fault.
     ///
-    /// The checks are stricter than croner's, which accepts letters of other scripts, and `1,,2`. It reads `1MON` as
-    /// 11, `MON` in the field of the month as January, `15W3` as `15W`, and `L,LW` as `LW`. In the field of the
-    /// weekday, it ignores a lone `L`. If the field of the minute is `,`, it takes some seconds to parse it.
+    /// The checks are stricter than those of the crate croner, which accepts letters of other scripts, and `1,,2`.
+    /// croner reads `1MON` as 11, `MON` in the field of the month as January, `15W3` as `15W`, and `L,LW` as `LW`. In
+    /// the field of the weekday, croner ignores a lone `L`. If the field of the minute is `,`, croner needs some
+    /// seconds.
     pub(super) fn parse(expression: &str) -> Result<Self, String> {
         if let Some(letter) = expression.chars().find(|letter| !letter.is_ascii()) {
             return Err(format!("{letter:?} is not understood"));

@@ -59,8 +59,9 @@ impl fmt::Display for Run {
     }
 }
 
-/// Keeps a preview finite. A preview of fixed times ends after this number of local times without a run, even if it has
-/// too few runs. A preview of a repeating rule reads at most this number of clock changes before each run.
+/// The limit that keeps a preview finite. A preview of fixed times ends after this number of local times without a run,
+/// even if it has too few runs. A preview of a repeating rule reads at most this number of clock changes before each
+/// run.
 const MOST_SKIPPED: usize = 1_000;
 
 /// Returns the next `count` runs of a rule for fixed times of the day. The list also has the local times that have no

@@ -13,9 +13,10 @@ use crate::limits::HostLimits;
 use core::time::Duration;
 use std::time::Instant;
 
-/// How many recent outcomes of callbacks a breaker remembers. The breaker opens if half of these outcomes are failures.
+/// The number of recent outcomes of callbacks that a breaker remembers. The breaker opens if half of these outcomes are
+/// failures.
 const WINDOW: u32 = 20;
-/// How long a callback must wait if another callback is probing the receiver at this moment.
+/// The time for which a callback waits while another callback probes the receiver.
 const PROBED: Duration = Duration::from_millis(250);
 
 /// The evidence that an ended callback gives about its receiver.
@@ -40,8 +41,8 @@ pub(crate) enum Cause {
 
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    /// The breaker opens if failures of this cause are half of the recent outcomes. Failures of the other cause are not
-    /// counted among the recent outcomes. The breaker also opens if many failures of any cause come in a row.
+    /// The cause whose failures open the breaker if they are half of the recent outcomes. Failures of the other cause
+    /// are not counted among the recent outcomes. Many failures in a row open the breaker for any cause.
     frequent: Cause,
     in_a_row: u32,
     /// The recent outcomes of callbacks, a bit for each: 1 for a failure of the cause `frequent`, 0 for a success. The

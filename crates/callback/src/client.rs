@@ -99,7 +99,7 @@ pub struct Attempt<'a> {
 #[non_exhaustive]
 pub enum Outcome {
     /// The receiver has taken the callback.
-    Delivered(Answer),
+    Delivered(CallbackResponse),
     /// The receiver has refused the callback, or it is unknown whether the receiver took it. The caller may send the
     /// callback again.
     Failed {
@@ -109,11 +109,11 @@ pub enum Outcome {
         retry_after: Option<Duration>,
     },
     /// The receiver answered 410, which asks for no more callbacks to the URL.
-    Gone(Answer),
+    Gone(CallbackResponse),
     /// The destination is blocked, so another attempt would not help.
     Blocked(Blocked),
-    /// The callback was not sent, because earlier callbacks to its host or path have failed. This does not count as an
-    /// attempt.
+    /// The callback was not sent, because earlier callbacks to its host or path have failed. A parked callback does
+    /// not count as an attempt.
     Parked {
         /// The part of the receiver to which no callbacks are sent at present: the host or the path.
         at: Part,
@@ -125,7 +125,7 @@ pub enum Outcome {
 /// A receiver's answer, with the start of its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Answer {
+pub struct CallbackResponse {
     /// The HTTP status of the answer.
     pub status: StatusCode,
     /// The start of the answer's body, up to [`CallerSettings::answer`] bytes.
@@ -134,7 +134,7 @@ pub struct Answer {
     pub took: Duration,
 }
 
-impl Answer {
+impl CallbackResponse {
     /// Returns whether the answer means that the receiver does not work at present. Such answers have the status 429
     /// or a status 5xx.
     #[must_use]
@@ -149,7 +149,7 @@ impl Answer {
 pub enum Failure {
     /// The receiver answered with a status other than 2xx and 410. A redirection is such an answer, and is never
     /// followed.
-    Status(Answer),
+    Status(CallbackResponse),
     /// The receiver did not answer in time.
     Timeout,
     /// The connection failed, for the reason in this text.
@@ -344,7 +344,7 @@ impl Caller {
                 head.extend_from_slice(&data[..data.len().min(room)]);
             }
         }
-        let answer = Answer { status: parts.status, head: head.into(), took: begin.elapsed() };
+        let answer = CallbackResponse { status: parts.status, head: head.into(), took: begin.elapsed() };
         if parts.status.is_success() {
             return Outcome::Delivered(answer);
         }
@@ -370,8 +370,8 @@ impl Caller {
     }
 }
 
-/// Returns what an outcome shows about the receiver. An answer that refuses only this callback shows that the receiver
-/// works.
+/// Returns the evidence that the outcome of an attempt gives about the receiver. Any answer other than 429 or 5xx shows
+/// that the receiver works.
 fn shown(outcome: &Outcome) -> Shown {
     match outcome {
         Outcome::Failed { failure: Failure::Status(answer), .. } if answer.is_of_fault() => Shown::Refuses,

@@ -1,4 +1,5 @@
-//! The connector of the client. It resolves a name, checks the resulting addresses, and connects only to these.
+//! The connector of the client. It resolves a name, checks the resulting addresses, and connects only to addresses that
+//! have passed the check.
 
 use crate::guard::{Blocked, Guard};
 use crate::names::Resolver;

@@ -145,8 +145,8 @@ pub struct Guard {
     /// address where a cloud serves metadata is permitted only by a range that consists of exactly this address.
     pub allowed: Vec<Range>,
     /// The addresses at which the service itself listens. They are always blocked, because a callback could otherwise
-    /// command the service. An unspecified address (`0.0.0.0`, `::`) stands for every address of this machine: its
-    /// port is blocked on this machine's addresses and on private addresses.
+    /// command the service. An unspecified address (`0.0.0.0`, `::`) stands for every address of this machine. The port
+    /// of such an address is blocked on this machine's addresses and on private addresses.
     pub own: Vec<SocketAddr>,
 }
 

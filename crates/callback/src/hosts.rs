@@ -2,8 +2,8 @@
 //!
 //! # Tenants
 //! Each tenant has its own breakers for a host, which callbacks of other tenants do not affect. If tenants shared
-//! breakers, one tenant could shut a host for the others with callbacks that must fail, for example by calling a path
-//! that does not exist or by setting too short a timeout.
+//! breakers, one tenant could stop the callbacks of all tenants to a host. For example, callbacks with too short a
+//! timeout fail and open the breaker.
 //!
 //! # Hosts and paths
 //! Each host of a tenant has a [`Breaker`]. Each path of the host that has refused callbacks lately has a breaker, too:
@@ -15,7 +15,7 @@
 //! | 429 or 5xx | fails | fails; only the first refusal of each path since the host's last success counts |
 //!
 //! So a path that keeps refusing is shut: it gets no callbacks for a pause. A host is shut if many of its paths refuse
-//! in a row. If a host was shut because it was silent, any answer shows that it works again.
+//! in a row. If a host was shut because it was silent, any answer shows that the host works again.
 //!
 //! A callback that must not be sent now is *parked*: it is tried later, and the delay does not count as an attempt.
 
@@ -53,14 +53,14 @@ struct Key {
 struct Host {
     running: usize,
     breaker: Breaker,
-    /// The paths of the host that have recently refused callbacks.
+    /// The paths of the host that have recently refused callbacks (answered with 429 or 5xx).
     paths: HashMap<Box<str>, Path>,
 }
 
 #[derive(Debug)]
 struct Path {
     breaker: Breaker,
-    /// Whether the path has refused a callback since the host's last success.
+    /// Whether the path has refused a callback (answered with 429 or 5xx) since the host's last success.
     has_refused: bool,
 }
 
@@ -100,8 +100,8 @@ pub(crate) struct Permit {
     hosts: Hosts,
     key: Key,
     path: Box<str>,
-    /// How often the host's breaker and the path's breaker had opened when the callback began. At the callback's end,
-    /// these numbers show whether a breaker has opened during the callback.
+    /// The counts of openings of the host's breaker and of the path's breaker at the callback's start. At the
+    /// callback's end, the counts show whether a breaker has opened during the callback.
     openings: (u64, u64),
     is_settled: bool,
 }
@@ -129,7 +129,7 @@ impl Hosts {
     }
 
     /// Permits a tenant's callback to a path of a host. Fails if the host or the path gets no callbacks at present. The
-    /// error says which of the two it is, and after which time to try again.
+    /// error contains the part that gets no callbacks (host or path), and the time after which to try again.
     pub(crate) fn admit(
         &self,
         (tenant, host, path): (&str, &str, &str),
@@ -238,7 +238,8 @@ impl Host {
         }
     }
 
-    /// Records that a path has refused a callback. Returns what the refusal shows about the host.
+    /// Records that a path has refused a callback with 429 or 5xx. Returns the evidence that the refusal gives about
+    /// the host.
     fn refusal(&mut self, path: &str, now: Instant) -> Sign {
         let is_new = !self.paths.contains_key(path);
         if is_new && self.paths.len() >= MOST_PATHS {

@@ -14,7 +14,7 @@ mod sign;
 mod wire;
 
 pub use callback::{Callback, Refusal, Rules};
-pub use client::{Answer, Attempt, Caller, CallerSettings, CertificateError, Failure, Outcome};
+pub use client::{Attempt, CallbackResponse, Caller, CallerSettings, CertificateError, Failure, Outcome};
 pub use hosts::{HostReport, Part};
 pub use limits::HostLimits;
 pub use names::{Resolver, Resolving};

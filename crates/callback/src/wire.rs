@@ -95,8 +95,8 @@ pub(crate) fn is_unsent(error: &Error) -> bool {
     cause.is_some_and(hyper::Error::is_canceled)
 }
 
-/// Returns at the time [`GRACE`] after the request's connection has ended. If the request has no outcome by then, it is
-/// lost. Stores the connection in `exchange` as soon as the request has a connection.
+/// Waits until the request's connection has ended, and then for the duration [`GRACE`]. A request without an outcome by
+/// then is lost. Stores the connection in `exchange` as soon as the request has a connection.
 pub(crate) async fn lost(mut capture: CaptureConnection, exchange: &mut Option<Exchange>) {
     let progress = capture.wait_for_connection_metadata().await.as_ref().and_then(Progress::of);
     let Some(progress) = progress else { return core::future::pending().await };

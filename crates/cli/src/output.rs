@@ -11,7 +11,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Prints a value: with `--json` as one line of JSON, and otherwise as the line that `line` makes of it.
+    /// Prints a value: with `--json` as one line of JSON, and otherwise as the line of text that `line` returns.
     pub(crate) fn value<T: Serialize>(self, value: &T, line: impl FnOnce(&T) -> String) -> io::Result<()> {
         if self.is_json { self.json(value) } else { print(&line(value)) }
     }

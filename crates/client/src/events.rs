@@ -13,7 +13,7 @@ use tourbillon_api::Event;
 /// The greatest size of a single event in a stream, in bytes.
 const LONGEST: usize = 1 << 20;
 
-/// If no byte arrives for this time, a connection counts as broken. The service sends a comment every 15 s.
+/// The time without a byte after which a connection counts as broken. The service sends a comment every 15 s.
 const SILENCE: Duration = Duration::from_secs(45);
 
 /// An item of a stream of events: an event, or a gap in the events.

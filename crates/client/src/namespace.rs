@@ -85,7 +85,7 @@ impl Namespace {
         SchedulePages::new(Arc::clone(&self.transport), self.below(&["schedules"]))
     }
 
-    /// Returns the next ten instants of a schedule without making the schedule.
+    /// Returns the next ten instants at which a schedule would make timers. Does not make the schedule.
     ///
     /// # Errors
     ///
@@ -131,7 +131,8 @@ impl Namespace {
         self.transport.send(&Call::read(self.below(&["queues"]))).await
     }
 
-    /// Returns the operations that are running or ended within the last hour, the newest first.
+    /// Returns the operations (changes of many timers in the background) that are running or ended within the last
+    /// hour. The newest operation comes first.
     ///
     /// # Errors
     ///
@@ -141,7 +142,7 @@ impl Namespace {
         Ok(page.items)
     }
 
-    /// Returns the state of an operation.
+    /// Returns the state of an operation (a change of many timers in the background).
     ///
     /// # Errors
     ///
@@ -186,9 +187,9 @@ impl Namespace {
     ///
     /// # Errors
     ///
-    /// See [`Error`]. Fails with the problem `claim-ended` if the claim had expired; the timer is then delivered again,
-    /// or already was. After an unknown outcome, the call may be repeated. In that case `claim-ended` can also mean
-    /// that the first call took effect.
+    /// See [`Error`]. Fails with the problem `claim-ended` if the claim (the lease on the timer) had expired. The timer
+    /// is then delivered again, or already was. After an unknown outcome, the call may be repeated. If a repeated call
+    /// fails with `claim-ended`, the first call may have taken effect.
     pub async fn ack(&self, claim: &str) -> Result<(), Error> {
         self.settle(&Call::change(Method::POST, self.below(&["claims", claim, "ack"]))).await
     }

@@ -11,10 +11,11 @@
 //! | 2xx that cannot be read | [`Error::Decode`] | unknown outcome | unknown outcome |
 //! | another status without a problem | [`Error::Decode`] | [`Error::Decode`] | [`Error::Decode`] |
 //!
-//! *Again* means that the request is repeated. If no repetition succeeds and the outcome of any attempt is unknown,
-//! the outcome of the call is unknown. There is one exception: if the last answer proves that no earlier attempt had
-//! an effect, the call fails with that answer. Three answers prove this: the request cannot be read, its content is
-//! refused, or another timer has its key.
+//! A *problem* is the service's description of an error in JSON. *Again* means that the request is repeated.
+//!
+//! If no repetition succeeds and the outcome of any attempt is unknown, the outcome of the call is unknown. There is
+//! one exception: if the last answer proves that no earlier attempt had an effect, the call fails with that answer.
+//! Three answers prove this: the request cannot be read, its content is refused, or another timer has its key.
 
 use crate::connect::Connector;
 use crate::error::{Error, with_causes};
@@ -294,7 +295,8 @@ fn refused(status: StatusCode, body: &[u8], effect: Effect) -> Failed {
     }
 }
 
-/// A problem that a later version of the service may have sent. Unknown fields and kinds are accepted.
+/// A problem (a description of an error) that a later version of the service may have sent. Unknown fields and kinds
+/// are accepted.
 #[derive(Deserialize)]
 struct LaterProblem {
     #[serde(rename = "type")]

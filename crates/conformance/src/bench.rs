@@ -17,7 +17,7 @@ use tourbillon_durable::timer::{Address, Payload, Timer, TimerId};
 /// 1970. Several threads call the function at the same time.
 pub type Make<'a> = &'a (dyn Fn(ManualClock) -> Arc<dyn TimerStore> + Sync);
 
-/// A test case: its name, and a function that panics if a store deviates.
+/// A test case: its name, and a function that panics if a store deviates from the specified behaviour.
 pub type Case = (&'static str, fn(Make<'_>));
 
 /// The moment at which each test case starts, in milliseconds since 1970. The moment is on a day in 2026.
@@ -25,7 +25,7 @@ pub(crate) const START: u64 = 1_780_000_000_000;
 
 pub(crate) const HOUR: u64 = 3_600_000;
 
-/// A store under test, with its clock and a claimant of its timers.
+/// A store under test, with its clock and a claimant (a process that claims the store's timers).
 pub(crate) struct Bench {
     pub(crate) clock: ManualClock,
     pub(crate) store: Arc<dyn TimerStore>,

@@ -4,7 +4,7 @@ use core::fmt;
 use core::future::poll_fn;
 use core::task::Poll;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tourbillon_durable::store::{Answer, Call, Hook, Hooked, StoreError, StoreErrorKind, TimerStore};
+use tourbillon_durable::store::{Call, Hook, Hooked, StoreError, StoreErrorKind, StoreFuture, TimerStore};
 
 /// The frequencies of the faults of a [`Faulty`] store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,8 +115,8 @@ impl Hook for SeededFaults {
     fn answer<'a, T: Send + 'a>(
         &'a self,
         strikes: Strikes,
-        pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
-    ) -> Answer<'a, T> {
+        pass_on: impl FnOnce() -> StoreFuture<'a, T> + Send + 'a,
+    ) -> StoreFuture<'a, T> {
         Box::pin(async move {
             if strikes.before {
                 return Err(StoreError::new(StoreErrorKind::Io, "a fault before the operation"));

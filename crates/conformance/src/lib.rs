@@ -59,7 +59,7 @@ pub const CASES: &[&[Case]] = &[
 /// [`TimerStore::claim_in_turn`]: tourbillon_durable::store::TimerStore::claim_in_turn
 pub const TURNS: &[Case] = turns::CASES;
 
-/// The number of cases that run at the same time. A store on a server waits for most of a case.
+/// The number of cases that run at the same time. During a case, a store on a server mostly waits for the server.
 const THREADS: usize = 4;
 
 /// Runs test cases, each on a store of its own. Returns the names of the cases in which the store deviates. The
@@ -83,7 +83,7 @@ pub fn failures(cases: impl IntoIterator<Item = &'static Case>, make: Make<'_>) 
     failed.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs [`CASES`], and [`histories`] with 200 random lives.
+/// Runs [`CASES`], and [`histories`] with 200 random lives (runs of random operations).
 ///
 /// # Panics
 ///

@@ -1,5 +1,5 @@
 //! Tests claims in turn, which divide the handlers between namespaces. Such a claim takes no timers of a namespace that
-//! already uses its whole share. In the cases, the namespace `herd` has many due timers.
+//! already uses its whole share of the handlers. In the cases, the namespace `herd` has many due timers.
 
 use crate::bench::{Case, Make, START, at};
 use core::fmt;
@@ -300,10 +300,9 @@ fn a_herd_whose_deliveries_end_at_once_leaves_a_part_of_each_claim(make: Make<'_
     }
 }
 
-/// Stores due timers in sixteen namespaces, the herds, and three timers in another namespace that are due last. A store
-/// may divide the namespaces into groups, and limit each group instead of each namespace. The name of the other
-/// namespace is chosen so that no herd is in its group. Claims four times, and returns how many of the three timers
-/// were claimed.
+/// Stores due timers in sixteen namespaces, the herds, and three timers in the namespace `tenant` that are due last. A
+/// store may divide the namespaces into groups, and limit each group instead of each namespace. The name `tenant` is
+/// chosen so that no herd is in its group. Claims four times, and returns the number of claimed timers of `tenant`.
 fn behind_many_herds(make: Make<'_>, are_late: bool) -> usize {
     let mut turns = Turns::new(make, 1_024);
     let herds: Vec<String> = (0..16).map(|number| format!("herd {number}")).collect();
@@ -332,7 +331,8 @@ fn namespaces_behind_many_herds_get_their_parts(make: Make<'_>) {
     assert_eq!(behind_many_herds(make, false), 3);
 }
 
-/// Checks claims while all timers of the herds are late, and the limits permit no further late timers of the herds.
+/// Checks claims while all timers of the herds (namespaces with many due timers) are late. The limits permit no further
+/// late timers of the herds.
 fn many_late_herds_hold_up_no_other_namespace(make: Make<'_>) {
     assert_eq!(behind_many_herds(make, true), 3);
 }

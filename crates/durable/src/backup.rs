@@ -422,7 +422,7 @@ fn each_timer(
             }
             head = Some(found);
         } else if tail.is_some() {
-            return Err(fault(&"there are lines after the last one"));
+            return Err(fault(&"the backup ends before this line"));
         } else if let Ok(last) = serde_json::from_str::<Tail>(&line) {
             if last.crc32 != sum.clone().finalize() {
                 return Err(BackupError::Checksum);

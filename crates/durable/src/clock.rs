@@ -84,8 +84,8 @@ fn watch() {
     }
 }
 
-/// If the [`distance`] between the two clocks changes by more than this number of nanoseconds in a second, the time of
-/// day has stepped. A gradual correction of the time of day changes the distance by less.
+/// The greatest change of the [`distance`] between the time of day and the monotonic clock in a second that still
+/// counts as a gradual correction, in nanoseconds. A greater change counts as a step of the time of day.
 const NOTICED: u128 = 2_000_000;
 
 /// Returns the time of day minus the monotonic clock, in nanoseconds. Only the difference between two results of this

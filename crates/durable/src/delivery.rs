@@ -81,7 +81,7 @@ impl Settlement {
     }
 
     /// Settles the delivery. Returns true for the first caller only. This caller must then call [`wake`](Self::wake).
-    /// It must not hold a lock during the call of `wake`, which runs the executor's wakers.
+    /// The call of `wake` runs the executor's wakers, so the caller must not hold a lock during this call.
     #[must_use = "only one caller may end the delivery"]
     pub(crate) fn settle(&self) -> bool {
         !core::mem::replace(&mut self.lock().is_settled, true)

@@ -1,6 +1,6 @@
 //! Lets a scheduler outside of the process start the program, or call it, when a timer is due.
 //!
-//! A runtime keeps its timers in its store. An alarm of the runtime's engine rings when the first timer is due. A
+//! A runtime keeps its timers in its store. An alarm in the runtime's process rings when the first timer is due. A
 //! program that does not run all the time uses an [`ExternalScheduler`] in place of this alarm. Examples are a systemd
 //! timer and the scheduler of a cloud. The scheduler knows nothing of the timers' states. It may call too early, too
 //! late, or twice: the store decides which timers are due.

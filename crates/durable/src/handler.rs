@@ -46,8 +46,8 @@ pub enum Verdict {
     ///
     /// A timer that is delivered at most once was removed from the store by its claim. A snooze stores it again,
     /// because its handler has done nothing yet. If the process dies before the timer is stored, the timer is lost. If
-    /// such a timer is an occurrence of a series, it no longer belongs to the series after the snooze. It has no key if
-    /// the next occurrence, which already exists, has the key.
+    /// such a timer is an occurrence of a series, the next occurrence already exists. After the snooze, the timer no
+    /// longer belongs to the series. If the next occurrence has the timer's key, the timer has no key any more.
     Snooze(UtcMillis),
     /// The work cannot be done now, and it is unknown when it can be done. For example, a namespace is paused, or a
     /// receiver asks for a pause. The timer is parked for this reason until [`Timers::unpark`](crate::Timers::unpark)

@@ -176,9 +176,9 @@ impl Plan {
     }
 
     /// Makes a plan with an instant on a day of each month, in a time zone of the IANA database. The day is from 1 to
-    /// 31, the second of the day from 0 to 86,399. In a month without this day, the last day is used. An instant in a
-    /// gap of local time comes at the end of the gap. [`without_gaps`](Self::without_gaps) leaves such instants out
-    /// instead.
+    /// 31, and the second of the day is from 0 to 86,399. In a month without this day, the last day is used. An instant
+    /// in a gap of local time comes at the end of the gap. [`without_gaps`](Self::without_gaps) leaves such instants
+    /// out instead.
     ///
     /// # Errors
     ///

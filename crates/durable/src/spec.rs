@@ -321,14 +321,15 @@ impl<P> Spec<P> {
         Self { trace: Some(trace.into()), ..self }
     }
 
-    /// Sets the durability that the timer must have before the call that stores it returns.
+    /// Sets the durability of the timer's creation. The call that stores the timer returns only once the timer has this
+    /// durability.
     pub fn durability(self, durability: Durability) -> Self {
         Self { durability, ..self }
     }
 }
 
-/// Methods for stores that create timers in the program's own transactions. They read the description, or make an
-/// operation from it.
+/// Methods for stores that create timers in the program's own transactions. The methods read the description, or make
+/// an operation from it.
 impl<P> Spec<P> {
     /// Makes the operation that stores a timer of this description, with the given kind and payload. `now` is the
     /// present time of the store's clock. If the description has no id, each call makes a fresh id.

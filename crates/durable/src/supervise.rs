@@ -24,9 +24,9 @@ pub(crate) trait Supervisor: Send + Sync {
     fn answered(&self, number: u64, verdict: Verdict);
 
     /// Records that the handler of the delivery `number` has returned, or that its future was dropped. If the executor
-    /// dropped the work before the handler answered, the timer is delivered again. The executor is likely to drop the
-    /// work again, so a pause comes first. A timer that is delivered at most once is delivered again only if its
-    /// handler was not called (`has_begun` is false).
+    /// dropped the work before the handler answered, the timer is delivered again after a pause. The pause is needed
+    /// because the executor is likely to drop the work again. A timer that is delivered at most once is delivered again
+    /// only if its handler was not called (`has_begun` is false).
     fn returned(&self, number: u64, has_begun: bool);
 }
 

@@ -136,9 +136,9 @@ impl Cluster {
     /// `how` is the word after `CLUSTER FAILOVER`: `FORCE`, `TAKEOVER`, or `None`. With `None` the old primary hands
     /// over, and no change is lost.
     ///
-    /// The primaries vote on the change, except with `TAKEOVER`. After a vote, a primary refuses to vote for another
-    /// replica of the same primary, for twice the node timeout. So within this time two nodes can change roles and
-    /// change back, but cannot change once more.
+    /// The primaries vote on the change, except with `TAKEOVER`. After a vote for a replica of a primary, a voter
+    /// refuses all replicas of this primary for twice the node timeout. So within this time two nodes can change roles
+    /// and change back, but cannot change once more.
     ///
     /// # Panics
     ///

@@ -1,9 +1,9 @@
 //! Starts servers for tests, and does harm to them and to their connections.
 //!
 //! [`Server`] is one `redis-server`. [`Watched`] is a primary with a replica and a Sentinel. [`Cluster`] is six nodes.
-//! All listen on free ports of the loopback interface and keep their files in temporary folders. Each ends when its
-//! value is dropped, even if the test panics. [`Proxy`] stands between a client and a server. It delays data, cuts or
-//! silences connections, or loses replies.
+//! All these servers listen on free ports of the loopback interface, and keep their files in temporary folders. A
+//! server ends when its value is dropped, even if the test panics. [`Proxy`] stands between a client and a server. It
+//! delays data, cuts or silences connections, or loses replies.
 //!
 //! [`Postgres`] is a PostgreSQL server. [`Bouncer`] is a pgbouncer in front of it. [`Script`] is a program in Python or
 //! Node.js with its libraries.

@@ -18,7 +18,8 @@ pub struct Script {
 }
 
 impl Script {
-    /// Fetches a library of Python. `library` is a requirement of pip, and `program` the path of the script.
+    /// Makes a program in Python from the script at the path `program`, and fetches its library. `library` is a
+    /// requirement of pip.
     #[must_use]
     pub fn python(program: &Path, library: &str) -> Option<Self> {
         let folder = folder("Python")?;
@@ -36,7 +37,8 @@ impl Script {
         Some(Self { interpreter, program: program.to_owned(), _folder: folder })
     }
 
-    /// Fetches a library of Node.js. `library` is a package of npm, and `program` the path of the script.
+    /// Makes a program in Node.js from the script at the path `program`, and fetches its library. `library` is a
+    /// package of npm.
     #[must_use]
     pub fn node(program: &Path, library: &str) -> Option<Self> {
         let folder = folder("Node.js")?;

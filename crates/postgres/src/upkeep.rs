@@ -17,9 +17,9 @@ use tokio_postgres::types::Type;
 /// timer.
 const BUSY: Duration = Duration::from_millis(50);
 const SOON: Duration = Duration::from_secs(1);
-/// Notifications make the task look for work at once. This is the shortest pause between two such looks.
+/// The shortest pause between two looks for work that notifications cause.
 const RUNG: Duration = Duration::from_millis(2);
-/// The task adds up the rows of `tally` at most once in this time.
+/// The shortest time after which the task adds up the rows of `tally` (numbers of timers) again.
 const SUM: Duration = Duration::from_secs(5);
 
 /// Starts the task of a node. The task ends soon after the store is dropped.
@@ -66,7 +66,7 @@ pub(crate) fn start(node: &Arc<Node>, pause: Duration) {
     drop(node.deployment.pool.spawn::<()>(task));
 }
 
-/// When the task looks for work again.
+/// The time at which the task next looks for work (checks whether the node must claim).
 enum Next {
     /// After the pause that the settings give.
     Later,

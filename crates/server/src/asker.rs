@@ -1,5 +1,5 @@
-//! Identifies the sender of the request that a task serves, and the request's id. Log lines and audit entries name
-//! both. They are task-local values, so functions need not pass them on.
+//! Identifies the sender and the id of the request that a task serves. Log lines and audit entries name the sender and
+//! the id. The sender and the id are task-local values, so functions need not pass them on.
 
 use crate::client::Client;
 use crate::request_id::RequestId;

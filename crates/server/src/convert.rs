@@ -18,7 +18,7 @@ use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Due, Rejection, Spec, UtcMillis};
 
 /// A new timer for the store: the name of the handler that delivers it, and its specification.
-pub(crate) type Order = (&'static str, Spec<Vec<u8>>);
+pub(crate) type Creation = (&'static str, Spec<Vec<u8>>);
 
 /// The callback or the queue entry of a timer, in its stored form.
 pub(crate) struct Work {
@@ -32,12 +32,12 @@ pub(crate) struct Work {
 /// Converts a timer of a request into a new timer for the store. Also returns the timer's callback, if the timer has
 /// one. `head` has facts about the request that are stored with the timer. `pointer` is the JSON pointer to the timer
 /// within the request, for error messages.
-pub(crate) fn order(
+pub(crate) fn creation(
     timer: &api::NewTimer,
     settings: &Settings,
     head: work::Head<'_>,
     pointer: &str,
-) -> Result<(Order, Option<Callback>), Problem> {
+) -> Result<(Creation, Option<Callback>), Problem> {
     let Work { kind, payload, policy, callback } = work(timer, settings, head, pointer)?;
     let mut spec = Spec::new(payload).policy(policy).if_present(if_present(timer.if_present));
     spec = match due(timer.due, timer.delay_ms, pointer)? {
@@ -63,7 +63,7 @@ impl fmt::Display for At<'_> {
 }
 
 /// Converts the callback or the queue entry of a request's timer into its stored form. The parameters are those of
-/// [`order`].
+/// [`creation`].
 pub(crate) fn work(
     timer: &api::NewTimer,
     settings: &Settings,
@@ -277,8 +277,8 @@ pub(crate) fn moment(moment: UtcMillis) -> Moment {
     moment.into()
 }
 
-/// Converts a stored timer into the form for answers. `with_payload` adds the headers and the body, which clients with
-/// read access only must not see.
+/// Converts a stored timer into the form for answers. `with_payload` adds the headers and the body. Clients that may
+/// only read must not see the headers and the body.
 pub(crate) fn shown(timer: &Timer, with_payload: bool) -> api::Timer {
     let mut shown = api::Timer {
         id: timer.id.to_string(),

@@ -94,7 +94,7 @@ pub struct PostgresSettings {
     pub migrates: bool,
     /// The name of this node, for people.
     pub node: String,
-    /// If this node sends no heartbeat for this time, other nodes take over its shards. 10 s by default.
+    /// The time without a heartbeat after which other nodes take over this node's shards. 10 s by default.
     pub ttl: Duration,
     /// Whether this node has a further connection on which it listens for new timers that are due at once. False by
     /// default. See [`PostgresBuilder::listen`](tourbillon_postgres::PostgresBuilder::listen).
@@ -122,11 +122,11 @@ pub struct RedisSettings {
     pub shards: Option<u16>,
     /// The name of this node, for people.
     pub node: String,
-    /// The time for which this node claims shards. If the node dies, other nodes take over its shards after this time:
-    /// see `RedisBuilder::ttl`. 10 s by default.
+    /// The duration of this node's lease on its shards. If the node dies, other nodes take over its shards after this
+    /// time: see `RedisBuilder::ttl`. 10 s by default.
     pub ttl: Duration,
-    /// If the Redis servers lose the writes of a longer time than this, for example in a failover, the store closes:
-    /// see `RedisBuilder::may_lose`. 10 s by default.
+    /// The greatest time by which the data of the Redis servers may go back, for example in a failover. After a greater
+    /// loss, the store closes: see `RedisBuilder::may_lose`. 10 s by default.
     pub may_lose: Duration,
 }
 

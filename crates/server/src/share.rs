@@ -1,3 +1,4 @@
-//! Limits how much of a shared resource one client may take, with the function that the store uses for its claims.
+//! Limits how much of a shared resource one client may take. The store limits the deliveries of each namespace by the
+//! same function.
 
 pub(crate) use tourbillon_durable::store::free_for;

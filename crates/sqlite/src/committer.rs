@@ -1,10 +1,10 @@
 //! The thread that writes: runs the jobs that wait at the same time in one transaction.
 //!
 //! # Durability
-//! A commit with `synchronous = FULL` is on the disk when it returns, and so are all commits before it, since the log
-//! (WAL) is one file. After a commit with `NORMAL`, the operating system has the changes, but the disk may not have
-//! them yet. So a transaction is committed with `FULL` if one of its jobs requires it. Changes that only the operating
-//! system has are synced about 20 ms later, by one more commit.
+//! A commit with `synchronous = FULL` is on the disk when it returns. All earlier commits are then on the disk, too,
+//! because the log (WAL) is one file. After a commit with `NORMAL`, the operating system has the changes, but the disk
+//! may not have them yet. So a transaction is committed with `FULL` if one of its jobs requires it. Changes that only
+//! the operating system has are synced about 20 ms later, by one more commit.
 //!
 //! After a failed sync, the operating system may have dropped bytes that are not on the disk. The thread then moves the
 //! whole log to the database before it confirms another change as durable.
@@ -350,7 +350,8 @@ fn run(connection: &Connection, sql: &str) -> Result<()> {
     connection.prepare_cached(sql).and_then(|mut run| run.execute([])).map(drop).map_err(failed)
 }
 
-/// Gives the error a clearer message if a transaction could not begin because another connection has the lock.
+/// Returns the error of a transaction that could not begin. If another connection has the lock, the returned error has
+/// a clearer message.
 fn busy(error: StoreError) -> StoreError {
     if error.kind() == StoreErrorKind::Io && error.to_string().contains("locked") {
         let message = "another connection has not ended its transaction in the busy time";

@@ -1,8 +1,8 @@
-//! Lets one store at a time deliver the timers of a database.
+//! Lets only one store at a time deliver the timers of a database.
 //!
-//! The lock is on a file beside the database, `<database>-owner`. A lock on the database itself does not work: SQLite
-//! loses its own locks when a process closes another handle of the same file. The operating system releases the lock
-//! when the process dies.
+//! This store has a lock on the file `<database>-owner`, beside the database. The operating system releases the lock
+//! when the process dies. A lock on the database itself would not work: SQLite loses its own locks when a process
+//! closes another handle of the same file.
 
 use crate::error::Result;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -51,8 +51,8 @@ fn path_beside(database: &Path) -> PathBuf {
 }
 
 impl Owner {
-    /// Takes the lock beside a database. If another store has the lock, waits for it if `waits` is true, and otherwise
-    /// fails with [`StoreErrorKind::Locked`].
+    /// Takes the lock on the file beside a database. If another store has the lock and `waits` is true, waits for the
+    /// lock. If `waits` is false, fails with [`StoreErrorKind::Locked`] instead.
     pub(crate) fn take(database: &Path, waits: bool) -> Result<Self> {
         let path = path_beside(database);
         let mut options = OpenOptions::new();

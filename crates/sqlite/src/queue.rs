@@ -105,7 +105,7 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Waits for work until the moment `until`, or without a limit for `None`. Takes at most `most` jobs.
+    /// Waits for work until the moment `until`. If `until` is `None`, the wait has no limit. Takes at most `most` jobs.
     pub(crate) fn wait(&self, until: Option<Instant>, most: usize) -> Work {
         let mut state = self.lock();
         loop {

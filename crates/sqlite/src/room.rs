@@ -20,7 +20,7 @@ use tourbillon_durable::store::{IfPresent, Op, StoreError, StoreErrorKind};
 
 /// The time for which the last check of the file system is valid.
 const LOOK: Duration = Duration::from_millis(5);
-/// The pause between attempts to create the reserve.
+/// The pause between attempts to create the reserve (a file that keeps bytes of the disk free).
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// Decides whether the disk has room for new timers, and whether the database is still in its place.
@@ -69,7 +69,7 @@ impl Room {
             state.looked = Some(now);
             state.refusal = if self.is_gone() {
                 let message = format!(
-                    "{} was removed or replaced while the store has it open: what is stored now would be lost. Start \
+                    "{} was removed or replaced while the store has it open: further changes would be lost. Start \
                      the process again once the file is in its place",
                     self.path.display()
                 );
@@ -81,7 +81,8 @@ impl Room {
         state.refusal.clone()
     }
 
-    /// Removes the reserve, so that its bytes are free. The store calls this method when a change finds no room.
+    /// Removes the reserve (a file beside the database), so that other changes can use its bytes. The store calls this
+    /// method when a change finds no room on the disk.
     pub(crate) fn release(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         (state.looked, state.tried) = (None, Some(Instant::now()));

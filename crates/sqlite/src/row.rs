@@ -44,8 +44,7 @@ pub(crate) const PHASES: [Phase; 4] = [Phase::Pending, Phase::Leased, Phase::Par
 pub(crate) struct Columns<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) key: Option<&'a str>,
-    /// True if the timer owns its key. A dead timer does not, and neither does a timer that was withdrawn during its
-    /// delivery.
+    /// True if the timer owns its key. A timer loses its key when it dies, or when it is withdrawn during its delivery.
     pub(crate) owns_key: bool,
     pub(crate) kind: &'a str,
     pub(crate) phase: i64,

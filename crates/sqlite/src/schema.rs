@@ -81,8 +81,9 @@ pub fn migrate(connection: &mut Connection) -> Result<()> {
 fn refuse_newer(version: Option<u32>) -> Result<()> {
     match version {
         Some(version) if version > SCHEMA => {
-            let message =
-                format!("the tables have version {version}, and this program knows {SCHEMA} as the last one");
+            let message = format!(
+                "the tables have version {version}, and the latest version that this program knows is {SCHEMA}"
+            );
             Err(StoreError::new(StoreErrorKind::NewerSchema, message))
         }
         _ => Ok(()),

@@ -1,7 +1,7 @@
 //! Changes timers in transactions of sqlx.
 //!
-//! sqlx and this crate link the same SQLite. So this crate's statements run on sqlx's own handle, while sqlx's thread
-//! does not use the handle, and the operations need no second implementation.
+//! sqlx and this crate link the same SQLite. So this crate runs its statements on sqlx's own handle, and the operations
+//! need no second implementation. During a statement, sqlx's thread does not use the handle.
 //!
 //! The statements run in the thread that polls the future. Before that, sqlx takes the database's lock for writers in
 //! its own thread. So the polling thread does not wait for other transactions.
@@ -52,7 +52,7 @@ impl Transactional {
     ///
     /// # Errors
     ///
-    /// As for [`schedule`](Self::schedule).
+    /// Fails as [`schedule`](Self::schedule) does.
     ///
     /// # Examples
     ///
@@ -133,7 +133,7 @@ impl Transactional {
     ///
     /// # Errors
     ///
-    /// As for [`done`](Self::done).
+    /// Fails as [`done`](Self::done) does.
     pub async fn done_with_sqlx(
         &self,
         connection: &mut SqliteConnection,
@@ -147,7 +147,7 @@ impl Transactional {
     ///
     /// # Errors
     ///
-    /// As for [`apply`](Self::apply).
+    /// Fails as [`apply`](Self::apply) does.
     pub async fn apply_with_sqlx(
         &self,
         connection: &mut SqliteConnection,

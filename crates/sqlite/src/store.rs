@@ -18,8 +18,8 @@ use std::thread::JoinHandle;
 use tourbillon::Clock;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
-    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Op,
-    Outcome, Page, Reaped, Shares, StoreError, StoreErrorKind, TimerStore, dry_run,
+    Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Op, Outcome, Page,
+    Reaped, Shares, StoreError, StoreErrorKind, StoreFuture, TimerStore, dry_run,
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 use tourbillon_durable::{UtcMillis, WallClock};
@@ -269,7 +269,7 @@ impl SqliteStore {
     ///
     /// # Errors
     ///
-    /// As for [`SqliteBuilder::open`].
+    /// Fails as [`SqliteBuilder::open`] does.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::builder().open(path)
     }
@@ -304,7 +304,7 @@ impl SqliteStore {
 
     /// Removes the records that are set aside because they cannot be read. Returns their number.
     #[must_use]
-    pub fn forget_damaged(&self) -> Answer<'_, u64> {
+    pub fn forget_damaged(&self) -> StoreFuture<'_, u64> {
         self.ask(Durability::PowerLoss, |act| act.forget_set_aside())
     }
 
@@ -320,14 +320,14 @@ impl SqliteStore {
         &self,
         durability: Durability,
         function: impl FnOnce(&Act<'_>) -> Result<T> + Send + 'static,
-    ) -> Answer<'a, T> {
+    ) -> StoreFuture<'a, T> {
         let (reply, answer) = oneshot::channel();
         self.shared.queue.send(Box::new(Call { durability, function: Some(function), result: None, reply }));
         Box::pin(async move { answer.await.unwrap_or_else(|_| Err(crate::queue::closed())) })
     }
 
     /// Reads in the calling thread. The read does not wait for transactions that write.
-    fn read<'a, T: Send + 'a>(&self, read: impl FnOnce(&Act<'_>) -> Result<T>) -> Answer<'a, T> {
+    fn read<'a, T: Send + 'a>(&self, read: impl FnOnce(&Act<'_>) -> Result<T>) -> StoreFuture<'a, T> {
         let connection = lock(&self.reader);
         let result = read_on(&connection, self.now(), read);
         drop(connection);
@@ -372,7 +372,7 @@ impl fmt::Debug for SqliteStore {
     }
 }
 
-fn ready<'a, T: Send + 'a>(result: Result<T>) -> Answer<'a, T> {
+fn ready<'a, T: Send + 'a>(result: Result<T>) -> StoreFuture<'a, T> {
     Box::pin(core::future::ready(result))
 }
 
@@ -381,7 +381,7 @@ impl TimerStore for SqliteStore {
         self.shared.now()
     }
 
-    fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>> {
+    fn apply(&self, ops: Vec<Op>, durability: Durability) -> StoreFuture<'_, Vec<Outcome>> {
         if let Err(error) = ops.iter().try_for_each(dry_run::admit) {
             return ready(Err(error));
         }
@@ -391,11 +391,17 @@ impl TimerStore for SqliteStore {
         self.ask(durability, |act| ops.into_iter().map(|op| act.apply(op)).collect())
     }
 
-    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
+    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> StoreFuture<'_, Claimed> {
         self.ask(Durability::Volatile, move |act| Leases(act).claim(by, claim, limit))
     }
 
-    fn claim_in_turn(&self, by: Claimant, claim: u64, limit: Limit, shares: Shares) -> Answer<'_, Claimed> {
+    fn claim_in_turn(
+        &self,
+        by: Claimant,
+        claim: u64,
+        limit: Limit,
+        shares: Shares,
+    ) -> StoreFuture<'_, Claimed> {
         let rotation = Arc::clone(&self.rotation);
         self.ask(Durability::Volatile, move |act| {
             let mut rotation = rotation.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -403,15 +409,15 @@ impl TimerStore for SqliteStore {
         })
     }
 
-    fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
+    fn recover(&self, by: Claimant, claim: u64) -> StoreFuture<'_, Vec<Leased>> {
         self.ask(Durability::Volatile, move |act| Leases(act).recover(by, claim))
     }
 
-    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>> {
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Vec<TimerId>> {
         self.ask(Durability::Volatile, move |act| Leases(act).renew(by, leases))
     }
 
-    fn reap(&self, limit: u32) -> Answer<'_, Reaped> {
+    fn reap(&self, limit: u32) -> StoreFuture<'_, Reaped> {
         self.ask(Durability::Volatile, move |act| Leases(act).reap(limit))
     }
 
@@ -420,35 +426,35 @@ impl TimerStore for SqliteStore {
         from: UtcMillis,
         until: UtcMillis,
         limit: u32,
-    ) -> Answer<'_, Vec<(UtcMillis, TimerId)>> {
+    ) -> StoreFuture<'_, Vec<(UtcMillis, TimerId)>> {
         self.read(|act| Leases(act).upcoming(from, until, limit))
     }
 
-    fn get(&self, at: Address) -> Answer<'_, Option<Timer>> {
+    fn get(&self, at: Address) -> StoreFuture<'_, Option<Timer>> {
         self.read(|act| act.get(&at))
     }
 
-    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page> {
+    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> StoreFuture<'_, Page> {
         self.read(|act| Lists(act).list(&filter, cursor.as_ref(), limit))
     }
 
-    fn counts(&self) -> Answer<'_, Counts> {
+    fn counts(&self) -> StoreFuture<'_, Counts> {
         self.read(|act| Lists(act).counts())
     }
 
-    fn horizon(&self) -> Answer<'_, Horizon> {
+    fn horizon(&self) -> StoreFuture<'_, Horizon> {
         self.read(|act| Lists(act).horizon())
     }
 
-    fn check(&self) -> Answer<'_, Vec<Fault>> {
+    fn check(&self) -> StoreFuture<'_, Vec<Fault>> {
         ready(self.read_all(|act| Check(act).run()))
     }
 
-    fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()> {
+    fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> StoreFuture<'a, ()> {
         ready(self.read_all(|act| Lists(act).each(each)))
     }
 
-    fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
+    fn import(&self, timers: Vec<Timer>) -> StoreFuture<'_, ()> {
         self.ask(Durability::PowerLoss, |act| act.import(timers))
     }
 

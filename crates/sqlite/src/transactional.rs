@@ -128,7 +128,7 @@ impl Transactional {
     ///
     /// # Errors
     ///
-    /// As for [`schedule`](Self::schedule).
+    /// Fails as [`schedule`](Self::schedule) does.
     pub fn schedule_bytes(
         &self,
         connection: &Connection,
@@ -142,8 +142,9 @@ impl Transactional {
         placed.map_err(|reason| ScheduleError { reason, payload: spec.into_payload() })
     }
 
-    /// Cancels the timer with an id or key in the connection's transaction. If this returns [`Cancelled::Cancelled`],
-    /// no delivery of the timer begins after the commit. After a rollback, the timer is unchanged.
+    /// Cancels the timer with an id or key in the connection's transaction. If the call returns
+    /// [`Cancelled::Cancelled`], no delivery of the timer begins after the commit. After a rollback, the timer is
+    /// unchanged.
     ///
     /// # Errors
     ///
@@ -152,7 +153,7 @@ impl Transactional {
         cancelled(self.apply_one(connection, Op::Cancel(at.into(), None))?)
     }
 
-    /// Moves the due moment of a timer in the connection's transaction, unless the timer is being delivered.
+    /// Moves the due moment of a timer in the connection's transaction. A timer whose delivery has begun is not moved.
     ///
     /// # Errors
     ///

@@ -33,10 +33,10 @@ pin_project! {
     /// A body with limits on its time, for a request or for a response.
     ///
     /// [`idle`](Self::idle) limits the wait for each frame. The wait begins when a poll finds no frame, and ends when
-    /// the frame comes. The time from a frame to the next poll does not count. For example, no task polls the body
-    /// while the peer does not read. [`total`](Self::total) limits the whole body, from the call of `total` to the
-    /// body's end, whichever side is slow. This limit is checked whenever the body is polled. Both limits may be set.
-    /// Without a limit, the body is unchanged.
+    /// the frame comes. The time from a frame to the next poll does not count. So a peer that reads slowly does not use
+    /// up this limit, because no task polls the body during that time. [`total`](Self::total) limits the whole body,
+    /// from the call of `total` to the body's end, whichever side is slow. This limit is checked whenever the body is
+    /// polled. Both limits may be set. Without a limit, the body is unchanged.
     ///
     /// The idle limit never refuses a frame that is ready, and neither limit refuses the end of the body. The size hint
     /// and the end of the stream are those of the inner body, so the message keeps its `Content-Length`.

@@ -65,8 +65,8 @@ impl<S> Layer<S> for TimeoutLayer {
 ///
 /// A response that is ready at the first poll costs a clock read. A response that comes later costs an owned timer of
 /// the engine, in O(1) and without a lock. While the engine is full, the future has no timer. Each poll then wakes the
-/// task, so that the task polls again. When the limit has passed, the response's future returns the error. It drops the
-/// service's future only when it is dropped itself.
+/// task, so that the task polls again. When the limit has passed, the response's future returns the error. The
+/// response's future drops the service's future only when it is dropped itself.
 ///
 /// # Errors
 ///

@@ -112,7 +112,7 @@ impl Slots {
     }
 
     /// Reserves a slot as [`try_reserve`](Self::try_reserve) does, or puts the service into the queue. If the caller
-    /// has found that the present period is over, `ended` is the period's end; otherwise it is `None`.
+    /// has found that the present period is over, `ended` is the period's end. Otherwise `ended` is `None`.
     pub(crate) fn reserve_or_wait(
         &mut self,
         number: Option<Number>,

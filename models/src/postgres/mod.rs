@@ -17,11 +17,11 @@
 //! # Actions
 //! SQL cannot be called from here. Each action is a statement, with its snapshot and its locks. The
 //! transitions of the timer itself are calls of `tourbillon_durable::state::step`, which the program calls as well. The
-//! functions are those of `crates/postgres/src/schema`.
+//! functions are those of `crates/postgres/src/schema`. A test fails when the parts of them that are repeated change.
 //!
 //! | action | repeats |
 //! |---|---|
-//! | [`Insert`](Action::Insert), [`Commit`](Action::Commit), [`Rollback`](Action::Rollback) | `place_checked`: the id is free and not remembered, and the row has the number of its transaction (`xid_for`). Others see it after the commit |
+//! | [`Insert`](Action::Insert), [`Commit`](Action::Commit), [`Rollback`](Action::Rollback) | `store_timer`: the id is free and not remembered, and the row has the number of its transaction (`xid_for`). Others see it after the commit |
 //! | [`BeginCancel`](Action::BeginCancel), [`Cancel`](Action::Cancel), [`CommitCancel`](Action::CommitCancel), [`RollbackCancel`](Action::RollbackCancel) | `cancel`: the transaction has a snapshot; then `lock_at` locks the row, and `withdraw_locked` looks for a lease by a statement of its own |
 //! | [`Own`](Action::Own) | `sign`: a node takes the shard, after a claim of the dead owner has ended |
 //! | [`Look`](Action::Look), [`Take`](Action::Take) | `claim`: the snapshot by which the timers are chosen; then `SKIP LOCKED`, and `ON CONFLICT` for the key of the leases. The answer moves the marks (`node/mark.rs`). The row of the node is locked all the time |

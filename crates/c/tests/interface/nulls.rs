@@ -15,7 +15,7 @@ unsafe extern "C" fn wake(_: *mut c_void) {}
 /// Returns each function of the header with its wrong calls. In each wrong call, exactly one required pointer is null.
 /// A function without required pointers has no wrong calls.
 fn null_calls(world: &World) -> Vec<(&'static str, Vec<Call<'_>>)> {
-    let World { engine, polled, looping, looped } = *world;
+    let World { engine, polled, looping, event_loop } = *world;
     let (none, user) = (null::<tb_engine>(), null_mut::<c_void>());
     let call: tb_callback = Some(count_call);
     macro_rules! table {
@@ -77,10 +77,10 @@ fn null_calls(world: &World) -> Vec<(&'static str, Vec<Call<'_>>)> {
         tb_event_fd [(none, &mut 0), (polled, null_mut())]
         tb_engine_stats [(none, &mut no_stats()), (engine, null_mut())]
         tb_loop_create [(none, 0, &mut null_mut()), (looping, 0, null_mut())]
-        tb_loop_fd [(null(), &mut 0), (looped, null_mut())]
-        tb_loop_wake_by [(null(), Some(wake), user), (looped, None, user)]
-        tb_loop_next_deadline [(null(), &mut 0), (looped, null_mut())]
-        tb_loop_timeout [(null(), 0, &mut 0), (looped, 0, null_mut())]
+        tb_loop_fd [(null(), &mut 0), (event_loop, null_mut())]
+        tb_loop_wake_by [(null(), Some(wake), user), (event_loop, None, user)]
+        tb_loop_next_deadline [(null(), &mut 0), (event_loop, null_mut())]
+        tb_loop_timeout [(null(), 0, &mut 0), (event_loop, 0, null_mut())]
         tb_loop_turn [(null(), 0, 1, null_mut())]
         tb_loop_free [(null_mut())]
         tb_schedule_on [(none, 0, 0, call, user, null_mut()), (looping, 0, 0, None, user, null_mut())]

@@ -86,13 +86,13 @@ pub(crate) struct World {
     pub(crate) engine: *mut tb_engine,
     pub(crate) polled: *mut tb_engine,
     pub(crate) looping: *mut tb_engine,
-    pub(crate) looped: *mut tb_loop,
+    pub(crate) event_loop: *mut tb_loop,
 }
 
 impl World {
     pub(crate) fn new() -> Self {
         let mut world =
-            Self { engine: null_mut(), polled: null_mut(), looping: null_mut(), looped: null_mut() };
+            Self { engine: null_mut(), polled: null_mut(), looping: null_mut(), event_loop: null_mut() };
         unsafe {
             assert_eq!(tb_engine_create(&options(tb_delivery::TB_POOL), &mut world.engine), tb_status::TB_OK);
             assert_eq!(
@@ -100,7 +100,7 @@ impl World {
                 tb_status::TB_OK
             );
             assert_eq!(tb_engine_create(&with_loops(1), &mut world.looping), tb_status::TB_OK);
-            assert_eq!(tb_loop_create(world.looping, 0, &mut world.looped), tb_status::TB_OK);
+            assert_eq!(tb_loop_create(world.looping, 0, &mut world.event_loop), tb_status::TB_OK);
         }
         world
     }
@@ -109,7 +109,7 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         unsafe {
-            tb_loop_free(self.looped);
+            tb_loop_free(self.event_loop);
             tb_engine_free(self.looping);
             tb_engine_free(self.polled);
             tb_engine_free(self.engine);

@@ -116,8 +116,8 @@ struct Callbacks {
     /// The number of callbacks that arrived more than once. The service may repeat a callback without a fault.
     repeated: u64,
     arrived_per_second: f64,
-    /// How late each callback arrived after its due moment. The due moment is by the service's clock, and the arrival
-    /// is by the clock of this process.
+    /// The times from the due moments of the callbacks to their arrivals. The due moment is by the service's clock, and
+    /// the arrival is by the clock of this process.
     lateness: Percentiles,
 }
 

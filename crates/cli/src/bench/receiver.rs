@@ -25,7 +25,7 @@ pub(super) struct Arrivals {
     pub(super) ids: HashMap<Box<str>, u32>,
     /// The number of callbacks that arrived more than once.
     pub(super) repeated: u64,
-    /// How late each callback arrived after its due moment, in microseconds.
+    /// The times from the due moments of the callbacks to their arrivals, in microseconds.
     pub(super) lateness: Histogram<u64>,
     first: Option<Instant>,
     last: Option<Instant>,

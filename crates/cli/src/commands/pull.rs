@@ -25,8 +25,8 @@ pub(crate) struct Claim {
 /// The longest wait that the service permits for a single request. A longer wait is split into several requests.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
-/// Fetches due timers from a queue and prints them, each with its claim. With the claim, a receiver acknowledges,
-/// rejects or renews the delivery.
+/// Fetches due timers from a queue and prints them, each with its claim (the id of the receiver's lease). With the
+/// claim, a receiver acknowledges, rejects or renews the delivery.
 pub(crate) async fn claim(claim: Claim, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let queue = timers.queue(&claim.queue);
     let begin = Instant::now();
@@ -100,7 +100,7 @@ pub(crate) struct Renew {
     claim: String,
 }
 
-/// Renews a claim: extends the time by which the receiver must acknowledge or reject the fetched timer.
+/// Renews a claim: postpones the deadline by which the receiver must acknowledge or reject the fetched timer.
 pub(crate) async fn renew(renew: Renew, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let renewed = timers.renew(&renew.claim).await?;
     Ok(output.value(&renewed, |renewed| format!("until {}", renewed.until))?)

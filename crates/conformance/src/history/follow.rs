@@ -1,4 +1,5 @@
-//! Makes the steps of a random life, and compares the store's answers with the checker's model.
+//! Makes the steps of a random life (a run of random operations), and compares the store's answers with the checker's
+//! model.
 
 use super::names::{name_of, name_of_outcome};
 use super::{Player, REASONS, Seen};
@@ -360,7 +361,7 @@ impl Player {
         self.seen.stored = stored;
     }
 
-    /// Ends the random life of the store: delivers all timers until only dead timers remain.
+    /// Ends the store's random life (its run of random operations): delivers all timers until only dead timers remain.
     #[track_caller]
     pub(super) fn end(&mut self) {
         if let Some(faulty) = &self.faulty {

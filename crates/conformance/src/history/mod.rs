@@ -19,10 +19,10 @@ use std::sync::Arc;
 use tourbillon::{Clock, ManualClock, Timestamp};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::{Phase, Token};
-use tourbillon_durable::store::{Answer, Filter, Limit, Op, PAUSED, StoreErrorKind, TimerStore};
+use tourbillon_durable::store::{Filter, Limit, Op, PAUSED, StoreErrorKind, StoreFuture, TimerStore};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The length of a store's random life, and the faults in it.
+/// The length of a store's random life (a run of random operations), and the faults in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Life {
     /// The number of steps. A step is a batch of operations, a claim, a reap, a renewal or a move of the clock.
@@ -38,11 +38,11 @@ impl Default for Life {
     }
 }
 
-/// Counts how often each operation had each outcome. The keys are the names of the operation and the outcome.
+/// The number of times that each operation had each outcome. The keys are the names of the operation and the outcome.
 pub type Tally = BTreeMap<(&'static str, &'static str), u64>;
 
-/// Gives a store a random life for each seed, and checks all its answers. Returns how often each operation had each
-/// outcome.
+/// Gives a store a random life (a run of random operations) for each seed, and checks all answers of the store. Returns
+/// the number of times that each operation had each outcome.
 ///
 /// # Panics
 ///
@@ -60,8 +60,8 @@ pub fn histories(make: Make<'_>, seeds: Range<u64>, life: &Life) -> Tally {
     tally
 }
 
-/// Gives two stores the same random life for each seed, and compares all visible results: outcomes, claims, lists,
-/// stored timers and counts.
+/// Gives two stores the same random life (a run of random operations) for each seed. Compares all visible results:
+/// outcomes, claims, lists, stored timers and counts.
 ///
 /// # Panics
 ///
@@ -74,7 +74,8 @@ pub fn differential(one: Make<'_>, other: Make<'_>, seeds: Range<u64>, life: &Li
     }
 }
 
-/// The state of a random life: the stores, the caller's knowledge, and the timers that the checker expects.
+/// The state of a random life (a run of random operations): the stores, the caller's knowledge, and the timers that the
+/// checker expects.
 struct Player {
     seed: u64,
     step: u32,
@@ -96,8 +97,8 @@ struct Player {
     tally: Tally,
 }
 
-/// The timers of a random life, as the checker computes them: the timers that the store must have now, and the timers
-/// that the store must not deliver any more.
+/// The timers that the checker computes from the operations so far: the timers that the store must have now, and the
+/// timers that the store must not deliver any more.
 #[derive(Default)]
 struct Seen {
     stored: BTreeMap<TimerId, Timer>,
@@ -107,7 +108,7 @@ struct Seen {
     done: BTreeSet<TimerId>,
 }
 
-/// Prints the seed and the step of the random life, if the life fails.
+/// Prints the seed and the step of the random life (a run of random operations), if the life fails.
 impl Drop for Player {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -151,9 +152,9 @@ impl Player {
     }
 
     /// Makes the same call at all stores, and compares their answers. A call that fails by an added fault is repeated.
-    /// Returns the answer, with true if an earlier answer was lost.
+    /// Returns the answer, and true if an earlier answer was lost.
     #[track_caller]
-    fn ask<T: PartialEq + Debug>(&self, ask: impl Fn(&dyn TimerStore) -> Answer<'_, T>) -> (T, bool) {
+    fn ask<T: PartialEq + Debug>(&self, ask: impl Fn(&dyn TimerStore) -> StoreFuture<'_, T>) -> (T, bool) {
         let mut answer: Option<T> = None;
         let mut was_lost = false;
         for store in &self.stores {
@@ -226,8 +227,8 @@ impl Player {
         self.compare();
     }
 
-    /// Checks the structure of all stores, and that they have the expected timers. Then compares the counts, the
-    /// horizons and the lists of the stores.
+    /// Checks the structure of all stores, and that they have the expected timers. Then compares the stores' counts,
+    /// horizons (counts of pending timers by due moment) and lists.
     #[track_caller]
     fn compare(&self) {
         for store in self.stores.iter().skip(1).chain([&self.raw]) {

@@ -1,4 +1,4 @@
-//! Names operations and outcomes, for the counts of a tally.
+//! Names operations and outcomes, for a tally (the counts of each operation's outcomes).
 
 use tourbillon_durable::state::{Phase, Refusal};
 use tourbillon_durable::store::{IfPresent, Op, Outcome};

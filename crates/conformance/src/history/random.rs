@@ -1,4 +1,4 @@
-//! Makes the random operations of a life.
+//! Makes the operations of a life, which is a run of random operations.
 
 use super::{Player, REASONS};
 use crate::bench::timer;

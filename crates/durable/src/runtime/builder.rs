@@ -246,9 +246,9 @@ impl Builder {
     }
 
     /// Sets the length of a [`Lease`](crate::state::Lease), the right of a process to deliver a claimed timer. The
-    /// default is 30 s, the range from 1 s to a day. Leases are renewed while handlers run. If a process dies, another
-    /// process delivers its timers after at most the length of a lease. If the store can be opened by a single process
-    /// at a time, the next process that opens it delivers the timers at once.
+    /// default is 30 s. The range is from 1 s to a day. Leases are renewed while handlers run. If a process dies,
+    /// another process delivers its timers after at most the length of a lease. If only one process at a time can open
+    /// the store, the next process that opens it delivers the timers at once.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease.clamp(Duration::from_secs(1), LONGEST_LEASE);
         self
@@ -321,8 +321,8 @@ impl Builder {
     /// manual clock, pass the same clock here.
     ///
     /// The runtime also compares this clock with the store's clock, to notice steps of the store's clock
-    /// ([`Incident::ClockStepped`]). By default the comparison uses a system clock that goes on while the machine is
-    /// suspended, if the system has such a clock.
+    /// ([`Incident::ClockStepped`]). A program that sets no clock gets a different clock for this comparison: a
+    /// monotonic clock of the system that advances while the machine is suspended, if there is such a clock.
     ///
     /// ```
     /// use std::time::Duration;

@@ -9,11 +9,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// A timer that is late by more than this time needs a permit to be delivered. A permit is the right to one late
-/// delivery.
+/// The greatest lateness at which a timer needs no permit to be delivered. A permit is the right to one late delivery.
 const LATE: Duration = Duration::from_secs(5);
-/// If a bucket has permits now but is not full, the next claim follows after at most this time. The bucket may have
-/// been empty during the last claim, so that claim may have left late timers in the store.
+/// The longest time to the next claim while a bucket has permits (rights to a late delivery) but is not full. The
+/// bucket may have been empty during the last claim. In this case, late timers may still be in the store.
 const SOON: Duration = Duration::from_millis(10);
 
 /// Limits the rate at which late timers are delivered, either for all namespaces together or for each namespace
@@ -54,23 +53,24 @@ pub(crate) struct InTurn {
 /// holds the permits of a tenth of a second, but at least a single permit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    /// The moment that determines the number of permits in the bucket. This number is the rate multiplied by the time
-    /// from this moment to now. The use of permits moves the moment to a later time.
+    /// The moment that determines the number of permits (rights to a late delivery) in the bucket. This number is the
+    /// rate multiplied by the time from this moment to now. The use of permits moves the moment to a later time.
     used_until: UtcMillis,
-    /// The used permits that `used_until` does not account for yet, in thousandths of a permit. `used_until` moves by
-    /// whole milliseconds, so a fraction may remain.
+    /// The used permits (rights to a late delivery) that `used_until` does not account for yet, in thousandths of a
+    /// permit. `used_until` moves by whole milliseconds, so a fraction may remain.
     rest: u64,
 }
 
 impl Bucket {
     /// Returns the time, in milliseconds, in which an empty bucket becomes full. The time is enough for at least one
-    /// permit, because a smaller bucket would never have a permit.
+    /// permit (right to a late delivery), because a smaller bucket would never have a permit.
     fn burst(rate: u32) -> u64 {
         1_000_u64.div_ceil(u64::from(rate)).max(100)
     }
 
-    /// Removes the permits that do not fit into the bucket at `now`. Returns true if the bucket is full. A bucket whose
-    /// `used_until` is more than two seconds in the future becomes full, too, because the clock has stepped back.
+    /// Removes the permits (rights to a late delivery) that do not fit into the bucket at `now`. Returns true if the
+    /// bucket is full. A bucket whose `used_until` is more than two seconds in the future becomes full, too, because
+    /// the clock has stepped back.
     fn fill(&mut self, rate: u32, now: UtcMillis) -> bool {
         let full = UtcMillis::from_millis(now.as_millis().saturating_sub(Self::burst(rate)));
         let is_full = self.used_until < full || self.used_until > now + Duration::from_secs(2);
@@ -80,8 +80,8 @@ impl Bucket {
         is_full
     }
 
-    /// Returns the number of permits in the bucket at `now`. If the bucket has no permit, fails with the time until the
-    /// bucket gets a permit.
+    /// Returns the number of permits (rights to a late delivery) in the bucket at `now`. If the bucket has no permit,
+    /// fails with the time until the bucket gets a permit.
     fn permits(&self, rate: u32, now: UtcMillis) -> Result<u32, Duration> {
         let millis = u64::try_from((now - self.used_until).as_millis()).unwrap_or(u64::MAX);
         let permits = (millis * u64::from(rate)).saturating_sub(self.rest) / 1_000;
@@ -106,8 +106,8 @@ impl Together {
     }
 
     /// Returns the number of timers that a claim may take, at most `wanted`. `next_due` is the due moment of the first
-    /// pending timer, or `None` before the first claim. If there is no permit now, fails with the time until there is a
-    /// permit.
+    /// pending timer, or `None` before the first claim. If the timers may be late and there is no permit (right to a
+    /// late delivery), fails with the time until there is a permit.
     pub(crate) fn permits(
         &mut self,
         next_due: Option<UtcMillis>,
@@ -124,8 +124,8 @@ impl Together {
         self.bucket.permits(rate, now).map(|permits| permits.min(wanted))
     }
 
-    /// Records that a claim has taken `claimed` timers. Uses a permit for each of these timers if
-    /// [`permits`](Self::permits) found that they may be late.
+    /// Records that a claim has taken `claimed` timers. If [`permits`](Self::permits) found that these timers may be
+    /// late, uses a permit (right to a late delivery) for each of them.
     pub(crate) fn note(&mut self, claimed: u32) {
         if let Some(rate) = self.rate.filter(|_| self.is_catching_up) {
             self.bucket.take(rate, claimed);
@@ -151,8 +151,8 @@ impl InTurn {
         Some(Late::new(LATE, usize::try_from(each).unwrap_or(usize::MAX), left))
     }
 
-    /// Uses a permit for each late timer that a claim has taken. The permit comes from the bucket of the timer's
-    /// namespace.
+    /// Uses a permit (right to a late delivery) for each late timer that a claim has taken. The permit comes from the
+    /// bucket of the timer's namespace.
     pub(crate) fn note(&mut self, claimed: &[Leased], now: UtcMillis) {
         let Some(rate) = self.rate else { return };
         for Leased { timer, .. } in claimed.iter().filter(|leased| now - leased.timer.due > LATE) {
@@ -165,12 +165,12 @@ impl InTurn {
         }
     }
 
-    /// Returns the time until a claim may take more late timers, or `None` if the bucket of each namespace is full. If
-    /// a bucket has permits now, the time is at most [`SOON`], because the bucket may have been empty during the last
-    /// claim.
+    /// Returns the time until a claim may take more late timers. Returns `None` if the bucket of each namespace is full
+    /// of permits (rights to a late delivery). If a bucket has permits now but is not full, the time is at most
+    /// [`SOON`]: the bucket may have been empty during the last claim.
     ///
-    /// The time may be long on a store with several parts. There a claim may take more late timers than there are
-    /// permits, because each part counts separately.
+    /// The time may be long on a store with several parts. Each part counts the late timers of a claim separately, so
+    /// the claim may take more late timers than there are permits.
     pub(crate) fn rest(&self, now: UtcMillis) -> Option<Duration> {
         let rate = self.rate?;
         let rests = self.buckets.values().map(|bucket| bucket.permits(rate, now).err().unwrap_or(SOON));

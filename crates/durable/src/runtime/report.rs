@@ -56,9 +56,9 @@ pub struct Stats {
     pub store_errors: u64,
     /// The number of claims of timers that succeeded.
     pub claims: u64,
-    /// How often the store's clock stepped ahead, and the total length of these steps.
+    /// The number of steps ahead of the store's clock, and the total length of these steps.
     pub clock_steps_ahead: (u64, Duration),
-    /// How often the store's clock stepped back, and the total length of these steps.
+    /// The number of steps back of the store's clock, and the total length of these steps.
     pub clock_steps_back: (u64, Duration),
     /// The times from the due moments of deliveries to the calls of their handlers, by the store's clock. After a
     /// snooze, a retry or a move, the new due moment counts. A parked timer keeps its due moment, so the time in which

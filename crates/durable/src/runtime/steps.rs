@@ -4,14 +4,15 @@ use core::time::Duration;
 use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
 
-/// A step is noticed if it is longer than the sum of this time and the permitted drift between the store's clock and
-/// the steady clock.
+/// The greatest difference between the advances of the store's clock and of the steady clock that does not count as a
+/// step. The permitted drift between the two clocks is added to this time.
 const LEAST: Duration = Duration::from_millis(500);
-/// The permitted drift between the store's clock and the steady clock is the time since the last comparison divided by
-/// this number: 200 parts per million. The clocks of two machines that are not synchronised drift apart more slowly.
+/// The inverse of the permitted drift between the store's clock and the steady clock. The drift may be 200 parts per
+/// million of the time since the last comparison. The clocks of two machines that are not synchronised drift apart more
+/// slowly.
 const DRIFT: u32 = 5_000;
-/// The store's clock is read between two readings of the steady clock. If at most this time passes between the two
-/// readings, all three readings count as readings of the same moment. Otherwise both clocks are read again.
+/// The longest time between two readings of the steady clock that count as readings of the same moment. The store's
+/// clock is read between these two readings. If more time passes between them, all clocks are read again.
 const ONE_MOMENT: Duration = Duration::from_millis(20);
 /// The number of attempts to read the store's clock and the steady clock at the same moment.
 const READINGS: usize = 8;

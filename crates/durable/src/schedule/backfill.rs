@@ -11,8 +11,8 @@ use crate::timer::Timer;
 use tourbillon_words::UtcMillis;
 
 impl Schedules {
-    /// Makes an occurrence that is due now, in addition to the occurrences of the plan, even if the schedule is paused
-    /// or another occurrence has not ended. Returns the id of the new occurrence.
+    /// Makes an occurrence that is due now, in addition to the occurrences of the plan. The call also works if the
+    /// schedule is paused, or if another occurrence has not ended. Returns the id of the new occurrence.
     ///
     /// # Errors
     ///

@@ -13,8 +13,8 @@ pub const MOST_AT_ONCE: usize = 100;
 /// The greatest number of missed instants that get occurrences with [`Missed::All`]. If more instants were missed, only
 /// the latest ones get occurrences.
 pub const MOST_CAUGHT_UP: u64 = 10_000;
-/// The clocks of processes that share a store are expected to differ by at most this time. If a stored moment is
-/// further in the future, it was stored while the clock was ahead.
+/// The greatest expected difference between the clocks of processes that share a store. If a stored moment is further
+/// in the future, it was stored while the clock was ahead.
 pub(super) const SLACK: Duration = Duration::from_secs(1);
 /// The interval at which a schedule with a queued instant checks whether the last occurrence has ended.
 const LOOK: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ pub struct Decision {
     pub skipped: u64,
     /// The progress of the schedule through its instants, after the decision.
     pub progress: Progress,
-    /// The moment of the next decision. `None` if the schedule has ended.
+    /// The moment of the next decision (choice of the instants that get occurrences). `None` if the schedule has ended.
     pub wake: Option<UtcMillis>,
 }
 

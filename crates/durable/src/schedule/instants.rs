@@ -85,8 +85,8 @@ impl ScheduleInstants {
         Passed { count, last, next }
     }
 
-    /// Finds the last `most` instants before `moment`. Returns a moment that separates them from earlier instants: all
-    /// of the `most` instants are at this moment or later. Returns `None` if there are at most `most` instants from
+    /// Returns a moment that separates the last `most` instants before `moment` from all earlier instants. The last
+    /// `most` instants are at the returned moment or later. Returns `None` if there are at most `most` instants from
     /// `first` to `moment`. `first` must be an instant of the schedule. The search assumes that the instants of a
     /// calendar are at least a second apart.
     pub(super) fn beginning_of_last(

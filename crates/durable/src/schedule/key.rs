@@ -6,7 +6,7 @@ use crate::timer::{Address, KeyOf};
 use core::time::Duration;
 use uuid::Uuid;
 
-/// Schedules are stored as timers in namespaces that begin with this prefix.
+/// The prefix of the namespaces in which schedules are stored. A schedule is stored as a timer.
 pub(super) const NAMESPACES: &str = "/schedules/";
 /// The namespace of the UUIDs that are computed from the names of schedules. A schedule's UUID determines its jitter.
 const JITTERS: Uuid = Uuid::from_u128(0x2f6a_0c39_5d1e_4b8a_9a57_31c6_e0f4_7d22);

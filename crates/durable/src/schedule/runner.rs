@@ -1,4 +1,5 @@
-//! Handles the deliveries of the timers that store schedules. Each such delivery is a decision of a schedule.
+//! Handles the deliveries of the timers that store schedules. Each such delivery is a decision of a schedule: it
+//! determines which of the instants that have come get occurrences.
 
 use super::Progress;
 use super::decide::SLACK;
@@ -18,14 +19,14 @@ use core::cell::Cell;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// All schedules are read in pages. This is the greatest number of schedules in a page.
+/// The greatest number of schedules in a page, when all schedules are read page by page.
 const LIST: u32 = 200;
 
 /// The handler of the timers in which schedules are stored.
 pub(super) struct ScheduleRunner(pub(super) Arc<ScheduleStore>);
 
 impl ScheduleRunner {
-    /// Recomputes the next instant of each schedule whose next instant was computed while the clock was ahead. Returns
+    /// Recomputes the next instant of each schedule, if this instant was computed while the clock was ahead. Returns
     /// the number of changed schedules. See [`Schedules::follow_clock`](super::Schedules::follow_clock).
     pub(super) fn follow_clock(&self) -> Result<u64, StoreError> {
         let counts = block_on(self.0.store.counts())?;
@@ -54,8 +55,8 @@ impl ScheduleRunner {
         Ok(followed)
     }
 
-    /// Recomputes the next instant of a schedule if it was computed while the clock was ahead. Returns true if the
-    /// schedule has changed.
+    /// Recomputes the next instant of a schedule, if this instant was computed while the clock was ahead. Returns true
+    /// if the schedule has changed.
     fn follow_clock_of(&self, at: &ScheduleKey) -> Result<bool, ScheduleFault> {
         let is_ahead = |stored: &Stored, now| match stored.progress {
             // When such a schedule is resumed, its next instant is recomputed.

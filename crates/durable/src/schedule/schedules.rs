@@ -64,8 +64,9 @@ impl fmt::Debug for Schedules {
 }
 
 impl Schedules {
-    /// Schedules are stored as timers in namespaces that begin with this prefix. The namespace of the schedule's
-    /// occurrences follows the prefix. Programs must not store other timers in these namespaces.
+    /// The prefix of the namespaces in which schedules are stored, each as a timer. After the prefix comes the
+    /// namespace of the schedule's occurrences. Programs must not store other timers in the namespaces with this
+    /// prefix.
     pub const NAMESPACES: &'static str = NAMESPACES;
     /// The kind of the timers that store schedules.
     pub const KIND: &'static str = KIND;
@@ -113,7 +114,7 @@ impl Schedules {
             .follow_clock(move || schedules.follow_clock().map(drop))
     }
 
-    /// Recomputes the next instants of all schedules whose last decisions were made while the clock was ahead. Returns
+    /// Recomputes the next instant of each schedule, if this instant was computed while the clock was ahead. Returns
     /// the number of schedules that changed. A runtime with these schedules calls this method at its start and after
     /// each step back of the clock. The call reads all schedules.
     ///
@@ -124,8 +125,8 @@ impl Schedules {
         ScheduleRunner(Arc::clone(&self.0)).follow_clock()
     }
 
-    /// Creates a schedule, or changes the rule and the template of an existing schedule. Returns the schedule, with
-    /// true if it is new. A changed schedule keeps its counters, and stays paused if it is paused.
+    /// Creates a schedule, or changes the rule and the template of an existing schedule. Returns the schedule, and true
+    /// if the schedule is new. A changed schedule keeps its counters. A paused schedule stays paused.
     ///
     /// # Errors
     ///
@@ -329,8 +330,8 @@ impl Schedules {
         self.0.list(namespace, key_prefix, cursor, limit)
     }
 
-    /// Removes a schedule. Returns false if there was no such schedule. Its occurrences stay, and can be cancelled by
-    /// their [label](ScheduleKey::label).
+    /// Removes a schedule. The schedule's occurrences stay, and can be cancelled by their [label](ScheduleKey::label).
+    /// Returns false if there was no such schedule.
     ///
     /// # Errors
     ///
@@ -405,8 +406,8 @@ impl Schedules {
         })
     }
 
-    /// Ends the pause of a schedule. Also checks the plan again: a schedule that made no occurrences because its plan
-    /// was not valid continues if the plan is valid now.
+    /// Ends the pause of a schedule. The call also checks the plan again. A schedule whose plan was not valid makes
+    /// occurrences again if the plan is valid now.
     ///
     /// # Errors
     ///

@@ -23,8 +23,8 @@ const LOCKS: usize = 64;
 /// The greatest number of attempts to change a schedule. An attempt fails if another process changes the schedule
 /// first.
 pub(super) const TURNS: usize = 64;
-/// The longest time for which a change of a schedule waits for a decision under way. During this time, the change
-/// checks every [`LOOK`] whether the decision has finished.
+/// The longest time for which a change of a schedule waits for a decision under way (a delivery that makes
+/// occurrences). During this time, the change checks every [`LOOK`] whether the decision has finished.
 const SETTLING: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
 

@@ -16,13 +16,12 @@ use tourbillon_words::UtcMillis;
 
 /// The kind of the timers that store schedules.
 pub(super) const KIND: &str = "tourbillon/schedule";
-/// The pause after a failed decision of a schedule, before the decision is tried again.
+/// The pause before a failed decision of a schedule (choice of the instants that get occurrences) is tried again.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 const PAUSED: &str = "schedule paused";
 const ENDED: &str = "schedule ended";
-/// If the plan of a schedule is no longer valid, the timer that stores the schedule is parked. The reason for the park
-/// begins with this prefix.
+/// The prefix of the reason for which the timer of a schedule is parked, if the schedule's plan is no longer valid.
 const FAULT: &str = "schedule: ";
 
 /// The payload of the timer that stores a schedule.
@@ -71,7 +70,8 @@ impl Stored {
         Op::Place(Box::new(timer), mode)
     }
 
-    /// Returns the moment of the schedule's next decision, or `None` if no instant is left.
+    /// Returns the moment of the schedule's next decision (choice of the instants that get occurrences). Returns `None`
+    /// if no instant is left.
     pub(super) fn wake(&self, at: &ScheduleKey, now: UtcMillis) -> Option<UtcMillis> {
         let next = self.progress.next.map(|next| next + at.jitter(self.schedule.jitter));
         next.into_iter().chain(self.progress.queued.map(|_| now)).min()
@@ -107,7 +107,8 @@ impl Stored {
     }
 }
 
-/// Returns the moment of the next decision of the schedule that this timer stores, or `None` if the schedule has ended.
+/// Returns the moment at which the schedule that this timer stores next makes occurrences. Returns `None` if the
+/// schedule has ended.
 pub(super) fn wake_of(timer: &Timer) -> Option<UtcMillis> {
     match &timer.state {
         State::Parked(reason) if **reason == *ENDED => None,

@@ -43,7 +43,8 @@ pub struct ScheduleView {
     /// The moment at which the next occurrence is due: the next instant plus the jitter. `None` if the schedule is
     /// paused or has ended, or if its plan is not valid.
     pub due: Option<UtcMillis>,
-    /// The time by which the schedule's next decision is late. Zero if the decision is not late.
+    /// The time by which the schedule's next decision (choice of the instants that get occurrences) is late. Zero if
+    /// the decision is not late.
     pub overdue: Duration,
 }
 

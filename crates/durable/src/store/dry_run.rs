@@ -88,9 +88,9 @@ pub struct DryRun {
 /// sends this value to its server. The server verifies the assumptions, and then makes the changes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// The timers that the server must change. First, the server must verify that no timer in the dry run has changed
-    /// since the store read it. The server must also verify the timers that the operations do not change, which are not
-    /// in this list.
+    /// The timers that the server must change. First, the server must verify that the timers given to the dry run have
+    /// not changed since the store read them. It must verify all given timers, including the timers that the operations
+    /// do not change. Such timers are not in this list.
     pub timers: Vec<Change>,
     /// The ids of timers that the dry run assumes not to exist. The server must verify that no timer has such an id.
     pub absent: Vec<TimerId>,
@@ -292,9 +292,9 @@ struct KnownTables {
     asked: RefCell<Missed>,
 }
 
-/// The table entries that the dry run has looked for and not found. The entries that a read did not find are
-/// assumptions of the dry run, which [`Changes`] lists. `removed` has the ids that a removal did not find among the
-/// remembered ids. These ids are in [`Changes::forget`], because the server may still remember them.
+/// The table entries that the dry run has looked for and not found. [`Changes`] lists the entries that a read did not
+/// find as assumptions. `removed` has the ids that a removal did not find among the remembered ids. [`Changes::forget`]
+/// includes these ids, because the server may still remember them.
 #[derive(Debug, Default)]
 struct Missed {
     timers: BTreeSet<TimerId>,

@@ -141,9 +141,9 @@ pub struct Page {
     ///
     /// - If the phase is parked or dead, or if the namespace has at most 2,000 timers, each page except the last is
     ///   full.
-    /// - Otherwise, each page except the last has at least one timer. The exception is a namespace with more than a
-    ///   million timers (50,000 on Redis). If the store has read 20,000 timers of other namespaces without a timer of
-    ///   this namespace, it returns an empty page.
+    /// - Otherwise, if the namespace has at most a million timers (50,000 on Redis), each page except the last has at
+    ///   least one timer. In a larger namespace, the store returns an empty page when it has read 20,000 timers of
+    ///   other namespaces and none of this namespace.
     pub timers: Vec<Timer>,
     /// The place at which the next page begins. `None` at the end of the list.
     pub next: Option<Cursor>,

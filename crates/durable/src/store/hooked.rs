@@ -4,8 +4,8 @@
 //! calls in one method, so it need not change when [`TimerStore`] gets a new method.
 
 use super::{
-    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit,
-    MemoryStore, Nodes, Op, Outcome, Page, Reaped, Reasons, Scrub, Shares, StoreError, TimerStore,
+    Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, MemoryStore, Nodes,
+    Op, Outcome, Page, Reaped, Reasons, Scrub, Shares, StoreError, StoreFuture, TimerStore,
 };
 use crate::state::Token;
 use crate::timer::{Address, Timer, TimerId};
@@ -13,7 +13,7 @@ use core::fmt;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// A call of a [`TimerStore`] method that returns an [`Answer`], as a [`Hook`] sees it.
+/// A call of a [`TimerStore`] method that returns a [`StoreFuture`], as a [`Hook`] sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Call<'a> {
@@ -59,7 +59,7 @@ pub enum Call<'a> {
 /// ```
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicU32, Ordering};
-/// use tourbillon_durable::store::{Answer, Call, Hook, Hooked, MemoryStore, TimerStore};
+/// use tourbillon_durable::store::{Call, Hook, Hooked, MemoryStore, StoreFuture, TimerStore};
 ///
 /// /// Counts claims.
 /// #[derive(Default)]
@@ -75,8 +75,8 @@ pub enum Call<'a> {
 ///     fn answer<'a, T: Send + 'a>(
 ///         &'a self,
 ///         is_claim: bool,
-///         pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
-///     ) -> Answer<'a, T> {
+///         pass_on: impl FnOnce() -> StoreFuture<'a, T> + Send + 'a,
+///     ) -> StoreFuture<'a, T> {
 ///         self.0.fetch_add(is_claim.into(), Ordering::Relaxed);
 ///         pass_on()
 ///     }
@@ -99,8 +99,8 @@ pub trait Hook: Send + Sync + 'static {
     fn answer<'a, T: Send + 'a>(
         &'a self,
         seen: Self::Seen,
-        pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
-    ) -> Answer<'a, T>;
+        pass_on: impl FnOnce() -> StoreFuture<'a, T> + Send + 'a,
+    ) -> StoreFuture<'a, T>;
 
     /// Answers a call of [`TimerStore::parts`]. By default, `store` answers the call.
     fn parts(&self, store: &dyn TimerStore) -> u32 {
@@ -113,7 +113,7 @@ pub trait Hook: Send + Sync + 'static {
     }
 
     /// Answers a call of [`TimerStore::nodes`]. By default, the call goes through [`answer`](Self::answer).
-    fn nodes<'a>(&'a self, store: &'a dyn TimerStore) -> Answer<'a, Option<Nodes>> {
+    fn nodes<'a>(&'a self, store: &'a dyn TimerStore) -> StoreFuture<'a, Option<Nodes>> {
         self.answer(self.see(Call::Nodes), move || store.nodes())
     }
 
@@ -157,8 +157,8 @@ impl<H: Hook> Hooked<H> {
     fn pass<'a, T: Send + 'a>(
         &'a self,
         call: Call<'_>,
-        pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
-    ) -> Answer<'a, T> {
+        pass_on: impl FnOnce() -> StoreFuture<'a, T> + Send + 'a,
+    ) -> StoreFuture<'a, T> {
         self.hook.answer(self.hook.see(call), pass_on)
     }
 }
@@ -178,16 +178,22 @@ impl<H: Hook> TimerStore for Hooked<H> {
         self.store.fresh_id(namespace, key)
     }
 
-    fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>> {
+    fn apply(&self, ops: Vec<Op>, durability: Durability) -> StoreFuture<'_, Vec<Outcome>> {
         let seen = self.hook.see(Call::Apply(&ops));
         self.hook.answer(seen, move || self.store.apply(ops, durability))
     }
 
-    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
+    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> StoreFuture<'_, Claimed> {
         self.pass(Call::Claim, move || self.store.claim(by, claim, limit))
     }
 
-    fn claim_in_turn(&self, by: Claimant, claim: u64, limit: Limit, shares: Shares) -> Answer<'_, Claimed> {
+    fn claim_in_turn(
+        &self,
+        by: Claimant,
+        claim: u64,
+        limit: Limit,
+        shares: Shares,
+    ) -> StoreFuture<'_, Claimed> {
         self.pass(Call::Claim, move || self.store.claim_in_turn(by, claim, limit, shares))
     }
 
@@ -198,19 +204,19 @@ impl<H: Hook> TimerStore for Hooked<H> {
         reason: Box<str>,
         wanted: u32,
         limit: Limit,
-    ) -> Answer<'_, Option<Claimed>> {
+    ) -> StoreFuture<'_, Option<Claimed>> {
         self.pass(Call::Claim, move || self.store.claim_parked(by, claim, reason, wanted, limit))
     }
 
-    fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
+    fn recover(&self, by: Claimant, claim: u64) -> StoreFuture<'_, Vec<Leased>> {
         self.pass(Call::Recover, move || self.store.recover(by, claim))
     }
 
-    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>> {
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Vec<TimerId>> {
         self.pass(Call::Renew, move || self.store.renew(by, leases))
     }
 
-    fn reap(&self, limit: u32) -> Answer<'_, Reaped> {
+    fn reap(&self, limit: u32) -> StoreFuture<'_, Reaped> {
         self.pass(Call::Reap, move || self.store.reap(limit))
     }
 
@@ -219,35 +225,35 @@ impl<H: Hook> TimerStore for Hooked<H> {
         from: UtcMillis,
         until: UtcMillis,
         limit: u32,
-    ) -> Answer<'_, Vec<(UtcMillis, TimerId)>> {
+    ) -> StoreFuture<'_, Vec<(UtcMillis, TimerId)>> {
         self.pass(Call::Upcoming, move || self.store.upcoming(from, until, limit))
     }
 
-    fn get(&self, at: Address) -> Answer<'_, Option<Timer>> {
+    fn get(&self, at: Address) -> StoreFuture<'_, Option<Timer>> {
         self.pass(Call::Get, move || self.store.get(at))
     }
 
-    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page> {
+    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> StoreFuture<'_, Page> {
         self.pass(Call::List(limit), move || self.store.list(filter, cursor, limit))
     }
 
-    fn counts(&self) -> Answer<'_, Counts> {
+    fn counts(&self) -> StoreFuture<'_, Counts> {
         self.pass(Call::Counts, move || self.store.counts())
     }
 
-    fn horizon(&self) -> Answer<'_, Horizon> {
+    fn horizon(&self) -> StoreFuture<'_, Horizon> {
         self.pass(Call::Horizon, move || self.store.horizon())
     }
 
-    fn check(&self) -> Answer<'_, Vec<Fault>> {
+    fn check(&self) -> StoreFuture<'_, Vec<Fault>> {
         self.pass(Call::Check, move || self.store.check())
     }
 
-    fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()> {
+    fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> StoreFuture<'a, ()> {
         self.pass(Call::Export, move || self.store.export(each))
     }
 
-    fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
+    fn import(&self, timers: Vec<Timer>) -> StoreFuture<'_, ()> {
         self.pass(Call::Import, move || self.store.import(timers))
     }
 
@@ -259,7 +265,7 @@ impl<H: Hook> TimerStore for Hooked<H> {
         self.store.refuses_new()
     }
 
-    fn leave(&self) -> Answer<'_, ()> {
+    fn leave(&self) -> StoreFuture<'_, ()> {
         self.pass(Call::Leave, move || self.store.leave())
     }
 
@@ -275,11 +281,11 @@ impl<H: Hook> TimerStore for Hooked<H> {
         self.hook.part_of(&*self.store, id)
     }
 
-    fn reasons(&self, after: Option<Cursor>, limit: u32) -> Answer<'_, Reasons> {
+    fn reasons(&self, after: Option<Cursor>, limit: u32) -> StoreFuture<'_, Reasons> {
         self.pass(Call::Reasons, move || self.store.reasons(after, limit))
     }
 
-    fn put_back(&self, reason: Box<str>, limit: u32) -> Answer<'_, u32> {
+    fn put_back(&self, reason: Box<str>, limit: u32) -> StoreFuture<'_, u32> {
         self.pass(Call::PutBack, move || self.store.put_back(reason, limit))
     }
 
@@ -287,7 +293,7 @@ impl<H: Hook> TimerStore for Hooked<H> {
         self.store.scrub()
     }
 
-    fn nodes(&self) -> Answer<'_, Option<Nodes>> {
+    fn nodes(&self) -> StoreFuture<'_, Option<Nodes>> {
         self.hook.nodes(&*self.store)
     }
 }

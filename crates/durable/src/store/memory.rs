@@ -6,8 +6,8 @@ use super::horizon::Horizon;
 use super::ledger::{LOOKS, Ledger, Turns};
 use super::tables::{Table, Tables};
 use super::{
-    Answer, Claimant, Claimed, Counts, Cursor, Durability, Filter, Leased, Limit, Op, Outcome, Page, Reaped,
-    Reasons, Shares, TimerStore,
+    Claimant, Claimed, Counts, Cursor, Durability, Filter, Leased, Limit, Op, Outcome, Page, Reaped, Reasons,
+    Shares, StoreFuture, TimerStore,
 };
 use crate::clock::WallClock;
 use crate::state::Token;
@@ -140,7 +140,8 @@ impl MemoryStore {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs the transaction `act`, which does not need the store's [`Turns`].
+    /// Runs the transaction `act`, which does not need the store's [`Turns`] (the state that claims by shares keep in
+    /// memory).
     fn transact<R>(
         &self,
         act: impl FnOnce(&mut Ledger<&mut InMemory>) -> Result<R, StoreError>,
@@ -148,8 +149,8 @@ impl MemoryStore {
         self.transact_in_turn(|ledger, _| act(ledger))
     }
 
-    /// Runs the transaction `act` with the store's [`Turns`], which a claim by shares needs. If `act` fails, undoes its
-    /// changes and resets the turns.
+    /// Runs the transaction `act` with the store's [`Turns`] (the state that claims by shares keep in memory). If `act`
+    /// fails, undoes the changes of `act` and resets the turns.
     fn transact_in_turn<R>(
         &self,
         act: impl FnOnce(&mut Ledger<&mut InMemory>, &mut Turns) -> Result<R, StoreError>,
@@ -182,7 +183,7 @@ impl MemoryStore {
     }
 }
 
-fn ready<'a, T: Send + 'a>(result: Result<T, StoreError>) -> Answer<'a, T> {
+fn ready<'a, T: Send + 'a>(result: Result<T, StoreError>) -> StoreFuture<'a, T> {
     Box::pin(core::future::ready(result))
 }
 
@@ -191,15 +192,21 @@ impl TimerStore for MemoryStore {
         UtcMillis::from_nanos(self.clock.true_now().as_nanos())
     }
 
-    fn apply(&self, ops: Vec<Op>, _: Durability) -> Answer<'_, Vec<Outcome>> {
+    fn apply(&self, ops: Vec<Op>, _: Durability) -> StoreFuture<'_, Vec<Outcome>> {
         ready(self.transact(|ledger| ops.into_iter().map(|op| ledger.apply(op)).collect()))
     }
 
-    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
+    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> StoreFuture<'_, Claimed> {
         ready(self.transact(|ledger| ledger.claim(by, claim, limit).map(|(claimed, _)| claimed)))
     }
 
-    fn claim_in_turn(&self, by: Claimant, claim: u64, limit: Limit, shares: Shares) -> Answer<'_, Claimed> {
+    fn claim_in_turn(
+        &self,
+        by: Claimant,
+        claim: u64,
+        limit: Limit,
+        shares: Shares,
+    ) -> StoreFuture<'_, Claimed> {
         ready(self.transact_in_turn(|ledger, turns| {
             let chosen = ledger.choose(turns, limit, &shares)?;
             let (claimed, _) = ledger.claim_chosen(by, claim, &chosen.timers)?;
@@ -207,15 +214,15 @@ impl TimerStore for MemoryStore {
         }))
     }
 
-    fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
+    fn recover(&self, by: Claimant, claim: u64) -> StoreFuture<'_, Vec<Leased>> {
         ready(self.transact(|ledger| ledger.recover(by, claim)))
     }
 
-    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>> {
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Vec<TimerId>> {
         ready(self.transact(|ledger| ledger.renew(by, leases)))
     }
 
-    fn reap(&self, limit: u32) -> Answer<'_, Reaped> {
+    fn reap(&self, limit: u32) -> StoreFuture<'_, Reaped> {
         ready(self.transact(|ledger| ledger.reap(limit, false)))
     }
 
@@ -224,39 +231,39 @@ impl TimerStore for MemoryStore {
         from: UtcMillis,
         until: UtcMillis,
         limit: u32,
-    ) -> Answer<'_, Vec<(UtcMillis, TimerId)>> {
+    ) -> StoreFuture<'_, Vec<(UtcMillis, TimerId)>> {
         ready(self.transact(|ledger| ledger.upcoming(from, until, limit)))
     }
 
-    fn get(&self, at: Address) -> Answer<'_, Option<Timer>> {
+    fn get(&self, at: Address) -> StoreFuture<'_, Option<Timer>> {
         ready(self.transact(|ledger| ledger.get(&at)))
     }
 
-    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page> {
+    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> StoreFuture<'_, Page> {
         ready(self.transact(|ledger| ledger.list(&filter, cursor.as_ref(), limit)))
     }
 
-    fn reasons(&self, after: Option<Cursor>, limit: u32) -> Answer<'_, Reasons> {
+    fn reasons(&self, after: Option<Cursor>, limit: u32) -> StoreFuture<'_, Reasons> {
         ready(self.transact(|ledger| ledger.reasons(after.as_ref(), limit)))
     }
 
-    fn counts(&self) -> Answer<'_, Counts> {
+    fn counts(&self) -> StoreFuture<'_, Counts> {
         ready(self.transact(|ledger| ledger.counts()))
     }
 
-    fn horizon(&self) -> Answer<'_, Horizon> {
+    fn horizon(&self) -> StoreFuture<'_, Horizon> {
         ready(self.transact(|ledger| ledger.horizon(LOOKS)))
     }
 
-    fn check(&self) -> Answer<'_, Vec<Fault>> {
+    fn check(&self) -> StoreFuture<'_, Vec<Fault>> {
         ready(self.transact(|ledger| ledger.check()))
     }
 
-    fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()> {
+    fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> StoreFuture<'a, ()> {
         ready(self.transact(|ledger| ledger.each(each)))
     }
 
-    fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
+    fn import(&self, timers: Vec<Timer>) -> StoreFuture<'_, ()> {
         ready(self.transact(|ledger| ledger.import(timers)))
     }
 

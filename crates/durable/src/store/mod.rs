@@ -46,7 +46,7 @@ use std::collections::BTreeMap;
 use tourbillon_words::UtcMillis;
 
 /// The future that a call to a store returns.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// The worst failure that an acknowledged change must survive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -261,7 +261,7 @@ pub struct Claimed {
     pub next_due: Option<UtcMillis>,
     /// The earliest moment at which another [`claim_in_turn`](TimerStore::claim_in_turn) takes a timer. `None` if no
     /// such moment is known. The moment is later than `next_due` if the claim left due timers whose namespaces have
-    /// used up their shares.
+    /// used up their shares ([`Shares`]).
     pub next_claim: Option<UtcMillis>,
     /// The number of records that the claim could not read. The store sets such records aside, with their bytes.
     pub quarantined: u32,
@@ -382,8 +382,8 @@ pub struct Scrub {
 /// All methods may be called from any thread at any time. A caller may repeat an operation whose answer was lost.
 ///
 /// A read sees every change that was answered before the read. A read may also see a change that is not durable yet,
-/// whose caller still waits for the answer. Such a change can be lost. A call of [`apply`](Self::apply) without
-/// operations makes all changes that earlier reads have seen durable.
+/// whose caller still waits for the answer. Such a change can be lost. After a call of [`apply`](Self::apply) without
+/// operations, all changes that earlier reads have seen are durable.
 pub trait TimerStore: Send + Sync + 'static {
     /// Returns the store's time, by which the store decides whether timers are due and leases have ended.
     fn now(&self) -> UtcMillis;
@@ -400,20 +400,26 @@ pub trait TimerStore: Send + Sync + 'static {
     ///
     /// The call is answered once the changes have the given durability. All changes that were answered earlier then
     /// have this durability, too. So a call without operations makes earlier changes durable.
-    fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>>;
+    fn apply(&self, ops: Vec<Op>, durability: Durability) -> StoreFuture<'_, Vec<Outcome>>;
 
     /// Leases timers that are due, the earliest due moments first. `by` and `claim` make up the token of the leases, so
     /// a claimant gives each of its claims a new number.
     ///
     /// The answer comes before the leases are durable, unless one of the timers is delivered at most once. Several
     /// claims may wait for their answers at the same time, and may be answered in any order.
-    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed>;
+    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> StoreFuture<'_, Claimed>;
 
     /// Claims timers as [`claim`](Self::claim) does, but limits the number of timers of each namespace. A runtime
     /// delivers a limited number of timers at the same time, and each namespace has a share of this number
     /// ([`Shares`]). Once a namespace has its share, the claim skips the other timers of this namespace, and takes
     /// later timers of other namespaces. By default, a store ignores the shares and claims by the due moments alone.
-    fn claim_in_turn(&self, by: Claimant, claim: u64, limit: Limit, shares: Shares) -> Answer<'_, Claimed> {
+    fn claim_in_turn(
+        &self,
+        by: Claimant,
+        claim: u64,
+        limit: Limit,
+        shares: Shares,
+    ) -> StoreFuture<'_, Claimed> {
         let _has_no_turns = shares;
         let claimed = self.claim(by, claim, limit);
         Box::pin(async {
@@ -436,21 +442,21 @@ pub trait TimerStore: Send + Sync + 'static {
         reason: Box<str>,
         wanted: u32,
         limit: Limit,
-    ) -> Answer<'_, Option<Claimed>> {
+    ) -> StoreFuture<'_, Option<Claimed>> {
         let _unused = (by, claim, reason, wanted, limit);
         Box::pin(async { Ok(None) })
     }
 
     /// Returns the timers that claim number `claim` has leased. The method is for a claimant that did not get the
     /// claim's answer.
-    fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>>;
+    fn recover(&self, by: Claimant, claim: u64) -> StoreFuture<'_, Vec<Leased>>;
 
     /// Sets the end of each lease to now plus [`Claimant::lease`]. Returns the ids of the timers whose leases are lost.
     /// A lease is lost if another holder has the timer, or if the timer has ended.
-    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>>;
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Vec<TimerId>>;
 
     /// Ends at most `limit` expired leases.
-    fn reap(&self, limit: u32) -> Answer<'_, Reaped>;
+    fn reap(&self, limit: u32) -> StoreFuture<'_, Reaped>;
 
     /// Returns the due moments and ids of at most `limit` pending timers, in the order of the due moments. The timers
     /// are due at `from` or later, and before `until`.
@@ -459,39 +465,39 @@ pub trait TimerStore: Send + Sync + 'static {
         from: UtcMillis,
         until: UtcMillis,
         limit: u32,
-    ) -> Answer<'_, Vec<(UtcMillis, TimerId)>>;
+    ) -> StoreFuture<'_, Vec<(UtcMillis, TimerId)>>;
 
     /// Returns the stored timer at an address. `None` if no timer has the address's id or key.
-    fn get(&self, at: Address) -> Answer<'_, Option<Timer>>;
+    fn get(&self, at: Address) -> StoreFuture<'_, Option<Timer>>;
 
     /// Returns a page of at most `limit` timers that match the filter. The page begins at `cursor`, or at the start of
     /// the list if `cursor` is `None`. The store finds the page by an index, without reading earlier pages.
-    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page>;
+    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> StoreFuture<'_, Page>;
 
     /// Returns the numbers of stored timers by namespace and phase.
-    fn counts(&self) -> Answer<'_, Counts>;
+    fn counts(&self) -> StoreFuture<'_, Counts>;
 
     /// Returns the numbers of pending timers by the time until they are due.
     ///
     /// A store bounds the work of a call to a few milliseconds, however many timers are stored. If the store reaches
     /// this bound before it has counted all timers of a span, the span's [`is_exact`](Span::is_exact) is false and its
     /// count is a lower bound.
-    fn horizon(&self) -> Answer<'_, Horizon>;
+    fn horizon(&self) -> StoreFuture<'_, Horizon>;
 
     /// Returns the faults of the store's structure. Reads the whole store.
     ///
     /// When a store sets a damaged record aside, the index entries of the record's timer stay in the indexes. Each of
     /// these entries is a fault with the timer's id. A claim, or an operation by the timer's key or label, removes such
     /// an entry when it reads the entry.
-    fn check(&self) -> Answer<'_, Vec<Fault>>;
+    fn check(&self) -> StoreFuture<'_, Vec<Fault>>;
 
     /// Calls `each` for all stored timers as they were at one moment. Stops once `each` returns false.
-    fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()>;
+    fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> StoreFuture<'a, ()>;
 
     /// Stores timers of a backup as they are, under their own ids. Leased timers become pending, or paused if their
     /// series is paused. A timer that was withdrawn while it was leased is not imported. If a stored timer has the id
     /// or key of a timer of the backup, the import fails and changes nothing.
-    fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()>;
+    fn import(&self, timers: Vec<Timer>) -> StoreFuture<'_, ()>;
 
     /// Registers `wake`. The store calls `wake` when a timer may be due earlier than the answer to the last claim said,
     /// and when its clock is set to another time. The calls may come from any thread. `wake` must not block.
@@ -506,7 +512,7 @@ pub trait TimerStore: Send + Sync + 'static {
     /// Releases the shards that this process owns in a store that several processes share, so other processes can take
     /// them over at once. Without a call of `leave`, the other processes must wait until the ownership expires. Leases
     /// stay as they are. A runtime calls `leave` when it stops. With its next claim, the process takes part again.
-    fn leave(&self) -> Answer<'_, ()> {
+    fn leave(&self) -> StoreFuture<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 
@@ -539,7 +545,7 @@ pub trait TimerStore: Send + Sync + 'static {
     /// `limit` bounds the work for a page. Several pages may contain the same reason. Each of these pages counts
     /// different timers. Where possible, the cost of all pages depends on the number of reasons, not on the number of
     /// timers.
-    fn reasons(&self, after: Option<Cursor>, limit: u32) -> Answer<'_, Reasons> {
+    fn reasons(&self, after: Option<Cursor>, limit: u32) -> StoreFuture<'_, Reasons> {
         Box::pin(async move {
             let filter = Filter { phase: Some(Phase::Parked), ..Filter::default() };
             let page = self.list(filter, after, limit).await?;
@@ -555,7 +561,7 @@ pub trait TimerStore: Send + Sync + 'static {
 
     /// Makes at most `limit` timers that are parked for a reason pending again, and returns their number. Unlike
     /// [`Op::Unpark`], the method unparks only timers that this process would claim.
-    fn put_back(&self, reason: Box<str>, limit: u32) -> Answer<'_, u32> {
+    fn put_back(&self, reason: Box<str>, limit: u32) -> StoreFuture<'_, u32> {
         Box::pin(async move {
             let outcomes = self.apply(vec![Op::Unpark(reason, limit)], Durability::Volatile).await?;
             let found = |outcome: &Outcome| if let Outcome::Unparked(found) = outcome { *found } else { 0 };
@@ -569,7 +575,7 @@ pub trait TimerStore: Send + Sync + 'static {
     }
 
     /// Returns the processes that share the store. `None` if a single process uses the store.
-    fn nodes(&self) -> Answer<'_, Option<Nodes>> {
+    fn nodes(&self) -> StoreFuture<'_, Option<Nodes>> {
         Box::pin(async { Ok(None) })
     }
 }

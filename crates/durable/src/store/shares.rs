@@ -82,8 +82,9 @@ impl Shares {
         self
     }
 
-    /// Returns the number of further timers of a namespace that fit into its share of the free places. The claim has
-    /// already taken `taken` timers of the namespace, and `all` timers altogether.
+    /// Returns how many more timers of a namespace a claim may take before the namespace has its share of the free
+    /// places. A free place is room for one delivery to begin now. The claim has already taken `taken` timers of the
+    /// namespace, and `all` timers altogether.
     #[must_use]
     pub fn room(&self, namespace: &str, taken: usize, all: usize) -> usize {
         let has = self.under_way.get(namespace).copied().unwrap_or(0).saturating_add(taken);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 use tourbillon_durable::store::{
-    Answer, Call, Hook, Hooked, MemoryStore, Op, RedbStore, StoreError, StoreErrorKind, TimerStore,
+    Call, Hook, Hooked, MemoryStore, Op, RedbStore, StoreError, StoreErrorKind, StoreFuture, TimerStore,
 };
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Durable, Spec};
@@ -94,7 +94,7 @@ impl Failures {
     }
 
     /// Makes the change that `act` calls, or fails. A failed change may still have its effect.
-    fn change<'a, T: Send + 'a>(&self, act: impl FnOnce() -> Answer<'a, T>) -> Answer<'a, T> {
+    fn change<'a, T: Send + 'a>(&self, act: impl FnOnce() -> StoreFuture<'a, T>) -> StoreFuture<'a, T> {
         let spend = |good: u64| if good == u64::MAX { Some(good) } else { good.checked_sub(1) };
         if self.good.fetch_update(Ordering::SeqCst, Ordering::SeqCst, spend).is_ok() {
             return act();
@@ -140,8 +140,8 @@ impl Hook for Failures {
     fn answer<'a, T: Send + 'a>(
         &'a self,
         kind: Kind,
-        pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
-    ) -> Answer<'a, T> {
+        pass_on: impl FnOnce() -> StoreFuture<'a, T> + Send + 'a,
+    ) -> StoreFuture<'a, T> {
         let part = match kind {
             Kind::Read => return pass_on(),
             Kind::Change => return self.change(pass_on),

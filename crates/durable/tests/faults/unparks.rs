@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 use tourbillon_durable::store::{
-    Answer, Call, Durability, Hook, Hooked, IfPresent, MemoryStore, Op, StoreError, StoreErrorKind,
+    Call, Durability, Hook, Hooked, IfPresent, MemoryStore, Op, StoreError, StoreErrorKind, StoreFuture,
     TimerStore,
 };
 use tourbillon_durable::timer::{Timer, TimerId};
@@ -63,8 +63,8 @@ impl Hook for Fates {
     fn answer<'a, T: Send + 'a>(
         &'a self,
         fate: Option<Fate>,
-        pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
-    ) -> Answer<'a, T> {
+        pass_on: impl FnOnce() -> StoreFuture<'a, T> + Send + 'a,
+    ) -> StoreFuture<'a, T> {
         match fate {
             None => pass_on(),
             Some(Fate::Waits) => Box::pin(async move {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
-use tourbillon_durable::store::{Answer, Call, Hook, Hooked, MemoryStore, Op, TimerStore};
+use tourbillon_durable::store::{Call, Hook, Hooked, MemoryStore, Op, StoreFuture, TimerStore};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Durable, Incident, Spec, Verdict};
 
@@ -77,8 +77,8 @@ impl Hook for Slow {
     fn answer<'a, T: Send + 'a>(
         &'a self,
         wake: Wake,
-        pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
-    ) -> Answer<'a, T> {
+        pass_on: impl FnOnce() -> StoreFuture<'a, T> + Send + 'a,
+    ) -> StoreFuture<'a, T> {
         Box::pin(async move {
             let answer = pass_on().await;
             let is_answered = Arc::new(AtomicBool::new(false));
@@ -208,8 +208,8 @@ impl Hook for Panicking {
     fn answer<'a, T: Send + 'a>(
         &'a self,
         panics: bool,
-        pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
-    ) -> Answer<'a, T> {
+        pass_on: impl FnOnce() -> StoreFuture<'a, T> + Send + 'a,
+    ) -> StoreFuture<'a, T> {
         Box::pin(async move {
             if panics {
                 self.panics.fetch_add(1, Ordering::SeqCst);

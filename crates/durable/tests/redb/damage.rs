@@ -307,7 +307,8 @@ fn a_journal_of_a_newer_version_is_refused_and_stays() {
         let machine = machine_with(&timers_file, &journal);
         let error = open(&machine, &lived.clock).unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::NewerSchema, "{error}");
-        assert!(error.to_string().contains("a journal of version 4, and 3 is the last one known"), "{error}");
+        let expected = "the journal has version 4, and the latest version that this program knows is 3";
+        assert!(error.to_string().contains(expected), "{error}");
         assert!(machine.lock().unwrap().files[1].current == journal, "the journal is changed");
         // A library of the version that wrote the journal can read it.
         journal[head + 3] -= 1;

@@ -4,7 +4,7 @@ use super::{MINUTE, Seen, World, at, clock, each_minute, template};
 use std::sync::{Arc, Mutex};
 use tourbillon_durable::plan::Plan;
 use tourbillon_durable::schedule::{Schedule, ScheduleFault, ScheduleKey, Schedules};
-use tourbillon_durable::store::{Answer, Call, Filter, Hook, Hooked, MemoryStore, TimerStore};
+use tourbillon_durable::store::{Call, Filter, Hook, Hooked, MemoryStore, StoreFuture, TimerStore};
 
 /// A hook that acts as another, quicker process. The store calls `first` before the next batch of operations.
 #[derive(Default)]
@@ -26,8 +26,8 @@ impl Hook for Raced {
     fn answer<'a, T: Send + 'a>(
         &'a self,
         (): (),
-        pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
-    ) -> Answer<'a, T> {
+        pass_on: impl FnOnce() -> StoreFuture<'a, T> + Send + 'a,
+    ) -> StoreFuture<'a, T> {
         pass_on()
     }
 }

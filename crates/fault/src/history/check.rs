@@ -61,8 +61,8 @@ pub enum Broken {
     InstantMissing(Id, u64),
     /// I7: the store's check of its own data has found the damage that the text describes.
     Structure(String),
-    /// I7: the store's counters and its content disagree. The first number is the timers by the counters, the second
-    /// the stored timers.
+    /// I7: the store's counters and its content disagree. The first value is the number of timers according to the
+    /// counters. The second value is the number of stored timers.
     Counts(u64, u64),
 }
 

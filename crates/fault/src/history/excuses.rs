@@ -1,4 +1,5 @@
-//! Decides which duplicates, and which losses of timers delivered at most once, are explained by a fault.
+//! Decides which repeated deliveries a fault explains. Also decides which losses of at-most-once timers a fault
+//! explains.
 //!
 //! A delivery is repeated if its lease expires before the store has recorded the end of the delivery. A node renews its
 //! leases after each third of their length. So a lease expires only if its node is dead, or cannot reach the store for
@@ -36,8 +37,8 @@ const AT_ONCE: Moment = 1_000_000;
 pub(super) struct Excuses<'a> {
     terms: &'a Terms,
     faults: &'a [Fault],
-    /// How many repetitions or losses each fault has explained so far, in the order of `faults`. A pause may explain
-    /// only one repetition. A fault of a node may explain only as many losses as the node has workers.
+    /// The number of repetitions or losses that each fault has explained so far, in the order of `faults`. A pause may
+    /// explain only one repetition. A fault of a node may explain only as many losses as the node has workers.
     taken: Vec<usize>,
 }
 
@@ -168,8 +169,8 @@ impl<'a> Excuses<'a> {
         self.terms.lossy.iter().any(lossy)
     }
 
-    /// Returns whether a fault explains why an at-most-once timer was absent from the store at the moment `absent`, and
-    /// its delivery began later, at `begun`.
+    /// An at-most-once timer was absent from the store at the moment `absent`, although its delivery began later, at
+    /// `begun`. Returns whether a fault explains this.
     ///
     /// A claim takes such a timer out of the store. If the node then cannot begin the delivery, the node puts the timer
     /// back. A fault of the node or of the servers can delay this, so that the timer is in the store again only after

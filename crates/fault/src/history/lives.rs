@@ -16,7 +16,8 @@ pub(super) enum Withdrawn {
     Perhaps,
 }
 
-/// When a client made a call, and when the call's answer came. The call took effect between these two moments.
+/// The moment at which a client made a call, and the moment at which the answer came. The call took effect between
+/// these two moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answered {
     pub(super) asked: Moment,

@@ -36,6 +36,12 @@ pub(super) trait Door: Send {
     /// Carries out operations in one call, and returns the answer to each.
     fn send(&mut self, wanted: &[Wanted]) -> Vec<Answer>;
 
+    /// Returns whether a client may repeat an operation that may have taken effect. A client may repeat a creation only
+    /// if it has chosen the timer's id, since the store remembers such an id after the end of the timer.
+    fn may_repeat(&self, _wanted: &Wanted) -> bool {
+        true
+    }
+
     /// Returns whether the store has closed for good, for example because its data is lost.
     fn is_closed(&self) -> bool {
         false

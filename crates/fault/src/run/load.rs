@@ -19,8 +19,8 @@ const KEYS: u64 = 20;
 /// The number of timers that a client remembers, so that it can cancel them later.
 const RECENT: usize = 200;
 
-/// A run proves nothing if the clients got answers to fewer than one in this number of the operations that they should
-/// have begun.
+/// The greatest permitted ratio of the operations that clients should have begun to the answers that they got. With a
+/// greater ratio, a run proves nothing.
 const LEAST: f64 = 50.0;
 
 /// How long clients repeat unanswered calls after the end of the load.
@@ -124,7 +124,7 @@ impl Client {
     }
 
     /// Sends operations to the store in one call. Keeps an operation whose answer is not definite, so that
-    /// [`again`](Self::again) returns it.
+    /// [`again`](Self::again) returns it. The exception is an operation that must not be sent again.
     fn send(&mut self, wanted: Vec<Wanted>) {
         let mut numbers = Vec::new();
         for wanted in &wanted {
@@ -143,6 +143,7 @@ impl Client {
             let answer = answers.get(nth).copied().unwrap_or(Answer::Unknown);
             self.write(&Record::Answered(at, number, answer));
             match (answer, &wanted.call) {
+                (Answer::Unknown, _) if !self.door.may_repeat(&wanted) => continue,
                 (Answer::Unknown | Answer::Failed, _) => {
                     wanted.is_again = true;
                     self.open.push_back(wanted);

@@ -17,6 +17,11 @@ use tourbillon_durable::timer::TimerId;
 /// How long a client waits for the answer to a statement, which may wait for a lock.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The statement that replaces the function which makes ids for timers whose creators choose no id. The history knows a
+/// timer by its id. So a client sets the id before it creates such a timer.
+const IDS: &str = "CREATE OR REPLACE FUNCTION tourbillon.fresh_id() RETURNS uuid LANGUAGE sql VOLATILE AS
+                   $$ SELECT current_setting('test.id')::uuid $$";
+
 /// A client that has its own connection to the server.
 pub(super) struct Sql {
     url: String,
@@ -38,6 +43,12 @@ impl Sql {
         rng: Rng,
     ) -> Self {
         Self { url, receiver, longest, runtime, rng, client: None }
+    }
+
+    /// Prepares a deployment for the clients.
+    pub(super) fn prepare(&mut self) {
+        let _connected = self.connect().expect("a connection to the server");
+        let _replaced = self.run(IDS).expect("the schema is there");
     }
 
     fn connect(&mut self) -> Option<&Client> {
@@ -91,11 +102,15 @@ impl Sql {
 
     fn place(&self, place: &Place, wanted: &Wanted) -> String {
         let url = format!("{}{}", self.receiver, path(place.id, wanted.fails));
-        let (id, due) = (TimerId::from_u128(place.id), moment_of(place.due));
+        let due = moment_of(place.due);
+        let id = match fresh_id_of(wanted) {
+            Some(_) => "NULL".to_owned(),
+            None => format!("'{}'", TimerId::from_u128(place.id)),
+        };
         let mut policy = policy(wanted.attempts, place.is_once);
         let Some(key) = &place.key else {
             return format!(
-                "SELECT tourbillon.schedule_callback('{url}', due => {due}, id => '{id}', policy => '{policy}')"
+                "SELECT tourbillon.schedule_callback('{url}', due => {due}, id => {id}, policy => '{policy}')"
             );
         };
         // The function `place` returns the timer that it has replaced, and `schedule_callback` does not.
@@ -106,7 +121,7 @@ impl Sql {
                  '\\x01'::bytea || tourbillon.sized('{url}'::text) || tourbillon.sized('POST'::text)
                      || tourbillon.varint(0) || tourbillon.varint(0) || tourbillon.varint(15000),
                  due => {due}, key => '{key}', namespace => 'default', policy => '{policy}', if_present => '{mode}',
-                 id => '{id}') p"
+                 id => {id}) p"
         )
     }
 
@@ -119,6 +134,9 @@ impl Sql {
         self.run("BEGIN").ok()?;
         let mut answers = Vec::new();
         for wanted in wanted {
+            if let Some(id) = fresh_id_of(wanted) {
+                self.run(&format!("SET LOCAL test.id = '{id}'")).ok()?;
+            }
             let row = self.run(&self.statement(wanted)).ok()??;
             answers.push(answer_of(&row, wanted));
             thread::sleep(pause);
@@ -131,6 +149,17 @@ impl Sql {
             answers.fill(Answer::Unknown);
         }
         Some(answers)
+    }
+}
+
+/// Returns the id of a new timer whose id the client does not choose; `None` if the client chooses the id. The client
+/// chooses the ids of half of the timers, and of timers that it sends again.
+fn fresh_id_of(wanted: &Wanted) -> Option<TimerId> {
+    match &wanted.call {
+        Call::Place(place) if !wanted.is_again && place.id.is_multiple_of(2) => {
+            Some(TimerId::from_u128(place.id))
+        }
+        _ => None,
     }
 }
 
@@ -170,6 +199,10 @@ impl Door for Sql {
     /// Returns the machine's time of day, which is the clock of its PostgreSQL server.
     fn now(&mut self) -> UtcMillis {
         UtcMillis::from_millis((wall() + moment()) / 1_000)
+    }
+
+    fn may_repeat(&self, wanted: &Wanted) -> bool {
+        fresh_id_of(wanted).is_none()
     }
 
     fn send(&mut self, wanted: &[Wanted]) -> Vec<Answer> {

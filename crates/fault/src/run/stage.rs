@@ -346,17 +346,19 @@ impl Stage {
     ///
     /// # Panics
     ///
-    /// If the run has no PostgreSQL server, or a client has no file for its history.
+    /// If the run has no PostgreSQL server, if the server cannot be reached or has no schema yet, or if a client has no
+    /// file for its history.
     pub fn start_clients_of_sql(&mut self, load: Load, longest: Duration, seed: u64) {
         let daemons = self.daemons.as_ref().expect("the timers are in PostgreSQL");
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
         let runtime = Arc::clone(self.runtime.insert(Arc::new(runtime)));
-        let door = |number: u64| -> Box<dyn Door> {
+        let client = |number: u64| {
             let (url, receiver) = (daemons.server().to_owned(), daemons.receiver());
             let rng = Rng::with_seed(seed ^ !number);
-            Box::new(Sql::new(url, receiver, longest, Arc::clone(&runtime), rng))
+            Sql::new(url, receiver, longest, Arc::clone(&runtime), rng)
         };
-        let doors = (0..load.clients).map(door).collect();
+        client(0).prepare();
+        let doors = (0..load.clients).map(|number| Box::new(client(number)) as Box<dyn Door>).collect();
         let clients = Clients::start(doors, FIRST_OF_SQL, self.folder.path(), load, seed);
         self.clients_of_sql = Some(clients.expect("files of clients"));
     }

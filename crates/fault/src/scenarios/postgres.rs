@@ -22,7 +22,8 @@ const LONGEST: Duration = Duration::from_secs(5);
 /// The number of operations in a second in all scenarios but [`killed`].
 const CALM: u32 = 300;
 
-/// The number of operations in a second, for 1,000 timers a second. One of six operations moves or cancels a timer.
+/// The number of operations that the clients begin in a second. On a fast machine they create 1,000 timers a second,
+/// because one of six operations moves or cancels a timer.
 const RATE: u32 = 1_250;
 
 /// The greatest number of callbacks that a node sends at a time.
@@ -115,7 +116,7 @@ fn go_on(stage: &mut Stage, still: &mut Still) {
     stage.note(Cause::Pause, Some(&name), since, moment());
 }
 
-/// Hits one of three nodes every ten seconds, at about 1,000 timers a second. Of four hits, three kill the node, and
+/// Hits one of three nodes every ten seconds, with [`RATE`] operations a second. Of four hits, three kill the node, and
 /// one stops it for longer than a lease. Every 25 s, the server is killed and started again.
 pub(super) fn killed(given: &mut Given) -> Outcome {
     let rate = std::env::var("TOURBILLON_FAULT_RATE").ok().and_then(|rate| rate.parse().ok()).unwrap_or(RATE);
@@ -330,8 +331,8 @@ pub(super) fn failed_over(given: &mut Given) -> Outcome {
     row.into()
 }
 
-/// Lets the transactions of half of the clients stay open for up to two minutes. Nearly all of their timers are due
-/// before the commit.
+/// Lets the transactions of half of the clients stay open for up to two minutes. Nearly all timers of these
+/// transactions are due before the commit.
 pub(super) fn committed_late(given: &mut Given) -> Outcome {
     let (_server, mut stage) = match prepare() {
         Ok(prepared) => prepared,

@@ -56,8 +56,8 @@ impl<A> fmt::Debug for Call<A> {
 }
 
 impl<A> Call<A> {
-    /// Makes a call. The function `read` reads the answer, and returns `None` for an answer that the SQL function never
-    /// gives.
+    /// Makes a call. The function `read` reads the answer of the server. It returns `None` if the SQL function cannot
+    /// give such an answer.
     pub(super) fn new(
         schema: &SchemaName,
         text: &str,

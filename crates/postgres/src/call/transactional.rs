@@ -260,8 +260,8 @@ impl Transactional {
     }
 }
 
-/// Returns the limits by which a description is checked before it is sent. They do not limit the delay, which the SQL
-/// functions check by the server's clock.
+/// Returns the limits by which the description of a timer ([`Spec`]) is checked before it is sent. The delay has no
+/// limit here. The SQL functions check the delay by the server's clock.
 fn limits() -> Limits {
     let mut limits = Limits::default();
     limits.delay = Duration::MAX;

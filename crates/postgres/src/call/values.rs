@@ -7,8 +7,8 @@ use serde::Serialize;
 use tourbillon_durable::timer::Address;
 use tourbillon_durable::{Due, Rejection};
 
-/// A longer delay is refused before anything is sent to the server. All delays that the SQL functions accept are
-/// shorter.
+/// The longest delay that is sent to the server. A longer delay is refused without a call. The SQL functions accept
+/// only shorter delays.
 const LONGEST_DELAY: Duration = Duration::from_secs(101 * 366 * 86_400);
 
 /// Returns the values for the parameters `due` and `delay`. A delay is written as hours, minutes and seconds. It is not

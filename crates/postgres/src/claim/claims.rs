@@ -34,7 +34,7 @@ struct Looked {
 
 impl Claims {
     /// Claims due timers, the earliest due moments first. If `shares` are given, no lane (group of namespaces) gets
-    /// more than its share.
+    /// more than its share (part of the free places for deliveries).
     pub(crate) async fn claim(
         &self,
         by: Claimant,
@@ -78,9 +78,9 @@ impl Claims {
         Ok(claimed)
     }
 
-    /// Adds the leased timers of some rows to the answer of a claim. In each row, the columns of the timer begin at the
-    /// second column. A timer that is delivered at most once is first removed from the store. A row that cannot be read
-    /// is set aside: its timer becomes dead.
+    /// Adds the timers that a claim has leased to the claim's answer. Each of `rows` has one of these timers, whose
+    /// columns begin at the second column of the row. A timer that is delivered at most once is first removed from the
+    /// store. A row that cannot be read is set aside: its timer becomes dead.
     pub(super) async fn keep(
         &self,
         mut session: Session,
@@ -105,8 +105,8 @@ impl Claims {
         if once.is_empty() { Ok(()) } else { self.forget(once, token, claimed).await }
     }
 
-    /// Runs the SQL function `claim`. Gives a sign of life first if one is due, or if this process is not a node. If
-    /// other nodes have removed this node, makes the process a node again, and repeats the claim.
+    /// Runs the SQL function `claim`. First gives a sign of life (heartbeat) if one is due, or if this process is not a
+    /// node. If other nodes have removed this node, makes the process a node again, and repeats the claim.
     async fn look(
         &self,
         session: &mut Session,

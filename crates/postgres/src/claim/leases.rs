@@ -13,10 +13,10 @@ use tourbillon_durable::store::dry_run::DryRun;
 use tourbillon_durable::store::{Claimant, Durability, Reaped, StoreError};
 use tourbillon_durable::timer::TimerId;
 
-/// The greatest number of leases that one transaction of a reap ends.
+/// The greatest number of expired leases that one transaction of a reap (search for expired leases) ends.
 const AT_ONCE: i64 = 200;
 
-/// If a reap could not end an expired lease, the next reap follows after this time.
+/// The pause before the next reap (search for expired leases) if a reap could not end an expired lease.
 const BLOCKED: Duration = Duration::from_millis(250);
 
 /// Extends leases: each lease lasts for [`Claimant::lease`] from now on. Returns the ids of the timers whose leases are
@@ -71,7 +71,7 @@ pub(crate) async fn renew(
 }
 
 /// Returns the moment at which the first lease expires. `None` if there is no lease. If `beside` is given, ignores the
-/// leases of the process whose incarnation it is. A process gets a random number as its incarnation when it starts.
+/// leases of the process with this incarnation (the random number that a process gets when it starts).
 pub(crate) async fn first_end(
     session: &mut Session,
     beside: Option<u64>,
@@ -108,13 +108,13 @@ pub(crate) async fn reap(transactions: &Transactions, limit: u32) -> Result<Reap
     Ok(all)
 }
 
-/// The work of a reap: ends at most `most` leases.
+/// The work of one transaction of a reap: ends at most `most` expired leases.
 struct Reap {
     most: i64,
 }
 
 impl Work for Reap {
-    /// The effect of the reap, and the number of expired leases that it has locked.
+    /// The effect of the transaction, and the number of expired leases that the transaction has locked.
     type Result = (Reaped, i64);
 
     /// Returns `true`, because a reap passes over the timers that other transactions hold.

@@ -25,8 +25,8 @@ use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{Claimant, Claimed, Limit, PAUSED, StoreError};
 
 impl Claims {
-    /// Leases due timers that are parked for a reason, in all shards. The timers with the earliest due moments come
-    /// first.
+    /// Leases due timers that are parked for `reason`, in all shards, the earliest due moments first. Takes up to
+    /// `wanted` timers. Takes more, up to `limit`, only if at least as many due timers are left for other nodes.
     pub(crate) async fn claim_parked(
         &self,
         by: Claimant,

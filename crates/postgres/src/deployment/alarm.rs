@@ -1,13 +1,14 @@
 //! Wakes the runtime of this process when a timer is due earlier than the runtime expects.
 //!
 //! The answer of a claim has the due moment of the first timer that is left, and the runtime sleeps until this moment.
-//! A commit that makes a timer due earlier wakes the subscribers. So does any event after which the moment may be
-//! wrong. The answer of a claim that is at the server during a commit may not include the commit. So when the claim
-//! ends, the due moment of the committed timer is compared with the answer.
+//! A commit that makes a timer due earlier wakes the subscribers (functions that wake the runtime). Any event after
+//! which the answer may be wrong wakes the subscribers, too. The answer of a claim that is at the server during a
+//! commit may not include the commit. So when the claim ends, the due moment of the committed timer is compared with
+//! the answer.
 //!
 //! A timer in a shard of another node does not wake the subscribers, because a claim of this node would not find the
-//! timer. The answer of the last claim says which shards belong to other nodes. A claim under way may bring other
-//! shards. So its answer is compared with all commits, whatever the shards of their timers.
+//! timer. The answer of the last claim says which shards belong to other nodes. While a claim is under way, this node
+//! may get more shards. So the claim's answer is compared with the commits of timers in all shards.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use tourbillon_durable::UtcMillis;
@@ -23,8 +24,8 @@ pub(crate) struct Alarm {
 
 #[derive(Default)]
 struct FirstDue {
-    /// The due moment of the first timer that the last claim has left, as its answer says. A new timer that is due
-    /// before this moment wakes the subscribers. `None` before the first claim.
+    /// The due moment of the first timer that the last claim has not leased, from the claim's answer. A new timer that
+    /// is due before this moment wakes the subscribers. `None` before the first claim.
     known: Option<UtcMillis>,
     /// The shards of other nodes, from the last claim's answer. Bit `n` stands for shard `n`. Zero before the first
     /// claim.
@@ -59,8 +60,8 @@ struct ClaimUnderWay {
     committed: UtcMillis,
 }
 
-/// A claim that is under way. Dropping this value ends the claim. So the claim also ends when its caller drops its
-/// future.
+/// A claim that is under way. Dropping this value ends the claim. So the claim also ends when the caller drops the
+/// claim's future.
 pub(crate) struct Claiming<'a> {
     alarm: &'a Alarm,
     number: u64,
@@ -87,9 +88,9 @@ impl Alarm {
         }
     }
 
-    /// Sets the shards of other nodes. Bit `n` of `others` stands for shard `n`. A claim passes the shards that are in
-    /// its answer, before the claim ends. Zero means that a timer of any shard wakes the subscribers, for example after
-    /// this process has stopped being a node.
+    /// Sets the shards of other nodes. Bit `n` of `others` stands for shard `n`. Before a claim ends, it sets the
+    /// shards that its answer shows. Zero means that a timer of any shard wakes the subscribers. It is set, for
+    /// example, after this process has stopped being a node.
     pub(crate) fn set_others(&self, others: u32) {
         self.first_due().others = others;
     }
@@ -100,8 +101,8 @@ impl Alarm {
         self.wake_for_shards(due, u32::MAX);
     }
 
-    /// Wakes the subscribers if one of the timers may be due earlier than the first due moment in the last claim's
-    /// answer, and may be in a shard of this node.
+    /// Wakes the subscribers if one of the timers of `made` may be due earlier than the first due moment in the last
+    /// claim's answer. Ignores timers that are surely in shards of other nodes.
     pub(crate) fn wake_for_made(&self, made: &Made) {
         if let Some(due) = made.due {
             self.wake_for_shards(due, made.shards);

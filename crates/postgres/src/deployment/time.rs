@@ -6,7 +6,7 @@ use std::time::Duration;
 use tourbillon::{Clock, Timestamp};
 use tourbillon_durable::UtcMillis;
 
-/// Once a measurement of the server's time is older than this, the next answer replaces the measurement. A younger
+/// The age after which a measurement of the server's time is replaced by the next answer of the server. A younger
 /// measurement is replaced only by a faster answer, or if the server's clock was set.
 const AGE: Duration = Duration::from_secs(10);
 

@@ -20,7 +20,8 @@ impl SchemaName {
     pub(crate) const RULE: &str = "a schema has up to 63 small letters, digits and `_`, with a letter first; \
                                    `pg_...` and `information_schema` are the server's";
 
-    /// Checks a name. A text without other characters needs no escapes, as a literal or as an identifier.
+    /// Checks a name against the [rule](Self::RULE). Returns `None` if the name breaks the rule. A valid name needs no
+    /// escapes in a literal or in an identifier.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let is_fit = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
         let is_name = name.len() <= 63

@@ -1,14 +1,15 @@
-//! Takes the words about TLS out of an address. The driver supports only some of these words, so this crate reads them
-//! itself.
+//! Takes the parameters about TLS, such as `sslmode=require`, out of an address. The driver supports only some of these
+//! parameters, so this crate reads them itself.
 
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
 
-/// The words about TLS that this crate reads. They are taken out of an address before the driver gets the address.
+/// The names of the parameters about TLS that this crate reads. These parameters are taken out of an address before the
+/// driver gets the address.
 const WORDS: [&str; 4] = ["sslcert", "sslkey", "sslmode", "sslrootcert"];
 
-/// The words about TLS that libpq reads, but that this crate does not support. These words are taken out of an address
-/// as well, because the driver's error would not name the unsupported word.
+/// The names of the parameters about TLS that libpq reads, but that this crate does not support. These parameters are
+/// taken out of an address as well, because the driver's error would not name the unsupported parameter.
 pub(super) const UNSUPPORTED: [&str; 9] = [
     "requiressl",
     "ssl_max_protocol_version",
@@ -21,14 +22,15 @@ pub(super) const UNSUPPORTED: [&str; 9] = [
     "sslsni",
 ];
 
-/// An address without its words about TLS, such as `sslmode=require`, and these words with their values.
+/// An address without its parameters about TLS, such as `sslmode=require`. `words` has the names and values of these
+/// parameters.
 pub(super) struct Split<'a> {
     pub(super) rest: Cow<'a, str>,
     pub(super) words: Vec<(&'static str, String)>,
 }
 
-/// Takes the words about TLS, such as `sslmode=require`, out of an address. An address that cannot be read stays as it
-/// is, because the driver reports the same fault.
+/// Takes the parameters about TLS, such as `sslmode=require`, out of an address. An address that cannot be parsed is
+/// returned unchanged. The driver parses it later, and reports its fault.
 pub(super) fn split(address: &str) -> Split<'_> {
     let is_url = address.starts_with("postgres://") || address.starts_with("postgresql://");
     let parts = if is_url { split_url(address) } else { split_words(address) };
@@ -61,8 +63,8 @@ fn split_url(address: &str) -> Option<Parts> {
     Some((format!("{place}{mark}{}", kept.join("&")), words))
 }
 
-/// Takes the words about TLS out of an address that consists of words, such as `host=/run/postgresql password='a b'`.
-/// Returns `None` if the address cannot be read.
+/// Takes the parameters about TLS out of an address that is a list of parameters, such as `host=/run/postgresql
+/// password='a b'`. Returns `None` if the address cannot be read.
 fn split_words(address: &str) -> Option<Parts> {
     let (mut kept, mut words) = (Vec::new(), Vec::new());
     let mut rest = address.trim_start();

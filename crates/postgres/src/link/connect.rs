@@ -60,10 +60,11 @@ impl fmt::Debug for Connect {
 }
 
 impl Connect {
-    /// Reads the address of a server: a URL (`postgresql://user@host:5432/database`), or words (`host=/run/postgresql
-    /// user=app`). The address may name several hosts. A connection is made to the first host that takes writes.
+    /// Reads the address of a server: a URL (`postgresql://user@host:5432/database`), or a list of parameters
+    /// (`host=/run/postgresql user=app`). The address may name several hosts. A connection is made to the first host
+    /// that takes writes.
     ///
-    /// The words of an address have the same meaning as in libpq. `sslmode` says how TLS protects a connection:
+    /// The parameters of an address have the same meaning as in libpq. `sslmode` says how TLS protects a connection:
     ///
     /// | `sslmode` | TLS | the server's certificate |
     /// |---|---|---|
@@ -88,7 +89,7 @@ impl Connect {
     ///
     /// # Errors
     ///
-    /// Fails if the text is not an address of a server, or if a word about TLS has an unknown value.
+    /// Fails if the text is not an address of a server, or if a parameter about TLS has an unknown value.
     pub fn to(address: &str) -> Result<Self, ConnectError> {
         let failed = |fault: String| ConnectError::Address(fault.into());
         let split = split(address);
@@ -185,7 +186,7 @@ impl Connect {
         Ok(self)
     }
 
-    /// Sets the greatest number of connections. 8 by default; 0 counts as 1.
+    /// Sets the greatest number of connections. 8 by default. 0 counts as 1.
     #[must_use]
     pub fn connections(mut self, most: usize) -> Self {
         self.connections = most.max(1);
@@ -210,7 +211,7 @@ impl Connect {
 }
 
 /// Returns the reason why the driver cannot read an address. Includes the driver's details only if they say that the
-/// value of a word, such as `port`, is invalid. Other details may repeat a part of the address, which may be a
+/// value of a parameter, such as `port`, is invalid. Other details may repeat a part of the address, which may be a
 /// password.
 fn unreadable(error: &tokio_postgres::Error) -> String {
     let reason = error.source().map(ToString::to_string);
@@ -222,8 +223,8 @@ fn contradiction(fault: Fault) -> ConnectError {
     ConnectError::Tls(fault.to_string().into())
 }
 
-/// Reads the words about TLS in an address, such as `sslmode=require`. If a word occurs several times, its last value
-/// counts.
+/// Reads the parameters about TLS of an address, such as `sslmode=require`. If a parameter occurs several times, its
+/// last value counts.
 fn read_words(words: &[(&'static str, String)]) -> Result<(Option<Mode>, Tls), Fault> {
     if let Some((word, _)) = words.iter().find(|(word, _)| UNSUPPORTED.contains(word)) {
         return Err(Fault::new(format!("{word} is not supported")));

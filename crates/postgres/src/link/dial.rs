@@ -48,8 +48,8 @@ impl Connect {
     }
 }
 
-/// Returns the failure of an attempt. `with_tls` is the reason why a handshake of the same attempt failed, or why the
-/// server refused a connection with TLS.
+/// Returns the failure of an attempt to connect. `with_tls` is the reason why a handshake of the same attempt failed,
+/// or why the server refused a connection with TLS.
 fn failure(error: &Error, with_tls: Option<String>) -> Failure {
     let reason = described(error);
     let more = with_tls.filter(|more| *more != reason);

@@ -102,7 +102,8 @@ impl Pool {
         }
     }
 
-    /// Returns a free connection, or makes a new connection. Tries until the patience of the settings ends.
+    /// Returns a free connection, or makes a new connection. Repeats a failed attempt to connect for the time that
+    /// [`Connect::patience`] sets.
     pub(crate) async fn session(self: &Arc<Self>) -> Result<Session, Failure> {
         let begin = Instant::now();
         let place = self.place(&self.places).await?;

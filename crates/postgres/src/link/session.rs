@@ -47,8 +47,8 @@ pub(crate) struct Session {
     /// Whether the connection may go back to the pool.
     is_clean: bool,
     is_in_transaction: bool,
-    /// Whether the server has refused a write, because the session takes none. A session keeps the default with which
-    /// it began, so a new session may take writes.
+    /// Whether the server has refused a write, because the session is read-only. The server's default at the start of a
+    /// session applies to the whole session. So a new session may accept writes.
     is_read_only: bool,
     /// Whether the statements of the open transaction wait as [`LockWait::Long`] says.
     waits_long: bool,

@@ -25,15 +25,14 @@ use crate::layout::Id;
 use serde::Deserialize;
 use tourbillon_durable::timer::TimerId;
 
-/// A transaction that was open for at least this time, in milliseconds, counts as long. When a long transaction ends,
-/// the marks start again: the next claim reads from the first timer on. Otherwise claims could miss a timer that the
-/// transaction has stored, because a claim finds a timer before the marks only if the timer was due in less than an
-/// hour when it was written.
+/// The time, in milliseconds, from which on an open transaction counts as long. When a long transaction ends, the marks
+/// start again: the next claim reads from the first timer on. Otherwise claims could miss a timer that the transaction
+/// has stored. A claim finds a timer before the marks only if the timer was due within an hour when it was written.
 const LONG: i64 = 50 * 60_000;
 /// The greatest length of the list [`Mark::held`]. The next claim first tries to lock the timers in this list.
 const MOST_HELD: usize = 10_000;
-/// If other transactions held more than [`MOST_HELD`] timers, the claims read on for some time, and then the marks
-/// start again. These are the shortest and the longest value of this time, in milliseconds.
+/// The shortest and the longest time, in milliseconds, for which claims read on after other transactions have held more
+/// than [`MOST_HELD`] timers. Then the marks start again: the next claim reads from the first timer on.
 const RESCAN: (i64, i64) = (10_000, 600_000);
 
 /// The low-water marks of a node: the due moments up to which its claims have read the timers. If the snapshot `seen`
@@ -55,12 +54,13 @@ pub(crate) struct Mark {
     /// The ids of the marks of `lanes`, in the same order.
     pub(crate) lane_ids: Vec<Id>,
     /// The lanes that have a due timer, but from which a claim takes no timer at present. Either as many timers of the
-    /// lane are being delivered as its share permits, or its overdue timers need a permit. Only the end of a delivery
-    /// or a new permit changes this, and the runtime then claims without being woken. So the reads between claims leave
-    /// these lanes out.
+    /// lane are being delivered as the rules for shares permit, or the lane's overdue timers need a permit (from the
+    /// limit for late timers). Only the end of a delivery or a new permit changes this, and the runtime then claims
+    /// without being woken. So the reads between claims leave these lanes out.
     pub(crate) withheld: Vec<i16>,
-    /// The next claim, or the next read between claims, searches for timers that were committed since this snapshot and
-    /// are due before the marks. `None` before the first claim, and after the marks have started again.
+    /// A snapshot from an earlier claim, or from an earlier read between claims. The next claim or read searches for
+    /// timers that were committed since this snapshot and are due before the marks. `None` before the first claim, and
+    /// after the marks have started again.
     pub(crate) seen: Option<String>,
     /// The timers that other transactions had locked during the last claim, up to [`MOST_HELD`].
     pub(crate) held: Vec<Id>,
@@ -93,7 +93,7 @@ pub(crate) struct Head {
     mark_due: i64,
     mark_id: Option<TimerId>,
     seen: Option<String>,
-    /// The number that the server gives next to a transaction.
+    /// The number (transaction id) that the server assigns to the next transaction.
     #[serde(default)]
     free: u64,
     #[serde(default)]
@@ -101,7 +101,7 @@ pub(crate) struct Head {
     /// The due moment of the first timer, in any lane, that the claim has left: the timer is neither leased nor in
     /// `held`.
     pub(crate) next: Option<i64>,
-    /// The earliest moment at which the next claim takes a timer. Differs from `next` in that due timers of
+    /// The earliest moment at which a claim can take a timer that this claim has left. Unlike in `next`, due timers of
     /// [withheld](Mark::withheld) lanes do not count.
     pub(crate) next_claim: Option<i64>,
     /// The lanes that are behind. Each lane has the due moment and the timer id of its mark.
@@ -175,9 +175,10 @@ impl Mark {
         has_changed
     }
 
-    /// Returns whether the claims have read all timers that were due at `moment`, but for those of withheld lanes. If
-    /// the marks started again earlier, timers behind very many held ones would never be claimed. Also returns `true`
-    /// if this takes very long: the held timers without room may have been released meanwhile.
+    /// Returns whether the claims have read all timers that were due at `moment`. Timers of withheld lanes (lanes from
+    /// which claims take no timer at present) do not count. The marks must not start again earlier. Otherwise claims
+    /// would never come to the timers behind very many held timers. Also returns `true` ten minutes after `moment`,
+    /// because transactions may have released the held timers by then.
     fn has_read(&self, moment: i64, now: i64) -> bool {
         let is_read = |(lane, due): (&i16, &i64)| *due >= moment || self.withheld.contains(lane);
         let are_read = self.due >= moment && self.lanes.iter().zip(&self.lane_dues).all(is_read);
@@ -190,9 +191,10 @@ impl Mark {
         self.rescan.is_some_and(|moment| moment <= now || moment - now > RESCAN.1)
     }
 
-    /// Records the answer of a read between claims, which leases nothing. If the read has found no late timer, the next
-    /// read searches for late timers since the snapshot of this read. A late timer was committed after claims had read
-    /// beyond its due moment. Returns whether the marks have started again.
+    /// Records the answer of a read between claims, which leases nothing. A timer is late if it was committed after
+    /// claims had read beyond its due moment. If the read has found no late timer, the next read searches for timers
+    /// that were committed since the snapshot of this read. Returns true if the marks (the places up to which claims
+    /// have read) start again at the first timer.
     pub(crate) fn notice(&mut self, seen: &str, free: u64, now: i64, has_late: bool) -> bool {
         let has_long_ended = self.open.learn(seen, free, now, LONG);
         let restarts = has_long_ended || self.is_rescan_due(now);

@@ -7,20 +7,23 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Stands for an unknown moment: the transaction may have begun at any time.
 const UNKNOWN: i64 = i64::MIN;
 
-/// The transactions that may have been in progress at the last look. A moment is the server's time in milliseconds.
+/// The transactions that may have been in progress at the last look (read of a snapshot). A moment is the server's time
+/// in milliseconds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Open {
     /// The transactions that the snapshot listed, by their numbers, each with a moment at which it had not begun yet.
     since: BTreeMap<u64, i64>,
-    /// The numbers that were given, and that the snapshot left out: their transactions may have been open.
+    /// The numbers that the server had assigned by the last look, from the snapshot's `xmax` on. The snapshot does not
+    /// list these numbers. Their transactions may have been open.
     hidden: Range<u64>,
-    /// Numbers that the server had not given at earlier looks, each with a moment before that look, in order.
+    /// Records from earlier looks: numbers in ascending order, each with a moment at which the server had not assigned
+    /// the number to a transaction yet.
     free: Vec<(u64, i64)>,
 }
 
 /// Reads a snapshot, which is the text `xmin:xmax:list`. Returns `xmax`, and the numbers in the list. Transactions
-/// below `xmax` that are not in the list have ended. Those from `xmax` on have not ended, and are not in the list.
-/// `None` if the text cannot be read.
+/// below `xmax` that are not in the list have ended. Transactions from `xmax` on have not ended, although they are not
+/// in the list. `None` if the text cannot be read.
 fn read(snapshot: &str) -> Option<(u64, BTreeSet<u64>)> {
     let (_, rest) = snapshot.split_once(':')?;
     let (next, list) = rest.split_once(':')?;
@@ -35,9 +38,10 @@ pub(super) fn next(snapshot: &str) -> u64 {
 }
 
 impl Open {
-    /// Records a look, which begins after the moment `now` and has this snapshot. `free` is a number that the server
-    /// has not given at `now`. Returns whether a long transaction has ended since the last look. A transaction is long
-    /// if it may have been in progress for `long` milliseconds. Also returns `true` if the look does not tell.
+    /// Records a look (read of a snapshot) that began after the moment `now`. `free` is a number that the server had
+    /// not assigned to a transaction at `now`. Returns whether a long transaction has ended since the last look. A
+    /// transaction is long if it may have been in progress for `long` milliseconds. Also returns `true` if the snapshot
+    /// cannot be read.
     pub(super) fn learn(&mut self, snapshot: &str, free: u64, now: i64, long: i64) -> bool {
         let Some((next, list)) = read(snapshot) else { return true };
         if self.free.last().is_some_and(|(_, before)| now < *before) {
@@ -66,13 +70,14 @@ impl Open {
         has_long_ended
     }
 
-    /// Returns the last known moment at which the server had not given this number.
+    /// Returns the last known moment at which the server had not assigned this number to a transaction.
     fn not_begun_at(&self, number: u64) -> i64 {
         self.free.iter().rfind(|(free, _)| number >= *free).map_or(UNKNOWN, |(_, moment)| *moment)
     }
 
-    /// Records that a number was free at a moment. What is older than `long` is forgotten: without it, a transaction
-    /// counts as long, and it is. Of other moments, some 300 are kept.
+    /// Records that the server had not assigned the number `free` at the moment `now`. Removes the records whose
+    /// moments are at least `long` ago. A transaction counts as long with such a record, and also without a record.
+    /// Keeps about 300 records at most.
     fn remember(&mut self, free: u64, now: i64, long: i64) {
         self.free.retain(|(_, moment)| now.saturating_sub(*moment) < long);
         match self.free.last_mut() {

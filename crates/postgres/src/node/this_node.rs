@@ -33,7 +33,7 @@ pub(crate) struct Node {
     /// Lets only one claim or [look](crate::upkeep) run at a time, because each of them begins at the low-water marks
     /// that the previous claim or look has set.
     pub(crate) claims: tokio::sync::Mutex<()>,
-    /// Whether this node has leased a timer since it last added up the rows of the table `tally`.
+    /// Whether this node has leased a timer since it last added up the rows of the table `tally` (numbers of timers).
     pub(crate) has_claimed: AtomicBool,
     /// Wakes the [task](crate::upkeep) of the node, because the process has become a node, a notification has arrived,
     /// or the store is dropped.
@@ -90,7 +90,7 @@ impl Node {
         self.deployment.alarm.set_others(0);
     }
 
-    /// Returns whether a sign of life is due, or the process is not a node yet.
+    /// Returns whether a sign of life (heartbeat) is due, or the process is not a node yet.
     pub(crate) fn is_sign_due(&self) -> bool {
         let (state, now) = (self.state(), self.deployment.time.now());
         // If `now` is before the last sign, the clock was set back.
@@ -98,8 +98,8 @@ impl Node {
         !state.is_member || state.sign.is_none_or(is_old)
     }
 
-    /// Gives a sign of life, and takes this node's part of the shards. If the process is not a node yet, it is a node
-    /// afterwards.
+    /// Gives a sign of life (heartbeat), and takes this node's part of the shards. If the process is not a node yet, it
+    /// is a node afterwards.
     pub(crate) async fn give_sign(&self, session: &mut Session) -> Result<(), Failure> {
         let (name, version, ttl) = (&*self.name, VERSION, ms(self.ttl));
         let now = self.deployment.time.argument();

@@ -3,8 +3,9 @@
 //! A caller's transaction may hold a timer during its delivery, for example after a cancel of the timer. The end of the
 //! delivery must wait for that transaction. The runtime claims nothing while an end is at the store, so a long
 //! transaction would stop the whole node. Therefore the store answers such an end at once, and tries again here until
-//! the transaction has ended. While the transaction holds the timer, no reap ends the lease. The answer and each try
-//! prolong the lease, so no reap comes between the end of the transaction and the next try.
+//! the transaction has ended. While the transaction holds the timer, no reap (search for expired leases) ends the
+//! lease. The answer and each try prolong the lease, so no reap comes between the end of the transaction and the next
+//! try.
 //!
 //! | event | effect |
 //! |---|---|
@@ -15,7 +16,7 @@
 //! | a try fails with an error that is not transient, or all tries fail for a minute | the ends are given up; their leases end, and the timers are delivered again |
 //!
 //! A task tries the ends. A call that makes earlier changes durable (`flush`) tries them, too. Only one of the two
-//! tries at a time, and the other waits for its transaction.
+//! tries at a time. The other waits until the transaction of this try has ended.
 //!
 //! | the ends that wait | the task | next |
 //! |---|---|---|
@@ -34,7 +35,7 @@ use tourbillon_durable::store::{Durability, Op, StoreError};
 /// The pause between two tries to apply the ends of deliveries that wait.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// If all tries during this time fail, the store gives up the ends of deliveries that wait.
+/// The time after which the store gives up the ends of deliveries that wait, if all tries in this time have failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The ends of deliveries that wait for their next try. `has_task` is true while the task that makes the tries runs.

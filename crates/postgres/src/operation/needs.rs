@@ -24,8 +24,8 @@ const PROLONGED: i64 = 10_000;
 pub(crate) struct Known {
     pub(crate) now: UtcMillis,
     pub(crate) timers: Vec<Timer>,
-    /// Set if an ended timer had the id of the new timer, and the server still remembers this. The values are the id,
-    /// and the moment until which the server remembers it.
+    /// The id of the new timer, and the moment until which the server remembers this id. `None` unless an ended timer
+    /// had the id and the server still remembers it.
     pub(crate) remembered: Option<(TimerId, UtcMillis)>,
 }
 
@@ -42,9 +42,10 @@ impl Known {
 }
 
 /// Returns the addresses of the timers that an operation names. Also returns the id of the timer that the operation may
-/// insert. If an earlier timer had this id and has ended, the server may still remember the id.
-fn named(op: &Op) -> (Vec<Address>, Option<TimerId>) {
-    match op {
+/// insert. If an earlier timer had this id and has ended, the server may still remember the id. Fails for an operation
+/// that this store does not know.
+fn named(op: &Op) -> Result<(Vec<Address>, Option<TimerId>), StoreError> {
+    Ok(match op {
         Op::Place(timer, _) | Op::Return(timer, _) => {
             let key = timer.key_of().map(Address::Key);
             ([Address::Id(timer.id)].into_iter().chain(key).collect(), Some(timer.id))
@@ -59,13 +60,19 @@ fn named(op: &Op) -> (Vec<Address>, Option<TimerId>) {
         | Op::Release(id, _)
         | Op::Park(id, _, _)
         | Op::Replay(id) => (vec![Address::Id(*id)], None),
-        _ => (Vec::new(), None),
-    }
+        // `gather` searches for the timers of these operations.
+        Op::CancelLabelled { .. } | Op::Unpark(..) => (Vec::new(), None),
+        // `Op` is non-exhaustive, so the compiler does not report an operation that has no arm here.
+        _ => {
+            let message = format!("this store does not know the operation {op:?} yet");
+            return Err(StoreError::new(StoreErrorKind::Limit, message));
+        }
+    })
 }
 
 /// Locks and reads the timers that an operation needs. The locks last until the transaction ends.
 pub(crate) async fn gather(session: &mut Session, act: &Act, turn: &Turn, op: &Op) -> Result<Known, Failure> {
-    let (addresses, asked) = named(op);
+    let (addresses, asked) = named(op)?;
     let mut ids: BTreeSet<Id> = turn.also.iter().copied().map(Id).collect();
     for at in &addresses {
         ids.extend(lock(session, at).await?);
@@ -102,7 +109,7 @@ pub(crate) async fn gather(session: &mut Session, act: &Act, turn: &Turn, op: &O
 
 /// Reads the timers that the operations name by their ids, without locking them.
 pub(crate) async fn look_at(session: &mut Session, act: &Act, ops: &[Op]) -> Result<Known, Failure> {
-    let timers = read_all(session, &ids_of(ops)).await?;
+    let timers = read_all(session, &ids_of(ops)?).await?;
     Ok(Known { now: now(session, act).await?, timers, remembered: None })
 }
 
@@ -113,7 +120,7 @@ pub(crate) async fn gather_all(
     turn: &Turn,
     ops: &[Op],
 ) -> Result<Known, Failure> {
-    let mut ids = ids_of(ops);
+    let mut ids = ids_of(ops)?;
     ids.extend(turn.also.iter().copied().map(Id));
     let all: Vec<Id> = ids.iter().copied().collect();
     let sql = "SELECT t.id FROM tourbillon.timer t WHERE t.id = ANY ($1) ORDER BY t.id FOR UPDATE";
@@ -121,15 +128,19 @@ pub(crate) async fn gather_all(
     Ok(Known { now: now(session, act).await?, timers: read_all(session, &ids).await?, remembered: None })
 }
 
-fn ids_of(ops: &[Op]) -> BTreeSet<Id> {
+fn ids_of(ops: &[Op]) -> Result<BTreeSet<Id>, StoreError> {
     let id = |at| if let Address::Id(id) = at { Some(Id(id)) } else { None };
-    ops.iter().flat_map(|op| named(op).0).filter_map(id).collect()
+    let mut ids = BTreeSet::new();
+    for op in ops {
+        ids.extend(named(op)?.0.into_iter().filter_map(id));
+    }
+    Ok(ids)
 }
 
 /// Locks the timers whose deliveries the operations end, without waiting. Returns the ids of the timers that could not
 /// be locked, because other transactions hold them.
 pub(crate) async fn held(session: &mut Session, ops: &[Op]) -> Result<BTreeSet<Id>, Failure> {
-    let ids: Vec<Id> = ids_of(ops).into_iter().collect();
+    let ids: Vec<Id> = ids_of(ops)?.into_iter().collect();
     let sql =
         "SELECT t.id FROM tourbillon.timer t WHERE t.id = ANY ($1) ORDER BY t.id FOR UPDATE SKIP LOCKED";
     let rows = session.read(sql, &[(&ids, Type::UUID_ARRAY)]).await?;
@@ -139,9 +150,9 @@ pub(crate) async fn held(session: &mut Session, ops: &[Op]) -> Result<BTreeSet<I
     Ok(rows.iter().map(|row| row.get(0)).filter(|id| !free.contains(id)).collect())
 }
 
-/// Prolongs the leases of deliveries whose ends wait for transactions of callers. So no reap ends these leases before
-/// the next try to apply the ends. Does not wait for locks. Returns the present leases of the same timers, without the
-/// expired leases.
+/// Prolongs the leases of deliveries whose ends wait for transactions of callers. So no reap (search for expired
+/// leases) ends these leases before the next try to apply the ends. Does not wait for locks. Returns the present leases
+/// of the same timers, without the expired leases.
 pub(crate) async fn prolong(
     session: &mut Session,
     act: &Act,
@@ -173,7 +184,7 @@ pub(crate) async fn prolong(
 }
 
 /// Returns the leases of some timers, without the expired leases. Another transaction may have locked a returned lease.
-/// That transaction is not a reap, since a reap locks only expired leases.
+/// That transaction is not a reap (search for expired leases), since a reap locks only expired leases.
 pub(crate) async fn lasting(
     session: &mut Session,
     now: Option<i64>,

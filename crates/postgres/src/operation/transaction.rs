@@ -36,7 +36,7 @@ pub(crate) struct Turn {
     /// Whether the attempt must pass over timers that other transactions hold. Set once such a timer has held up a
     /// [brief](Work::is_brief) work.
     pub(crate) skips: bool,
-    /// The search for parked timers is limited to the shards of this node. `None` means all shards.
+    /// The node in whose shards the attempt searches for parked timers. `None` means all shards.
     pub(crate) owner: Option<i64>,
 }
 

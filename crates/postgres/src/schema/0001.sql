@@ -1,4 +1,4 @@
--- Migration 1, first part: the tables, and the functions for callers. DESIGN.md describes both.
+-- Migration 1, first part: the tables, and what the functions of the other parts share. DESIGN.md describes them.
 --
 -- Moments are milliseconds since 1970, as in the records of the other stores. The name of the schema is replaced when
 -- the migration runs. A caller needs `GRANT USAGE ON SCHEMA tourbillon`, and no right on a table.
@@ -287,10 +287,10 @@ $$;
 
 -- Raises an error if a text has more than `p_most` bytes.
 CREATE FUNCTION tourbillon.check_length(p_part text, p_text text, p_most int) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE v_long CONSTANT text := tourbillon.too_long(p_part, p_text, p_most);
+DECLARE v_fault CONSTANT text := tourbillon.too_long(p_part, p_text, p_most);
 BEGIN
-    IF v_long IS NOT NULL THEN
-        RAISE EXCEPTION 'too long: %', v_long USING ERRCODE = '22001';
+    IF v_fault IS NOT NULL THEN
+        RAISE EXCEPTION 'too long: %', v_fault USING ERRCODE = '22001';
     END IF;
 END $$;
 
@@ -304,7 +304,7 @@ BEGIN
     END IF;
     IF jsonb_typeof(v_value) <> 'number' OR v_value #>> '{}' !~ '^[0-9]{1,18}$'
         OR (v_value #>> '{}')::bigint NOT BETWEEN p_least AND p_most THEN
-        RAISE EXCEPTION 'policy: % is a whole number from % to %', p_field, p_least, p_most
+        RAISE EXCEPTION 'policy: % must be a whole number from % to %', p_field, p_least, p_most
             USING ERRCODE = '22023';
     END IF;
     RETURN (v_value #>> '{}')::bigint;
@@ -314,19 +314,17 @@ END $$;
 CREATE FUNCTION tourbillon.duration(p_ms bigint) RETURNS jsonb LANGUAGE sql IMMUTABLE AS
 $$ SELECT jsonb_build_object('secs', p_ms / 1000, 'nanos', p_ms % 1000 * 1000000) $$;
 
--- Checks a policy in the form of the HTTP API, and returns the form that the store keeps. `p_timeout` is the time for
--- which the runtime waits for a handler if the policy gives none; NULL leaves the runtime's default.
-CREATE FUNCTION tourbillon.stored_policy(p_policy jsonb, p_timeout bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
+-- Checks a policy in the form of the HTTP API, and returns the form that the store keeps. NULL for none.
+CREATE FUNCTION tourbillon.stored_policy(p_policy jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     v_longest CONSTANT bigint := 250000000000000;
     v_field text; v_number bigint; v_backoff jsonb; v_kind text; v_stored jsonb := '{}';
 BEGIN
     IF p_policy IS NULL THEN
-        RETURN CASE WHEN p_timeout IS NOT NULL
-            THEN jsonb_build_object('timeout', tourbillon.duration(p_timeout)) END;
+        RETURN NULL;
     END IF;
     IF jsonb_typeof(p_policy) <> 'object' THEN
-        RAISE EXCEPTION 'policy: an object is needed' USING ERRCODE = '22023';
+        RAISE EXCEPTION 'policy must be an object' USING ERRCODE = '22023';
     END IF;
     SELECT k INTO v_field FROM jsonb_object_keys(p_policy) k WHERE k NOT IN ('attempts', 'max_age_ms', 'timeout_ms',
         'backoff', 'misfire_within_ms', 'jitter_ms', 'guarantee') LIMIT 1;
@@ -344,7 +342,7 @@ BEGIN
     IF v_number IS NOT NULL THEN
         v_stored := v_stored || jsonb_build_object('max_age', tourbillon.duration(v_number));
     END IF;
-    v_number := coalesce(p_timeout, tourbillon.policy_number(p_policy, 'timeout_ms', 100, 3615000));
+    v_number := tourbillon.policy_number(p_policy, 'timeout_ms', 100, 3615000);
     IF v_number IS NOT NULL THEN
         v_stored := v_stored || jsonb_build_object('timeout', tourbillon.duration(v_number));
     END IF;
@@ -355,7 +353,7 @@ BEGIN
     END IF;
     IF p_policy ->> 'guarantee' IS NOT NULL THEN
         IF p_policy ->> 'guarantee' NOT IN ('at-least-once', 'at-most-once') THEN
-            RAISE EXCEPTION 'policy: guarantee is at-least-once or at-most-once' USING ERRCODE = '22023';
+            RAISE EXCEPTION 'policy: guarantee must be at-least-once or at-most-once' USING ERRCODE = '22023';
         END IF;
         v_stored := v_stored || jsonb_build_object('guarantee', p_policy -> 'guarantee');
     END IF;
@@ -366,7 +364,7 @@ BEGIN
     v_kind := v_backoff ->> 'kind';
     IF jsonb_typeof(v_backoff) <> 'object' OR v_kind IS NULL
         OR v_kind NOT IN ('standard', 'fixed', 'exponential', 'ladder') THEN
-        RAISE EXCEPTION 'policy: the kind of backoff is standard, fixed, exponential or ladder'
+        RAISE EXCEPTION 'policy: the kind of backoff must be standard, fixed, exponential or ladder'
             USING ERRCODE = '22023';
     END IF;
     SELECT k INTO v_field FROM jsonb_object_keys(v_backoff) k WHERE k <> 'kind' AND NOT (k = ANY (CASE v_kind
@@ -392,7 +390,7 @@ BEGIN
     ELSIF v_kind = 'ladder' THEN
         IF jsonb_typeof(v_backoff -> 'pauses_ms') IS DISTINCT FROM 'array'
             OR jsonb_array_length(v_backoff -> 'pauses_ms') > 32 THEN
-            RAISE EXCEPTION 'policy: pauses_ms is a list of at most 32 pauses' USING ERRCODE = '22023';
+            RAISE EXCEPTION 'policy: pauses_ms must be a list of at most 32 pauses' USING ERRCODE = '22023';
         END IF;
         SELECT jsonb_build_object('Ladder', coalesce(jsonb_agg(tourbillon.duration(
             tourbillon.policy_number(jsonb_build_object('pauses_ms', p.pause), 'pauses_ms', 0, v_longest))

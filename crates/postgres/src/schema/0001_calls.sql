@@ -11,8 +11,8 @@
 -- | TB001 | the caller does not hold the lease of this token any more |
 -- | 40001 | others changed the same timer; repeat the transaction |
 --
--- At the levels REPEATABLE READ and SERIALIZABLE a lease may have begun after the snapshot of the transaction. A function
--- whose answer depends on the lease raises 40001 then.
+-- At the levels REPEATABLE READ and SERIALIZABLE a lease may have begun after the snapshot of the transaction. A
+-- function whose answer depends on the lease raises 40001 then.
 
 -- The outcome of `place`: created, repeated, kept, replaced, exists or not-found. `was` is the phase of the timer
 -- `old`.
@@ -25,16 +25,73 @@ CREATE TYPE tourbillon.seen AS (
     leased_until timestamptz
 );
 
--- Tells the nodes that a timer is due at once, if they listen.
+-- Raises an error unless a text is the name of a namespace or a queue of the service.
+CREATE FUNCTION tourbillon.check_name(p_part text, p_name text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_name IS NULL OR p_name !~ '^[A-Za-z0-9._-]{1,64}$' OR p_name IN ('.', '..') THEN
+        RAISE EXCEPTION '% must have 1 to 64 letters, digits, `-`, `_` or `.`', p_part USING ERRCODE = '22023';
+    END IF;
+END $$;
+
+-- Raises an error unless a timer is named by a key or by an id.
+CREATE FUNCTION tourbillon.check_named(p_key text, p_id uuid) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_key IS NULL AND p_id IS NULL THEN
+        RAISE EXCEPTION 'a key or an id must be given' USING ERRCODE = '22023';
+    END IF;
+END $$;
+
+-- Returns the due moment in milliseconds. A part of a millisecond is rounded up, so no timer is early. Without `p_due`
+-- and `p_delay` the moment is now, and so it is with a negative delay. Days and months of a delay count by the
+-- calendar, in the time zone of the session.
+CREATE FUNCTION tourbillon.due_ms(p_due timestamptz, p_delay interval, p_now bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_due CONSTANT numeric := CASE
+        WHEN NOT isfinite(p_due) THEN NULL
+        WHEN p_due IS NOT NULL THEN greatest(ceil(extract(epoch FROM p_due) * 1000), 0)
+        -- One millisecond more, because `p_now` is rounded down.
+        WHEN p_delay IS NOT NULL THEN greatest(ceil(extract(epoch FROM to_timestamp(p_now / 1000.0) + p_delay) * 1000)
+            + CASE WHEN p_delay > interval '0' THEN 1 ELSE 0 END, p_now)
+        ELSE p_now END;
+BEGIN
+    IF v_due IS NULL THEN
+        RAISE EXCEPTION 'the due moment must be finite' USING ERRCODE = '22023';
+    END IF;
+    -- The second bound is `UtcMillis::MAX` of the library, in the year 9999.
+    IF v_due > p_now + 100::numeric * 366 * 86400000 OR v_due >= 253402207200000 THEN
+        RAISE EXCEPTION 'the due moment must be at most a hundred years away, and before the year 10000'
+            USING ERRCODE = '22008';
+    END IF;
+    RETURN v_due::bigint;
+END $$;
+
+-- Checks labels, and returns them in order, each once. NULL for none.
+CREATE FUNCTION tourbillon.checked_labels(p_labels text[]) RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE v_labels text[];
+BEGIN
+    IF cardinality(p_labels) > 8 THEN
+        RAISE EXCEPTION 'a timer may have at most 8 labels' USING ERRCODE = '54000';
+    END IF;
+    SELECT array_agg(DISTINCT l COLLATE "C" ORDER BY l COLLATE "C") INTO v_labels FROM unnest(p_labels) l;
+    IF array_position(v_labels, NULL) IS NOT NULL THEN
+        RAISE EXCEPTION 'a label must not be NULL' USING ERRCODE = '22023';
+    END IF;
+    PERFORM tourbillon.check_length('a label', l, 64) FROM unnest(v_labels) l;
+    RETURN v_labels;
+END $$;
+
+-- Wakes the nodes that listen. The caller's timer is due at once.
 CREATE FUNCTION tourbillon.wake() RETURNS void LANGUAGE sql VOLATILE AS
 $$ SELECT pg_notify('tourbillon', '') FROM tourbillon.setting s WHERE s.notify $$;
 
--- Stores a timer that is checked already. `p_scheduled` is NULL if it equals `p_due`.
+-- Stores a timer whose arguments are valid. `p_scheduled` may equal `p_due`.
 --
--- Mostly nothing is in the way of a new timer. So a timer whose id the store has made is inserted at once, unless it may
--- replace another one, and what is in its way is looked for afterwards. If all statements have one snapshot, a timer that
--- it shows is locked before, which raises 40001 if others have ended the timer since.
-CREATE FUNCTION tourbillon.place_checked(
+-- Mostly no other timer is in the way. So the row is inserted first, and after a conflict the function looks for the
+-- cause. The function looks first in three cases: the caller has chosen the id, the mode may replace a timer, or all
+-- statements of the transaction have one snapshot. In the last case the snapshot may show a timer that has ended since.
+-- The lock of that timer raises 40001, and an insertion would not.
+CREATE FUNCTION tourbillon.store_timer(
     p_id uuid, p_due bigint, p_scheduled bigint, p_now bigint, p_namespace text, p_key text, p_kind text,
     p_payload bytea, p_labels text[], p_extra jsonb, p_mode text, p_replaces uuid
 ) RETURNS tourbillon.placed LANGUAGE plpgsql AS $$
@@ -42,14 +99,15 @@ DECLARE
     v_chosen CONSTANT boolean := coalesce(p_extra ? 'chosen', false);
     v_looks boolean := v_chosen OR p_mode IN ('replace', 'replace-keep-due', 'replace-only')
         OR tourbillon.has_one_snapshot();
-    v_old uuid; v_was text; v_due bigint := p_due; v_scheduled bigint := p_scheduled; v_extra jsonb;
-    -- The transaction has its number before the insertion waits for another one. So each node knows how long it has been
-    -- open, even if the row gets no number.
-    v_number CONSTANT xid8 := pg_current_xact_id();
+    v_number xid8; v_old uuid; v_was text; v_due bigint := p_due; v_scheduled bigint := p_scheduled; v_extra jsonb;
 BEGIN
+    -- The insertion may wait for another transaction. This transaction gets its number before, so that the nodes know
+    -- its age. The row of a timer that is due late has no number.
+    v_number := pg_current_xact_id();
     FOR turn IN 1 .. 100 LOOP
         IF v_looks THEN
-            -- A timer that another transaction ends now is waited for. Then its id is found among the remembered ids.
+            -- If another transaction ends the timer at present, this statement waits for it. A chosen id is then among
+            -- the remembered ids.
             PERFORM 1 FROM tourbillon.timer t WHERE t.id = p_id FOR UPDATE;
             IF FOUND THEN
                 RETURN ROW('repeated', p_id, NULL, NULL)::tourbillon.placed;
@@ -100,110 +158,62 @@ BEGIN
         END IF;
         IF v_old IS NOT NULL THEN
             -- Only the id can be in the way: this transaction holds the key.
-            RAISE EXCEPTION 'a timer has the id %', p_id USING ERRCODE = '40001';
+            RAISE EXCEPTION 'another timer has the id %', p_id USING ERRCODE = '40001';
         END IF;
         v_looks := true;
     END LOOP;
     RAISE EXCEPTION 'other transactions kept changing the timer with the key %', p_key USING ERRCODE = '40001';
 END $$;
 
--- Checks the arguments of `place`, and stores the timer. PostgreSQL prepares each expression of a function anew in each
--- transaction, so an argument that is not given costs one expression at most.
-CREATE FUNCTION tourbillon.check_and_place(
+-- Checks the arguments that a caller has given, and stores the timer. Few of them are given in most calls. PostgreSQL
+-- prepares each expression of a function anew in each transaction, so the checks of one argument share one expression.
+CREATE FUNCTION tourbillon.place_given(
     p_kind text, p_payload bytea, p_due timestamptz, p_delay interval, p_key text, p_namespace text, p_labels text[],
     p_policy jsonb, p_mode text, p_replaces uuid, p_id uuid, p_trace text
 ) RETURNS tourbillon.placed LANGUAGE plpgsql AS $$
 DECLARE
     v_now CONSTANT bigint := tourbillon.now_ms();
-    v_long text; v_scheduled bigint; v_policy jsonb; v_extra jsonb; v_labels text[];
+    v_fault text; v_scheduled bigint; v_policy jsonb; v_extra jsonb; v_labels text[];
 BEGIN
     IF p_kind IS NULL OR p_namespace IS NULL OR p_payload IS NULL THEN
-        RAISE EXCEPTION 'kind, namespace and payload are not NULL' USING ERRCODE = '22023';
+        RAISE EXCEPTION 'kind, namespace and payload must not be NULL' USING ERRCODE = '22023';
     END IF;
     IF p_mode IS NULL OR p_mode NOT IN ('reject', 'keep', 'replace', 'replace-keep-due', 'replace-only') THEN
-        RAISE EXCEPTION 'if_present is reject, keep, replace, replace-keep-due or replace-only'
+        RAISE EXCEPTION 'if_present must be reject, keep, replace, replace-keep-due or replace-only'
             USING ERRCODE = '22023';
     END IF;
     IF (p_mode = 'replace-only') <> (p_replaces IS NOT NULL) THEN
-        RAISE EXCEPTION 'replaces is for the mode replace-only, which needs it' USING ERRCODE = '22023';
+        RAISE EXCEPTION 'replaces must be given in the mode replace-only, and in no other' USING ERRCODE = '22023';
     END IF;
     IF p_mode = 'replace-only' AND p_key IS NULL THEN
         RAISE EXCEPTION 'the mode replace-only needs a key' USING ERRCODE = '22023';
     END IF;
     IF p_due IS NOT NULL AND p_delay IS NOT NULL THEN
-        RAISE EXCEPTION 'at most one of due and delay' USING ERRCODE = '22023';
+        RAISE EXCEPTION 'at most one of due and delay may be given' USING ERRCODE = '22023';
     END IF;
-    v_long := coalesce(tourbillon.too_long('the kind', p_kind, 64), tourbillon.too_long('the key', p_key, 255),
+    v_fault := coalesce(tourbillon.too_long('the kind', p_kind, 64), tourbillon.too_long('the key', p_key, 255),
         tourbillon.too_long('the namespace', p_namespace, 64), tourbillon.too_long('the trace context', p_trace, 255));
-    IF v_long IS NOT NULL THEN
-        RAISE EXCEPTION 'too long: %', v_long USING ERRCODE = '22001';
+    IF v_fault IS NOT NULL THEN
+        RAISE EXCEPTION 'too long: %', v_fault USING ERRCODE = '22001';
     END IF;
-    IF octet_length(p_payload) > 65536 + 11264 THEN
-        RAISE EXCEPTION 'the payload has % bytes', octet_length(p_payload) USING ERRCODE = '54000';
+    -- 64 KiB, and 11 KiB for the URL and the headers of a callback.
+    IF octet_length(p_payload) > 76800 THEN
+        RAISE EXCEPTION 'the payload has % bytes, the most are 76800', octet_length(p_payload) USING ERRCODE = '54000';
     END IF;
     IF p_labels IS NOT NULL THEN
-        v_labels := tourbillon.stored_labels(p_labels);
+        v_labels := tourbillon.checked_labels(p_labels);
     END IF;
-    v_scheduled := tourbillon.moment(p_due, p_delay, v_now);
+    v_scheduled := tourbillon.due_ms(p_due, p_delay, v_now);
     IF p_policy IS NOT NULL OR p_trace IS NOT NULL OR p_id IS NOT NULL THEN
-        v_policy := nullif(tourbillon.stored_policy(p_policy, NULL), '{}');
+        v_policy := nullif(tourbillon.stored_policy(p_policy), '{}');
         v_extra := nullif(CASE WHEN v_policy IS NULL THEN '{}' ELSE jsonb_build_object('policy', v_policy) END
             || CASE WHEN p_trace IS NULL THEN '{}' ELSE jsonb_build_object('trace', p_trace) END
             || CASE WHEN p_id IS NULL THEN '{}' ELSE '{"chosen": true}'::jsonb END, '{}');
     END IF;
     -- A moment that has passed becomes now, as in the library, unless the policy says how late is too late.
-    RETURN tourbillon.place_checked(coalesce(p_id, tourbillon.fresh_id()),
+    RETURN tourbillon.store_timer(coalesce(p_id, tourbillon.fresh_id()),
         CASE WHEN v_policy ? 'misfire' THEN v_scheduled ELSE greatest(v_scheduled, v_now) END, v_scheduled, v_now,
         p_namespace, p_key, p_kind, p_payload, v_labels, v_extra, p_mode, p_replaces);
-END $$;
-
--- Returns the labels of a timer in order, each once.
-CREATE FUNCTION tourbillon.stored_labels(p_labels text[]) RETURNS text[] LANGUAGE plpgsql AS $$
-DECLARE v_labels text[];
-BEGIN
-    IF cardinality(p_labels) > 8 THEN
-        RAISE EXCEPTION 'a timer has at most 8 labels' USING ERRCODE = '54000';
-    END IF;
-    SELECT array_agg(DISTINCT l COLLATE "C" ORDER BY l COLLATE "C") INTO v_labels FROM unnest(p_labels) l;
-    IF array_position(v_labels, NULL) IS NOT NULL THEN
-        RAISE EXCEPTION 'a label is not NULL' USING ERRCODE = '22023';
-    END IF;
-    PERFORM tourbillon.check_length('a label', l, 64) FROM unnest(v_labels) l;
-    RETURN v_labels;
-END $$;
-
--- Stores a new timer, as the five modes of `if_present` say: reject, keep, replace, replace-keep-due, and replace-only,
--- which replaces the timer with the id `replaces` alone. At most one of `due` and `delay` is given; without both, the
--- timer is due now. If the caller chooses the id, the id counts as stored for an hour after the end of the timer.
-CREATE FUNCTION tourbillon.place(
-    kind text, payload bytea DEFAULT '', due timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
-    key text DEFAULT NULL, namespace text DEFAULT '', labels text[] DEFAULT NULL, policy jsonb DEFAULT NULL,
-    if_present text DEFAULT 'reject', replaces uuid DEFAULT NULL, id uuid DEFAULT NULL, trace text DEFAULT NULL
-) RETURNS tourbillon.placed LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN tourbillon.check_and_place(place.kind, place.payload, place.due, place.delay, place.key, place.namespace,
-        place.labels, place.policy, place.if_present, place.replaces, place.id, place.trace);
-END $$;
-
--- Returns a moment in milliseconds. A part of a millisecond is rounded up, so no timer is early.
-CREATE FUNCTION tourbillon.moment(p_due timestamptz, p_delay interval, p_now bigint) RETURNS bigint
-LANGUAGE plpgsql AS $$
-DECLARE
-    v_due CONSTANT numeric := CASE
-        WHEN NOT isfinite(p_due) THEN NULL
-        WHEN p_due IS NOT NULL THEN greatest(ceil(extract(epoch FROM p_due) * 1000), 0)
-        -- A delay in months counts by the calendar. The millisecond makes up for the rounding of the present moment.
-        WHEN p_delay IS NOT NULL THEN greatest(ceil(extract(epoch FROM to_timestamp(p_now / 1000.0) + p_delay) * 1000)
-            + CASE WHEN p_delay > interval '0' THEN 1 ELSE 0 END, p_now)
-        ELSE p_now END;
-BEGIN
-    IF v_due IS NULL THEN
-        RAISE EXCEPTION 'the moment is finite' USING ERRCODE = '22023';
-    END IF;
-    IF v_due > p_now + 100::numeric * 366 * 86400000 OR v_due >= 253402207200000 THEN
-        RAISE EXCEPTION 'the moment is more than a hundred years away' USING ERRCODE = '22008';
-    END IF;
-    RETURN v_due::bigint;
 END $$;
 
 -- Returns the id of the timer that is stored after `place`. Raises an error if another timer has the key.
@@ -216,6 +226,19 @@ BEGIN
     RETURN p_placed.id;
 END $$;
 
+-- Stores a new timer, as the five modes of `if_present` say: reject, keep, replace, replace-keep-due, and replace-only,
+-- which replaces the timer with the id `replaces` alone. At most one of `due` and `delay` is given; without both, the
+-- timer is due now. If the caller chooses the id, the id counts as stored for an hour after the end of the timer.
+CREATE FUNCTION tourbillon.place(
+    kind text, payload bytea DEFAULT '', due timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
+    key text DEFAULT NULL, namespace text DEFAULT '', labels text[] DEFAULT NULL, policy jsonb DEFAULT NULL,
+    if_present text DEFAULT 'reject', replaces uuid DEFAULT NULL, id uuid DEFAULT NULL, trace text DEFAULT NULL
+) RETURNS tourbillon.placed LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN tourbillon.place_given(place.kind, place.payload, place.due, place.delay, place.key, place.namespace,
+        place.labels, place.policy, place.if_present, place.replaces, place.id, place.trace);
+END $$;
+
 -- Stores a new timer, as `place` does, and returns the id of the timer that is stored now. `payload` and `data` are two
 -- forms of the same bytes.
 CREATE FUNCTION tourbillon.schedule(
@@ -226,20 +249,12 @@ CREATE FUNCTION tourbillon.schedule(
 ) RETURNS uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF schedule.data IS NOT NULL AND schedule.payload IS NOT NULL THEN
-        RAISE EXCEPTION 'at most one of data and payload' USING ERRCODE = '22023';
+        RAISE EXCEPTION 'at most one of data and payload may be given' USING ERRCODE = '22023';
     END IF;
-    RETURN tourbillon.placed_id(tourbillon.check_and_place(schedule.kind,
+    RETURN tourbillon.placed_id(tourbillon.place_given(schedule.kind,
         coalesce(schedule.payload, convert_to(schedule.data::text, 'UTF8'), ''), schedule.due, schedule.delay,
         schedule.key, schedule.namespace, schedule.labels, schedule.policy, schedule.if_present, schedule.replaces,
         schedule.id, schedule.trace), schedule.key);
-END $$;
-
--- Raises an error unless a text is the name of a namespace or a queue of the service.
-CREATE FUNCTION tourbillon.check_name(p_part text, p_name text) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    IF p_name IS NULL OR p_name !~ '^[A-Za-z0-9._-]{1,64}$' OR p_name IN ('.', '..') THEN
-        RAISE EXCEPTION '% has 1 to 64 letters, digits, `-`, `_` or `.`', p_part USING ERRCODE = '22023';
-    END IF;
 END $$;
 
 -- Stores a timer of the service `tourbillond` that sends a request when it is due, and returns its id. The service
@@ -258,21 +273,21 @@ BEGIN
     PERFORM tourbillon.check_length('the URL', schedule_callback.url, 2048);
     IF schedule_callback.url IS NULL
         OR schedule_callback.url !~* '^https?://[^/?#@[:space:]]+([/?#][^[:space:]]*)?$' THEN
-        RAISE EXCEPTION 'url: an https or http URL without a user' USING ERRCODE = '22023';
+        RAISE EXCEPTION 'url must be an https or http URL without a user' USING ERRCODE = '22023';
     END IF;
     IF schedule_callback.method IS NULL
         OR schedule_callback.method NOT IN ('GET', 'POST', 'PUT', 'PATCH', 'DELETE') THEN
-        RAISE EXCEPTION 'method: GET, POST, PUT, PATCH or DELETE' USING ERRCODE = '22023';
+        RAISE EXCEPTION 'method must be GET, POST, PUT, PATCH or DELETE' USING ERRCODE = '22023';
     END IF;
     IF schedule_callback.data IS NOT NULL AND schedule_callback.body IS NOT NULL THEN
-        RAISE EXCEPTION 'at most one of data and body' USING ERRCODE = '22023';
+        RAISE EXCEPTION 'at most one of data and body may be given' USING ERRCODE = '22023';
     END IF;
     v_bytes := coalesce(schedule_callback.body, convert_to(schedule_callback.data::text, 'UTF8'), '');
     IF octet_length(v_bytes) > 65536 THEN
         RAISE EXCEPTION 'the body has % bytes, the most are 65536', octet_length(v_bytes) USING ERRCODE = '54000';
     END IF;
     IF jsonb_typeof(v_headers) <> 'object' THEN
-        RAISE EXCEPTION 'headers: an object of texts' USING ERRCODE = '22023';
+        RAISE EXCEPTION 'headers must be an object of texts' USING ERRCODE = '22023';
     END IF;
     IF schedule_callback.data IS NOT NULL
         AND NOT EXISTS (SELECT 1 FROM jsonb_object_keys(v_headers) n WHERE lower(n) = 'content-type') THEN
@@ -297,7 +312,7 @@ BEGIN
         RAISE EXCEPTION 'too long: the headers' USING ERRCODE = '22001';
     END IF;
     v_timeout := coalesce(tourbillon.policy_number(schedule_callback.policy, 'timeout_ms', 100, 30000), 15000);
-    RETURN tourbillon.placed_id(tourbillon.check_and_place('callback',
+    RETURN tourbillon.placed_id(tourbillon.place_given('callback',
         '\x01'::bytea || tourbillon.sized(schedule_callback.url) || tourbillon.sized(schedule_callback.method)
             || tourbillon.varint(v_count) || v_list || tourbillon.sized(v_bytes) || tourbillon.varint(v_timeout),
         schedule_callback.due, schedule_callback.delay, schedule_callback.key, schedule_callback.namespace,
@@ -320,14 +335,14 @@ BEGIN
     PERFORM tourbillon.check_name('the namespace', schedule_queue.namespace);
     PERFORM tourbillon.check_name('the queue', schedule_queue.queue);
     IF schedule_queue.data IS NOT NULL AND schedule_queue.body IS NOT NULL THEN
-        RAISE EXCEPTION 'at most one of data and body' USING ERRCODE = '22023';
+        RAISE EXCEPTION 'at most one of data and body may be given' USING ERRCODE = '22023';
     END IF;
     v_bytes := coalesce(schedule_queue.body, convert_to(schedule_queue.data::text, 'UTF8'), '');
     IF octet_length(v_bytes) > 65536 THEN
         RAISE EXCEPTION 'the body has % bytes, the most are 65536', octet_length(v_bytes) USING ERRCODE = '54000';
     END IF;
     v_timeout := coalesce(tourbillon.policy_number(schedule_queue.policy, 'timeout_ms', 100, 3600000), 15000);
-    RETURN tourbillon.placed_id(tourbillon.check_and_place('pull',
+    RETURN tourbillon.placed_id(tourbillon.place_given('pull',
         '\x01'::bytea || tourbillon.sized(schedule_queue.queue) || tourbillon.sized(v_bytes)
             || tourbillon.varint(v_timeout),
         schedule_queue.due, schedule_queue.delay, schedule_queue.key, schedule_queue.namespace, schedule_queue.labels,
@@ -335,14 +350,6 @@ BEGIN
         coalesce(schedule_queue.policy, '{}') || '{"timeout_ms": 3615000}',
         schedule_queue.if_present, schedule_queue.replaces, schedule_queue.id, schedule_queue.trace),
         schedule_queue.key);
-END $$;
-
--- Raises an error unless a timer is named by a key or by an id.
-CREATE FUNCTION tourbillon.check_named(p_key text, p_id uuid) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    IF p_key IS NULL AND p_id IS NULL THEN
-        RAISE EXCEPTION 'a timer is named by its key or its id' USING ERRCODE = '22023';
-    END IF;
 END $$;
 
 -- Withdraws the timer with a key, or with an id. With both, the timer with the key is withdrawn only if it has the id.
@@ -369,9 +376,9 @@ DECLARE v_now CONSTANT bigint := tourbillon.now_ms(); v_id uuid; v_due bigint; v
 BEGIN
     PERFORM tourbillon.check_named(move_to.key, move_to.id);
     IF (move_to.due IS NULL) = (move_to.delay IS NULL) THEN
-        RAISE EXCEPTION 'one of due and delay' USING ERRCODE = '22023';
+        RAISE EXCEPTION 'one of due and delay must be given' USING ERRCODE = '22023';
     END IF;
-    v_due := tourbillon.moment(move_to.due, move_to.delay, v_now);
+    v_due := tourbillon.due_ms(move_to.due, move_to.delay, v_now);
     v_id := tourbillon.lock_at(CASE WHEN move_to.key IS NULL THEN move_to.id END, move_to.namespace, move_to.key);
     IF v_id IS NULL OR v_id <> move_to.id THEN
         RETURN 'not-found';
@@ -414,8 +421,8 @@ END $$;
 -- Ends the delivery of a timer, in the transaction of the caller. `token` is the token of the lease: 32 digits to the
 -- base 16, the incarnation before the number of the claim. A receiver that has fetched the timer from a queue gives the
 -- name of its claim instead: 112 digits, of which the second 32 are the id, and the next 32 the token. Raises TB001 if
--- the caller does not hold the lease any more, so that the transaction rolls back. Then another delivery of the timer may
--- have begun.
+-- the caller does not hold the lease any more, so that the transaction rolls back. Then another delivery of the timer
+-- may have begun.
 CREATE FUNCTION tourbillon.done(id uuid, token text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

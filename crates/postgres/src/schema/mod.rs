@@ -50,9 +50,9 @@ pub(crate) async fn version(session: &mut Session, name: &str) -> Result<Option<
     Ok(Some(rows.first().and_then(|row| row.get(0)).unwrap_or(0)))
 }
 
-/// Returns the names of the tables whose rows row-level security may hide: from this user, or from the owner of the
-/// tables, with whose rights the functions for callers run. `None` if there is no such table. A hidden timer would
-/// never be delivered, and no claim would fail.
+/// Returns the names of the tables whose rows row-level security may hide from this user, or from the owner of the
+/// tables. The SQL functions for callers run with the owner's rights. `None` if there is no such table. A hidden timer
+/// would never be delivered, and no claim would fail.
 async fn hidden(session: &mut Session, name: &str) -> Result<Option<String>, Failure> {
     let sql = "SELECT string_agg(c.relname, ', ' ORDER BY c.relname) FROM pg_class c
                JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_roles o ON o.oid = c.relowner
@@ -73,7 +73,7 @@ pub(crate) async fn prepare(pool: &Arc<Pool>, migrates: bool) -> Result<(), Stor
     prepare_by(pool, migrates, &MIGRATIONS).await
 }
 
-/// Works as [`prepare`] with other migrations. The number of the last of them is the version.
+/// Works as [`prepare`], with other migrations. The number of the last migration is the version.
 pub(crate) async fn prepare_by(
     pool: &Arc<Pool>,
     migrates: bool,

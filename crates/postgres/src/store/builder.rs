@@ -34,8 +34,8 @@ impl PostgresBuilder {
         Self { schema, node, ttl: TTL, poll: Some(POLL), migrates: true, listens: false, clock: None }
     }
 
-    /// Sets the name of the schema: up to 63 small letters, digits and `_`, with a letter first; not
-    /// `pg_...` or `information_schema`. `tourbillon` by default. Each schema is a deployment of its own.
+    /// Sets the name of the schema: up to 63 small letters, digits and `_`, with a letter first. The names `pg_...` and
+    /// `information_schema` are not permitted. `tourbillon` by default. Each schema is a deployment of its own.
     pub fn schema(mut self, name: impl Into<Box<str>>) -> Self {
         self.schema = name.into();
         self

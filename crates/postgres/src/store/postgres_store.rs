@@ -17,8 +17,8 @@ use tokio::sync::mpsc;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
-    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Nodes, Op,
-    Outcome, Page, Reaped, Reasons, Shares, StoreError, TimerStore,
+    Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Nodes, Op, Outcome,
+    Page, Reaped, Reasons, Shares, StoreError, StoreFuture, TimerStore,
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 
@@ -122,7 +122,7 @@ impl PostgresStore {
     }
 
     /// Runs a call on the runtime of the connections. The call runs to its end even if the answer is dropped.
-    fn call<T, F>(&self, call: F) -> Answer<'static, T>
+    fn call<T, F>(&self, call: F) -> StoreFuture<'static, T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -136,17 +136,23 @@ impl TimerStore for PostgresStore {
         self.deployment.time.now()
     }
 
-    fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>> {
+    fn apply(&self, ops: Vec<Op>, durability: Durability) -> StoreFuture<'_, Vec<Outcome>> {
         let batches = Arc::clone(&self.batches);
         self.call(async move { batches.apply(ops, durability).await })
     }
 
-    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
+    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> StoreFuture<'_, Claimed> {
         let claims = Arc::clone(&self.claims);
         self.call(async move { claims.claim(by, claim, limit, None).await })
     }
 
-    fn claim_in_turn(&self, by: Claimant, claim: u64, limit: Limit, shares: Shares) -> Answer<'_, Claimed> {
+    fn claim_in_turn(
+        &self,
+        by: Claimant,
+        claim: u64,
+        limit: Limit,
+        shares: Shares,
+    ) -> StoreFuture<'_, Claimed> {
         let claims = Arc::clone(&self.claims);
         self.call(async move { claims.claim(by, claim, limit, Some(&shares)).await })
     }
@@ -158,23 +164,23 @@ impl TimerStore for PostgresStore {
         reason: Box<str>,
         wanted: u32,
         limit: Limit,
-    ) -> Answer<'_, Option<Claimed>> {
+    ) -> StoreFuture<'_, Option<Claimed>> {
         let claims = Arc::clone(&self.claims);
         self.call(async move { claims.claim_parked(by, claim, &reason, wanted, limit).await.map(Some) })
     }
 
-    fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
+    fn recover(&self, by: Claimant, claim: u64) -> StoreFuture<'_, Vec<Leased>> {
         let deployment = Arc::clone(&self.deployment);
         let token = Token { incarnation: by.incarnation, claim };
         self.call(async move { recover(&deployment, token).await })
     }
 
-    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>> {
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Vec<TimerId>> {
         let deployment = Arc::clone(&self.deployment);
         self.call(async move { renew(&deployment, by, leases).await })
     }
 
-    fn reap(&self, limit: u32) -> Answer<'_, Reaped> {
+    fn reap(&self, limit: u32) -> StoreFuture<'_, Reaped> {
         let batches = Arc::clone(&self.batches);
         self.call(async move { reap(&batches.transactions, limit).await })
     }
@@ -184,37 +190,37 @@ impl TimerStore for PostgresStore {
         from: UtcMillis,
         until: UtcMillis,
         limit: u32,
-    ) -> Answer<'_, Vec<(UtcMillis, TimerId)>> {
+    ) -> StoreFuture<'_, Vec<(UtcMillis, TimerId)>> {
         let deployment = Arc::clone(&self.deployment);
         self.call(async move { upcoming(&deployment, from, until, limit).await })
     }
 
-    fn get(&self, at: Address) -> Answer<'_, Option<Timer>> {
+    fn get(&self, at: Address) -> StoreFuture<'_, Option<Timer>> {
         let deployment = Arc::clone(&self.deployment);
         self.call(async move { find(&deployment, &at).await })
     }
 
-    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page> {
+    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> StoreFuture<'_, Page> {
         let deployment = Arc::clone(&self.deployment);
         self.call(async move { list(&deployment, &filter, cursor.as_ref(), limit).await })
     }
 
-    fn counts(&self) -> Answer<'_, Counts> {
+    fn counts(&self) -> StoreFuture<'_, Counts> {
         let deployment = Arc::clone(&self.deployment);
         self.call(async move { counts(&deployment).await })
     }
 
-    fn horizon(&self) -> Answer<'_, Horizon> {
+    fn horizon(&self) -> StoreFuture<'_, Horizon> {
         let deployment = Arc::clone(&self.deployment);
         self.call(async move { horizon(&deployment).await })
     }
 
-    fn check(&self) -> Answer<'_, Vec<Fault>> {
+    fn check(&self) -> StoreFuture<'_, Vec<Fault>> {
         let deployment = Arc::clone(&self.deployment);
         self.call(async move { check(&deployment).await })
     }
 
-    fn export<'a>(&'a self, mut each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()> {
+    fn export<'a>(&'a self, mut each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> StoreFuture<'a, ()> {
         let deployment = Arc::clone(&self.deployment);
         let (to, mut timers) = mpsc::channel(AHEAD);
         let exported = self.call(async move { export(&deployment, to).await });
@@ -228,27 +234,27 @@ impl TimerStore for PostgresStore {
         })
     }
 
-    fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
+    fn import(&self, timers: Vec<Timer>) -> StoreFuture<'_, ()> {
         let batches = Arc::clone(&self.batches);
         self.call(async move { import(&batches.transactions, timers).await })
     }
 
-    fn reasons(&self, after: Option<Cursor>, limit: u32) -> Answer<'_, Reasons> {
+    fn reasons(&self, after: Option<Cursor>, limit: u32) -> StoreFuture<'_, Reasons> {
         let (deployment, owner) = (Arc::clone(&self.deployment), self.node.incarnation);
         self.call(async move { reasons(&deployment, owner, after, limit).await })
     }
 
-    fn put_back(&self, reason: Box<str>, limit: u32) -> Answer<'_, u32> {
+    fn put_back(&self, reason: Box<str>, limit: u32) -> StoreFuture<'_, u32> {
         let (batches, owner) = (Arc::clone(&self.batches), self.node.incarnation);
         self.call(async move { batches.put_back(&reason, limit, owner).await })
     }
 
-    fn leave(&self) -> Answer<'_, ()> {
+    fn leave(&self) -> StoreFuture<'_, ()> {
         let node = Arc::clone(&self.node);
         self.call(async move { node.leave().await })
     }
 
-    fn nodes(&self) -> Answer<'_, Option<Nodes>> {
+    fn nodes(&self) -> StoreFuture<'_, Option<Nodes>> {
         let node = Arc::clone(&self.node);
         self.call(async move { nodes(&node).await.map(Some) })
     }

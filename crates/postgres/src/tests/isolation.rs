@@ -41,6 +41,16 @@ const CALLS: [(&str, &str); 8] = [
     ("outcome || ' ' || was FROM tourbillon.place('mail', key => 'KEY')", "exists leased"),
 ];
 
+/// The calls that meet a timer of others with the key or the id, and their answers.
+const MEETS: [(&str, &str); 6] = [
+    ("tourbillon.place('mail', key => 'KEY')", "exists"),
+    ("tourbillon.place('mail', key => 'KEY', if_present => 'keep')", "kept"),
+    ("tourbillon.place('mail', key => 'KEY', if_present => 'replace')", "replaced"),
+    ("tourbillon.place('mail', key => 'KEY', if_present => 'replace-keep-due')", "replaced"),
+    ("tourbillon.place('mail', key => 'KEY', id => 'ID')", "repeated"),
+    ("tourbillon.place('mail', id => 'ID')", "repeated"),
+];
+
 /// Claims all due timers as a runtime does. Returns their ids.
 fn claim(store: &PostgresStore, number: u64) -> Vec<String> {
     let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
@@ -130,6 +140,84 @@ fn a_key_that_is_free_since_the_snapshot_is_taken_or_raises_40001() {
                 }
             }
         }
+    }
+    assert_eq!(pollster::block_on(store.check()).unwrap(), []);
+}
+
+/// Another transaction creates a timer after the snapshot of a caller. It commits before the caller's call, or while
+/// the call waits for it.
+#[test]
+fn a_timer_that_is_created_after_the_snapshot_is_met_or_raises_40001() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let store = open(&server);
+    let mut number = 0;
+    for (level, sees) in LEVELS {
+        for (call, wanted) in MEETS {
+            for is_open in [false, true] {
+                number += 1;
+                let (key, id) = (format!("key {number}"), format!("00000000-0000-0000-0000-{number:012}"));
+                let call = call.replace("KEY", &key).replace("ID", &id);
+                let mut caller = begin(&server, level);
+                let mut other = Psql::new(&server);
+                other.send(&format!(
+                    "BEGIN; SELECT outcome FROM tourbillon.place('mail', key => '{key}', id => '{id}', delay => '1 h');"
+                ));
+                await_idle(&server, 2);
+                if !is_open {
+                    other.send("COMMIT;");
+                    await_idle(&server, 1);
+                }
+                caller.send(&format!("SELECT outcome FROM {call}; COMMIT;"));
+                if is_open {
+                    await_sessions(&server, "wait_event_type = 'Lock'", 1);
+                    other.send("COMMIT;");
+                }
+                assert_eq!(other.end(), Ok("created".into()));
+                let case = format!("{level}, open: {is_open}: {call}");
+                match caller.end() {
+                    Ok(answer) if sees => assert_eq!(answer, wanted, "{case}"),
+                    Err(error) if !sees => assert!(error.contains("40001"), "{case}: {error}"),
+                    other => panic!("{case}: {other:?}"),
+                }
+            }
+        }
+        // These calls need a timer that the snapshot shows.
+        for (call, answer) in [("cancel('KEY')", "cancelled"), ("move_to('KEY', delay => '2 h')", "moved")] {
+            number += 1;
+            let key = format!("key {number}");
+            let mut caller = begin(&server, level);
+            let _id = schedule(&server, &key);
+            caller.send(&format!("SELECT tourbillon.{}; COMMIT;", call.replace("KEY", &key)));
+            let wanted = if sees { answer } else { "not-found" };
+            assert_eq!(caller.end(), Ok(wanted.into()), "{level}: {call}");
+        }
+    }
+    assert_eq!(pollster::block_on(store.check()).unwrap(), []);
+}
+
+/// A caller replaces the timer with a key by a timer with an id that another transaction takes at the same time, under
+/// another key. The caller's transaction must be repeated, since it has withdrawn the timer with the key already.
+#[test]
+fn an_id_that_is_taken_during_a_replacement_raises_40001() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let store = open(&server);
+    for (number, (level, _)) in (1..).zip(LEVELS) {
+        let (key, id) = (format!("key {number}"), format!("00000000-0000-0000-0000-{number:012}"));
+        let old = schedule(&server, &key);
+        let mut other = Psql::new(&server);
+        other.send(&format!("BEGIN; SELECT tourbillon.schedule('mail', id => '{id}');"));
+        await_idle(&server, 1);
+        let mut caller = Psql::new(&server);
+        caller.send(&format!(
+            "BEGIN ISOLATION LEVEL {level};
+             SELECT tourbillon.schedule('mail', key => '{key}', id => '{id}', if_present => 'replace'); COMMIT;"
+        ));
+        await_sessions(&server, "wait_event_type = 'Lock'", 1);
+        other.send("COMMIT;");
+        assert_eq!(other.end(), Ok(id));
+        let error = caller.end().unwrap_err();
+        assert!(error.contains("40001"), "{level}: {error}");
+        assert_eq!(server.sql(&format!("SELECT id FROM tourbillon.look('{key}')")), old, "{level}");
     }
     assert_eq!(pollster::block_on(store.check()).unwrap(), []);
 }

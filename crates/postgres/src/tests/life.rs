@@ -1,7 +1,7 @@
 //! Tests the runtime on a server, from creation to end, and through crashes of the server and of its sessions.
 
 use super::server::connect;
-use crate::{Connect, PostgresStore};
+use crate::{Connect, PostgresBuilder, PostgresStore};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -22,7 +22,12 @@ fn runtime(server: &Postgres, seen: &Seen) -> Durable {
 
 /// Starts a runtime as [`runtime`] does, on the server or pool of these connections.
 pub(super) fn started(connect: &Connect, seen: &Seen) -> Durable {
-    let builder = PostgresStore::builder().ttl(Duration::from_secs(2));
+    started_by(PostgresStore::builder(), connect, seen)
+}
+
+/// Starts a runtime as [`started`] does, with the store's settings in `builder`. Sets the time `ttl` of the node.
+pub(super) fn started_by(builder: PostgresBuilder, connect: &Connect, seen: &Seen) -> Durable {
+    let builder = builder.ttl(Duration::from_secs(2));
     let store = Arc::new(pollster::block_on(builder.open(connect)).unwrap());
     let (seen, clock) = (Arc::clone(seen), Arc::clone(&store));
     let handler = move |payload: Box<[u8]>, delivery: Delivery| {
@@ -138,29 +143,41 @@ fn nothing_is_lost_when_the_server_is_killed_and_comes_back() {
     assert_eq!(pollster::block_on(timers.check()).unwrap(), []);
 }
 
+/// The server ends all sessions of the store, again and again. A call may fail, but not for long, and each acknowledged
+/// timer is delivered.
 #[test]
 fn sessions_that_are_ended_fail_no_call_for_long() {
     let Some(server) = Postgres::start(&[]) else { return };
     let seen = Seen::default();
     let durable = runtime(&server, &seen);
     let timers = durable.handle();
-    let mut unknown = 0;
+    let (mut acknowledged, mut longest) = (Vec::new(), Duration::ZERO);
     for number in 0..100 {
         if number % 10 == 5 {
             let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
                        WHERE application_name = 'tourbillon'";
             let _ended = server.sql(end);
         }
-        let spec = spec(&format!("number {number}"), Duration::ZERO);
-        match timers.schedule_bytes_blocking("mail", spec) {
-            Ok(_) => {}
+        let payload = format!("number {number}");
+        let begin = Instant::now();
+        let created = timers.schedule_bytes_blocking("mail", spec(&payload, Duration::ZERO));
+        longest = longest.max(begin.elapsed());
+        match created {
+            Ok(_) => acknowledged.push(payload.into_bytes()),
             Err(error) => match &error.reason {
-                Rejection::Store(error) if error.kind() == StoreErrorKind::Unknown => unknown += 1,
+                Rejection::Store(error) if error.kind() == StoreErrorKind::Unknown => {}
                 other => panic!("{other}"),
             },
         }
     }
+    // A call that waited for the answer of an ended session would take the response timeout, which is longer.
+    let Connect { patience, response_timeout, .. } = connect(&server);
+    let most = patience + Duration::from_secs(4);
+    assert!(longest < most && most < response_timeout, "a call took {longest:?}");
     await_end(&durable);
-    let delivered = seen.lock().unwrap().len();
-    assert!(delivered + unknown >= 100, "{delivered} were delivered, {unknown} are unknown");
+    let seen = seen.lock().unwrap();
+    let lost: Vec<_> = acknowledged.iter().filter(|payload| !seen.contains_key(*payload)).collect();
+    assert!(lost.is_empty(), "{} of {} are lost", lost.len(), acknowledged.len());
+    // A call fails only if it meets a session that was just ended.
+    assert!(acknowledged.len() > 20, "only {} were acknowledged", acknowledged.len());
 }

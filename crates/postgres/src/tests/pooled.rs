@@ -1,6 +1,6 @@
 //! Tests the store and callers behind pgbouncer in transaction mode. The pool gives each transaction another session.
 
-use super::life::{Seen, await_end, spec, started};
+use super::life::{Seen, await_end, spec, started, started_by};
 use super::server::maker_at;
 use super::through_functions::ThroughFunctions;
 use crate::{Connect, PostgresStore};
@@ -100,6 +100,40 @@ fn timers_behind_a_pool_are_delivered_while_sessions_change_and_the_pool_and_the
     assert_eq!(early, 0);
     assert!(acknowledged.len() > 30, "only {} were created", acknowledged.len());
     assert_eq!(pollster::block_on(timers.check()).unwrap(), []);
+}
+
+/// The connection that listens is a client of the pool, too. Its `LISTEN` is left in one of the server's sessions, and
+/// ends with this session. So the notifications reach nobody, or whichever client has that session at the moment. The
+/// node finds the timers of SQL by its looks, and none is lost, also while the pool is killed.
+#[test]
+fn a_store_that_listens_behind_a_pool_finds_each_timer_by_its_looks() {
+    let Some((server, mut pool)) = start() else { return };
+    let seen = Seen::default();
+    let durable = started_by(PostgresStore::builder().listen(true), &connect(&pool), &seen);
+    assert_eq!(server.sql("SELECT notify FROM tourbillon.setting"), "t", "creations notify");
+    let mut created = Vec::new();
+    // The pool ends each session after three seconds. So the session with the `LISTEN` ends during the creations.
+    for number in 0..40 {
+        let (due, soon) = (format!("due {number}"), format!("soon {number}"));
+        let _ids = server.sql(&format!(
+            "SELECT tourbillon.schedule('mail', payload => '{due}'),
+                 tourbillon.schedule('mail', payload => '{soon}', delay => '150 ms')"
+        ));
+        created.extend([due.into_bytes(), soon.into_bytes()]);
+        if number == 20 {
+            pool.kill();
+            thread::sleep(Duration::from_millis(200));
+            pool.run();
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    await_end(&durable);
+    let seen = seen.lock().unwrap();
+    let lost: Vec<_> = created.iter().filter(|payload| !seen.contains_key(*payload)).collect();
+    assert!(lost.is_empty(), "{} of {} are lost", lost.len(), created.len());
+    let early = seen.values().flatten().filter(|(at, due)| at < due).count();
+    assert_eq!(early, 0);
+    assert_eq!(pollster::block_on(durable.handle().check()).unwrap(), []);
 }
 
 /// The server has received a commit, and the pool loses the session before the answer arrives. So the outcome is not

@@ -17,15 +17,15 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::{Phase, Refusal, Token};
 use tourbillon_durable::store::dry_run::admit;
 use tourbillon_durable::store::{
-    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, IfPresent, Leased, Limit,
-    MemoryStore, Op, Outcome, Page, Reaped, StoreError, TimerStore,
+    Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, IfPresent, Leased, Limit,
+    MemoryStore, Op, Outcome, Page, Reaped, StoreError, StoreFuture, TimerStore,
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 use tourbillon_fault::Postgres;
 
 pub(super) struct ThroughFunctions(Arc<PostgresStore>);
 
-/// The numbers of operations that `place_checked`, `cancel`, `move_to` and `done` have applied.
+/// The numbers of operations that `store_timer`, `cancel`, `move_to` and `done` have applied.
 static APPLIED: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
 
 fn count(function: usize) {
@@ -72,7 +72,7 @@ async fn place(session: &mut Session, timer: &Timer, mode: IfPresent, now: i64) 
         IfPresent::ReplaceOnly(_) => "replace-only",
     };
     let sql =
-        "SELECT p.outcome, p.id, p.old, p.was FROM tourbillon.place_checked($1, $2, $3, $4, $5, $6, $7, $8,
+        "SELECT p.outcome, p.id, p.old, p.was FROM tourbillon.store_timer($1, $2, $3, $4, $5, $6, $7, $8,
                    CASE WHEN $9 IS NOT NULL THEN ARRAY(SELECT jsonb_array_elements_text($9::jsonb)) END,
                    nullif($10::jsonb - 'scheduled', '{}'), $11, $12) p";
     let rows = session
@@ -240,7 +240,7 @@ impl TimerStore for ThroughFunctions {
         self.0.now()
     }
 
-    fn apply(&self, mut ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>> {
+    fn apply(&self, mut ops: Vec<Op>, durability: Durability) -> StoreFuture<'_, Vec<Outcome>> {
         match (ops.pop(), ops.is_empty()) {
             (Some(op), true) => Box::pin(self.apply_one(op)),
             (last, _) => {
@@ -250,19 +250,19 @@ impl TimerStore for ThroughFunctions {
         }
     }
 
-    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
+    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> StoreFuture<'_, Claimed> {
         self.0.claim(by, claim, limit)
     }
 
-    fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
+    fn recover(&self, by: Claimant, claim: u64) -> StoreFuture<'_, Vec<Leased>> {
         self.0.recover(by, claim)
     }
 
-    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>> {
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Vec<TimerId>> {
         self.0.renew(by, leases)
     }
 
-    fn reap(&self, limit: u32) -> Answer<'_, Reaped> {
+    fn reap(&self, limit: u32) -> StoreFuture<'_, Reaped> {
         self.0.reap(limit)
     }
 
@@ -271,35 +271,35 @@ impl TimerStore for ThroughFunctions {
         from: UtcMillis,
         until: UtcMillis,
         limit: u32,
-    ) -> Answer<'_, Vec<(UtcMillis, TimerId)>> {
+    ) -> StoreFuture<'_, Vec<(UtcMillis, TimerId)>> {
         self.0.upcoming(from, until, limit)
     }
 
-    fn get(&self, at: Address) -> Answer<'_, Option<Timer>> {
+    fn get(&self, at: Address) -> StoreFuture<'_, Option<Timer>> {
         self.0.get(at)
     }
 
-    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page> {
+    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> StoreFuture<'_, Page> {
         self.0.list(filter, cursor, limit)
     }
 
-    fn counts(&self) -> Answer<'_, Counts> {
+    fn counts(&self) -> StoreFuture<'_, Counts> {
         self.0.counts()
     }
 
-    fn horizon(&self) -> Answer<'_, Horizon> {
+    fn horizon(&self) -> StoreFuture<'_, Horizon> {
         self.0.horizon()
     }
 
-    fn check(&self) -> Answer<'_, Vec<Fault>> {
+    fn check(&self) -> StoreFuture<'_, Vec<Fault>> {
         self.0.check()
     }
 
-    fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()> {
+    fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> StoreFuture<'a, ()> {
         self.0.export(each)
     }
 
-    fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
+    fn import(&self, timers: Vec<Timer>) -> StoreFuture<'_, ()> {
         self.0.import(timers)
     }
 

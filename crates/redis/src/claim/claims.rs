@@ -23,9 +23,8 @@ use tourbillon_durable::timer::Timer;
 
 /// The greatest number of timers that a script leases. A longer script would block the server for too long.
 const AT_ONCE: u32 = 1_000;
-/// In a cluster, a claim first asks each group of shards to name its first due timers, and leases timers once the
-/// groups have answered. It asks each group for at least this number of names, or for the number of timers that the
-/// claim wants if that is less.
+/// The least number of due timers that a claim in a cluster asks each group of shards to name, before it leases any. If
+/// the claim wants fewer timers, it asks for that number of names.
 const LEAST_NAMES: u32 = 8;
 /// A claim ends after this number of scripts in a row that leased no timer, even if a timer is still due.
 const IDLE_TURNS: u32 = 8;
@@ -292,8 +291,8 @@ impl Claims {
         Ok(leased.any()?.answers.into_iter().map(|(_, looked)| looked).collect())
     }
 
-    /// Asks the shards in `answered` for the leases of claims whose answers were lost. Adds the leased timers to
-    /// `recovered`.
+    /// Asks for the leases of earlier claims whose answers were lost. Asks only the shards in `answered`, which have
+    /// just answered. Adds the leased timers to `recovered`.
     async fn resolve_doubts(&self, answered: &[(Vec<Shard>, Looked)], recovered: &mut Vec<Leased>) {
         let answers = |shard: Shard| answered.iter().any(|(group, _)| group.contains(&shard));
         let calls = self

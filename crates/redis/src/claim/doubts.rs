@@ -36,7 +36,7 @@ impl Doubts {
         self.all().iter().map(|doubt| doubt.shard).collect()
     }
 
-    /// Removes and returns the doubts about all shards for which `answers` is true.
+    /// Removes and returns the doubts (claims with lost answers) about all shards for which `answers` is true.
     pub(super) fn take(&self, answers: impl Fn(Shard) -> bool) -> Vec<Doubt> {
         self.all().extract_if(.., |doubt| answers(doubt.shard)).collect()
     }
@@ -47,7 +47,7 @@ impl Doubts {
         self.all().retain(|doubt| doubt.token != token);
     }
 
-    /// Forgets all doubts, because the claims belong to another deployment.
+    /// Forgets all claims with lost answers, because they belong to another deployment.
     pub(super) fn clear(&self) {
         self.all().clear();
     }

@@ -22,10 +22,10 @@ use tourbillon_durable::timer::{Timer, TimerId};
 /// The length of a claim's token in bytes. In a shard's hash of tokens, the token is followed by a byte that shows
 /// whether the timer was withdrawn.
 const TOKEN: usize = 16;
-/// A reap usually asks for at most this number of expired leases at once, divided equally between its shards and
-/// rounded up.
+/// The greatest number of expired leases for which a reap (which ends expired leases) usually asks at once. The number
+/// is divided equally between the shards of the reap, and rounded up.
 const AT_ONCE: usize = 1_000;
-/// The greatest number of expired leases that a reap asks one shard to list.
+/// The greatest number of expired leases that a reap (which ends expired leases) asks one shard to list.
 const MOST_EXPIRED: usize = 100_000;
 /// The greatest number of timers whose expired leases are handled at the same time.
 const REAPED_AT_ONCE: usize = 64;

@@ -44,8 +44,8 @@ pub(super) struct Looked {
     pub(super) named: Vec<Named>,
     /// True if more timers are due than `named` lists.
     pub(super) is_cut: bool,
-    /// The due moment of the first pending timer in the shards that the node owns, among the shards of the look. `None`
-    /// if no timer is pending there.
+    /// The due moment of the first pending timer, among the shards that the script has read and the node owns. `None`
+    /// without such a timer.
     pub(super) first_due: Option<UtcMillis>,
     /// The due moment of the first timer that the next claim may lease, or `None` without such a timer. A lane is one
     /// of 64 groups of namespaces. If a lane has used up its share, a timer of this lane may be due earlier.

@@ -1,8 +1,8 @@
 //! Claims of parked timers. A process claims parked timers when it has found a receiver, for example in a long poll of
 //! a queue.
 //!
-//! Only the owner of a shard claims pending timers there. A parked timer waits for something else, such as a receiver,
-//! which only some nodes have. So any node may lease a parked timer, in any shard. The token of the lease, and not the
+//! Only the owner of a shard claims pending timers there. A parked timer waits for something that only some nodes have,
+//! such as a receiver. So any node may lease a parked timer, in any shard. The token of the lease, and not the
 //! ownership of the shard, decides which node delivers. The claim has two steps:
 //!
 //! | step | script | effect |
@@ -20,7 +20,7 @@
 //! |---|---|
 //! | one claim leases it | it is leased under the token of that claim |
 //! | two nodes claim it at the same time | the second script finds no entry, and skips the timer; if this script has leased nothing, its node looks again |
-//! | it is cancelled, moved, unparked or replaced between look and lease | the same: its entry has gone, or has changed |
+//! | it is cancelled, moved, unparked or replaced between look and lease | the script does not find the entry that the look has read, and skips the timer |
 //! | after the lease, it is changed by a process that has read it parked | the commit of the change finds a token, and is computed anew: a cancel answers "in flight" |
 //! | its due moment was moved to a later moment | claims leave it parked until that moment |
 //! | its series was paused | it is parked again, as paused |

@@ -7,7 +7,7 @@ use crate::layout::Shard;
 use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_durable::UtcMillis;
 
-/// The number of timers that a claim leases from one group of shards, in all and from each lane.
+/// The number of timers that a claim leases from one group of shards, in all and from each lane (group of namespaces).
 #[derive(Debug, Default)]
 pub(super) struct Portion {
     pub(super) timers: u32,

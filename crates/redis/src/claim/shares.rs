@@ -11,8 +11,8 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use tourbillon_durable::store::{Limit, SHARE, Shares, free_for};
 
-/// The shares that lanes have of one claim, and the timers that the claim has taken so far. A lane is one of 64 groups
-/// of namespaces.
+/// The share of each lane (one of 64 groups of namespaces) in one claim, and the timers that the claim has taken so
+/// far. A share is the greatest number of timers that the claim takes from the lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Turns {
     /// The number of further deliveries that the runtime may begin now.
@@ -87,23 +87,23 @@ impl Turns {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// Returns whether any lane must wait for the next claim. Such a lane has used up its share of this claim. It has
-    /// not used up its share of the runtime's deliveries.
+    /// Returns whether any lane (group of namespaces) must wait for the next claim. Such a lane has used up its share
+    /// of this claim, but not its share of the runtime's deliveries.
     pub(crate) fn leaves(&self) -> bool {
         let leaves = |lane: &Lane| free_for(lane.taken, self.left) == 0 && free_for(lane.has, self.free) > 0;
         self.lanes.values().any(leaves)
     }
 
-    /// Returns the argument of the script for the lane's deliveries under way. This argument makes one rule of the
-    /// script have the effect of two rules. Both rules must permit a further timer of the lane:
+    /// Returns the number that the script of the claim gets as the lane's deliveries under way. With this number, the
+    /// one rule of the script has the effect of two rules, which must both permit a further timer of the lane:
     ///
     /// - The lane's share of the runtime: `SHARE * self.free > lane.has`.
     /// - The lane's share of the claim: `SHARE * self.left > lane.taken`.
     ///
-    /// The script's rule is `SHARE * left > argument`. It equals the first rule if the argument is `lane.has`, reduced
-    /// by [`SHARE`] for each free place that the claim cannot fill. It equals the second rule if the argument is
-    /// `lane.taken`. The result is the greater of these two numbers, so that both rules hold. Each timer that the
-    /// script takes changes both rules alike, so the number stays right.
+    /// The script's rule is `SHARE * left > argument`. With the argument `lane.taken`, the script's rule equals the
+    /// second rule. With the argument `lane.has`, reduced by [`SHARE`] for each free place that the claim cannot fill,
+    /// it equals the first rule. The result is the greater of these two arguments, so that both rules hold. Each timer
+    /// that the script takes changes both rules alike, so the result stays right.
     fn argument(&self, lane: &Lane) -> usize {
         let beyond = SHARE.saturating_mul(self.free - self.left.min(self.free));
         lane.taken.max(lane.has.saturating_sub(beyond))

@@ -8,10 +8,10 @@ use futures_util::future::{Either, select, try_join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// The time within which the other groups must answer after the first group has answered.
+/// The time within which the other groups of shards must answer after the first group has answered.
 const GRACE: Duration = Duration::from_millis(300);
 
-/// The answers and the failures of calls to several groups.
+/// The answers and the failures of calls to several groups of shards.
 pub(crate) struct Gathered<G, T> {
     pub(crate) answers: Vec<(G, T)>,
     /// The groups whose calls failed, each with the error of its call. The error is `None` if the group did not answer
@@ -20,7 +20,7 @@ pub(crate) struct Gathered<G, T> {
 }
 
 impl<G, T> Gathered<G, T> {
-    /// Returns the answers and the failures if at least one group has answered.
+    /// Returns the answers and the failures if at least one group of shards has answered.
     ///
     /// # Errors
     ///
@@ -40,8 +40,8 @@ impl<G, T> Gathered<G, T> {
 }
 
 impl Deployment {
-    /// Makes all calls at the same time, each to one group. Waits for the first answer without a limit, and then
-    /// [`GRACE`] for the other answers. A group that has not answered by then counts as failed.
+    /// Makes all calls at the same time, each to one group of shards. Waits for the first answer without a limit, and
+    /// then [`GRACE`] for the other answers. A group that has not answered by then counts as failed.
     pub(crate) async fn gather<G: Clone, T, F: Future<Output = Result<T, StoreError>>>(
         &self,
         calls: impl IntoIterator<Item = (G, F)>,
@@ -80,8 +80,8 @@ impl Deployment {
         gathered
     }
 
-    /// Makes all calls at the same time, each to one group. On one server, waits for all calls and fails if any call
-    /// fails. In a cluster, does the same as [`gather`](Self::gather).
+    /// Makes all calls at the same time, each to one group of shards. On one server, waits for all calls and fails if
+    /// any call fails. In a cluster, does the same as [`gather`](Self::gather).
     pub(crate) async fn gather_or_fail<G: Clone, T, F: Future<Output = Result<T, StoreError>>>(
         &self,
         calls: Vec<(G, F)>,

@@ -42,8 +42,8 @@ impl Deployment {
         }
     }
 
-    /// Checks whether the servers have lost the whole deployment. If so, closes the store and returns the error;
-    /// otherwise returns `None`.
+    /// Checks whether the servers have lost the whole deployment. If so, closes the store and returns the error.
+    /// Otherwise, returns `None`.
     pub(crate) async fn gone(&self) -> Option<StoreError> {
         let is_known = {
             let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);

@@ -15,7 +15,7 @@ pub(crate) const REMEDY: &str = "`tourbillond mend`, or `RedisBuilder::mend`, br
 /// if the shard's server has failed.
 pub(crate) type Marks = Vec<(Shard, Result<Option<Vec<u8>>, StoreError>)>;
 
-/// Reads the marks of the shards in all groups at the same time. Returns the marks sorted by shard.
+/// Reads the marks (deployment ids) of the shards in all groups at the same time. Returns the marks sorted by shard.
 pub(crate) async fn marks_of(
     link: &dyn Link,
     time: &Time,

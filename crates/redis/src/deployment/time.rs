@@ -6,9 +6,9 @@ use std::time::Duration;
 use tourbillon::{Clock, Timestamp};
 use tourbillon_durable::UtcMillis;
 
-/// Once a measurement of the server's time is older than this, any newer answer replaces the measurement. Before that,
-/// only two kinds of answers replace it: an answer that took at most as long as the measured answer, and an answer that
-/// shows that the clock was set.
+/// The age beyond which any newer answer replaces a measurement of the server's time. A younger measurement is replaced
+/// by only two kinds of answers: an answer that took at most as long as the measured answer, and an answer that shows
+/// that the clock was set.
 const AGE: Duration = Duration::from_secs(10);
 
 /// The clock by which a deployment decides which timers are due.
@@ -40,8 +40,8 @@ pub(crate) fn time_text(time: Duration) -> Vec<u8> {
 /// The server's time in an answer, with the moment at which the call was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
-    /// When the call was sent. The server has answered after this moment, so an estimate that counts from here is never
-    /// behind the server's time.
+    /// The moment at which the call was sent. The server has answered after this moment, so an estimate that counts
+    /// from here is never behind the server's time.
     sent: Timestamp,
     server: UtcMillis,
     took: Duration,

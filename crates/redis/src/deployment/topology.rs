@@ -28,7 +28,7 @@ impl Topology {
         if is_cluster { Self::Cluster } else { Self::OneServer }
     }
 
-    /// Returns the number of the group to which a shard belongs.
+    /// Returns the number of the group (shards whose keys one script may name) to which a shard belongs.
     fn group_of(self, shard: Shard) -> Shard {
         match self {
             Self::OneServer => 0,
@@ -41,7 +41,7 @@ impl Topology {
         self.group_of(one) == self.group_of(other)
     }
 
-    /// Divides shards into groups. No group is empty.
+    /// Divides shards into groups whose keys one script may name. No group is empty.
     pub(crate) fn groups(self, shards: impl IntoIterator<Item = Shard>) -> Vec<Vec<Shard>> {
         let mut groups: BTreeMap<Shard, Vec<Shard>> = BTreeMap::new();
         for shard in shards {
@@ -50,8 +50,8 @@ impl Topology {
         groups.into_values().collect()
     }
 
-    /// Divides a list of shards into groups. For each group, returns the indices of its shards in the list. No group is
-    /// empty.
+    /// Divides a list of shards into groups whose keys one script may name. For each group, returns the indices of its
+    /// shards in the list. No group is empty.
     pub(crate) fn places_by_script(self, shards: impl IntoIterator<Item = Shard>) -> Vec<Vec<usize>> {
         let mut groups: BTreeMap<Shard, Vec<usize>> = BTreeMap::new();
         for (place, shard) in shards.into_iter().enumerate() {
@@ -60,8 +60,8 @@ impl Topology {
         groups.into_values().collect()
     }
 
-    /// Returns whether some groups may answer while others do not, as in a cluster. If so, callers ask each group
-    /// separately and leave failed groups out.
+    /// Returns whether some groups of shards may answer while others do not, as in a cluster. If so, callers ask each
+    /// group separately and leave failed groups out.
     pub(crate) fn fails_in_parts(self) -> bool {
         self == Self::Cluster
     }

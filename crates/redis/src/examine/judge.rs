@@ -109,7 +109,7 @@ impl Facts {
             );
             add(Grade::Refusal, text);
         } else if replicas > 0 && self.setting("min-replicas-to-write") == Some("0") {
-            let text = "min-replicas-to-write 0: a primary that is cut off goes on, and what it accepts is lost when a replica takes over";
+            let text = "min-replicas-to-write 0: a primary that is cut off goes on, and the changes that it accepts are lost when a replica takes over";
             add(Grade::Warning, text.to_owned());
         }
     }
@@ -144,7 +144,7 @@ impl Facts {
             }
             ("1", Some(rhythm)) => {
                 let text = format!(
-                    "append-only file, appendfsync {rhythm}: a power cut may lose what the system had not written"
+                    "append-only file, appendfsync {rhythm}: a power cut may lose the changes that the system had not written to the disk"
                 );
                 add(Grade::Warning, text);
             }
@@ -153,7 +153,7 @@ impl Facts {
             }
             _ => {
                 let text = format!(
-                    "no append-only file, {snapshots}: a crash loses what came after the last snapshot"
+                    "no append-only file, {snapshots}: a crash loses the changes after the last snapshot"
                 );
                 add(Grade::Warning, text);
             }

@@ -187,7 +187,7 @@ pub(crate) fn phase_byte(phase: Phase) -> u8 {
 /// namespace sort before it.
 pub(crate) const KEYLESS: u8 = u8::MAX;
 
-/// Encodes the entry that a timer without a key has in a set of keys, without the timer's id.
+/// Encodes the entry that a timer without a key has in a set of keys ([`Part::Keys`]), without the timer's id.
 pub(crate) fn keyless_entry(namespace: &str) -> Vec<u8> {
     let mut bytes = part(namespace);
     bytes.push(KEYLESS);
@@ -200,7 +200,7 @@ pub(crate) fn namespace_of(entry: &[u8]) -> &[u8] {
     entry.get(..length).unwrap_or_default()
 }
 
-/// Returns whether a member of a set of keys belongs to a timer without a key.
+/// Returns whether a member of a set of keys ([`Part::Keys`]) belongs to a timer without a key.
 pub(crate) fn is_keyless(member: &[u8]) -> bool {
     member.get(namespace_of(member).len()) == Some(&KEYLESS)
 }

@@ -64,7 +64,8 @@ pub(crate) enum Part {
     Redirects(u8),
 }
 
-/// The number of hashes into which a shard divides its redirects. Redis keeps a hash with few fields in a compact form.
+/// The number of hashes into which a shard divides its [redirects](crate::layout::Redirect). Redis keeps a hash with
+/// few fields in a compact form.
 pub(crate) const REDIRECT_HASHES: u16 = 256;
 
 /// The number of sets of keys ([`Part::Keys`]) of a deployment. With many sets, each set has few members, and Redis
@@ -233,19 +234,20 @@ impl Layout {
         Part::Keys(self.key_set(entry))
     }
 
-    /// Returns the number of the set of keys that stores the entry `entry`.
+    /// Returns the number of the set of keys ([`Part::Keys`]) that stores the entry `entry`.
     pub(crate) fn key_set(&self, entry: &[u8]) -> u16 {
         // The first bytes of the checksum choose the set, because the last bits of a similar checksum choose the shard.
         let [first, second, ..] = crc32fast::hash(entry).to_be_bytes();
         u16::from_be_bytes([first, second]) & (self.key_sets().end - 1)
     }
 
-    /// Returns the number of the set of keys that stores the entry of the timer `id`, which has no key.
+    /// Returns the number of the set of keys ([`Part::Keys`]) that stores the entry of the timer `id`, which has no
+    /// key.
     pub(crate) fn keyless_set(&self, id: TimerId) -> u16 {
         self.key_set(&id.as_u128().to_be_bytes())
     }
 
-    /// Returns the numbers of all sets of keys of one shard.
+    /// Returns the numbers of all sets of keys ([`Part::Keys`]) of one shard.
     pub(crate) fn key_sets(&self) -> core::ops::Range<u16> {
         0..KEY_SETS / self.shards.clamp(1, KEY_SETS)
     }

@@ -5,9 +5,9 @@ use super::entry::id_bytes;
 use super::slot::Shard;
 use tourbillon_durable::timer::TimerId;
 
-/// Names the shard that stores a timer whose id belongs to another shard. The shard to which the id belongs keeps the
-/// redirect. The bytes are the number of the named shard. In a cluster, a colon and a *mark* follow. The mark is drawn
-/// at random for each creation, so each redirect belongs to one creation.
+/// A redirect to the shard that stores a timer, for a timer whose id belongs to another shard. The shard to which the
+/// id belongs keeps the redirect. The bytes are the number of the shard that stores the timer. In a cluster, a colon
+/// and a *mark* follow. The mark is drawn at random for each creation, so each redirect belongs to one creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Redirect(Vec<u8>);
 
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_leads_to_its_shard_whatever_its_mark() {
+    fn a_redirect_leads_to_its_shard_whatever_its_mark() {
         for home in [0, 7, 1_023] {
             let id = TimerId::from_u128(5);
             let (redirect, other) = (Redirect::fresh(home), Redirect::fresh(home));

@@ -10,7 +10,8 @@ pub(crate) const PERIOD: u64 = 7_200_000;
 /// fairness queueing* (McKenney, 1990).
 pub(crate) const LANES: u64 = 64;
 
-/// The number of a slice: the set of the pending timers of one lane that are due in one period.
+/// The number of a slice: the set of the pending timers of one lane (group of namespaces) that are due in one period of
+/// two hours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Slice(u64);
 
@@ -36,7 +37,7 @@ impl Slice {
     }
 }
 
-/// Returns the lane to which a namespace belongs.
+/// Returns the lane (one of 64 groups of namespaces) to which a namespace belongs.
 pub(crate) fn lane_of(namespace: &str) -> u64 {
     u64::from(crc32fast::hash(namespace.as_bytes())) % LANES
 }

@@ -1,14 +1,14 @@
 //! Connects to the primaries of a cluster, and keeps the map of the slots.
 //!
-//! Each primary has a [`Keeper`] of its own, so a primary that does not answer delays only the calls to that primary. A
-//! task reads the map of the slots: it asks several servers, each [`NEXT`] after the previous server, and takes the
-//! first answer. It reads the map at the start, after a call without a reply, and after a reply that an old map may
-//! explain. While a call waits for a connection, the task reads the map again and again, since the silent primary may
-//! have been replaced.
+//! Each primary has a [`Reconnector`] of its own, so a primary that does not answer delays only the calls to that
+//! primary. A task reads the map of the slots: it asks several servers, each [`NEXT`] after the previous server, and
+//! takes the first answer. It reads the map at the start, after a call without a reply, and after a reply that an old
+//! map may explain. While a call waits for a connection, the task reads the map again and again, since the silent
+//! primary may have been replaced.
 
 use super::dial::Dial;
 use super::error::no_reply;
-use super::keeper::Keeper;
+use super::reconnector::Reconnector;
 use super::route::Route;
 use super::slots::{Address, Slots};
 use super::witness::Witness;
@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-/// If no server has answered a request for the map of the slots within this time, the next server is asked as well.
+/// The time after which a read of the map of the slots also asks the next server, if no server has answered.
 const NEXT: Duration = Duration::from_millis(150);
 /// The time within which a server must answer with the map of the slots.
 const REPLY: Duration = Duration::from_secs(2);
@@ -40,8 +40,8 @@ const ASIDE: Duration = Duration::from_secs(1);
 /// Finds and keeps connections to the servers of a cluster.
 pub(crate) struct Cluster {
     shared: Arc<Shared>,
-    /// How many calls have requested a connection so far. This number selects the primary for a call without a key, by
-    /// rotation.
+    /// The number of calls that have requested a connection so far. This number selects the primary for a call without
+    /// a key, by rotation.
     turn: AtomicUsize,
 }
 
@@ -50,7 +50,7 @@ struct Shared {
     slots: watch::Sender<Arc<Slots>>,
     /// Wakes the task that reads the map of the slots, when the present map may be old.
     doubt: Notify,
-    keepers: Mutex<BTreeMap<Address, Keeper>>,
+    reconnectors: Mutex<BTreeMap<Address, Reconnector>>,
     /// The error of the last read of the map of the slots, or `None` if that read succeeded.
     trouble: Mutex<Option<RedisError>>,
 }
@@ -63,7 +63,7 @@ impl Cluster {
             dial,
             slots,
             doubt: Notify::new(),
-            keepers: Mutex::default(),
+            reconnectors: Mutex::default(),
             trouble: Mutex::default(),
         };
         let shared = Arc::new(shared);
@@ -107,7 +107,7 @@ impl Cluster {
     /// Returns the address of the primary that has the key, or `None` without a connection to that primary.
     pub(crate) fn connected_owner(&self, key: &[u8]) -> Option<Address> {
         let owner = self.shared.slots.borrow().owner(slot_of(key)).cloned()?;
-        let is_connected = self.shared.keepers().get(&owner)?.state().connection.is_some();
+        let is_connected = self.shared.reconnectors().get(&owner)?.state().connection.is_some();
         is_connected.then_some(owner)
     }
 
@@ -134,8 +134,8 @@ impl Cluster {
 
     /// Returns the witnesses of the connected servers. A [`Witness`] confirms that its server's changes are durable.
     pub(crate) fn witnesses(&self) -> Vec<Arc<Witness>> {
-        let keepers = self.shared.keepers();
-        keepers.values().filter_map(|keeper| keeper.state().connection?.witness).collect()
+        let reconnectors = self.shared.reconnectors();
+        reconnectors.values().filter_map(|reconnector| reconnector.state().connection?.witness).collect()
     }
 
     /// Returns the reason why there is no connection to the primary that has the key: the error of the last attempt to
@@ -143,33 +143,33 @@ impl Cluster {
     /// the error of the last read of the map.
     pub(crate) fn trouble(&self, key: Option<&[u8]>) -> Option<RedisError> {
         let owner = key.and_then(|key| self.shared.slots.borrow().owner(slot_of(key)).cloned());
-        let of_owner = owner.and_then(|owner| self.shared.keepers().get(&owner)?.state().trouble);
+        let of_owner = owner.and_then(|owner| self.shared.reconnectors().get(&owner)?.state().trouble);
         of_owner.or_else(|| lock(&self.shared.trouble).clone())
     }
 }
 
 impl Shared {
-    fn keepers(&self) -> MutexGuard<'_, BTreeMap<Address, Keeper>> {
-        lock(&self.keepers)
+    fn reconnectors(&self) -> MutexGuard<'_, BTreeMap<Address, Reconnector>> {
+        lock(&self.reconnectors)
     }
 
     /// Waits for a connection to the server at this address. Returns `None` if the runtime ends.
     async fn to(&self, address: &Address) -> Option<Route> {
-        let mut keeper = {
-            let mut keepers = self.keepers();
-            let make = || Keeper::start(Arc::new(self.dial.to_node(address)));
-            keepers.entry(address.clone()).or_insert_with(make).clone()
+        let mut reconnector = {
+            let mut reconnectors = self.reconnectors();
+            let make = || Reconnector::start(Arc::new(self.dial.to_node(address)));
+            reconnectors.entry(address.clone()).or_insert_with(make).clone()
         };
-        let (attempt, connection) = keeper.connection().await?;
-        Some(Route { keeper, attempt, connection, address: Some(address.clone()) })
+        let (attempt, connection) = reconnector.connection().await?;
+        Some(Route { reconnector, attempt, connection, address: Some(address.clone()) })
     }
 
     /// Chooses a primary by rotation, among the primaries that have a connection. If no primary has a connection,
     /// chooses among all primaries. Returns `None` if `primaries` is empty.
     fn any(&self, primaries: &[Address], turn: usize) -> Option<Address> {
-        let keepers = self.keepers();
+        let reconnectors = self.reconnectors();
         let is_connected = |address: &&Address| {
-            keepers.get(*address).is_some_and(|keeper| keeper.state().connection.is_some())
+            reconnectors.get(*address).is_some_and(|reconnector| reconnector.state().connection.is_some())
         };
         let connected: Vec<_> = primaries.iter().filter(is_connected).collect();
         let from = if connected.is_empty() { primaries.iter().collect() } else { connected };
@@ -181,7 +181,8 @@ impl Shared {
         let mut question = redis::pipe();
         question.cmd("CLUSTER").arg("SLOTS");
         let Ok(Some(mut route)) = timeout(REPLY, self.to(address)).await else {
-            let trouble = self.keepers().get(address).and_then(|keeper| keeper.state().trouble);
+            let trouble =
+                self.reconnectors().get(address).and_then(|reconnector| reconnector.state().trouble);
             return Err(trouble.unwrap_or_else(no_reply));
         };
         let Ok(Ok(mut replies)) = timeout(REPLY, route.send(&question, 0)).await else {
@@ -220,8 +221,8 @@ impl Shared {
             *known = Arc::clone(&slots);
             is_new
         });
-        // The map is replaced first. Otherwise a call could make a keeper for a server of the old map.
-        self.keepers().retain(|address, _| slots.primaries().binary_search(address).is_ok());
+        // The map is replaced first. Otherwise a call could make a reconnector for a server of the old map.
+        self.reconnectors().retain(|address, _| slots.primaries().binary_search(address).is_ok());
         is_new
     }
 }

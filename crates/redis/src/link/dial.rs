@@ -153,7 +153,7 @@ impl Dial {
             }
         };
         if !self.roles.permit(server.as_ref()) {
-            let message = "a Sentinel names a server that another one has just replaced";
+            let message = "a Sentinel names a former primary, which another server has just replaced";
             return Err((ErrorKind::Io, message).into());
         }
         Ok(Wire { calls, witness, server })

@@ -8,10 +8,10 @@ use tokio::time::{Instant, timeout_at};
 
 /// The longest time for which calls are held back during a failover. It is shorter than the default patience of a call.
 const LONGEST: Duration = Duration::from_secs(4);
-/// For this time after a Sentinel has named the primary, connections to other servers are not used.
+/// The time for which connections to other servers are not used after a Sentinel has named the primary.
 const FRESH: Duration = Duration::from_secs(3);
 
-/// Identifies a server by the host and port under which the Sentinels know the server.
+/// The host and port under which the Sentinels know a server.
 pub(crate) type Named = (Box<str>, u16);
 
 /// Stores the primary that the events of the Sentinels name, and holds calls back during a failover.

@@ -1,14 +1,14 @@
 //! The connection that a call takes.
 
 use super::dial::Wire;
-use super::keeper::Keeper;
+use super::reconnector::Reconnector;
 use super::slots::Address;
 use redis::aio::ConnectionLike;
 use redis::{Pipeline, RedisError, RedisResult, Value};
 
-/// A connection for one call, with its keeper.
+/// A connection for one call, with its reconnector.
 pub(crate) struct Route {
-    pub(crate) keeper: Keeper,
+    pub(crate) reconnector: Reconnector,
     /// The number of the attempt to connect that made the connection.
     pub(crate) attempt: u64,
     pub(crate) connection: Wire,
@@ -25,7 +25,7 @@ impl Route {
 
     /// Takes the connection out of use. The next call waits for a new connection.
     pub(crate) async fn doubt(&self) {
-        self.keeper.doubt(self.attempt).await;
+        self.reconnector.doubt(self.attempt).await;
     }
 
     /// Returns the server that a redirection names, or `None` if the error is not a redirection or the servers are not

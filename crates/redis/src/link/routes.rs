@@ -2,7 +2,7 @@
 
 use super::cluster::Cluster;
 use super::dial::Dial;
-use super::keeper::{Keeper, Task};
+use super::reconnector::{Reconnector, Task};
 use super::roles::Roles;
 use super::route::Route;
 use super::sentinel::follow;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub(crate) enum Routes {
     /// The only server, or the primary that the Sentinels name. The tasks listen to the Sentinels.
     Server {
-        keeper: Keeper,
+        reconnector: Reconnector,
         roles: Arc<Roles>,
         _followers: Vec<Task>,
     },
@@ -38,16 +38,17 @@ impl Routes {
         match dial.servers() {
             Servers::Single(_) => {
                 let roles = Arc::clone(dial.roles());
-                Self::Server { keeper: Keeper::start(dial), roles, _followers: Vec::new() }
+                Self::Server { reconnector: Reconnector::start(dial), roles, _followers: Vec::new() }
             }
             Servers::Sentinel { sentinels, service, .. } => {
-                let (keeper, roles) = (Keeper::start(Arc::clone(&dial)), Arc::clone(dial.roles()));
+                let (reconnector, roles) = (Reconnector::start(Arc::clone(&dial)), Arc::clone(dial.roles()));
                 let followers = (0..sentinels.len()).map(|place| {
-                    let (dial, roles, keeper) = (Arc::clone(&dial), Arc::clone(&roles), keeper.clone());
-                    Task::of(&tokio::spawn(follow(dial, place, service.clone(), roles, keeper)))
+                    let (dial, roles, reconnector) =
+                        (Arc::clone(&dial), Arc::clone(&roles), reconnector.clone());
+                    Task::of(&tokio::spawn(follow(dial, place, service.clone(), roles, reconnector)))
                 });
                 let _followers = followers.collect();
-                Self::Server { keeper, roles, _followers }
+                Self::Server { reconnector, roles, _followers }
             }
             Servers::Cluster(_) => Self::Cluster(Cluster::start(dial)),
         }
@@ -57,11 +58,11 @@ impl Routes {
     /// that a redirection has named cannot be reached in time.
     pub(crate) async fn to(&self, place: &Place<'_>) -> Option<Route> {
         match (self, place) {
-            (Self::Server { keeper, roles, .. }, _) => {
+            (Self::Server { reconnector, roles, .. }, _) => {
                 roles.settled().await;
-                let mut keeper = keeper.clone();
-                let (attempt, connection) = keeper.connection().await?;
-                Some(Route { keeper, attempt, connection, address: None })
+                let mut reconnector = reconnector.clone();
+                let (attempt, connection) = reconnector.connection().await?;
+                Some(Route { reconnector, attempt, connection, address: None })
             }
             (Self::Cluster(cluster), Place::Key(key)) => cluster.to(*key).await,
             (Self::Cluster(cluster), Place::Address(address)) => cluster.to_address(address).await,
@@ -100,7 +101,7 @@ impl Routes {
     /// number of the attempt that is under way. In a cluster, returns 0.
     pub(crate) fn attempt(&self) -> u64 {
         match self {
-            Self::Server { keeper, .. } => keeper.state().attempt,
+            Self::Server { reconnector, .. } => reconnector.state().attempt,
             Self::Cluster(_) => 0,
         }
     }
@@ -108,8 +109,8 @@ impl Routes {
     /// Returns the witnesses of the connected servers. A [`Witness`] confirms that its server's changes are durable.
     pub(crate) fn witnesses(&self) -> Vec<Arc<Witness>> {
         match self {
-            Self::Server { keeper, .. } => {
-                keeper.state().connection.into_iter().filter_map(|wire| wire.witness).collect()
+            Self::Server { reconnector, .. } => {
+                reconnector.state().connection.into_iter().filter_map(|wire| wire.witness).collect()
             }
             Self::Cluster(cluster) => cluster.witnesses(),
         }
@@ -119,7 +120,7 @@ impl Routes {
     /// failed.
     pub(crate) fn trouble(&self, place: &Place<'_>) -> Option<RedisError> {
         match (self, place) {
-            (Self::Server { keeper, .. }, _) => keeper.state().trouble,
+            (Self::Server { reconnector, .. }, _) => reconnector.state().trouble,
             (Self::Cluster(cluster), Place::Key(key)) => cluster.trouble(*key),
             (Self::Cluster(cluster), Place::Address(_)) => cluster.trouble(None),
         }

@@ -16,7 +16,7 @@
 //! or by the answer `READONLY`, as it would without this task.
 
 use super::dial::Dial;
-use super::keeper::Keeper;
+use super::reconnector::Reconnector;
 use super::roles::{Named, Roles};
 use core::time::Duration;
 use redis::{PushInfo, PushKind, Value};
@@ -76,7 +76,7 @@ pub(super) async fn follow(
     place: usize,
     service: Box<str>,
     roles: Arc<Roles>,
-    keeper: Keeper,
+    reconnector: Reconnector,
 ) {
     let mut pause = SHORTEST_PAUSE;
     loop {
@@ -101,7 +101,7 @@ pub(super) async fn follow(
                     Ok(Some(Event::IsPrimary(primary))) => {
                         roles.name(primary);
                         // This happens before calls go on, so that no call takes the connection to the old primary.
-                        keeper.leave_others(&roles).await;
+                        reconnector.leave_others(&roles).await;
                         roles.release();
                     }
                     Ok(Some(Event::Ends)) => roles.release(),
@@ -112,7 +112,7 @@ pub(super) async fn follow(
                         let Ok(Ok(_)) = timeout(REPLY, connection.send_packed_command(&ping)).await else {
                             break;
                         };
-                        keeper.leave_others(&roles).await;
+                        reconnector.leave_others(&roles).await;
                         pause = SHORTEST_PAUSE;
                     }
                 }

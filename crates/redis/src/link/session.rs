@@ -2,8 +2,8 @@
 
 use super::dial::Dial;
 use super::error::{LinkError, Meaning, no_reply};
-use super::keeper::Task;
 use super::listen::listen;
+use super::reconnector::Task;
 use super::route::Route;
 use super::routes::{Place, Routes};
 use super::settings::{Connect, ConnectError};

@@ -5,9 +5,9 @@
 //! sends only `PING` and `WAIT`. No script then waits for a replica.
 //!
 //! One attempt to connect makes both connections, and a script's answer comes with the [`Witness`] of this attempt. So
-//! a witness confirms only changes of the server on which the script ran. After a failover, the `WAIT` of another
-//! server would confirm changes that this server never had. A server that has become a replica refuses `WAIT`, and a
-//! restart of the server closes the connection.
+//! a witness confirms only changes of the server on which the script ran. After a failover, the `WAIT` of the new
+//! primary would succeed even if the new primary never had the changes. A server that has become a replica refuses
+//! `WAIT`, and a restart of the server closes the connection.
 //!
 //! A *round* is one `WAIT` for all callers that ask at the same time. A round covers the scripts that ran before the
 //! round began, so a caller that comes during a round waits for the next round.
@@ -24,8 +24,8 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// For this time after a failed round, the next round is expected to fail, too. A round is one `WAIT` for all callers
-/// that wait at the same time.
+/// The time after a failed round for which the next round is expected to fail, too. A round is one `WAIT` for all
+/// callers that wait at the same time.
 const MEMORY: Duration = Duration::from_secs(5);
 
 /// A function that is called when a connection has ended.
@@ -47,7 +47,8 @@ struct Rounds {
     /// The callers for which the next round will send one `WAIT`.
     waiting: Vec<oneshot::Sender<Result<(), Box<str>>>>,
     is_running: bool,
-    /// When the last round ended, if that round failed. A round is one `WAIT` for several callers.
+    /// The moment at which the last round ended if that round failed, and `None` otherwise. A round is one `WAIT` for
+    /// several callers.
     failed: Option<Instant>,
 }
 

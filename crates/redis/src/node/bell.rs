@@ -1,4 +1,4 @@
-//! The bell on which a node's background thread sleeps until it is rung.
+//! The bell: the signal that ends the sleep of a node's background thread.
 
 use core::time::Duration;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

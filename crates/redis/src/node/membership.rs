@@ -67,7 +67,7 @@ impl Node {
 
 impl Node {
     /// Forgets all knowledge about a deployment that no longer exists. With its next claim, this process becomes a node
-    /// of the deployment that has replaced it.
+    /// of the new deployment.
     pub(crate) fn begin_anew(&self) {
         let mut state = self.state();
         state.is_member = false;

@@ -3,7 +3,7 @@
 //! | message | from | a node that receives it |
 //! |---|---|---|
 //! | `nodes` | a node that enters or leaves | gives a sign of life, and learns which nodes are live |
-//! | `shards` | a node that released shards | claims those that it wants and does not own |
+//! | `shards` | a node that released shards | claims the shards that are assigned to it and that it does not own |
 //! | `<shard> <due>` | a commit | looks at the shard when the timer is due |
 //! | `parked <reason>` | a commit that parks a timer | tells its [subscribers](crate::RedisStore::on_parked) |
 //! | any other | a later version | does nothing |

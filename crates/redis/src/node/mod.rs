@@ -26,7 +26,7 @@
 //! |---|---|---|
 //! | outside | the opening; `leave`; a step back | a claim: the node gives a sign of life, and is live |
 //! | live | a sign of life, one each quarter of `ttl` | no sign for `ttl`: silent; no connection at two looks of another node: buried |
-//! | buried | another node makes its last sign as old as that of a silent node, and then expires its shards | a sign, if it lives after all: live |
+//! | buried | another node makes the last sign of this node as old as that of a silent node, and then expires the shards of this node | a sign, if it lives after all: live |
 //! | silent | | a sign: live; an hour: forgotten |
 //!
 //! *Death by connection.* A node listens to a channel of its own, on the same connection as to the messages of all
@@ -105,11 +105,12 @@
 //! until its next duty is due: a call without an answer stays at its server, and the thread looks at the other groups
 //! of shards.
 //!
-//! The thread also takes a step of the sweep once in 20 pauses of the poll.
+//! The thread also takes a step of the sweep once in 20 pauses of the poll. The sweep (`upkeep/sweep.rs`) repairs
+//! stored data.
 //!
-//! *Hints* make polls rare. If a commit stores the first timer of a shard, the timer is due before the next poll, and
-//! another node owns the shard, then the commit publishes a message (`messages.rs`). While messages reach a node, it
-//! polls every 1.25 s, and otherwise every 250 ms. If a hint is lost, its timer is late by a poll at most.
+//! *Hints* make polls rare. A commit that stores the first timer of a shard publishes a message (`messages.rs`) if the
+//! timer is due before the next poll and another node owns the shard. A node polls every 1.25 s while messages reach
+//! it, and otherwise every 250 ms. If a hint is lost, its timer is late by a poll at most.
 //!
 //! # Groups
 //!

@@ -49,8 +49,8 @@ impl State {
 }
 
 impl Node {
-    /// Reads all nodes and shards from the servers. If a server of a cluster does not answer, describes the nodes or
-    /// shards that this server stores from the knowledge of this node.
+    /// Reads all nodes and shards from the servers. If a server of a cluster does not answer, uses the knowledge of
+    /// this node about the nodes or shards that the server stores.
     pub(crate) async fn nodes(&self) -> Result<store::Nodes, StoreError> {
         let groups = self.deployment.all_groups().into_iter().map(Some);
         let calls = [None].into_iter().chain(groups).map(|group| ((), self.ask_registry(group)));

@@ -12,7 +12,7 @@ use tourbillon_durable::UtcMillis;
 /// The states of all shards of the deployment.
 pub(crate) struct Shards {
     each: Vec<Known>,
-    /// How many requests of the type [`Look`] have begun. This is also the number of the latest request.
+    /// The number of requests of the type [`Look`] that have begun, which is also the number of the latest request.
     looks: u64,
     /// The earliest end of a lease that claims and polls have found. The next claim returns this moment to the runtime,
     /// and clears the field.
@@ -29,10 +29,13 @@ struct Known {
     is_wanted: bool,
     /// True if this node owns the shard, by the last answer of the shard's server.
     is_owned: bool,
-    /// True if the shard is sick: a claim or poll of the shard failed or is late, or a claim took the shard without
-    /// asking when its first lease ends. A later answer clears the flag if it has the end of the first lease, or if
-    /// this node does not own the shard. In a cluster, claims and reaps of a store with a background thread leave sick
-    /// shards out.
+    /// True if the shard is sick, for one of two reasons:
+    ///
+    /// - A claim or poll of the shard failed, or is late.
+    /// - A claim took the shard without asking when the first lease of the shard ends.
+    ///
+    /// A later answer clears the flag if it has the end of the first lease, or if this node does not own the shard. In
+    /// a cluster, claims and reaps of a store with a background thread leave sick shards out.
     is_sick: bool,
     /// True if the shard's server has lost the shard's data: the last answer had no deployment id. Claims leave such a
     /// shard out.
@@ -50,17 +53,17 @@ struct Known {
     /// The earliest due moment that a commit or a message has reported since the last claim or poll of the shard began.
     /// `None` without such a report.
     noted: Option<UtcMillis>,
-    /// When the last claim or poll of the shard ended or failed, by the clock of this process.
+    /// The moment at which the last claim or poll of the shard ended or failed, by the clock of this process.
     looked: Option<Timestamp>,
-    /// When the last successful claim or poll of the shard ran, by the server's clock.
+    /// The moment of the last successful claim or poll of the shard, by the server's clock.
     polled: Option<UtcMillis>,
-    /// When an answer last included the end of the shard's first lease, by the clock of this process.
+    /// The moment of the last answer that included the end of the shard's first lease, by the clock of this process.
     told_end: Option<Timestamp>,
 }
 
-/// After this time, a claim or poll reads the end of the first lease in its shards anew. This end may change without a
-/// message to this node: other nodes lease parked timers of any shard. If such a node dies, only the shard's owner ends
-/// its leases.
+/// The time after which a claim or poll reads the end of the first lease in its shards anew. This end may change
+/// without a message to this node, because other nodes lease parked timers of any shard. If another node dies, only the
+/// shard's owner ends the leases of the dead node.
 const ENDS: Duration = Duration::from_secs(5);
 
 impl Known {

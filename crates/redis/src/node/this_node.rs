@@ -19,14 +19,15 @@ use tourbillon_durable::timer::TimerId;
 /// as dead.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
-/// The default of `may_lose`. If a server loses the changes of a longer time than this, the store is closed.
+/// The default of `may_lose`, the longest time whose changes a server may lose. After a greater loss, the store is
+/// closed.
 pub(crate) const MAY_LOSE: Duration = Duration::from_secs(10);
 
 /// The pause between two polls of a shard while messages of other nodes arrive. With this pause, an idle shard of a
 /// cluster costs less than one command a second, signs of life and pings included.
 pub(crate) const LONGEST_POLL: Duration = Duration::from_millis(1_250);
 
-/// The number of polls between two steps of the sweep, in which the background thread removes old redirects.
+/// The number of polls between two steps of the sweep, by which the background thread repairs stored data.
 const POLLS_OF_SWEEP: u32 = 20;
 
 /// The greatest length of a node's name, in bytes.
@@ -35,14 +36,15 @@ const MOST_NAME: usize = 255;
 /// This process as a node of a deployment.
 pub(crate) struct Node {
     pub(super) deployment: Arc<Deployment>,
-    /// The incarnation of this node in decimal digits, as the scripts compare it.
+    /// The incarnation of this node (its random number) in decimal digits, as the scripts compare it.
     pub(crate) id: Vec<u8>,
     pub(crate) incarnation: u64,
     pub(crate) ttl: Duration,
     pub(crate) keys: Keys,
     pub(super) name: Box<str>,
     deployment_name: Box<str>,
-    /// If a server loses the changes of a longer time than this, for example in a failover, the store is closed.
+    /// The longest time whose changes a server may lose, for example in a failover. After a greater loss, the store is
+    /// closed.
     pub(crate) may_lose: Duration,
     pub(super) on_set_back: Option<OnSetBack>,
     /// The pause between two polls of a shard while no messages arrive, or `None` if the store has no background
@@ -71,7 +73,7 @@ pub(crate) struct State {
     /// The result of the last check of another node's connection, by the node's incarnation. A node has an entry once
     /// it was seen connected. The map is cleared when this node's own subscription begins or ends.
     pub(crate) sights: HashMap<u64, Sight>,
-    /// How many times this node's subscription has begun or ended.
+    /// The number of times that this node's subscription has begun or ended.
     pub(super) hearings: u64,
     /// The live nodes between which the shards are divided, sorted.
     pub(super) live: Vec<u64>,
@@ -81,7 +83,7 @@ pub(crate) struct State {
     pub(super) sign_by: u64,
     /// The moment of the latest sign of life of any node, as far as this node knows.
     pub(super) latest: UtcMillis,
-    /// How many times a server has lost its latest changes while the store went on.
+    /// The number of times that a server has lost its latest changes and the store has gone on.
     pub(super) set_backs: u64,
     /// True if this node must send a sign of life at once, because other nodes have come or gone.
     pub(super) is_stirred: bool,
@@ -217,7 +219,7 @@ impl Node {
         self.poll.is_some()
     }
 
-    /// Returns the pause between two steps of the background thread's sweep.
+    /// Returns the pause between two steps of the sweep, by which the background thread repairs stored data.
     pub(crate) fn pause_of_sweep(&self) -> Duration {
         self.poll.unwrap_or(LONGEST_POLL) * POLLS_OF_SWEEP
     }

@@ -39,7 +39,7 @@ impl Known {
 #[derive(Clone, Debug)]
 pub(crate) struct Reserved {
     pub(crate) redirect: Redirect,
-    /// When the reservation of the timer's id ends, by the clock of the server that stores the redirect.
+    /// The moment at which the reservation of the timer's id ends, by the clock of the server that stores the redirect.
     pub(crate) until: UtcMillis,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Refused {
     pub(crate) found: Values,
 }
 
-/// Names the data that made a commit fail, because they are not as the operation has read or assumed them.
+/// The reason why a commit fails: the data that are not as the operation has read or assumed them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Doubt {
     Timer(TimerId),
@@ -84,7 +84,8 @@ pub(crate) enum Doubt {
 pub(crate) enum Scope<'a> {
     /// All shards, as on one server.
     All,
-    /// Only this shard, as in a cluster. [`redirects`](super::redirects) has the steps for other shards.
+    /// The commit may name keys of this shard only, as in a cluster. Changes of other shards are steps of their own,
+    /// see [`redirects`](super::redirects).
     Shard(Shard, &'a Reservations),
 }
 

@@ -134,7 +134,7 @@ impl Creations {
                     fail(
                         late,
                         StoreErrorKind::Io,
-                        &format!("it was not sent, since another one failed: {error}"),
+                        &format!("the creation was not sent, because an earlier creation failed: {error}"),
                     );
                 }
             }

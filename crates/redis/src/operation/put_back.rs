@@ -66,16 +66,17 @@ use tourbillon_durable::state::{Refusal, Token};
 use tourbillon_durable::store::{Op, Outcome};
 use tourbillon_durable::timer::TimerId;
 
-/// For this time after its first attempt, a put-back may take effect. A put-back stores an at-most-once timer again
+/// The time after its first attempt for which a put-back may take effect. A put-back stores an at-most-once timer again
 /// after its claim.
 pub(crate) const AGAIN: Duration = Duration::from_secs(300);
-/// The mark of a put-back stays stored for this time after the put-back can no longer take effect ([`PutBack::until`]).
-/// A request that is repeated in this time finds the mark, which shows that an earlier request took effect.
+/// The time for which the mark of a [put-back](PutBack) stays stored after the put-back can no longer take effect
+/// ([`PutBack::until`]). A request that is repeated in this time finds the mark, which shows that an earlier request
+/// took effect.
 pub(crate) const KEPT: Duration = Duration::from_secs(300);
-/// Once this number of put-backs have unknown outcomes, old put-backs are forgotten.
+/// The number of [put-backs](PutBack) with unknown outcomes at which old put-backs are forgotten.
 const MANY: usize = 4_096;
 
-/// The reason why a put-back has no effect.
+/// The reason why a [put-back](PutBack) has no effect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum PutBackDoubt {
     /// An earlier attempt took effect.
@@ -121,18 +122,19 @@ impl PutBack {
     }
 }
 
-/// Identifies a put-back: the id of its timer, and the token of the claim that took the timer.
+/// The name of a [put-back](PutBack): the id of its timer, and the token of the claim that took the timer.
 type Name = (TimerId, Token);
 
-/// The put-backs whose outcomes are unknown, each with the moment of its first attempt.
+/// The [put-backs](PutBack) whose outcomes are unknown, each with the moment of its first attempt.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts(Mutex<HashMap<Name, UtcMillis>>);
 
-/// The put-backs of a batch of operations, each with a flag that is true if this is the put-back's first attempt.
+/// The [put-backs](PutBack) of a batch of operations, each with a flag that is true if this is the put-back's first
+/// attempt.
 pub(crate) type Batch = Vec<(Name, bool)>;
 
 impl Attempts {
-    /// Records the put-backs of a batch before the batch is sent.
+    /// Records the [put-backs](PutBack) of a batch before the batch is sent.
     pub(crate) fn begin(&self, ops: &[Op], now: UtcMillis) -> Batch {
         let mut batch = Batch::new();
         for op in ops {
@@ -155,7 +157,8 @@ impl Attempts {
         batch
     }
 
-    /// Forgets put-backs of a batch: all of them, or only those at their first attempt if `only_first` is true.
+    /// Forgets [put-backs](PutBack) of a batch: all of them, or only those at their first attempt if `only_first` is
+    /// true.
     pub(crate) fn end(&self, batch: Batch, only_first: bool) {
         for (name, is_first) in batch {
             if is_first || !only_first {

@@ -23,13 +23,13 @@ impl PutBacks {
         Self { deployment, transactions: Arc::clone(transactions), attempts: Attempts::default() }
     }
 
-    /// Records the put-backs of a batch before the batch is sent.
+    /// Records the [put-backs](super::put_back) of a batch before the batch is sent.
     pub(crate) fn begin(&self, ops: &[Op]) -> Batch {
         self.attempts.begin(ops, self.deployment.time.now())
     }
 
-    /// Records that a batch of `count` operations has ended. Forgets its put-backs whose outcomes are known. `error` is
-    /// the error of a failed batch.
+    /// Records that a batch of `count` operations has ended. Forgets the batch's [put-backs](super::put_back) whose
+    /// outcomes are known. `error` is the error of a failed batch.
     pub(crate) fn end(&self, batch: Batch, count: usize, error: Option<&StoreError>) {
         // Some operations of a failed batch may have taken effect. The caller repeats the whole batch.
         let has_no_effect = |error: &StoreError| {

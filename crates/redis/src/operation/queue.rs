@@ -32,7 +32,7 @@ use tourbillon_durable::timer::TimerId;
 const TASKS: usize = 2;
 /// The greatest number of creations in one script.
 const AT_ONCE: usize = 128;
-/// Once the records in a script have this size in bytes, the script takes no further creation.
+/// The total size in bytes of a script's records at which the script takes no further creation.
 const BYTES: usize = 256 << 10;
 
 /// The data of a creation that can share a script: it stores a pending timer without labels in the shard of its id.
@@ -46,10 +46,11 @@ pub(crate) struct Creation {
     pub(crate) slice: Slice,
     /// The field that counts the timer in the shard's hash of counts.
     pub(crate) field: Vec<u8>,
-    /// The entry of the timer's key in a set of keys, without the timer's id at the end. `None` if the timer has no
-    /// key.
+    /// The entry of the timer's key in a set of keys ([`Part::Keys`](crate::layout::Part::Keys)), without the timer's
+    /// id at the end. `None` if the timer has no key.
     pub(crate) entry: Option<Vec<u8>>,
-    /// The entry that a timer without a key has in a set of keys, without the timer's id at the end.
+    /// The entry that a timer without a key has in a set of keys ([`Part::Keys`](crate::layout::Part::Keys)), without
+    /// the timer's id at the end.
     pub(crate) keyless: Vec<u8>,
 }
 
@@ -67,7 +68,7 @@ pub(crate) enum Made {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) creation: Creation,
-    /// When the creation was added to the queue.
+    /// The moment at which the creation was added to the queue.
     pub(crate) since: Instant,
     pub(crate) answer: oneshot::Sender<Made>,
 }

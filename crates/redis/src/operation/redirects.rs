@@ -52,8 +52,8 @@
 //!   and the drop, the creation finds that the id is remembered. If the id of this timer is not remembered, the
 //!   creation finds the redirect, makes the redirect void, replaces it and stores the timer. The drop then finds
 //!   another mark.
-//! - *Two ends.* Both announce. The second commit finds that the timer has changed. Its client computes the effect
-//!   again and finds no timer. Both remember the id for equally long, except for the time between the two.
+//! - *Two ends.* Both ends announce. The second commit finds that the timer has changed. Its client computes the effect
+//!   again and finds no timer. Both ends remember the id for equally long, except for the time between the two ends.
 //! - *An end and a put-back (`Op::Return`) of the same timer.* The put-back reserves. Before the drop, it meets the
 //!   redirect, as described above. If N is not H, the id stays remembered from the first end. This does no harm: a
 //!   creation of the id returns `Repeated` for a stored timer, too, and the next end of the timer remembers the id for
@@ -86,16 +86,16 @@ pub(crate) const RESERVED: Duration = Duration::from_secs(60);
 /// longer than a reservation, because the clocks of two primaries may differ by an hour.
 const VOID: Duration = Duration::from_secs(3_660);
 
-/// The ids that an operation reserves or announces in other shards than the home. The home is the shard of the
-/// operation's timers.
+/// The ids that an operation reserves (for new timers) or announces (of ending timers) in shards other than the home.
+/// The home is the shard of the operation's timers.
 #[derive(Debug, Default)]
 pub(super) struct Outside {
     pub(super) created: Vec<Creation>,
     pub(super) ended: Vec<Ending>,
 }
 
-/// An id that the operation must reserve in another shard than the home. The operation creates a timer with this id, or
-/// has read that the id is free.
+/// An id that the operation must reserve in a shard other than the home (the shard of its timers). The operation
+/// creates a timer with this id, or has read that the id is free.
 #[derive(Debug)]
 pub(super) struct Creation {
     pub(super) id: TimerId,
@@ -103,7 +103,8 @@ pub(super) struct Creation {
     may_be_remembered: bool,
 }
 
-/// A timer that the operation ends and whose id belongs to a shard other than the home.
+/// A timer that the operation ends and whose id belongs to a shard other than the home (the shard of the operation's
+/// timers).
 #[derive(Debug)]
 pub(super) struct Ending {
     id: TimerId,

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tourbillon_durable::store::{Fault, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The greatest number of reads of one shard. The check repeats a read if the shard's slices have changed since the
-/// previous read.
+/// The greatest number of reads of one shard. The check repeats a read if the shard has other slices (sets of pending
+/// timers) than at the previous read.
 const TURNS: usize = 20;
 /// The number of faults at which the check stops.
 const MOST_FAULTS: usize = 1_000;
@@ -67,8 +67,8 @@ pub(crate) async fn check(deployment: &Deployment) -> Result<Vec<Fault>, StoreEr
     Ok(faults)
 }
 
-/// Reads all data of a shard at a single moment. The script must name all slices of the shard. If the answer has other
-/// slices than the script has named, the read is repeated with the names from the answer.
+/// Reads all data of a shard at a single moment. The script must name all slices (sets of pending timers) of the shard.
+/// If the answer has other slices than the script has named, the read is repeated with the names from the answer.
 async fn contents(deployment: &Deployment, shard: Shard) -> Result<Contents, StoreError> {
     let mut named: Vec<Slice> = Vec::new();
     for _ in 0..TURNS {

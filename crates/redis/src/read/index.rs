@@ -21,7 +21,8 @@ const SCRIPTS_AT_ONCE: usize = 4;
 /// moment.
 const MOMENT: usize = 6;
 
-/// Returns the greatest number of slices that a shard can have in one period: one for each lane.
+/// Returns the greatest number of [slices](Slice) that a shard can have in one period of two hours: one for each lane
+/// (group of namespaces).
 pub(super) fn lanes() -> usize {
     usize::try_from(LANES).unwrap_or(usize::MAX)
 }
@@ -88,14 +89,15 @@ pub(crate) struct IndexEntry {
 
 /// Returns the bound at which a descending read of a namespace's keys begins. The bound sorts after all keys of the
 /// namespace, and before the entries of timers without a key. `beginning` is the encoded namespace, and may also have
-/// the first bytes of a key. If it has bytes of a key, the read needs no bound and the result is `None`, because no
+/// the first bytes of a key. If it has bytes of a key, the result is `None`. The read then needs no bound, because no
 /// entry of a timer without a key begins with `beginning`.
 fn before_keyless(beginning: &[u8]) -> Option<Vec<u8>> {
     let has_others = beginning.len() == namespace_of(beginning).len();
     has_others.then(|| [b"(", beginning, &[KEYLESS]].concat())
 }
 
-/// Returns the place of a timer in an index by moments or in the index of records. The index must include the timer.
+/// Returns the place of a timer (the bytes by which the index is sorted) in an index by moments or in the index of
+/// records. The index must include the timer.
 pub(super) fn place_of(index: &Index, timer: &Timer) -> Vec<u8> {
     let id = id_bytes(timer.id);
     let by_moment = |moment: u64| [&moment_bytes(moment)[..], &id].concat();
@@ -107,7 +109,7 @@ pub(super) fn place_of(index: &Index, timer: &Timer) -> Vec<u8> {
     place.unwrap_or_else(|| id.to_vec())
 }
 
-/// Returns the moment at the beginning of a place, in milliseconds.
+/// Returns the moment at the beginning of a place (the bytes by which an index is sorted), in milliseconds.
 pub(super) fn moment_of(place: &[u8]) -> u64 {
     place.iter().take(MOMENT).fold(0, |moment, byte| moment << 8 | u64::from(*byte))
 }
@@ -303,15 +305,15 @@ impl<'a> Walk<'a> {
         Ok(found.into_iter().map(|(_, members)| members).collect())
     }
 
-    /// Returns how many members to read from each of the `slices` slices of a period. `each` is the number of members
-    /// to read from each shard.
+    /// Returns how many members to read from each slice (set of pending timers) of a period. `each` is the number of
+    /// members to read from each shard, and `slices` is the number of slices.
     fn each_of_lanes(&self, each: usize, slices: usize) -> usize {
         let all = each.saturating_mul(self.deployment.layout.shards().len());
         all.div_ceil(slices.max(1)).min(each)
     }
 
-    /// Finds the next period that has a slice with a score in the range `scores`. Returns the number of the period and
-    /// its slices in the range, or `None` without such a period.
+    /// Finds the next period of two hours that has a [slice](Slice) whose first due moment is in the range `scores`.
+    /// Returns the number of the period and its slices in the range, or `None` without such a period.
     async fn slices_of_next_period(
         &self,
         scores: Scores,

@@ -22,8 +22,8 @@ const LOOKS: usize = 10;
 const FEW: usize = 2_000;
 /// The greatest number of index entries that a page reads in search of its first timer of a namespace.
 const MORE_LOOKS: usize = 20_000;
-/// If a search of the index has found no timer of a namespace, and the namespace has at most this number of timers, a
-/// page of the namespace reads all of them.
+/// The greatest number of timers for which a page of a namespace reads the whole namespace, after a search of the index
+/// has found no timer of the namespace.
 const MOST_GATHERED: usize = 50_000;
 /// The greatest number of timers that one read returns.
 const READ_AT_ONCE: usize = 1_000;

@@ -48,7 +48,8 @@ impl Script {
         self.flagged.is_some()
     }
 
-    /// Returns the script's text in Lua. If `has_flags` is true, returns the text with flags, if the script has one.
+    /// Returns the script's text in Lua. The text begins with the line of flags if `has_flags` is true and the script
+    /// has such a line.
     pub(crate) fn text(&self, has_flags: bool) -> &'static str {
         match &self.flagged {
             Some((flagged, _)) if has_flags => flagged,

@@ -26,7 +26,7 @@ use tourbillon_durable::timer::TimerId;
 const LONGEST_NAME: usize = 255;
 /// The greatest length of a document's value, in bytes. A server does nothing else while it reads a document.
 const MOST: usize = 4 << 20;
-/// The pause before a script is repeated whose reply was lost.
+/// The pause before the repetition of a script whose reply was lost.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A small value that the processes of a deployment share.
@@ -59,7 +59,8 @@ impl RedisStore {
     ///
     /// Fails with [`StoreErrorKind::Limit`] if the name has more than 255 bytes or the value more than 4 MiB. Fails
     /// with [`StoreErrorKind::Unknown`] if the answer was lost and the store could not find out whether the change was
-    /// made, or if the change may not be safe yet. Also fails if the server cannot be reached, or has lost the
+    /// made. Fails with the same kind if the change is not yet as durable as the connection's
+    /// [`SyncPolicy`](crate::SyncPolicy) requires. Also fails if the server cannot be reached, or has lost the
     /// deployment.
     pub async fn replace_document(
         &self,
@@ -101,7 +102,7 @@ struct Change<'a> {
 
 /// A document after an attempt to change it.
 struct After {
-    /// Whether this attempt has made the change.
+    /// True if this attempt has made the change.
     is_replaced: bool,
     version: u64,
     exists: bool,

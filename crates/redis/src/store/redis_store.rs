@@ -12,8 +12,8 @@ use std::sync::Arc;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
-    self, Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Op,
-    Outcome, Page, Reaped, Reasons, Shares, TimerStore,
+    self, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Op, Outcome,
+    Page, Reaped, Reasons, Shares, StoreFuture, TimerStore,
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 
@@ -125,15 +125,21 @@ impl TimerStore for RedisStore {
         key.map_or_else(TimerId::fresh, |key| self.deployment.layout.fresh_id(namespace, key))
     }
 
-    fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>> {
+    fn apply(&self, ops: Vec<Op>, durability: Durability) -> StoreFuture<'_, Vec<Outcome>> {
         Box::pin(self.batches.apply(ops, durability))
     }
 
-    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
+    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> StoreFuture<'_, Claimed> {
         Box::pin(self.claims.claim(by, claim, limit, None))
     }
 
-    fn claim_in_turn(&self, by: Claimant, claim: u64, limit: Limit, shares: Shares) -> Answer<'_, Claimed> {
+    fn claim_in_turn(
+        &self,
+        by: Claimant,
+        claim: u64,
+        limit: Limit,
+        shares: Shares,
+    ) -> StoreFuture<'_, Claimed> {
         Box::pin(self.claims.claim(by, claim, limit, Some(shares)))
     }
 
@@ -144,19 +150,19 @@ impl TimerStore for RedisStore {
         reason: Box<str>,
         wanted: u32,
         limit: Limit,
-    ) -> Answer<'_, Option<Claimed>> {
+    ) -> StoreFuture<'_, Option<Claimed>> {
         Box::pin(async move { self.parked_claims.claim(by, claim, &reason, wanted, limit).await.map(Some) })
     }
 
-    fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
+    fn recover(&self, by: Claimant, claim: u64) -> StoreFuture<'_, Vec<Leased>> {
         Box::pin(self.claims.recover(by, claim))
     }
 
-    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>> {
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Vec<TimerId>> {
         Box::pin(self.leases.renew(by, leases))
     }
 
-    fn reap(&self, limit: u32) -> Answer<'_, Reaped> {
+    fn reap(&self, limit: u32) -> StoreFuture<'_, Reaped> {
         Box::pin(async move { self.node.wake_if_unknown(self.leases.reap(limit).await) })
     }
 
@@ -165,23 +171,23 @@ impl TimerStore for RedisStore {
         from: UtcMillis,
         until: UtcMillis,
         limit: u32,
-    ) -> Answer<'_, Vec<(UtcMillis, TimerId)>> {
+    ) -> StoreFuture<'_, Vec<(UtcMillis, TimerId)>> {
         Box::pin(async move { Walk::ascending(&self.deployment).upcoming(from, until, limit).await })
     }
 
-    fn get(&self, at: Address) -> Answer<'_, Option<Timer>> {
+    fn get(&self, at: Address) -> StoreFuture<'_, Option<Timer>> {
         Box::pin(async move { Ok(find(&self.deployment, &at).await?.map(|found| found.timer)) })
     }
 
-    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page> {
+    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> StoreFuture<'_, Page> {
         Box::pin(async move { list(&self.deployment, &filter, cursor, limit).await })
     }
 
-    fn reasons(&self, after: Option<Cursor>, limit: u32) -> Answer<'_, Reasons> {
+    fn reasons(&self, after: Option<Cursor>, limit: u32) -> StoreFuture<'_, Reasons> {
         Box::pin(reasons(&self.deployment, self.node.shards_here(), after, limit))
     }
 
-    fn put_back(&self, reason: Box<str>, limit: u32) -> Answer<'_, u32> {
+    fn put_back(&self, reason: Box<str>, limit: u32) -> StoreFuture<'_, u32> {
         Box::pin(async move {
             let result = self.bulk.unpark(&reason, limit, self.node.shards_here()).await;
             let outcome = self.node.wake_if_unknown(result.map_err(|error| partial(error, 2)))?;
@@ -189,19 +195,19 @@ impl TimerStore for RedisStore {
         })
     }
 
-    fn counts(&self) -> Answer<'_, Counts> {
+    fn counts(&self) -> StoreFuture<'_, Counts> {
         Box::pin(self.counter.counts())
     }
 
-    fn horizon(&self) -> Answer<'_, Horizon> {
+    fn horizon(&self) -> StoreFuture<'_, Horizon> {
         Box::pin(horizon(&self.counter))
     }
 
-    fn check(&self) -> Answer<'_, Vec<Fault>> {
+    fn check(&self) -> StoreFuture<'_, Vec<Fault>> {
         Box::pin(check(&self.deployment))
     }
 
-    fn export<'a>(&'a self, mut each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()> {
+    fn export<'a>(&'a self, mut each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             for shard in self.deployment.layout.shards() {
                 for timer in dump(&self.deployment, shard).await? {
@@ -214,15 +220,15 @@ impl TimerStore for RedisStore {
         })
     }
 
-    fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
+    fn import(&self, timers: Vec<Timer>) -> StoreFuture<'_, ()> {
         Box::pin(async move { self.node.wake_if_unknown(kept(self.imports.import(timers)).await) })
     }
 
-    fn leave(&self) -> Answer<'_, ()> {
+    fn leave(&self) -> StoreFuture<'_, ()> {
         Box::pin(self.node.leave())
     }
 
-    fn nodes(&self) -> Answer<'_, Option<store::Nodes>> {
+    fn nodes(&self) -> StoreFuture<'_, Option<store::Nodes>> {
         Box::pin(async { self.node.nodes().await.map(Some) })
     }
 

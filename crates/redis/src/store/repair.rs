@@ -202,7 +202,8 @@ impl RedisBuilder {
         lines
     }
 
-    /// Counts the shards that have the id of a deployment. Used if the key of the deployment is missing.
+    /// Counts the shards that have the id of a deployment. Callers need this number if the key of the deployment is
+    /// missing.
     pub(crate) async fn shards_without_key(&self, link: &dyn Link, time: &Time) -> usize {
         let layout = Layout::new(&self.name, self.shards.unwrap_or(SHARDS).clamp(1, MOST_SHARDS));
         let marks =

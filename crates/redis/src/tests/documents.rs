@@ -20,7 +20,7 @@ fn open_behind(proxy: &Proxy) -> RedisStore {
 }
 
 #[test]
-fn a_note_is_replaced_only_by_who_has_read_it() {
+fn a_document_is_replaced_only_by_who_has_read_it() {
     let Some(server) = Server::start(&[]) else { return };
     let (one, two, other) = (open("d", &server), open("d", &server), open("e", &server));
     assert_eq!(block_on(one.document("n")).unwrap(), None);
@@ -40,21 +40,21 @@ fn a_note_is_replaced_only_by_who_has_read_it() {
     assert!(block_on(two.replace_document("n", 0, Some(b""))).unwrap());
     let third = block_on(two.document("n")).unwrap().unwrap();
     assert!(third.value.is_empty() && third.version != second.version, "no version comes back: {third:?}");
-    assert_eq!(block_on(two.document("m")).unwrap(), None, "notes have names");
-    assert_eq!(block_on(other.document("n")).unwrap(), None, "deployments have notes of their own");
+    assert_eq!(block_on(two.document("m")).unwrap(), None, "documents have names");
+    assert_eq!(block_on(other.document("n")).unwrap(), None, "deployments have documents of their own");
     let long = "n".repeat(256);
     let refused = block_on(one.replace_document(&long, 0, Some(b""))).unwrap_err();
     assert_eq!(refused.kind(), StoreErrorKind::Limit);
 }
 
 #[test]
-fn no_change_of_a_note_is_lost_among_many() {
+fn no_change_of_a_document_is_lost_among_many() {
     const EACH: u64 = 50;
     let Some(server) = Server::start(&[]) else { return };
     let add = |store: &RedisStore| loop {
-        let note = block_on(store.document("sum")).unwrap();
-        let (version, sum) = note.map_or((0, 0), |note| {
-            (note.version, String::from_utf8(note.value).unwrap().parse::<u64>().unwrap())
+        let document = block_on(store.document("sum")).unwrap();
+        let (version, sum) = document.map_or((0, 0), |document| {
+            (document.version, String::from_utf8(document.value).unwrap().parse::<u64>().unwrap())
         });
         if block_on(store.replace_document("sum", version, Some((sum + 1).to_string().as_bytes()))).unwrap() {
             return;
@@ -73,7 +73,7 @@ fn no_change_of_a_note_is_lost_among_many() {
 }
 
 #[test]
-fn notes_of_a_deployment_that_is_lost_are_no_notes() {
+fn documents_of_a_deployment_that_is_lost_are_no_documents() {
     let Some(server) = Server::start(&[]) else { return };
     let store = open("d", &server);
     assert!(block_on(store.replace_document("n", 0, Some(b"a"))).unwrap());
@@ -91,7 +91,7 @@ fn notes_of_a_deployment_that_is_lost_are_no_notes() {
 
 /// Tests that after a failover has lost the last writes, no new version equals the version of a lost value.
 #[test]
-fn a_version_that_a_failover_has_lost_is_no_other_notes_version() {
+fn a_version_that_a_failover_has_lost_is_no_other_documents_version() {
     let Some(server) = Server::start(&[]) else { return };
     let (one, two) = (open("d", &server), open("d", &server));
     assert!(block_on(one.replace_document("n", 0, Some(b"a"))).unwrap());
@@ -135,7 +135,7 @@ fn a_change_whose_reply_is_lost_is_made_once() {
 
 /// The reply to a creation is lost. Before the script is sent again, another process removes the document.
 #[test]
-fn a_creation_whose_reply_is_lost_brings_no_note_back_that_was_removed() {
+fn a_creation_whose_reply_is_lost_brings_no_document_back_that_was_removed() {
     let Some(server) = Server::start(&[]) else { return };
     let proxy = Proxy::start(server.address());
     let (one, two) = (open_behind(&proxy), open("d", &server));
@@ -144,7 +144,7 @@ fn a_creation_whose_reply_is_lost_brings_no_note_back_that_was_removed() {
         proxy.lose_after(round);
         thread::scope(|scope| {
             let created = scope.spawn(|| block_on(one.replace_document("n", 0, Some(b"a"))));
-            let version = eventually_some("the note is created", || {
+            let version = eventually_some("the document is created", || {
                 Some(block_on(two.document("n")).unwrap()?.version)
             });
             assert!(block_on(two.replace_document("n", version, None)).unwrap());

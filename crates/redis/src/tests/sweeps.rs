@@ -59,7 +59,7 @@ impl World {
     }
 
     /// Returns the number of stored redirects.
-    fn notes(&self) -> usize {
+    fn redirects(&self) -> usize {
         let Value::Array(hashes) = self.plain.ask(&["KEYS", &format!("tb:{{{}:*:h:*", self.name)]) else {
             panic!("no keys")
         };
@@ -96,43 +96,43 @@ fn what_a_creation_or_an_end_has_left_is_removed_and_nothing_else() {
             let op = if ends { Op::Cancel(world.names.id.into(), None) } else { world.place() };
             let _answer = apply(&other, op);
             let is_over = link.is_waiting();
-            let (notes, timers) = (world.notes(), world.timers());
-            left += notes - timers;
+            let (redirects, timers) = (world.redirects(), world.timers());
+            left += redirects - timers;
             world.round();
             world.clock.advance(AFTER - Duration::from_millis(1));
             world.round();
-            assert_eq!(world.notes(), notes, "a creation may be under way: {ends}, call {nth}");
+            assert_eq!(world.redirects(), redirects, "a creation may be under way: {ends}, call {nth}");
             world.clock.advance(Duration::from_millis(1));
             world.round();
-            assert_eq!((world.notes(), world.timers()), (timers, timers), "{ends}, call {nth}");
+            assert_eq!((world.redirects(), world.timers()), (timers, timers), "{ends}, call {nth}");
             // The id is free again.
             let again = apply(&world.node, world.place()).unwrap();
             let wanted = if timers == 0 { Outcome::Created } else { Outcome::Repeated };
             assert_eq!(again, wanted(world.names.id));
-            assert_eq!((world.notes(), world.timers()), (1, 1));
+            assert_eq!((world.redirects(), world.timers()), (1, 1));
             if is_over {
                 break;
             }
         }
     }
-    assert!(left >= 2, "only {left} notes were left, by a creation and by an end");
+    assert!(left >= 2, "only {left} redirects were left, by a creation and by an end");
 }
 
 /// Tests a creation that pauses before its commit while the sweep goes on, for shorter or longer than a reservation
 /// lasts.
 #[test]
-fn a_note_of_a_creation_under_way_stays_and_an_old_one_is_written_again() {
+fn a_redirect_of_a_creation_under_way_stays_and_an_old_one_is_written_again() {
     let Some(server) = Server::start(&[]) else { return };
     for (number, pause) in (0..).zip([Duration::ZERO, AFTER / 4, AFTER, 2 * AFTER]) {
         let world = World::new(&server, number, None);
         let (other, link) = world.other();
         let seen = Arc::new(Mutex::new(None));
-        let (swept, notes) = (Arc::clone(&world), Arc::clone(&seen));
+        let (swept, redirects) = (Arc::clone(&world), Arc::clone(&seen));
         let act = move || {
             swept.round();
             swept.clock.advance(pause);
             swept.round();
-            *notes.lock().unwrap() = Some(swept.notes());
+            *redirects.lock().unwrap() = Some(swept.redirects());
         };
         link.at(2, Act::First(Box::new(act)));
         assert_eq!(apply(&other, world.place()).unwrap(), Outcome::Created(world.names.id), "{pause:?}");
@@ -140,21 +140,21 @@ fn a_note_of_a_creation_under_way_stays_and_an_old_one_is_written_again() {
         world.clock.advance(AFTER);
         world.round();
         world.round();
-        assert_eq!((world.notes(), world.timers()), (1, 1), "{pause:?}");
+        assert_eq!((world.redirects(), world.timers()), (1, 1), "{pause:?}");
         assert!(now(world.node.get(world.names.id.into())).unwrap().is_some(), "{pause:?}: found by its id");
     }
 }
 
 /// Tests a failover that loses the redirect of a timer but not the timer.
 #[test]
-fn a_note_that_is_lost_is_named_by_the_check() {
+fn a_redirect_that_is_lost_is_named_by_the_check() {
     let Some(server) = Server::start(&[]) else { return };
     let world = World::new(&server, 0, None);
     assert_eq!(apply(&world.node, world.place()).unwrap(), Outcome::Created(world.names.id));
-    assert_eq!((world.notes(), world.timers()), (1, 1));
-    let Value::Array(notes) = world.plain.ask(&["KEYS", "tb:*:h:*"]) else { panic!("no keys") };
-    let Value::BulkString(note) = &notes[0] else { panic!("{notes:?}") };
-    let _removed = world.plain.ask(&["DEL", core::str::from_utf8(note).unwrap()]);
+    assert_eq!((world.redirects(), world.timers()), (1, 1));
+    let Value::Array(redirects) = world.plain.ask(&["KEYS", "tb:*:h:*"]) else { panic!("no keys") };
+    let Value::BulkString(redirect) = &redirects[0] else { panic!("{redirects:?}") };
+    let _removed = world.plain.ask(&["DEL", core::str::from_utf8(redirect).unwrap()]);
     let faults = now(world.node.check()).unwrap();
     assert_eq!(faults.len(), 1, "{faults:?}");
     assert_eq!((faults[0].table, faults[0].timer), ("homes", Some(world.names.id)), "{faults:?}");
@@ -167,10 +167,10 @@ fn the_thread_of_a_node_sweeps() {
     let (other, link) = world.other();
     link.at(2, Act::Stop);
     assert!(apply(&other, world.place()).is_err());
-    assert_eq!(world.notes(), 1);
+    assert_eq!(world.redirects(), 1);
     // The clock goes on while the thread takes its steps.
-    eventually("the note is removed", || {
+    eventually("the redirect is removed", || {
         world.clock.advance(AFTER / 10);
-        world.notes() == 0
+        world.redirects() == 0
     });
 }

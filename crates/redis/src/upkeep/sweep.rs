@@ -49,23 +49,24 @@ use tourbillon_durable::timer::TimerId;
 
 /// The time after which a redirect without a timer is read a second time.
 pub(crate) const AFTER: Duration = Duration::from_secs(2 * RESERVED.as_secs());
-/// Once a step has read this number of redirects, it reads no further hash of redirects.
+/// The number of redirects after which a step of the sweep reads no further hash of redirects.
 const PAGE: u64 = 500;
-/// A step reads about this number of tokens.
+/// The approximate number of leases' tokens that a step of the sweep reads.
 const TOKENS: u64 = 500;
-/// The greatest number of doubted redirects. Their timers were not found, and they wait for a second read.
+/// The greatest number of doubted redirects, which wait for a second read because their timers were not found.
 const MOST: usize = 1_024;
 /// The greatest number of redirects that one step removes.
 const AT_ONCE: usize = 16;
 
-/// The progress of the sweep through the node's shards. Also keeps the doubted redirects: their timers were not found,
-/// and they wait for a second read.
+/// The progress of the sweep through the node's shards. Also keeps the doubted redirects, which wait for a second read
+/// because their timers were not found.
 #[derive(Debug, Default)]
 struct Progress {
     shard: Shard,
     /// The number of the hash of redirects that the sweep reads next.
     bucket: u16,
-    /// The redirects whose timers were not found, each with the moment of its first read. They wait for a second read.
+    /// The redirects whose timers were not found, each with the moment of its first read. The redirects wait for a
+    /// second read.
     doubted: HashMap<TimerId, (Redirect, UtcMillis)>,
     /// The shard whose tokens the sweep reads next, and the cursor in its hash of tokens. An empty cursor is the start
     /// of the shard.
@@ -128,7 +129,7 @@ impl Progress {
     }
 }
 
-/// Sweeps the shards of this node.
+/// Sweeps the shards of this node: removes redirects that lead nowhere, and gives an end to leases without an end.
 pub(crate) struct Sweep {
     deployment: Arc<Deployment>,
     node: Arc<Node>,

@@ -32,21 +32,21 @@ pub(crate) struct Upkeep {
     pub(crate) sweep: Arc<Sweep>,
 }
 
-/// Marks shards while the background thread waits for the answer to a poll or to a release of these shards. Dropping
-/// this value clears the marks, even if the call fails.
-struct Asked {
+/// A poll or a release of some shards by the background thread. The shards are marked as waiting for an answer until
+/// this value is dropped, even if the call fails.
+struct ShardRequest {
     node: Arc<Node>,
     shards: Vec<Shard>,
 }
 
-impl Asked {
+impl ShardRequest {
     fn new(node: &Arc<Node>, shards: Vec<Shard>) -> Self {
         node.state().shards.set_asked(&shards, true);
         Self { node: Arc::clone(node), shards }
     }
 }
 
-impl Drop for Asked {
+impl Drop for ShardRequest {
     fn drop(&mut self) {
         self.node.state().shards.set_asked(&self.shards, false);
     }
@@ -60,15 +60,15 @@ struct Rounds {
     tasks: FuturesUnordered<Task>,
     /// Alive while a sign of life has no answer.
     sign: Weak<()>,
-    /// When the background thread last sent a sign of life.
+    /// The moment at which the background thread last sent a sign of life.
     tried: Option<Timestamp>,
     /// Alive while a check for dead nodes has no answer.
     look: Weak<()>,
-    /// When the background thread last sent a check for dead nodes.
+    /// The moment at which the background thread last sent a check for dead nodes.
     looked: Option<Timestamp>,
     /// Alive while a step of the sweep has no answer.
     step: Weak<()>,
-    /// When the background thread last began a step of the sweep.
+    /// The moment at which the background thread last began a step of the sweep.
     swept: Option<Timestamp>,
 }
 
@@ -137,12 +137,12 @@ impl Rounds {
             });
         }
         for group in deployment.topology.groups(unwanted) {
-            let asked = Asked::new(node, group);
-            self.send(async move { asked.node.release_shards(asked.shards.clone()).await });
+            let request = ShardRequest::new(node, group);
+            self.send(async move { request.node.release_shards(request.shards.clone()).await });
         }
         for group in deployment.topology.groups(looks) {
-            let (asked, claims) = (Asked::new(node, group), Arc::clone(claims));
-            self.send(async move { claims.look_at(asked.shards.clone()).await });
+            let (request, claims) = (ShardRequest::new(node, group), Arc::clone(claims));
+            self.send(async move { claims.look_at(request.shards.clone()).await });
         }
         let has_rested = self.looked.is_none_or(|looked| moment() - looked >= CONNECTIONS);
         if has_rested && node.sees_connections() && self.look.strong_count() == 0 {

@@ -1,8 +1,8 @@
 //! Records the changes of the service, with their authors, in the audit trail.
 //!
-//! A change begins a [`Note`], and ends it with the outcome of the change. The entry of a note that is dropped without
-//! an outcome, for example because the client goes away, has an unknown outcome. If an entry cannot be written, the
-//! change is still made, and the log has the error.
+//! A change begins a [`PendingEntry`], and ends it with the outcome of the change. A pending entry that is dropped
+//! without an outcome, for example because the client goes away, is written with an unknown outcome. If an entry cannot
+//! be written, the change is still made, and the log has the error.
 
 mod change;
 mod trail;
@@ -22,14 +22,14 @@ use trail::TrailPosition;
 
 /// The future audit entry of a change that is under way. The entry is written when the change ends.
 #[derive(Debug)]
-pub(crate) struct Note {
+pub(crate) struct PendingEntry {
     trail: Trail,
     /// The description of the change. `None` once the entry is written or given up.
     deed: Option<Deed>,
     by: AuditAuthor,
 }
 
-impl Note {
+impl PendingEntry {
     /// Adds facts about the change to its description.
     pub(crate) fn add(mut self, more: impl FnOnce(Deed) -> Deed) -> Self {
         self.deed = self.deed.take().map(more);
@@ -50,13 +50,13 @@ impl Note {
         }
     }
 
-    /// Drops this note without an entry, because the request has changed nothing.
+    /// Drops this value without writing an entry, because the request has changed nothing.
     pub(crate) fn forget(mut self) {
         self.deed = None;
     }
 }
 
-impl Drop for Note {
+impl Drop for PendingEntry {
     fn drop(&mut self) {
         let (Some(deed), Ok(runtime)) = (self.deed.take(), Handle::try_current()) else { return };
         let unknown = End::unknown();
@@ -135,8 +135,8 @@ impl Audit {
     }
 
     /// Begins the audit entry of a change by the current request.
-    pub(crate) fn begin(&self, deed: Deed) -> Note {
-        Note { trail: self.trail.clone(), deed: Some(deed), by: self.author() }
+    pub(crate) fn begin(&self, deed: Deed) -> PendingEntry {
+        PendingEntry { trail: self.trail.clone(), deed: Some(deed), by: self.author() }
     }
 
     /// Runs `change` for the current request, and writes an audit entry with the outcome.
@@ -145,9 +145,9 @@ impl Audit {
         deed: Deed,
         change: impl Future<Output = Result<T, Problem>>,
     ) -> Result<T, Problem> {
-        let note = self.begin(deed);
+        let entry = self.begin(deed);
         let answer = change.await;
-        note.end(&answer).await;
+        entry.end(&answer).await;
         answer
     }
 
@@ -172,7 +172,7 @@ impl Audit {
     /// Returns a page of the audit trail's entries, the newest first, with the cursor of the next page if more entries
     /// may follow.
     ///
-    /// Each node has its own trail of the changes that were requested from it.
+    /// Each node has its own trail, with the changes that clients requested from this node.
     pub(crate) async fn entries(
         &self,
         wanted: Wanted,

@@ -1,5 +1,5 @@
-//! Runs `tourbillond check`, which searches the store for faults. With Redis it also checks the servers, and with
-//! PostgreSQL the version of the schema.
+//! Runs `tourbillond check`, which searches the store for faults. With Redis, it also checks the servers. With
+//! PostgreSQL, it also checks the version of the schema.
 
 use super::terminal::{Failure, Outcome, print};
 use crate::config::Config;
@@ -19,7 +19,7 @@ use tourbillon_sqlite::SqliteStore;
 pub(super) fn command(json: &Arg) -> Command {
     Command::new("check")
         .about("Reads the whole store of a service that does not run, with the checksums of its pages, and the files beside it, and \
-                prints the faults; in Redis, also what the checks of the servers find")
+                prints the faults. With Redis, also checks the servers")
         .arg(json)
 }
 
@@ -108,8 +108,8 @@ fn check_shared(redis: &RedisSettings, matches: &ArgMatches) -> Outcome {
     show(&place, Some(&report), &found, matches)
 }
 
-/// Checks the schema in PostgreSQL with its shared documents, and the service's files beside it. Changes nothing.
-/// Fails if the version of the schema is not the version of this program.
+/// Checks the schema in PostgreSQL with its shared documents, and the service's files in the data folder. Changes
+/// nothing. Fails if the version of the schema is not the version of this program.
 fn check_postgres(config: &Config, postgres: &PostgresSettings, matches: &ArgMatches) -> Outcome {
     let place = format!("the schema {} (version {})", postgres.schema, tourbillon_postgres::VERSION);
     let failure = |error| -> Failure { format!("the schema {}: {error}", postgres.schema).into() };

@@ -82,8 +82,8 @@ async fn receive(receiver: Receiver, request: Request<Incoming>) -> StatusCode {
     status
 }
 
-/// Answers the callbacks that arrive at `listener`, over plain HTTP/1.1. Does not use [`Server`], because this type
-/// would have to be compiled once more for another kind of service.
+/// Answers the callbacks that arrive at `listener`, over plain HTTP/1.1. Does not use [`Server`], because the compiler
+/// would then generate the code of this type a second time, for a second type of service.
 async fn receive_all(listener: TcpListener, receiver: Receiver) {
     while let Ok((stream, _)) = listener.accept().await {
         let receiver = receiver.clone();

@@ -1,5 +1,5 @@
-//! Runs `tourbillond mend`. With Redis, it restores shards that their servers have lost. With a file, it removes the
-//! damaged records.
+//! Runs `tourbillond mend`. With Redis, it restores shards that their servers have lost. With a store in a file, it
+//! removes the damaged records.
 
 use super::terminal::{Failure, Outcome, note, print};
 use crate::audit::{Deed, End};
@@ -15,10 +15,10 @@ use tourbillon_sqlite::SqliteStore;
 pub(super) fn command(json: &Arg) -> Command {
     Command::new("mend")
         .about(
-            "On Redis: brings shards back that their servers have lost, as after a restart without their data. Restore a \
-             backup of the server before, if there is one: what was lost does not come back by this. With a file, while \
-             the service does not run: removes the damaged records that were set aside. `tourbillond check` names them \
-             before; make these timers again",
+            "On Redis: brings shards back that their servers have lost, as after a restart without their data. If there \
+             is a backup of the server, restore it first: this command does not bring lost timers back. With a file, \
+             while the service does not run: removes the damaged records that were set aside. Run `tourbillond check` \
+             first: it names these records, so that you can make their timers again",
         )
         .arg(
             Arg::new("anew")

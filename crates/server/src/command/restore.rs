@@ -41,7 +41,10 @@ pub(super) fn command(json: &Arg) -> Command {
                 .value_name("NUMBER")
                 .requires("due_floor")
                 .value_parser(clap::value_parser!(u32).range(1..))
-                .help("Timers due at the floor or before become due from then on, so many a second"),
+                .help(
+                    "Timers that are due at the moment of --due-floor or earlier become due from that moment on, \
+                     NUMBER a second",
+                ),
         )
         .arg(json)
 }

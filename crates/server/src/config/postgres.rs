@@ -12,7 +12,7 @@ use tourbillon_postgres::{Connect, ConnectError, Tls};
 const TTL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3_600);
 
 impl Config {
-    /// Fails if the settings for PostgreSQL contradict each other. The error is the reason.
+    /// Fails if the settings for PostgreSQL contradict each other. The error describes the contradiction.
     pub(super) fn check_postgres(&self) -> Result<(), String> {
         let named = [
             ("postgres.password_file", self.postgres_password_file.is_some()),

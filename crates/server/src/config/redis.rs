@@ -47,7 +47,7 @@ pub(super) fn host_name() -> String {
 }
 
 impl Config {
-    /// Returns whether the settings place the timers in Redis instead of a file.
+    /// Returns whether the settings place the timers in Redis.
     pub(crate) fn is_on_redis(&self) -> bool {
         !self.redis_servers.is_empty()
     }
@@ -115,8 +115,8 @@ impl Config {
         ])
     }
 
-    /// Returns the settings of the Redis deployment that stores the timers. Returns `None` if a file stores the timers.
-    /// Reads the files of passwords and certificates.
+    /// Returns the settings of the Redis deployment that stores the timers. Returns `None` if the timers are not in
+    /// Redis. Reads the files of passwords and certificates.
     pub(crate) fn redis(&self) -> Result<Option<RedisSettings>, ConfigError> {
         if !self.is_on_redis() {
             return Ok(None);

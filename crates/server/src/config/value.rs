@@ -193,10 +193,10 @@ impl Value for Endpoint {
         let mut url = Url::parse(text)
             .ok()
             .filter(|url| matches!(url.scheme(), "http" | "https"))
-            .ok_or_else(|| "the URL is not one as http://127.0.0.1:4318".to_owned())?;
+            .ok_or_else(|| "the URL must look like http://127.0.0.1:4318".to_owned())?;
         if !url.username().is_empty() || url.password().is_some() {
             return Err(
-                "the URL must not have a password: OTEL_EXPORTER_OTLP_HEADERS has what is secret".to_owned()
+                "the URL must not have a password: a secret belongs in OTEL_EXPORTER_OTLP_HEADERS".to_owned()
             );
         }
         if url.path() == "/" {
@@ -226,7 +226,7 @@ impl Value for ServerUrl {
             _ => false,
         };
         let url = Url::parse(text).ok().filter(has_place);
-        let url = url.ok_or_else(|| "the URL is not one as redis://127.0.0.1:6379".to_owned())?;
+        let url = url.ok_or_else(|| "the URL must look like redis://127.0.0.1:6379".to_owned())?;
         if url.password().is_some() || url.query_pairs().any(|(name, _)| name == "pass") {
             return Err(
                 "the URL must not have a password: redis.password_file names a file with it".to_owned()
@@ -252,7 +252,7 @@ impl Value for DatabaseAddress {
         // The message does not repeat the text, because an address may contain a password.
         let connect = tourbillon_postgres::Connect::to(text).map_err(|error| match error {
             ConnectError::Tls(fault) => fault.into(),
-            _ => "the address is not one as postgresql://user@127.0.0.1/database".to_owned(),
+            _ => "the address must look like postgresql://user@127.0.0.1/database".to_owned(),
         })?;
         if connect.has_password() {
             return Err("the address must not have a password: postgres.password_file names a file with it"
@@ -267,7 +267,7 @@ impl Value for DatabaseAddress {
 }
 
 /// The value of a setting for confirmations in Redis: how many replicas must confirm a change, and the longest wait for
-/// them.
+/// the confirmations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sync(pub(crate) SyncPolicy);
 

@@ -14,12 +14,12 @@ use std::time::Instant;
 
 /// The greatest number of parked timers that the unparker makes due again with one request to the store.
 const BATCH: usize = 500;
-/// A timer that the unparker has made due again counts as on its way until it arrives at its handler, but for this time
-/// at most. A timer on its way already uses a part of the rate for which it was parked.
+/// The time, from the last unpark on, for which the timers that the unparker has made due again count as on their way
+/// to their handler. For each timer on its way, a slot of the namespace's rate is reserved.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 
-/// If all free slots of a namespace's rate are reserved for timers on their way to their handler, the unparker asks
-/// again after this pause how many timers may become due.
+/// The longest pause before the unparker asks again how many timers of a namespace may become due. The pause applies if
+/// all free slots of the namespace's rate are reserved for timers on their way to their handler.
 const SOON: Duration = Duration::from_millis(10);
 
 /// The greatest numbers of concurrent callbacks, in the service and at a host.
@@ -42,8 +42,8 @@ pub(crate) struct Admission {
     limits: DeliveryLimits,
 }
 
-/// A namespace's limit of deliveries per second. `coming` counts the timers that were made due again for this rate, but
-/// have not arrived at their handler. From `coming_until` on, `coming` counts as zero.
+/// A namespace's limit of deliveries per second. `coming` counts the timers that were parked for this limit and made
+/// due again, but have not arrived at their handler. From `coming_until` on, `coming` counts as zero.
 #[derive(Debug)]
 struct Paced {
     rate: Rate,
@@ -68,10 +68,11 @@ impl Admission {
     }
 
     /// Waits until a delivery of the namespace `name` has its permits and a slot of the namespace's rate. `to` has the
-    /// reasons that stand for the limits of the callback's host and path. It is empty for a pull.
+    /// reasons that stand for the limits of the callback's host and path. `to` is empty for a pull timer (a timer that
+    /// receivers fetch from a queue).
     ///
-    /// Fails with the reason for which the timer must be parked, if the namespace is paused or the wait would be too
-    /// long.
+    /// Fails if the namespace is paused, or if the wait would be too long. The error is the reason for which the timer
+    /// must be parked.
     pub(crate) async fn enter(&self, name: &str, to: &[Reason]) -> Result<(Permit, Arc<Namespace>), Reason> {
         let limits = &self.namespace(name)?.limits;
         let mut requests: Vec<PermitRequest> = Vec::with_capacity(5);
@@ -116,7 +117,7 @@ impl Admission {
         self.permits.shut(host, rest);
     }
 
-    /// Ends the pause of a host before its time. [`shut`](Self::shut) has begun this pause.
+    /// Permits deliveries to a host again, before the time that a call of [`shut`](Self::shut) has set is over.
     pub(crate) fn reopen(&self, host: &str) {
         self.permits.reopen(host);
     }

@@ -14,7 +14,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 use tourbillon_callback::{
-    Answer, Attempt, Callback, Caller, Failure, Outcome, Part, Refusal, Rules, Secret,
+    Attempt, Callback, CallbackResponse, Caller, Failure, Outcome, Part, Refusal, Rules, Secret,
 };
 use tourbillon_durable::{Delivery, Verdict};
 
@@ -42,7 +42,7 @@ impl CallbackHandler {
     pub(crate) async fn deliver(&self, work: &[u8], delivery: &Delivery) -> Verdict {
         let park = |reason: &Reason| Verdict::Park(reason.to_string().into());
         let DueCallback { callback, method, url, timeout } = match self.callback(work) {
-            Ok(order) => order,
+            Ok(due) => due,
             Err(reason) => return Verdict::Dead(reason),
         };
         let host = callback.host();
@@ -167,7 +167,7 @@ struct DueCallback {
 
 /// Returns the label, such as `2xx`, under which metrics and traces count the outcome of a callback.
 fn class(outcome: &Outcome) -> &'static str {
-    let of_status = |answer: &Answer| match answer.status.as_u16() / 100 {
+    let of_status = |answer: &CallbackResponse| match answer.status.as_u16() / 100 {
         2 => "2xx",
         3 => "3xx",
         4 => "4xx",
@@ -196,7 +196,7 @@ fn shows(outcome: &Outcome) -> Option<Option<bool>> {
 }
 
 /// Returns the first bytes of a receiver's answer as one line of text.
-fn beginning(answer: &Answer) -> String {
+fn beginning(answer: &CallbackResponse) -> String {
     let head = String::from_utf8_lossy(&answer.head[..answer.head.len().min(HEAD)]);
     let head: String = head.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     head.trim_end().to_owned()

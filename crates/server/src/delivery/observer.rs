@@ -46,9 +46,9 @@ impl Observer {
         self.in_flight.answered(id, answered);
     }
 
-    /// Notes that a receiver has asked to end its claim with `verdict`. Keeps `ticket` until the runtime reports how
-    /// the delivery has ended. [`observe`](Self::observe) then answers the receiver. Must be called before the timer's
-    /// handler returns the verdict.
+    /// Notes that a receiver has asked to end its claim (its hold on a fetched timer) with `verdict`. Keeps `ticket`
+    /// until the runtime reports how the delivery has ended. [`observe`](Self::observe) then answers the receiver. Must
+    /// be called before the timer's handler returns the verdict.
     pub(crate) fn expect_end(&self, delivery: &Delivery, verdict: &Verdict, ticket: EndTicket) {
         self.ends.expect(delivery, verdict, ticket);
     }

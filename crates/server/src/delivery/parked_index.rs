@@ -7,15 +7,15 @@
 //! permit deliveries again calls [`ParkedIndex::look_at`]. The check after the later event finds the parked timer, and
 //! finds that the timer may be delivered.
 //!
-//! The count may be too high, for example after a cancel. It never stays too low: it becomes zero only after an unpark
-//! or a pass has found nothing, and timers that are parked during that search still count.
+//! The count of a reason may be too high, for example after a cancel. The count never stays too low: it becomes zero
+//! only after an unpark or a pass has found nothing. Timers that are parked during that search still count.
 //!
 //! # Passes
-//! A *pass* reads all reasons from the store, with the number of timers of each. The first pass runs at the start.
-//! Beside other nodes, passes are repeated, because only the store knows the timers that a dead node has parked, and
-//! because shards change their owners. A pass reads no timers, so its cost depends on the number of reasons. A timer
-//! that is parked during a pass may be counted twice until the next pass. A pass does not change the count of a reason
-//! whose timers are being unparked.
+//! A *pass* reads all reasons from the store, with the number of timers of each. The first pass runs at the start. If
+//! other nodes share the store, passes are repeated: only the store knows the timers that a dead node has parked, and
+//! shards change their owners. A pass reads no timers, so its cost depends on the number of reasons. A timer that is
+//! parked during a pass may be counted twice until the next pass. A pass does not change the count of a reason whose
+//! timers are being unparked.
 
 use super::reason::Reason;
 use core::time::Duration;
@@ -24,7 +24,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::Notify;
 
-/// Counts the parked timers of each reason, and marks the reasons that the unparker must check.
+/// Counts the parked timers of each reason, and marks the reasons that the unparker (the task that makes parked timers
+/// due again) must check.
 #[derive(Debug, Default)]
 pub(crate) struct ParkedIndex {
     state: Mutex<State>,
@@ -51,7 +52,8 @@ struct Parked {
     is_busy: bool,
     /// The number of timers that were parked for this reason after the last unpark or fetch began.
     since: u64,
-    /// The number of timers that were parked for this reason after the last pass began.
+    /// The number of timers that were parked for this reason after the last pass (a read of all reasons from the store)
+    /// began.
     during_pass: u64,
     /// Whether [`want`](ParkedIndex::want) was called after the last fetch from this queue began.
     is_wanted: bool,
@@ -93,14 +95,15 @@ impl ParkedIndex {
         self.lock().emptied.remove(reason);
     }
 
-    /// Forgets which queues were found empty, and starts a pass soon. Called if a report of a parked timer may be lost,
-    /// or if the set of live nodes has changed.
+    /// Forgets which queues were found empty, and starts a pass (a read of all reasons from the store) soon. Called if
+    /// a report of a parked timer may be lost, or if the set of live nodes has changed.
     pub(crate) fn heard_all(&self) {
         self.lock().emptied.clear();
         self.pass_wanted.notify_one();
     }
 
-    /// Waits until a pass must start before its regular time, or until the index is closed.
+    /// Waits until a pass (a read of all reasons from the store) must start before its regular time, or until the index
+    /// is closed.
     pub(crate) async fn pass_wanted(&self) {
         self.pass_wanted.notified().await;
     }
@@ -139,13 +142,15 @@ impl ParkedIndex {
         is_empty
     }
 
-    /// Begins a pass. [`end_pass`](Self::end_pass) adds the timers that are parked during the pass to the counts that
-    /// the pass has read.
+    /// Begins a pass, which reads the number of parked timers of each reason from the store.
+    /// [`end_pass`](Self::end_pass) adds the timers that are parked during the pass to the numbers that the pass has
+    /// read.
     pub(crate) fn begin_pass(&self) {
         self.lock().parked.values_mut().for_each(|parked| parked.during_pass = 0);
     }
 
-    /// Ends a pass. Replaces the counts by `found`, the counts that the pass has read.
+    /// Ends a pass. `found` has the counts that the pass has read from the store. They replace the earlier counts,
+    /// except for a reason whose timers are being unparked or fetched.
     pub(crate) fn end_pass(&self, mut found: HashMap<Reason, u64>) {
         let mut state = self.lock();
         let State { parked, marked, .. } = &mut *state;
@@ -218,7 +223,8 @@ impl ParkedIndex {
         self.lock().is_closed
     }
 
-    /// Takes the marked reasons. Leaves out a reason whose timers are already being unparked or fetched.
+    /// Takes the marked reasons, which are the reasons that the unparker must check. Leaves out a reason whose timers
+    /// are already being unparked or fetched.
     pub(crate) fn take_marked(&self) -> Vec<Reason> {
         let mut state = self.lock();
         let marked: Vec<Reason> = state.marked.drain().collect();

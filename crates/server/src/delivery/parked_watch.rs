@@ -1,5 +1,5 @@
-//! Polls a store that does not report parked timers by itself. Asks the store which of the queues with waiting
-//! receivers at this node have parked timers, whichever node has parked them.
+//! Polls a store that does not report parked timers by itself. Each poll asks the store for the queues that have parked
+//! timers, among the queues at which receivers of this node wait. Any node may have parked the timers.
 
 use super::parked_index::ParkedIndex;
 use super::pull_queues::PullQueues;
@@ -12,7 +12,7 @@ use std::sync::Weak;
 /// the timer up to this time later.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Polls until the index of parked timers is closed, or the service is dropped.
+/// Polls the store for parked timers until the index of parked timers is closed, or the service is dropped.
 pub(super) async fn watch_parked(
     store: Weak<dyn ClusterStore>,
     queues: Weak<PullQueues>,

@@ -39,7 +39,7 @@ impl PendingEnds {
         }
     }
 
-    /// If a receiver has asked to end the delivery of this event, answers the receiver.
+    /// Answers the receiver that has asked to end the delivery of this event. Does nothing if no receiver has asked.
     pub(super) fn observe(&self, event: &Event) {
         let (Event::Ended { attempt, .. }
         | Event::LeaseLost { attempt, .. }

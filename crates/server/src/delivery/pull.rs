@@ -30,8 +30,8 @@ pub(crate) struct PullHandler {
 }
 
 impl PullHandler {
-    /// Hands the timer to a waiting receiver, and waits until the receiver ends its claim or the claim expires. If no
-    /// receiver waits, the returned verdict parks the timer.
+    /// Hands the timer to a waiting receiver. Then waits until the receiver ends its claim (its hold on the timer), or
+    /// until the claim expires. If no receiver waits, the returned verdict parks the timer.
     pub(crate) async fn deliver(&self, work: &[u8], delivery: &Delivery) -> Verdict {
         let StoredPull { queue, body, timeout_ms } = match read(work) {
             Ok(work) => work,
@@ -79,9 +79,9 @@ impl PullHandler {
 }
 
 impl PullHandler {
-    /// Makes a random name for a claim. If nodes share the store and the delivery has a lease, the name also contains
-    /// the timer's id and lease, so that any node can end the claim. Returns `None` if the system gives no random
-    /// number.
+    /// Makes a random name for a claim (a receiver's hold on a timer). If nodes share the store, and the delivery has a
+    /// lease, the name also contains the timer's id and lease. Any node can then end the claim. Returns `None` if the
+    /// system gives no random number.
     fn name(&self, delivery: &Delivery) -> Option<String> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).ok()?;

@@ -1,15 +1,17 @@
 //! Limits the rate of a namespace's deliveries by evenly spaced slots (the generic cell rate algorithm).
 //!
 //! Each slot permits one delivery, and each delivery takes the next slot. A slot stays valid for 50 ms after its
-//! moment, so the whole rate is used even if unparked timers arrive a little late. Within any span of time, at most one
-//! delivery more begins than the rate permits in a span that is 50 ms longer.
+//! moment, so the whole rate is used even if unparked timers arrive a little late. The number of deliveries that
+//! begin within any span of time is bounded. The bound is the number that the rate permits in a span 50 ms longer, plus
+//! one.
 
 use core::time::Duration;
 use std::time::Instant;
 
-/// How long after a slot's moment a delivery can still take the slot.
+/// The longest time after a slot's moment at which a delivery can still take the slot.
 const LAG: Duration = Duration::from_millis(50);
-/// How long before a slot's moment a delivery can take the slot. The delivery then waits in memory for the moment.
+/// The longest time before a slot's moment at which a delivery can take the slot. The delivery then waits in memory for
+/// the moment.
 const LEAD: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug)]

@@ -10,9 +10,9 @@ use std::hash::DefaultHasher;
 pub(crate) enum Reason {
     /// The end of this namespace's pause.
     Paused(Box<str>),
-    /// A permit in this namespace's share of the service's permits.
+    /// A permit from the part of the service's permits that this namespace may have.
     Share(Box<str>),
-    /// A permit in this namespace's share of the permits for slow and unknown hosts.
+    /// A permit from the part of the permits for slow and unknown hosts that this namespace may have.
     Slow(Box<str>),
     /// The end of a running delivery of this namespace. The namespace limits the number of its concurrent deliveries.
     Concurrency(Box<str>),

@@ -1,4 +1,5 @@
-//! Ends and prolongs claims for receivers that call a node other than the node that handed the timer over.
+//! Ends and prolongs claims (receivers' holds on fetched timers) for receivers that call a node other than the node
+//! that handed the timer over.
 //!
 //! The name of such a claim contains the timer's id and the token of its lease, so any node can end the delivery in the
 //! store. The node with the lease notices the end when it next renews the lease. A renewal of the claim is stored in a
@@ -172,9 +173,9 @@ impl RemoteClaims {
         }
     }
 
-    /// Returns how long a claim of this node lasts from now, if its receiver has renewed it at another node. Returns
-    /// `None` without such a renewal, if no time is left, or if the store does not answer. The claim then expires, and
-    /// the timer is delivered again.
+    /// Returns the remaining time of a claim of this node that the receiver has renewed at another node. Returns `None`
+    /// if there is no such renewal, if no time is left, or if the store does not answer. After `None`, the claim
+    /// expires, and the timer is delivered again.
     pub(super) async fn rest(&self, claim: &str) -> Option<Duration> {
         let (_, renewals) = self.renewals().await.ok()?;
         let until = UtcMillis::from_millis(renewals.get(claim).copied()?);

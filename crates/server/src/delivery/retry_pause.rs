@@ -12,9 +12,9 @@ pub(crate) struct RetryPause {
 }
 
 impl RetryPause {
-    /// Makes the pause of a [`Verdict::Retry`] at least as long as `policy_pause` and as the field `least`. Returns
-    /// other verdicts unchanged. So a receiver that asks for a pause of zero cannot use up all attempts of a timer at
-    /// once.
+    /// Makes the pause of a [`Verdict::Retry`] at least as long as `policy_pause` and as the field `least`. So a
+    /// receiver that asks for a pause of zero cannot use up all attempts of a timer at once. Returns other verdicts
+    /// unchanged.
     pub(super) fn with(self, verdict: Verdict, policy_pause: Duration) -> Verdict {
         match verdict {
             Verdict::Retry { error, after } => {

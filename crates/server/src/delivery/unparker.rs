@@ -5,12 +5,12 @@
 //! reason. Every ten seconds the unparker checks all reasons, so a lost wake-up only delays a timer.
 //!
 //! At its start the unparker makes a *pass*: it reads the reasons of all parked timers from the store, because a reason
-//! may have ended while no process ran. Beside other nodes it repeats passes, because only the store knows the timers
-//! that a dead node has parked.
+//! may have ended while no process ran. If other nodes share the store, the unparker repeats passes, because only the
+//! store knows the timers that a dead node has parked.
 //!
-//! Beside other nodes the unparker unparks only timers of this node's shards. Such timers arrive at this node, which
-//! has just found that they may be delivered. A timer of another shard would arrive at another node. That node might
-//! park the timer again for its own reason, and this node would unpark it again without end.
+//! If other nodes share the store, the unparker unparks only timers of this node's shards. Such timers arrive at this
+//! node, which has just found that they may be delivered. A timer of another shard would arrive at another node. That
+//! node might park the timer again for its own reason, and this node would unpark it again without end.
 
 use super::admission::Admission;
 use super::parked_index::ParkedIndex;
@@ -36,12 +36,14 @@ const SETTLED: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_secs(1);
 /// The greatest number of parked timers that one request to the store makes due again.
 const BATCH: usize = 500;
-/// The greatest number of reasons in one answer of the store, in the first pass.
+/// The greatest number of reasons in one answer of the store, in the first pass (a read of the reasons of all parked
+/// timers).
 const PAGE: u32 = 1_000;
-/// The greatest number of reasons in one answer of the store, in later passes. A Redis server runs two commands for
-/// each reason. With the pause [`REST`] after each answer, a pass sends about a hundred commands a second.
+/// The greatest number of reasons in one answer of the store, in later passes (reads of the reasons of all parked
+/// timers). A Redis server runs two commands for each reason. With the pause [`REST`] after each answer, a pass sends
+/// about a hundred commands a second.
 const SMALL_PAGE: u32 = 50;
-/// The pause after each answer of the store, in later passes.
+/// The pause after each answer of the store, in the passes (reads of the reasons of all parked timers) after the first.
 const REST: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -137,8 +139,8 @@ impl Unparker {
         }
     }
 
-    /// Makes the first pass and, if other nodes share the store, further passes until the index of parked timers is
-    /// closed.
+    /// Makes the first pass, which reads the reasons of all parked timers. If other nodes share the store, makes
+    /// further passes until the index of parked timers is closed.
     async fn find_all_parked(self: Arc<Self>, store: Arc<dyn TimerStore>, has_others: bool) {
         self.find_parked(&*store).await;
         while has_others && !self.parked.is_closed() {
@@ -153,7 +155,8 @@ impl Unparker {
         }
     }
 
-    /// Makes a pass. Repeats it until it succeeds, or the index of parked timers is closed.
+    /// Makes a pass, which reads the reasons of all parked timers from the store. Repeats the pass until it succeeds,
+    /// or until the index of parked timers is closed.
     pub(crate) async fn find_parked(&self, store: &dyn TimerStore) {
         while !self.parked.is_closed() && self.pass(store, PAGE, Duration::ZERO).await.is_err() {
             tokio::time::sleep(PAUSE).await;
@@ -184,7 +187,7 @@ impl Unparker {
     }
 }
 
-/// Returns the present moment by tokio's clock, by which the unparker sleeps and which a test may pause.
+/// Returns the present moment by tokio's clock. The unparker sleeps by this clock. A test may pause the clock.
 fn present() -> Instant {
     tokio::time::Instant::now().into_std()
 }

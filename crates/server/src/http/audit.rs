@@ -1,7 +1,7 @@
 //! Answers requests for the audit trail.
 
 use super::answer::Answer;
-use super::auth::Right;
+use super::auth::Permission;
 use super::extract::{Query, page_size};
 use crate::audit::Wanted;
 use crate::service::Service;
@@ -45,11 +45,11 @@ pub(super) struct AuditQuery {
 )]
 pub(super) async fn list_audit(
     State(service): State<Service>,
-    right: Right,
+    permission: Permission,
     Query(query): Query<AuditQuery>,
 ) -> Answer<Json<Page<AuditEntry>>> {
     let AuditQuery { namespace, token, action, since, until, cursor, limit } = query;
-    right.require(Role::Admin, namespace.as_deref())?;
+    permission.require(Role::Admin, namespace.as_deref())?;
     let limit = page_size(limit, "entries")?;
     let wanted = Wanted { namespace, token, action, since, until };
     Ok(Json(service.audit().entries(wanted, cursor.as_deref(), limit).await?))

@@ -1,8 +1,8 @@
-//! Determines a request's permissions, its right, from the request's token.
+//! Determines the permission of a request from its token.
 //!
-//! Also refuses changes that a page of another site makes a browser send. While the service has no tokens, also refuses
-//! requests that seem to come from another machine. Among these are requests of a page whose host name the page's own
-//! server resolves to this machine (DNS rebinding).
+//! Also refuses changes that a browser sends for a page of another site. While the service has no tokens, also refuses
+//! requests that seem to come from another machine. A request by DNS rebinding counts as such a request: a page of
+//! another site has a host name that the site's own name server resolves to this machine.
 
 use super::answer::Refused;
 use crate::asker::{self, log_refused_token};
@@ -21,7 +21,7 @@ use tourbillon_api::{Problem, ProblemKind, Role};
 
 /// The permissions of a request. Each handler first checks these permissions.
 #[derive(Debug)]
-pub(super) struct Right {
+pub(super) struct Permission {
     principal: Principal,
     /// The hash of the request's token. `None` while the service has no tokens.
     token: Option<TokenHash>,
@@ -29,7 +29,7 @@ pub(super) struct Right {
     pub(super) hold: Hold<Option<TokenHash>>,
 }
 
-impl Right {
+impl Permission {
     /// Fails unless the request has at least the role `role` in the namespace. If `namespace` is `None`, the request
     /// needs the role in all namespaces.
     pub(super) fn require(&self, role: Role, namespace: Option<&str>) -> Result<(), Refused> {
@@ -66,7 +66,7 @@ impl Right {
     }
 }
 
-impl FromRequestParts<Service> for Right {
+impl FromRequestParts<Service> for Permission {
     type Rejection = Refused;
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Refused> {
@@ -107,8 +107,8 @@ fn token(headers: &HeaderMap) -> Result<Option<&str>, &'static str> {
     Ok(Some(token.trim_start_matches(' ')))
 }
 
-/// Checks a request before its handler runs. Fails if the request is a change, and a page of another site makes the
-/// browser send it. While the service has no tokens, also fails if the request seems to come from another machine.
+/// Checks a request before its handler runs. Fails if the request is a change that a browser sends for a page of
+/// another site. While the service has no tokens, also fails if the request seems to come from another machine.
 pub(super) fn admit(service: &Service, request: &Request) -> Result<(), Problem> {
     let (uri, headers) = (request.uri(), request.headers());
     if service.tokens().is_open()
@@ -197,8 +197,8 @@ fn is_from_elsewhere(version: Version, uri: &Uri, headers: &HeaderMap) -> Option
     }
 }
 
-/// Returns whether the request is a change, and a page of another site makes the browser send it. The checked headers
-/// come only from browsers, and pages cannot change them.
+/// Returns whether the request is a change that a browser sends for a page of another site. The checked headers come
+/// only from browsers, and pages cannot change them.
 fn is_from_another_site(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
     if method.is_safe() {
         return false;

@@ -2,7 +2,7 @@
 
 use super::answer::{Answer, Refused};
 use super::scope::{Admin, Everywhere};
-use crate::audit::{Deed, End, Note};
+use crate::audit::{Deed, End, PendingEntry};
 use crate::service::Backup;
 use crate::state::Stop;
 use axum::body::{Body, Bytes};
@@ -38,16 +38,16 @@ impl io::Write for ToReader {
 ///
 /// On an error, the connection is cut, so the client can tell that the copy is incomplete. The audit trail records the
 /// backup as done once the client has taken the last piece.
-fn write(backup: &Backup, sender: &mpsc::Sender<io::Result<Bytes>>, note: Note, runtime: &Handle) {
+fn write(backup: &Backup, sender: &mpsc::Sender<io::Result<Bytes>>, entry: PendingEntry, runtime: &Handle) {
     let to = BufWriter::with_capacity(PIECE, ToReader(sender.clone()));
     match backup.write(to) {
         Ok(timers) if runtime.block_on(sender.reserve_many(WAITING)).is_ok() => {
             backup.succeeded();
-            note.end_blocking(End::done().count(timers));
+            entry.end_blocking(End::done().count(timers));
         }
-        Ok(_) => note.end_blocking(End::failed("its reader has gone")),
+        Ok(_) => entry.end_blocking(End::failed("its reader has gone")),
         Err(error) => {
-            note.end_blocking(End::failed(error.to_string()));
+            entry.end_blocking(End::failed(error.to_string()));
             let _reader_may_have_gone = sender.blocking_send(Err(io::Error::other(error.to_string())));
         }
     }
@@ -96,10 +96,10 @@ pub(super) async fn back_up(
             Problem::new(ProblemKind::LimitReached, "as many backups are under way as there may be");
         return Err(Refused(problem.with_retry_after_ms(10_000)));
     };
-    let note = service.audit().begin(Deed::new(AuditAction::BackUp));
+    let entry = service.audit().begin(Deed::new(AuditAction::BackUp));
     let (sender, receiver) = mpsc::channel(WAITING);
     let runtime = Handle::current();
-    drop(tokio::task::spawn_blocking(move || write(&backup, &sender, note, &runtime)));
+    drop(tokio::task::spawn_blocking(move || write(&backup, &sender, entry, &runtime)));
     let pieces = Pieces { receiver, stop: service.stop().clone(), has_ended: false };
     let pieces = stream::unfold(pieces, async |mut pieces| Some((pieces.next().await?, pieces)));
     Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(pieces)))

@@ -1,7 +1,7 @@
 //! Answers requests for a stream of events. The stream has the format of server-sent events.
 
 use super::answer::{Answer, Refused};
-use super::auth::Right;
+use super::auth::Permission;
 use super::extract::Query;
 use crate::client::Waits;
 use crate::service::Service;
@@ -46,15 +46,15 @@ pub(super) struct EventsQuery {
 )]
 pub(super) async fn events(
     State(service): State<Service>,
-    right: Right,
+    permission: Permission,
     Query(EventsQuery { namespace }): Query<EventsQuery>,
     _ends_with_its_client: Waits,
 ) -> Answer<Response> {
-    right.require(Role::Reader, namespace.as_deref())?;
+    permission.require(Role::Reader, namespace.as_deref())?;
     if let Some(namespace) = &namespace {
         service.namespaces().require(namespace)?;
     }
-    let Some(events) = service.events().subscribe(right.token()) else {
+    let Some(events) = service.events().subscribe(permission.token()) else {
         let problem = Problem::new(ProblemKind::LimitReached, "there are too many readers of events");
         return Err(Refused(problem.with_retry_after_ms(10_000)));
     };
@@ -65,7 +65,7 @@ pub(super) async fn events(
         let event = serde_json::to_string(&event).unwrap_or_default();
         Some((Ok::<_, Infallible>(sse::Event::default().data(event)), reader))
     });
-    let events = events.take_until(Box::pin(right.ended(&service)));
+    let events = events.take_until(Box::pin(permission.ended(&service)));
     Ok(event_stream(Sse::new(events).keep_alive(KeepAlive::new().interval(HEARTBEAT).text("heartbeat"))))
 }
 

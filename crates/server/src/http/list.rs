@@ -1,7 +1,7 @@
 //! Answers requests for lists of timers.
 
 use super::answer::Answer;
-use super::auth::Right;
+use super::auth::Permission;
 use super::extract::{Query, page_size};
 use super::scope::{Everywhere, Reader, Within};
 use crate::convert::shown;
@@ -81,7 +81,7 @@ pub(super) async fn list_timers(
     Query(query): Query<ListQuery>,
 ) -> Answer<Json<Page<Timer>>> {
     scope.service.namespaces().require(&scope.namespace)?;
-    page(&scope.service, &scope.right, Some(&scope.namespace), query).await
+    page(&scope.service, &scope.permission, Some(&scope.namespace), query).await
 }
 
 /// Lists the timers of all namespaces, one page at a time.
@@ -96,12 +96,12 @@ pub(super) async fn list_all_timers(
     all: Everywhere<Reader>,
     Query(query): Query<ListQuery>,
 ) -> Answer<Json<Page<Timer>>> {
-    page(&all.service, &all.right, None, query).await
+    page(&all.service, &all.permission, None, query).await
 }
 
 async fn page(
     service: &Service,
-    right: &Right,
+    permission: &Permission,
     namespace: Option<&str>,
     query: ListQuery,
 ) -> Answer<Json<Page<Timer>>> {
@@ -119,6 +119,6 @@ async fn page(
         descending: matches!(query.order, Some(Order::Desc)),
     };
     let Listed { timers, next } = Listing::new(filter).page(service, query.cursor.as_deref(), limit).await?;
-    let items = timers.iter().map(|timer| shown(timer, right.sees_payloads(&timer.namespace))).collect();
+    let items = timers.iter().map(|timer| shown(timer, permission.sees_payloads(&timer.namespace))).collect();
     Ok(Json(Page { items, next }))
 }

@@ -1,7 +1,7 @@
 //! Answers requests about namespaces, their limits and their signing secrets.
 
 use super::answer::Answer;
-use super::auth::Right;
+use super::auth::Permission;
 use super::scope::{Admin, Body, Everywhere, Name, Reader, Within};
 use crate::service::Service;
 use axum::Json;
@@ -16,9 +16,9 @@ use tourbillon_api::{NamespaceLimits, NamespaceView, NewSecret, Problem, Role};
 )]
 pub(super) async fn list_namespaces(
     State(service): State<Service>,
-    right: Right,
+    permission: Permission,
 ) -> Answer<Json<Vec<NamespaceView>>> {
-    let may_see = |name: &str| right.permits(Role::Reader, Some(name));
+    let may_see = |name: &str| permission.permits(Role::Reader, Some(name));
     Ok(Json(service.namespace_admin().views(may_see).await?))
 }
 

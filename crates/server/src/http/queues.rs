@@ -1,7 +1,7 @@
 //! Answers requests for lists of queues, with the timers and receivers that wait in each.
 
 use super::answer::Answer;
-use super::auth::Right;
+use super::auth::Permission;
 use super::scope::{Reader, Within};
 use crate::service::Service;
 use axum::Json;
@@ -25,8 +25,8 @@ pub(super) async fn list_queues(scope: Within<Reader>) -> Answer<Json<Vec<QueueV
 )]
 pub(super) async fn list_all_queues(
     State(service): State<Service>,
-    right: Right,
+    permission: Permission,
 ) -> Answer<Json<Vec<QueueView>>> {
-    let may_see = |name: &str| right.permits(Role::Reader, Some(name));
+    let may_see = |name: &str| permission.permits(Role::Reader, Some(name));
     Ok(Json(service.reports().queues(may_see).await?))
 }

@@ -1,7 +1,7 @@
 //! Answers requests of programs that watch the condition of the service.
 
 use super::answer::{Answer, NotReady, Refused};
-use super::auth::Right;
+use super::auth::Permission;
 use super::document;
 use super::scope::{Everywhere, Reader};
 use crate::convert::unavailable;
@@ -45,7 +45,7 @@ fn not_ready(readiness: Readiness) -> NotReady {
 )]
 pub(super) async fn readyz(
     State(service): State<Service>,
-    _right: Right,
+    _permission: Permission,
 ) -> Result<Json<Readiness>, NotReady> {
     let readiness = service.condition().readiness().await;
     if readiness.ok { Ok(Json(readiness)) } else { Err(not_ready(readiness)) }
@@ -67,7 +67,7 @@ pub(super) async fn metrics(all: Everywhere<Reader>) -> Answer<Text<String>> {
     get, path = "/openapi.json", tag = "service",
     responses((status = 200, description = "The document.", body = Object))
 )]
-pub(super) async fn openapi(_right: Right) -> Text<&'static str> {
+pub(super) async fn openapi(_permission: Permission) -> Text<&'static str> {
     ([(CONTENT_TYPE, "application/json")], document::text())
 }
 

@@ -2,7 +2,7 @@
 //! request needs in the namespace, and only then reads the request's body.
 
 use super::answer::Refused;
-use super::auth::Right;
+use super::auth::Permission;
 use super::json;
 use crate::service::{Named, Service, id};
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
@@ -39,7 +39,7 @@ roles!(Reader, Writer, Admin);
 #[derive(Debug)]
 pub(super) struct Within<R> {
     pub(super) service: Service,
-    pub(super) right: Right,
+    pub(super) permission: Permission,
     pub(super) namespace: String,
     role: PhantomData<fn() -> R>,
 }
@@ -48,17 +48,17 @@ impl<R: Needs> FromRequestParts<Service> for Within<R> {
     type Rejection = Refused;
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Refused> {
-        let right = Right::from_request_parts(parts, service).await?;
+        let permission = Permission::from_request_parts(parts, service).await?;
         let Parameter { text: namespace, .. } = parameter(parts, service, Some("namespace")).await?;
-        right.require(R::ROLE, Some(&namespace))?;
-        Ok(Self { service: service.clone(), right, namespace, role: PhantomData })
+        permission.require(R::ROLE, Some(&namespace))?;
+        Ok(Self { service: service.clone(), permission, namespace, role: PhantomData })
     }
 }
 
 impl<R: Needs> Within<R> {
     /// Returns whether the request may see the payloads of timers in the namespace of its path.
     pub(super) fn sees_payloads(&self) -> bool {
-        self.right.sees_payloads(&self.namespace)
+        self.permission.sees_payloads(&self.namespace)
     }
 
     /// Reads the JSON body of the request as a `T`.
@@ -71,7 +71,7 @@ impl<R: Needs> Within<R> {
         &self,
         body: Body<T>,
     ) -> Result<(T, HeaderMap), Refused> {
-        body.read(&self.right).await
+        body.read(&self.permission).await
     }
 }
 
@@ -80,7 +80,7 @@ impl<R: Needs> Within<R> {
 #[derive(Debug)]
 pub(super) struct Everywhere<R> {
     pub(super) service: Service,
-    pub(super) right: Right,
+    pub(super) permission: Permission,
     role: PhantomData<fn() -> R>,
 }
 
@@ -88,16 +88,16 @@ impl<R: Needs> FromRequestParts<Service> for Everywhere<R> {
     type Rejection = Refused;
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Refused> {
-        let right = Right::from_request_parts(parts, service).await?;
-        right.require(R::ROLE, None)?;
-        Ok(Self { service: service.clone(), right, role: PhantomData })
+        let permission = Permission::from_request_parts(parts, service).await?;
+        permission.require(R::ROLE, None)?;
+        Ok(Self { service: service.clone(), permission, role: PhantomData })
     }
 }
 
 impl<R: Needs> Everywhere<R> {
     /// Reads the JSON body of the request as a `T`.
     pub(super) async fn read<T: DeserializeOwned>(&self, body: Body<T>) -> Result<T, Refused> {
-        body.read(&self.right).await.map(|(body, _headers)| body)
+        body.read(&self.permission).await.map(|(body, _headers)| body)
     }
 }
 
@@ -118,9 +118,9 @@ impl<T: Send, S: Send + Sync> FromRequest<S> for Body<T> {
 }
 
 impl<T: DeserializeOwned> Body<T> {
-    /// Reads the JSON body as a `T`. Returns it with the request's headers. While `right` lives, the body's bytes count
-    /// towards the memory limit for bodies.
-    async fn read(self, right: &Right) -> Result<(T, HeaderMap), Refused> {
+    /// Reads the JSON body as a `T`. Returns the value and the request's headers. While `permission` lives, the body's
+    /// bytes count towards the memory limit for bodies.
+    async fn read(self, permission: &Permission) -> Result<(T, HeaderMap), Refused> {
         let mut request = self.request;
         let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
         let kind = kind.split(';').next().unwrap_or("").trim();
@@ -131,7 +131,7 @@ impl<T: DeserializeOwned> Body<T> {
             )));
         }
         let headers = core::mem::take(request.headers_mut());
-        let bytes = right.hold.read(request).await.map_err(|fault| Refused(fault.into()))?;
+        let bytes = permission.hold.read(request).await.map_err(|fault| Refused(fault.into()))?;
         Ok((json::read(&bytes)?, headers))
     }
 }

@@ -4,7 +4,7 @@
 //! its id, too, because another timer may use its key.
 
 use super::answer::Answer;
-use super::auth::Right;
+use super::auth::Permission;
 use super::extract::{text, trace};
 use super::scope::{Body, Name, Reader, TimerName, Within, Writer};
 use crate::convert::shown;
@@ -55,7 +55,7 @@ async fn place(
     ),
     responses(
         (status = 201, description = "The timer is stored.", body = Placed),
-        (status = 200, description = "The timer was stored before, another one was kept, or it was replaced.", body = Placed),
+        (status = 200, description = "An earlier request stored the timer, the timer that has the key was kept, or the new timer replaced it.", body = Placed),
         (status = 409, description = "Another timer has the key, or a request with the idempotency key is under way.", body = Problem),
         (status = 422, description = "The destination is blocked, the due moment is too far away, or another request had the idempotency key.", body = Problem),
         (status = 429, description = "A limit of the namespace is reached.", body = Problem),
@@ -212,12 +212,12 @@ pub(super) async fn past(scope: Within<Reader>, timer: TimerName) -> Answer<Json
         TimerName::Id(id) => scope.service.reports().past(&scope.namespace, *id).await?,
         TimerName::Key(key) => scope.service.reports().past_of_key(&scope.namespace, key).await?,
     };
-    Ok(Json(permitted(past, &scope.right)))
+    Ok(Json(permitted(past, &scope.permission)))
 }
 
 /// Removes the answers of receivers from a timer's past, unless the request may see payloads.
-fn permitted(mut past: Past, right: &Right) -> Past {
-    if !right.sees_payloads(&past.namespace) {
+fn permitted(mut past: Past, permission: &Permission) -> Past {
+    if !permission.sees_payloads(&past.namespace) {
         past.attempts.iter_mut().for_each(|attempt| attempt.answer = None);
     }
     past

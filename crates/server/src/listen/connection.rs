@@ -76,8 +76,8 @@ pub(super) async fn serve(
         let id = RequestId::of(request.headers());
         let under_way = UnderWay::begin(&activity, request.version() == Version::HTTP_2);
         // The future is boxed. Otherwise an HTTP/2 answer would keep the future's memory while it waits for its client.
-        let asked = Asked { request, id, under_way, peer, places: Arc::clone(&places) };
-        Box::pin(answer(asked, service.clone(), engine.clone(), limits))
+        let arrived = ArrivedRequest { request, id, under_way, peer, places: Arc::clone(&places) };
+        Box::pin(answer(arrived, service.clone(), engine.clone(), limits))
     });
     let timer = TourbillonTimer::new(engine.clone());
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -155,7 +155,7 @@ impl Future for Patience {
 
 /// A request that has arrived: the request, its id, the address of its client, and its entry in the connection's list
 /// of running requests.
-struct Asked {
+struct ArrivedRequest {
     request: Request<Incoming>,
     id: RequestId,
     under_way: UnderWay,
@@ -165,12 +165,12 @@ struct Asked {
 
 /// Answers a request. Refuses the request if it does not name its host properly, or if its body cannot be read.
 async fn answer(
-    asked: Asked,
+    arrived: ArrivedRequest,
     mut service: impl Answers,
     engine: Handle<Wakeup>,
     limits: Limits,
 ) -> Result<Response<Answering>, Infallible> {
-    let Asked { mut request, id, under_way, peer, places } = asked;
+    let ArrivedRequest { mut request, id, under_way, peer, places } = arrived;
     let is_http2 = request.version() == Version::HTTP_2;
     let fault = Fault::default();
     let stage = under_way.stage();

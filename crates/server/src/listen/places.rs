@@ -20,12 +20,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{oneshot, watch};
 
-/// One place in 64 is reserved for clients on the server's own machine. To make room for a new connection, the server
-/// closes several idle connections at once: at most one for each 64 places.
+/// The divisor for two parts of all places (slots for open connections). One place in 64 is reserved for clients on the
+/// server's own machine. To make room for a new connection, the server closes several idle connections at once: at most
+/// one for each 64 places.
 const PART: usize = 64;
 
-/// Strangers' connections may take one place in eight, or [`PART`] places if that is more. A connection is a stranger's
-/// if all its answers so far were given without permission.
+/// The divisor for the strangers' part of the places: their connections may take one place in eight, or [`PART`] places
+/// if that is more. A connection is a stranger's if all its answers so far were given without permission.
 const STRANGERS: usize = 8;
 
 /// A number with two uses. The server gives memory back to the system only if at least this number of connections were
@@ -46,8 +47,8 @@ pub(super) struct Places {
 struct State {
     taken: HashMap<u64, Taken>,
     next: u64,
-    /// An upper bound of the number of strangers' connections. Each new stranger raises the bound, and an exact count
-    /// lowers it.
+    /// An upper bound of the number of strangers' connections (connections that got all answers without permission).
+    /// Each new stranger's connection raises the bound, and an exact count lowers it.
     strangers: usize,
     /// The greatest number of connections that were open at the same time since [`Places::have_emptied`] last returned
     /// true.
@@ -100,7 +101,8 @@ impl Places {
         Some(Place { places: Arc::clone(self), number, peer, activity, left: Some(left) })
     }
 
-    /// Counts a connection as a stranger's. If strangers then have too many places, takes some of their places away.
+    /// Counts a further connection as a stranger's (a connection that got all answers without permission). If strangers
+    /// then have too many places, takes some of their places away.
     pub(super) fn note_stranger(&self) {
         let most = (self.all / STRANGERS).max(PART);
         let mut state = self.lock();

@@ -30,7 +30,7 @@ struct Window {
     level: Level,
 }
 
-/// Says how many events of a kind got no log line. `level` is the level of the latest of these events.
+/// The number of events of a kind that got no log line. `level` is the level of the latest of these events.
 #[derive(Debug, PartialEq, Eq)]
 struct Surplus {
     kind: &'static str,

@@ -1,4 +1,4 @@
-//! Shows namespaces and tokens. Only administrators of the whole service see this page, and they can change both here.
+//! Shows namespaces and tokens, and changes them. Only administrators of the whole service see this page.
 
 use super::fault::Fault;
 use super::posted::Posted;
@@ -214,15 +214,15 @@ pub(super) async fn change_token(
                 }
             };
             let new = NewToken { name: name.into(), role, namespace, expires };
-            let note = service
+            let entry = service
                 .audit()
                 .begin(Deed::new(AuditAction::MakeToken).detail(format!("{name:?}, {}", role_name(role))));
             let added = change_file(&service, |service| service.tokens().file().add(new)).await;
-            let note = match &added {
-                Ok((_, stored)) => note.add(|deed| deed.target(stored.id()).detail(stored.words())),
-                Err(_) => note,
+            let entry = match &added {
+                Ok((_, stored)) => entry.add(|deed| deed.target(stored.id()).detail(stored.words())),
+                Err(_) => entry,
             };
-            note.end(&added).await;
+            entry.end(&added).await;
             let (text, _) = added?;
             let title = format!("The new token {name}. It is not shown again.");
             page(&service, visitor, Some(Secret { title, text })).await
@@ -230,13 +230,13 @@ pub(super) async fn change_token(
         "revoke" => {
             let id = fields.get("id").to_owned();
             fields.confirm(&id)?;
-            let note = service.audit().begin(Deed::new(AuditAction::RevokeToken).target(&*id));
+            let entry = service.audit().begin(Deed::new(AuditAction::RevokeToken).target(&*id));
             let revoked = change_file(&service, move |service| service.tokens().file().revoke(&id)).await;
-            let note = match &revoked {
-                Ok(stored) => note.add(|deed| deed.detail(stored.words())),
-                Err(_) => note,
+            let entry = match &revoked {
+                Ok(stored) => entry.add(|deed| deed.detail(stored.words())),
+                Err(_) => entry,
             };
-            note.end(&revoked).await;
+            entry.end(&revoked).await;
             revoked?;
             Ok(Redirect::to("/ui/access").into_response())
         }

@@ -40,14 +40,14 @@ const ACTIONS: [&str; 15] = [
 /// condition.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Asked {
+pub(super) struct Query {
     namespace: String,
     token: String,
     action: String,
     cursor: String,
 }
 
-impl Asked {
+impl Query {
     fn wanted(&self) -> Result<Wanted, Fault> {
         let given = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
         let action = given(&self.action).map(|word| serde_json::from_value(word.into())).transpose();
@@ -78,7 +78,7 @@ impl Asked {
 #[template(path = "audit.html")]
 struct AuditPage<'a> {
     frame: Frame<'a>,
-    asked: &'a Asked,
+    asked: &'a Query,
     rows: Vec<AuditEntry>,
     now: Moment,
     first: Option<&'static str>,
@@ -109,7 +109,7 @@ fn from(by: &AuditAuthor) -> String {
 pub(super) async fn show_audit(
     State(service): State<Service>,
     visitor: Visitor,
-    Search(asked): Search<Asked>,
+    Search(asked): Search<Query>,
 ) -> Result<Response, Fault> {
     Fault::unless(visitor.rules(), "The audit trail is shown to administrators of the whole service.")?;
     let cursor = Some(&*asked.cursor).filter(|cursor| !cursor.is_empty());
@@ -131,12 +131,12 @@ mod tests {
     #[test]
     fn each_action_of_the_list_is_one_of_the_trail() {
         for action in ACTIONS {
-            let asked = Asked { action: action.to_owned(), ..Asked::default() };
+            let asked = Query { action: action.to_owned(), ..Query::default() };
             assert!(asked.wanted().is_ok_and(|wanted| wanted.action.is_some()), "{action}");
         }
-        let wrong = Asked { action: "explode".to_owned(), ..Asked::default() };
+        let wrong = Query { action: "explode".to_owned(), ..Query::default() };
         assert!(wrong.wanted().is_err());
-        let asked = Asked { namespace: "a&b".to_owned(), ..Asked::default() };
+        let asked = Query { namespace: "a&b".to_owned(), ..Query::default() };
         assert_eq!(asked.address("1-7"), "/ui/audit?namespace=a%26b&cursor=1-7");
     }
 }

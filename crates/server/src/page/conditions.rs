@@ -6,7 +6,7 @@ use super::view::phase_name;
 use super::visitor::Visitor;
 use crate::listing::{Listed, Listing};
 use crate::service::{DeadGroup, Service};
-use axum::extract::{FromRequestParts, Query};
+use axum::extract::FromRequestParts;
 use http::request::Parts;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -27,13 +27,13 @@ const LONGEST_CURSOR: usize = 1_024;
 /// no condition.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Asked {
+pub(super) struct Query {
     namespace: String,
     /// The visitor's text in the search field: a timer's id, or the beginning of a key.
     q: String,
     label: String,
     phase: String,
-    /// The reason for which a timer is parked, such as `paused`.
+    /// The reason for which the listed timers are parked (set aside, even if due), such as `paused`.
     reason: String,
     /// The earliest due moment of a listed timer, in UTC.
     from: String,
@@ -96,14 +96,14 @@ impl<T: DeserializeOwned> FromRequestParts<Service> for Search<T> {
     type Rejection = Fault;
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Fault> {
-        let query = Query::from_request_parts(parts, service).await;
-        let Query(asked) = query
+        let query = axum::extract::Query::from_request_parts(parts, service).await;
+        let axum::extract::Query(asked) = query
             .map_err(|_| Fault::bad("The address cannot be read: a condition is there more than once."))?;
         Ok(Self(asked))
     }
 }
 
-impl Asked {
+impl Query {
     /// Returns the conditions unchanged. Fails if the text of any condition is too long.
     pub(super) fn admit(self) -> Result<Self, Fault> {
         let Self { namespace, q, label, phase, reason, from, until, order, place, error, .. } = &self;

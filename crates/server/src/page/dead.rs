@@ -1,6 +1,6 @@
 //! Shows the dead timers: those whose deliveries were given up.
 
-use super::conditions::{Asked, Conditions, Search, offered};
+use super::conditions::{Conditions, Query, Search, offered};
 use super::fault::Fault;
 use super::rows::{address, death, error, labels, name, target};
 use super::text::number;
@@ -40,7 +40,7 @@ struct DeadPage<'a> {
 pub(super) async fn show_dead(
     State(service): State<Service>,
     visitor: Visitor,
-    Search(asked): Search<Asked>,
+    Search(asked): Search<Query>,
 ) -> Result<Response, Fault> {
     let done = done_words(&asked.done);
     let asked = asked.admit()?.of_the_dead(&service, &visitor)?;

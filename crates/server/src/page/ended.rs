@@ -32,7 +32,7 @@ const ENDS: [(&str, EndKind); 5] = [
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Asked {
+pub(super) struct Query {
     namespace: String,
     /// The text with which the key of each listed timer begins.
     q: String,
@@ -91,7 +91,7 @@ struct EndedPage<'a> {
 pub(super) async fn show_ended(
     State(service): State<Service>,
     visitor: Visitor,
-    Search(asked): Search<Asked>,
+    Search(asked): Search<Query>,
 ) -> Result<Response, Fault> {
     if [&asked.namespace, &asked.q, &asked.how].iter().any(|text| text.len() > LONGEST) {
         return Err(Fault::bad(format!("A condition has at most {LONGEST} bytes.")));

@@ -26,8 +26,8 @@ fn breaker(breaker: Breaker) -> (&'static str, &'static str) {
     }
 }
 
-/// Returns the text of the button that closes a host's circuit breaker and puts the host's parked timers back. `None`
-/// if the breaker is closed and no timer is parked.
+/// Returns the text of the button that closes a host's circuit breaker. The button also makes the host's parked timers
+/// (timers that wait for the host) pending again. `None` if the breaker is closed and no timer is parked.
 fn action(endpoint: &Endpoint) -> Option<&'static str> {
     match (endpoint.breaker, endpoint.parked) {
         (Breaker::Closed, 0) => None,
@@ -77,8 +77,8 @@ pub(super) async fn show_endpoints(
     Ok(show(&EndpointsPage { frame, may_change, done, rows: endpoints, now: now(&service), more }))
 }
 
-/// Closes a host's circuit breaker and puts the host's parked timers back. From then on, callbacks to the host go out
-/// at once.
+/// Closes a host's circuit breaker, so that callbacks to the host go out at once. Also makes the host's parked timers
+/// (timers that wait for the host) pending again.
 pub(super) async fn reopen(State(service): State<Service>, form: Posted) -> Result<Response, Fault> {
     let detail = "The host is one of all namespaces, which your token does not permit to change.";
     Fault::unless(form.visitor.writes_all(), detail)?;
@@ -86,8 +86,8 @@ pub(super) async fn reopen(State(service): State<Service>, form: Posted) -> Resu
     if !service.reports().endpoints().iter().any(|endpoint| endpoint.host == host) {
         return Err(Fault::bad("Nothing was changed: the host has got no callbacks."));
     }
-    let note = service.audit().begin(Deed::new(AuditAction::ReopenHost).target(host));
+    let entry = service.audit().begin(Deed::new(AuditAction::ReopenHost).target(host));
     service.reports().reopen_host(host);
-    note.end(End::done()).await;
+    entry.end(End::done()).await;
     Ok(Redirect::to("/ui/endpoints?done=reopen").into_response())
 }

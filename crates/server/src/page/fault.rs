@@ -23,9 +23,10 @@ struct FaultPage<'a> {
     is_unknown: bool,
 }
 
-/// The reason for a visitor whose token does not permit to see a namespace.
+/// The detail of the fault that a visitor gets if the visitor's token does not permit to see a namespace.
 pub(super) const UNSEEN: &str = "Your token does not permit to see this namespace.";
-/// The reason for a visitor whose token does not permit changes of a namespace's timers and schedules.
+/// The detail of the fault that a visitor gets if the visitor's token does not permit changes of a namespace's timers
+/// and schedules.
 pub(super) const UNCHANGED: &str = "Your token does not permit changes in this namespace.";
 
 impl Fault {

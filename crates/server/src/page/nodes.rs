@@ -16,7 +16,8 @@ use tourbillon_api::{Moment, Node, Nodes, Shard};
 const MOST: usize = 100;
 /// The greatest number of late shards, and of lost shards, that the page shows.
 const MOST_LATE: usize = 10;
-/// How long a shard's first timer must have been due before the page shows the shard as late, in milliseconds.
+/// The time for which a shard's first timer must have been due before the page shows the shard as late, in
+/// milliseconds.
 const LATE: u64 = 1_000;
 
 struct Late {

@@ -69,7 +69,7 @@ struct Whole {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Asked {
+pub(super) struct Query {
     /// The length of the history that the address asks for, in hours, as a text. If the text is empty, the page chooses
     /// the shortest length that covers all data.
     hours: String,
@@ -222,7 +222,7 @@ async fn whole(service: &Service, asked: &str, now: Moment, has_schedules: bool)
 pub(super) async fn show_overview(
     State(service): State<Service>,
     visitor: Visitor,
-    asked: Result<Search<Asked>, Fault>,
+    asked: Result<Search<Query>, Fault>,
 ) -> Result<Response, Fault> {
     let asked = asked.map(|Search(asked)| asked).unwrap_or_default();
     let views = service.namespace_admin().views(|name| visitor.reads(name)).await?;

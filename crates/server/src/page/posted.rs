@@ -60,7 +60,8 @@ impl Fields {
             return Ok(());
         }
         Err(Fault::bad(
-            "Nothing was changed: the text that was typed is not the one that confirms this. Go back and type it.",
+            "Nothing was changed: the typed text does not confirm the change. Go back and type the text that the page \
+             shows.",
         ))
     }
 }

@@ -14,7 +14,7 @@ use tourbillon_api::{Moment, QueueView};
 
 /// The greatest number of queues that the page shows. The queues whose oldest timers have waited longest come first.
 const MOST: usize = 200;
-/// How long a queue's oldest timer must have waited before the page shows the queue as late, in milliseconds.
+/// The time for which a queue's oldest timer must have waited before the page shows the queue as late, in milliseconds.
 const LATE: u64 = 60_000;
 
 /// Returns the address of the list of the timers that wait in a queue.

@@ -69,7 +69,8 @@ fn local(text: &str) -> String {
     }
 }
 
-/// Explains how a change of the clocks, such as the start of summer time, affects an instant of a schedule.
+/// Explains how a change of the clocks, such as the start of summer time, affects a moment at which a schedule makes a
+/// timer.
 fn clock_words(change: ClockChange) -> &'static str {
     match change {
         ClockChange::Moved => "clocks skip this time: it comes right after",
@@ -221,7 +222,7 @@ pub(super) async fn change(
         form.fields.confirm("remove")?;
     }
     let deed = Deed::new(AuditAction::ChangeSchedule).namespace(&namespace).target(&*key).detail(&*verb);
-    let note = service.audit().begin(deed);
+    let entry = service.audit().begin(deed);
     let (schedules, at) = (service.schedules(), ScheduleKey::new(&*namespace, &*key));
     let done = match &*verb {
         "pause" => schedules.see(at, false, Schedules::pause).await.map(drop),
@@ -230,7 +231,7 @@ pub(super) async fn change(
         "delete" => schedules.remove(at).await.map(drop),
         _ => Err(Problem::new(ProblemKind::NotFound, "There is no such page.")),
     };
-    note.end(&done).await;
+    entry.end(&done).await;
     done?;
     if verb == "delete" {
         return Ok(Redirect::to(&format!("/ui/schedules?namespace={namespace}&done=delete")).into_response());

@@ -27,7 +27,7 @@ const LONGEST_CURSOR: usize = 1_024;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Asked {
+pub(super) struct Query {
     namespace: String,
     /// The text with which the key of each listed schedule begins.
     q: String,
@@ -55,9 +55,9 @@ struct SchedulesPage<'a> {
 pub(super) async fn show_schedules(
     State(service): State<Service>,
     visitor: Visitor,
-    Search(asked): Search<Asked>,
+    Search(asked): Search<Query>,
 ) -> Result<Response, Fault> {
-    let Asked { namespace, q, cursor, done } = asked;
+    let Query { namespace, q, cursor, done } = asked;
     if namespace.len() > LONGEST || q.len() > LONGEST || cursor.len() > LONGEST_CURSOR {
         return Err(Fault::bad(format!("A condition has at most {LONGEST} bytes.")));
     }

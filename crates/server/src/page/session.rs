@@ -14,7 +14,7 @@ use std::time::Instant;
 /// The greatest number of sessions. If a visitor signs in beyond this number, the token with the most sessions loses
 /// its oldest session. So a token that signs in again and again ends only its own sessions.
 const MOST: usize = 1_024;
-/// How long a session lasts after the visitor has signed in.
+/// The time for which a session lasts after the visitor has signed in.
 pub(super) const LASTS: Duration = Duration::from_secs(12 * 3_600);
 
 /// The sessions of all browsers that have signed in, by the hashes of their cookies.

@@ -1,5 +1,6 @@
 //! Signs visitors in and out.
 
+use super::conditions::Search;
 use super::fault::Fault;
 use super::posted::{Fields, Posted};
 use super::session::LASTS;
@@ -11,7 +12,7 @@ use crate::service::Service;
 use crate::state::hash;
 use askama::Template;
 use axum::Extension;
-use axum::extract::{Query, Request, State};
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use http::header::SET_COOKIE;
 use http::{HeaderMap, StatusCode};
@@ -28,7 +29,7 @@ struct SignIn<'a> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Asked {
+pub(super) struct Query {
     /// The address of the page for which the visitor asked. After signing in, the visitor is redirected to this page.
     to: String,
 }
@@ -48,11 +49,8 @@ fn page(to: &str, has_failed: bool) -> Response {
 
 /// Shows the form in which a visitor signs in. While the service has no tokens, redirects at once to the page for which
 /// the visitor asked.
-pub(super) async fn form(
-    State(service): State<Service>,
-    asked: Result<Query<Asked>, axum::extract::rejection::QueryRejection>,
-) -> Response {
-    let to = asked.map(|Query(asked)| asked.to).unwrap_or_default();
+pub(super) async fn form(State(service): State<Service>, asked: Result<Search<Query>, Fault>) -> Response {
+    let to = asked.map(|Search(asked)| asked.to).unwrap_or_default();
     if service.tokens().is_open() { Redirect::to(destination(&to)).into_response() } else { page(&to, false) }
 }
 

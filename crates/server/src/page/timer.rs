@@ -16,7 +16,7 @@ use tourbillon_api::{
     ProblemKind, RepeatCause, Timer,
 };
 
-/// An event in the past or in the future of a timer, as its page shows it.
+/// An event in a timer's past or future, in the form in which the timer's page shows it.
 struct Step {
     /// The style class of the dot beside the event: `past`, `good`, `bad`, `now` or `ahead`.
     class: &'static str,
@@ -100,12 +100,12 @@ fn actions(timer: &Timer) -> Vec<Action> {
     }
 }
 
-/// Returns whether somebody has paused the timer. `reason` says why the timer is parked.
+/// Returns whether somebody has paused the timer. `reason` says why the timer is parked (set aside, even if due).
 fn is_pause(reason: &str) -> bool {
     reason == "paused"
 }
 
-/// Explains in a sentence why a timer is parked. `reason` is the stored reason.
+/// Explains in a sentence why a timer is parked (set aside, even if due). `reason` is the stored reason.
 fn parked_words(reason: &str) -> String {
     let (kind, name) = reason.split_once(':').unwrap_or((reason, ""));
     match kind {

@@ -1,6 +1,6 @@
 //! Shows the list of timers.
 
-use super::conditions::{Asked, Conditions, PHASES, Search, offered};
+use super::conditions::{Conditions, PHASES, Query, Search, offered};
 use super::ended::{how, of_key};
 use super::fault::Fault;
 use super::rows::{address, error, labels, list_address, name, target};
@@ -36,7 +36,8 @@ struct TimersPage<'a> {
     next: Option<String>,
     first: Option<String>,
     many: Option<Many<'a>>,
-    /// Whether the page says that a visitor must choose a namespace in order to change all listed timers together.
+    /// Whether the page asks the visitor to choose a namespace. A visitor can change all listed timers together only in
+    /// a single namespace.
     wants_namespace: bool,
     /// The message about the visitor's last change. `None` if the visitor does not come from a change.
     done: Option<&'static str>,
@@ -47,7 +48,7 @@ struct TimersPage<'a> {
 pub(super) async fn show_timers(
     State(service): State<Service>,
     visitor: Visitor,
-    Search(asked): Search<Asked>,
+    Search(asked): Search<Query>,
 ) -> Result<Response, Fault> {
     let done = done_words(&asked.done);
     let asked = asked.admit()?.conditions(&service, &visitor)?;

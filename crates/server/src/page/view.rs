@@ -106,7 +106,9 @@ pub(super) fn done_words(done: &str) -> Option<&'static str> {
         "resume" => "The timer was resumed.",
         "replay" => "The timer is delivered again.",
         "cancel" => "The timer was cancelled.",
-        "cancel-in-flight" => "The timer was cancelled. A delivery had begun, and is the last one.",
+        "cancel-in-flight" => {
+            "The timer was cancelled after a delivery had begun. No further delivery follows."
+        }
         "replay-chosen" => "The chosen timers are delivered again.",
         "drop-chosen" => "The chosen timers were dropped.",
         "part" => {

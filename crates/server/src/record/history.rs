@@ -51,8 +51,8 @@ pub(crate) struct Totals {
     pub(crate) failed: u64,
     pub(crate) cancelled: u64,
     pub(crate) dead: u64,
-    /// The number of pending timers at the last sample. If the store could not count them then, this is the number at
-    /// the sample before.
+    /// The number of pending timers at the last sample. If the store failed to count the timers for that sample, the
+    /// number at the previous sample.
     pub(crate) pending: u64,
 }
 

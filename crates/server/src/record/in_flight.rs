@@ -292,7 +292,8 @@ impl InFlight {
 
     // --- Reports ---
 
-    /// Returns the remembered history of a timer, and its running attempt, as far as they exist.
+    /// Returns the remembered history of a timer, and the timer's running attempt. Each of the two values is `None` if
+    /// it does not exist.
     pub(crate) fn past(&self, namespace: &str, id: TimerId) -> (Option<Entry>, Option<PastAttempt>) {
         let state = self.lock();
         let under_way = state.running.get(&id).filter(|running| *running.namespace == *namespace);

@@ -17,15 +17,16 @@ pub(crate) struct LatenessBySecond(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The number of the latest slice. Slices are counted from 1970.
+    /// The number of the latest slice. A slice is a span of five minutes, counted from 1970.
     latest: u64,
-    /// The lateness in each slice, at the index of the slice's number modulo the length of the array. `None` if no
-    /// delivery began in the slice.
+    /// The lateness in each slice (a span of five minutes). The index of a slice is its number modulo the length of the
+    /// array. `None` if no delivery began in the slice.
     slices: [Option<Box<[Percentiles; 60]>>; SLICES],
 }
 
 impl Inner {
-    /// Forgets the slices that are older than an hour at `now`. Forgets nothing if the clock was set back.
+    /// Forgets the slices (spans of five minutes) that are older than an hour at `now`. Forgets nothing if the clock
+    /// was set back.
     fn advance(&mut self, now: UtcMillis) {
         let slice = now.as_millis() / SLICE;
         let steps = slice.saturating_sub(self.latest).min(SLICES as u64);

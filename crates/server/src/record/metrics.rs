@@ -25,8 +25,8 @@ impl SharedTimes {
 /// The numbers and times of deliveries since the start of the service.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    /// The times from a timer's due moment to the start of its delivery, at which its callback is sent or a receiver
-    /// gets the timer.
+    /// The times from a timer's due moment to the start of its delivery. A delivery starts when the callback is sent or
+    /// a receiver gets the timer.
     pub(crate) to_start: SharedTimes,
     /// The times from a timer's due moment until the store has recorded the end of the delivery. Only successful
     /// deliveries count.

@@ -1,10 +1,10 @@
 //! Counts the changes that the store refuses for its own reasons, such as a full or broken disk. Refusals because of
 //! the caller's limits do not count.
 //!
-//! After a refused change, the refusal stays in force until a change of the same kind succeeds: for example, a
-//! successful claim does not end a refusal of creations. Without further creations, such a refusal would keep the
-//! service unready for ever. So a refusal also ends once there was no further refusal for ten seconds and the store
-//! itself gives no reason to refuse changes.
+//! After a refused change, the refusal stays in force until a change of the same kind succeeds. For example, a
+//! refusal of creations ends with a successful creation, but not with a successful claim. Without further creations,
+//! such a refusal would keep the service unready for ever. So a refusal also ends ten seconds after the last refused
+//! change. While the store itself gives a reason to refuse changes, this time limit does not apply.
 
 use super::by_word::ByWord;
 use crate::state::Counter;
@@ -13,8 +13,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// How long a refusal stays in force after the last refused change. This limit does not apply while the store itself
-/// gives a reason to refuse changes.
+/// The time for which a refusal stays in force after the last refused change. This limit does not apply while the store
+/// itself gives a reason to refuse changes.
 const LASTS: Duration = Duration::from_secs(10);
 /// The label values of the reasons for which the store refuses changes.
 const REASONS: [&str; 4] = ["full", "read-only", "damaged", "io"];

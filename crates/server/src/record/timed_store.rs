@@ -4,7 +4,7 @@ use super::metrics::SharedTimes;
 use super::refusals::Refusals;
 use std::sync::Arc;
 use std::time::Instant;
-use tourbillon_durable::store::{Answer, Call, Hook, Hooked, Op};
+use tourbillon_durable::store::{Call, Hook, Hooked, Op, StoreFuture};
 
 /// The durations of the store's operations, from the call to the answer.
 #[derive(Debug, Default)]
@@ -52,11 +52,11 @@ impl Timing {
     }
 }
 
-/// The records that the hook makes about a call of the store.
+/// The data that the hook records when the store answers a call: the duration, and the result of a change.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Notes {
     time: Option<fn(&StoreTimes) -> &SharedTimes>,
-    /// Set if the call changes the store, so that a refusal counts.
+    /// The change that the call makes. `None` if a refusal of the call does not count as a refused change.
     change: Option<Change>,
 }
 
@@ -93,8 +93,8 @@ impl Hook for Timing {
     fn answer<'a, T: Send + 'a>(
         &'a self,
         notes: Notes,
-        pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
-    ) -> Answer<'a, T> {
+        pass_on: impl FnOnce() -> StoreFuture<'a, T> + Send + 'a,
+    ) -> StoreFuture<'a, T> {
         let (begun, answer) = (Instant::now(), pass_on());
         if notes.time.is_none() && notes.change.is_none() {
             return answer;

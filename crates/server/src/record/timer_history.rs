@@ -1,5 +1,6 @@
-//! Remembers the histories of single timers in two groups: the timers with the latest attempts, and the timers that
-//! were last withdrawn without an attempt. So withdrawn timers never displace attempted timers.
+//! Remembers the histories of single timers in two groups. The first group has the timers with the latest attempts. The
+//! second group has the timers that ended last without an attempt, for example by a cancellation. So timers without an
+//! attempt never displace attempted timers.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use tourbillon_api::{EndKind, PastAttempt};
@@ -89,7 +90,7 @@ impl Ring {
         Some(entry)
     }
 
-    /// Returns the timer that last had this namespace and key, and the number of its last event.
+    /// Returns the timer that last had this namespace and key, and the number of the timer's last event.
     fn last_of(&self, key: &(Box<str>, Box<str>)) -> Option<(u64, TimerId)> {
         let id = *self.by_key.get(key)?;
         Some((self.entries.get(&id)?.touched, id))
@@ -112,8 +113,8 @@ impl Ring {
     }
 }
 
-/// The histories of timers in two groups: timers that were attempted, and timers that were withdrawn without an
-/// attempt.
+/// The histories of timers in two groups: attempted timers, and withdrawn timers. A withdrawn timer ended without an
+/// attempt, for example by a cancellation.
 #[derive(Debug, Default)]
 pub(super) struct TimerHistory {
     attempted: Ring,
@@ -152,7 +153,8 @@ impl TimerHistory {
         });
     }
 
-    /// Records that a timer was parked for this reason. Does nothing if no attempt of the timer is remembered.
+    /// Records that a timer was parked (set aside, even if due) for this reason. Does nothing if no attempt of the
+    /// timer is remembered.
     pub(super) fn parked(&mut self, id: TimerId, reason: &str) {
         if let Some(entry) = self.attempted.entries.get_mut(&id) {
             entry.parks = entry.parks.saturating_add(1);

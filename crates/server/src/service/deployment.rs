@@ -42,7 +42,7 @@ pub(crate) fn mend(redis: &RedisSettings, is_anew: bool) -> Result<Mended, Store
 /// Opens the deployment on Redis. Creates it if it does not exist.
 pub(crate) fn open_store(redis: &RedisSettings) -> Result<RedisStore, StoreError> {
     let tell = |time| {
-        error!(target: "set-back", "the data in Redis have gone back by {time:?}: what was stored then is lost");
+        error!(target: "set-back", "the data in Redis have gone back by {time:?}: the changes of this time are lost");
     };
     block_on(builder(redis).may_lose(redis.may_lose).on_set_back(tell).open(&redis.connect))
 }

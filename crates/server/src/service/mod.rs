@@ -218,7 +218,7 @@ impl Service {
         &self.0.bodies
     }
 
-    /// Returns the limiter of the memory for sign-in forms. It counts the memory of each visitor's address.
+    /// Returns the limiter of the memory for sign-in forms. Each IP address of visitors is a client of its own.
     pub(crate) fn forms(&self) -> &Arc<Bodies<Option<IpAddr>>> {
         &self.0.forms
     }

@@ -56,7 +56,7 @@ fn capacity(settings: &Settings) -> usize {
 const MOST_FORMS: usize = 256 << 10;
 
 /// Returns the greatest number of bytes in memory for all request bodies together. A single client may use only a part
-/// of this memory, and this part suffices for the largest body.
+/// of this memory. The part of a client suffices for the largest body.
 fn most_bodies(rules: &Rules) -> usize {
     (64 << 20).max(4 * (rules.body + rules.url + rules.headers))
 }
@@ -110,8 +110,8 @@ fn add_missing(
 impl Service {
     /// Opens the files of a service, and begins to deliver due timers on the calling runtime.
     ///
-    /// If the settings name Redis servers or a PostgreSQL server, these store the timers and namespaces, and the call
-    /// waits for their answers.
+    /// If the settings name Redis servers or a PostgreSQL server, the timers and namespaces are stored there. The call
+    /// then waits for the answers of the servers.
     ///
     /// # Errors
     ///

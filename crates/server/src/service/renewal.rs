@@ -12,9 +12,11 @@ use tourbillon_durable::Timers;
 
 /// The time between two rounds. In a round, the node reads the changes that other nodes have made.
 const RENEWED: Duration = Duration::from_secs(1);
-/// The number of rounds between two searches for abandoned operations.
+/// The number of rounds (reads of other nodes' changes, once a second) between two searches for operations of nodes
+/// that have stopped or died.
 const TURNS_OF_OPERATIONS: u32 = 3;
-/// The number of rounds between two checks for shards that this node has taken over.
+/// The number of rounds (reads of other nodes' changes, once a second) between two checks for shards that this node has
+/// taken over.
 const TURNS_OF_TAKEOVERS: u32 = 5;
 
 /// Reads the changes that other nodes make to namespaces, operations and shards.

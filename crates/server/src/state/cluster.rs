@@ -1,7 +1,8 @@
 //! Defines [`ClusterStore`], the store of a deployment that several nodes share, in Redis or PostgreSQL. Its documents
-//! hold all shared data besides the timers: namespaces, operations, renewals of claims.
+//! hold all shared data besides the timers: namespaces, operations, and renewals of claims (receivers' leases on
+//! fetched timers).
 
-use tourbillon_durable::store::{Answer, TimerStore};
+use tourbillon_durable::store::{StoreFuture, TimerStore};
 use tourbillon_postgres::PostgresStore;
 use tourbillon_redis::RedisStore;
 
@@ -12,14 +13,14 @@ pub(crate) struct Document {
     pub(crate) value: Vec<u8>,
 }
 
-/// A function that is called when a timer was parked. It gets the reason for which the timer waits. It gets `None` if
-/// reports may have been missed, so that timers may have been parked for any reason.
+/// A function that is called when a timer was parked (set aside, even if due). It gets the reason for which the timer
+/// is parked. It gets `None` if reports may have been missed, so that timers may have been parked for any reason.
 pub(crate) type ParkedListener = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
 /// A store of timers and documents that the nodes of a deployment share.
 pub(crate) trait ClusterStore: TimerStore {
     /// Returns the document with this name, or `None` if it does not exist.
-    fn document<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Document>>;
+    fn document<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<Document>>;
 
     /// Sets the value of a document if the document still has the version `version`. Version 0 stands for an absent
     /// document. The value `None` removes the document. Returns whether the change was made.
@@ -28,21 +29,21 @@ pub(crate) trait ClusterStore: TimerStore {
         name: &'a str,
         version: u64,
         value: Option<&'a [u8]>,
-    ) -> Answer<'a, bool>;
+    ) -> StoreFuture<'a, bool>;
 
     /// Returns the number by which other nodes identify this node. Each start of the process has a new number.
     fn incarnation(&self) -> u64;
 
-    /// Registers `tell`, which is called whenever a node has parked a timer. Returns false if the store does not report
-    /// parked timers. The caller must then poll [`parked_among`](Self::parked_among).
+    /// Registers `tell`, which is called whenever a node has parked a timer (set it aside, even if due). Returns false
+    /// if the store does not report parked timers. The caller must then poll [`parked_among`](Self::parked_among).
     fn on_parked(&self, tell: ParkedListener) -> bool {
         drop(tell);
         false
     }
 
-    /// Returns each reason in `reasons` for which due timers are parked, no matter which node parked them. A store need
-    /// not implement this method if it reports parked timers through [`on_parked`](Self::on_parked).
-    fn parked_among(&self, reasons: Vec<Box<str>>) -> Answer<'_, Vec<Box<str>>> {
+    /// Returns each reason in `reasons` for which any node has parked due timers (set them aside). A store need not
+    /// implement this method if it reports parked timers through [`on_parked`](Self::on_parked).
+    fn parked_among(&self, reasons: Vec<Box<str>>) -> StoreFuture<'_, Vec<Box<str>>> {
         Box::pin(async { Ok(reasons) })
     }
 
@@ -54,7 +55,7 @@ pub(crate) trait ClusterStore: TimerStore {
 }
 
 impl ClusterStore for RedisStore {
-    fn document<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Document>> {
+    fn document<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<Document>> {
         Box::pin(async move {
             let found = Self::document(self, name).await?;
             Ok(found.map(|found| Document { version: found.version, value: found.value }))
@@ -66,7 +67,7 @@ impl ClusterStore for RedisStore {
         name: &'a str,
         version: u64,
         value: Option<&'a [u8]>,
-    ) -> Answer<'a, bool> {
+    ) -> StoreFuture<'a, bool> {
         Box::pin(Self::replace_document(self, name, version, value))
     }
 
@@ -81,7 +82,7 @@ impl ClusterStore for RedisStore {
 }
 
 impl ClusterStore for PostgresStore {
-    fn document<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Document>> {
+    fn document<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<Document>> {
         Box::pin(async move {
             let found = Self::document(self, name).await?;
             Ok(found.map(|found| Document { version: found.version, value: found.value }))
@@ -93,7 +94,7 @@ impl ClusterStore for PostgresStore {
         name: &'a str,
         version: u64,
         value: Option<&'a [u8]>,
-    ) -> Answer<'a, bool> {
+    ) -> StoreFuture<'a, bool> {
         Box::pin(Self::replace_document(self, name, version, value))
     }
 
@@ -101,7 +102,7 @@ impl ClusterStore for PostgresStore {
         Self::incarnation(self)
     }
 
-    fn parked_among(&self, reasons: Vec<Box<str>>) -> Answer<'_, Vec<Box<str>>> {
+    fn parked_among(&self, reasons: Vec<Box<str>>) -> StoreFuture<'_, Vec<Box<str>>> {
         Box::pin(Self::parked_among(self, reasons))
     }
 

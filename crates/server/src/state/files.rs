@@ -140,8 +140,8 @@ fn create(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Gives the new file `new` the owner and the mode of the file at `path` or, if that file does not exist, the owner of
-/// the folder.
+/// Gives the new file `new` the owner and the mode of the file at `path`. If there is no file at `path`, gives `new`
+/// the owner of the folder.
 #[cfg(unix)]
 fn keep_owner(path: &Path, new: &File) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt, fchown};

@@ -207,7 +207,7 @@ impl Namespaces {
 
     /// Reads the stored namespaces again if this node's copy is old. If the read fails, the old copy stays in use,
     /// because the timers may be on other servers, which still answer. If a timer is then created in a removed
-    /// namespace, it is parked when it is due.
+    /// namespace, the timer is parked (set aside) when it is due.
     pub(crate) async fn freshen(&self) {
         if !self.is_shared() || self.known().at.elapsed() <= VIEW {
             return;

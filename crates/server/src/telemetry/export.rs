@@ -1,8 +1,8 @@
 //! Keeps spans while they are open, and sends ended spans to the collector.
 //!
 //! The service never waits for the collector. An ended span is put into a queue. If the queue is full, the span is
-//! dropped and counted. If a batch cannot be sent, it is sent once more, provided that OTLP permits this. If it fails
-//! again, it is dropped and counted.
+//! dropped and counted. If a batch cannot be sent, it is sent once more, provided that OTLP permits this. A batch that
+//! fails again is dropped, and its spans are counted.
 
 use super::collector::{Collector, Failed};
 use super::counts::Counts;

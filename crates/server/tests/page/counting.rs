@@ -1,7 +1,7 @@
 //! Provides a store in memory that counts the calls to it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use tourbillon_durable::store::{Answer, Call, Hook, Hooked};
+use tourbillon_durable::store::{Call, Hook, Hooked, StoreFuture};
 
 /// A store in memory that counts the service's calls to it.
 pub(crate) type Counting = Hooked<Counts>;
@@ -46,8 +46,8 @@ impl Hook for Counts {
     fn answer<'a, T: Send + 'a>(
         &'a self,
         (): (),
-        pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
-    ) -> Answer<'a, T> {
+        pass_on: impl FnOnce() -> StoreFuture<'a, T> + Send + 'a,
+    ) -> StoreFuture<'a, T> {
         pass_on()
     }
 }

@@ -256,7 +256,7 @@ pub(crate) async fn pages(rig: &Rig) -> Vec<(&'static str, String)> {
     let long = "a long address and long labels";
     rig.until("/ui/timers?phase=parked&q=mail", "queue:default/emails").await;
     rig.until("/ui/timers?q=reminder", "503").await;
-    rig.until(&schedule("each second, slow receiver"), "The last one came").await;
+    rig.until(&schedule("each second, slow receiver"), "The last occurrence came").await;
     let pages = [
         ("overview", "/ui/".to_owned()),
         ("overview-1", "/ui/?hours=1".to_owned()),

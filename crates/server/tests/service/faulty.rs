@@ -1,7 +1,7 @@
 //! Provides a store in memory whose calls fail as a test wants.
 
 use std::sync::Mutex;
-use tourbillon_durable::store::{Answer, Call, Hook, Hooked, Op, StoreError, StoreErrorKind};
+use tourbillon_durable::store::{Call, Hook, Hooked, Op, StoreError, StoreErrorKind, StoreFuture};
 
 /// The calls to the store that fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,9 +58,9 @@ impl Hook for Faults {
     fn answer<'a, T: Send + 'a>(
         &'a self,
         kind: Kind,
-        pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
-    ) -> Answer<'a, T> {
-        let gone = |kind| -> Answer<'a, T> {
+        pass_on: impl FnOnce() -> StoreFuture<'a, T> + Send + 'a,
+    ) -> StoreFuture<'a, T> {
+        let gone = |kind| -> StoreFuture<'a, T> {
             Box::pin(async move { Err(StoreError::new(kind, "the disk is gone")) })
         };
         let mut fails = self.0.lock().unwrap();

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::store::{Answer, Call, Hook, Hooked, Node, Nodes, Shard, TimerStore};
+use tourbillon_durable::store::{Call, Hook, Hooked, Node, Nodes, Shard, StoreFuture, TimerStore};
 use tourbillon_server::{Service, Settings, router};
 use tower::ServiceExt as _;
 
@@ -23,12 +23,12 @@ impl Hook for Shared {
     fn answer<'a, T: Send + 'a>(
         &'a self,
         (): (),
-        pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
-    ) -> Answer<'a, T> {
+        pass_on: impl FnOnce() -> StoreFuture<'a, T> + Send + 'a,
+    ) -> StoreFuture<'a, T> {
         pass_on()
     }
 
-    fn nodes<'a>(&'a self, _: &'a dyn TimerStore) -> Answer<'a, Option<Nodes>> {
+    fn nodes<'a>(&'a self, _: &'a dyn TimerStore) -> StoreFuture<'a, Option<Nodes>> {
         Box::pin(async { Ok(Some(two_nodes())) })
     }
 }

@@ -15,8 +15,8 @@ const MOST: u32 = 100;
 pub(crate) struct Check<'a>(pub(crate) &'a Act<'a>);
 
 impl Check<'_> {
-    /// Returns all faults that are found: in the pages by SQLite's own check, in the records with their columns and
-    /// labels, and in the counts.
+    /// Returns all faults that the search finds. It searches the pages by SQLite's own check, the records with their
+    /// columns and labels, and the counts.
     pub(crate) fn run(&self) -> Result<Vec<Fault>> {
         let mut faults = Vec::new();
         let mut pages = self.0.sql.prepare(&format!("PRAGMA integrity_check({MOST})")).map_err(failed)?;

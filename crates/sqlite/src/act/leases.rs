@@ -9,11 +9,11 @@ use tourbillon_durable::state::{Event, Next, Phase, Refusal, State, Token, step}
 use tourbillon_durable::store::{Claimant, Claimed, Leased, LeftOut, Limit, Outcome, Reaped};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// A reap removes at most this number of expired notes (see [`Act::note_end`]), and at most this number of expired
-/// remembered ids.
+/// The greatest number of expired notes (see [`Act::note_end`]) that a reap (a call that ends expired leases) removes.
+/// Also the greatest number of expired remembered ids that it removes.
 const FORGOTTEN: u32 = 1_000;
 
-/// Claims, and their leases, within a transaction.
+/// Makes claims, and renews and ends their leases, within a transaction.
 pub(crate) struct Leases<'a>(pub(crate) &'a Act<'a>);
 
 impl Leases<'_> {
@@ -143,8 +143,8 @@ impl Leases<'_> {
         Ok(reaped)
     }
 
-    /// Removes expired notes about ended deliveries, and expired remembered ids of timers, at most [`FORGOTTEN`] of
-    /// each.
+    /// Removes at most [`FORGOTTEN`] expired notes about ended deliveries. Also removes at most [`FORGOTTEN`] expired
+    /// remembered ids of timers.
     fn forget(&self) -> Result<()> {
         for table in ["tourbillon_remembered", "tourbillon_ends"] {
             let over = format!("SELECT id FROM {table} WHERE until <= ? ORDER BY until LIMIT ?");

@@ -13,7 +13,8 @@ use tourbillon_durable::timer::Timer;
 /// The greatest number of rows that are read for a page. The limit does not apply to a filter with conditions on only
 /// the namespace and the phase.
 const LOOKS: u32 = 20_000;
-/// The greatest number of index entries that a horizon counts, which takes a few milliseconds.
+/// The greatest number of index entries that are counted for a horizon (numbers of pending timers by the time until
+/// they are due). The count takes a few milliseconds.
 const COUNTED: u32 = 50_000;
 
 /// The index that a list reads. The list has the order of the index.
@@ -58,7 +59,8 @@ impl Index {
         }
     }
 
-    /// Returns the column by which the list is ordered before the id, or `None` for a list in the order of the ids.
+    /// Returns the first column of the list's order, or `None` for a list in the order of the ids. Timers with the same
+    /// value in this column are ordered by their ids.
     fn column(self) -> Option<&'static str> {
         match self {
             Self::Id | Self::Label => None,

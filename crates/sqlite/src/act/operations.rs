@@ -203,8 +203,8 @@ impl Act<'_> {
         Ok(Outcome::Unparked(unparked))
     }
 
-    /// Unparks a timer that is parked for `reason`: usually the timer becomes pending. But if its series is paused, and
-    /// `reason` is not the pause itself, the timer is parked as paused instead. Returns whether the timer is pending.
+    /// Unparks a timer that is parked for `reason`. Normally the timer becomes pending. If `reason` is not the pause
+    /// and the timer's series is paused, the timer becomes paused instead. Returns whether the timer is pending.
     fn unpark_one(&self, mut timer: Timer, reason: &str) -> Result<bool> {
         let stays = reason != PAUSED && timer.series.as_ref().is_some_and(|series| series.paused);
         if stays {

@@ -1,9 +1,9 @@
-//! Claims in turn: divides the places for deliveries between namespaces.
+//! Claims timers in turn, which divides the concurrent deliveries between namespaces.
 //!
 //! A claim reads the first due timer of each namespace by an index. Each namespace gets an equal part of the claim,
-//! within its share of the places. The rest goes to the namespaces with the earliest timers. Between claims, only the
-//! order of the namespaces is kept. So a claim finds a timer that another connection has stored, whatever its due
-//! moment.
+//! within its share of the concurrent deliveries. The rest of the claim goes to the namespaces with the earliest
+//! timers. Only the order of the namespaces is kept from one claim to the next. So a claim finds each due timer that
+//! another connection has stored, whatever the timer's due moment.
 
 use super::Act;
 use super::leases::{Leases, is_due};
@@ -17,14 +17,14 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{Claimant, Claimed, Limit, Shares};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// A claim considers all namespaces that have pending timers, if there are at most this number of them. Otherwise it
-/// considers the namespaces of the first [`FIRST`] due timers. If at least [`FIRST`] timers are due, it also considers
-/// this number of other namespaces.
+/// The greatest number of namespaces with pending timers at which a claim considers all of them. If there are more, the
+/// claim considers the namespaces of the first [`FIRST`] due timers. If at least [`FIRST`] timers are due, it also
+/// considers this number of other namespaces.
 const LOOKED_AT: usize = 256;
-/// If more than [`LOOKED_AT`] namespaces have pending timers, a claim reads this number of due timers, and considers
-/// their namespaces.
+/// The number of due timers whose namespaces a claim considers, if more than [`LOOKED_AT`] namespaces have pending
+/// timers.
 const FIRST: u32 = 1_024;
-/// If a claim could not consider all namespaces with due timers, the next claim follows after this time, or earlier.
+/// The longest time to the next claim, after a claim that has not considered all namespaces with due timers.
 const SOON: Duration = Duration::from_millis(10);
 
 /// The order of the namespaces in the next claim.
@@ -49,7 +49,7 @@ struct Waiting {
     late: usize,
 }
 
-/// Claims in turn, within a transaction.
+/// Claims timers in turn within a transaction. Such a claim divides the concurrent deliveries between namespaces.
 pub(crate) struct Turns<'a>(pub(crate) &'a Act<'a>);
 
 impl Turns<'_> {
@@ -143,8 +143,8 @@ impl Turns<'_> {
         }
     }
 
-    /// Takes at most `part` further timers of a namespace. Takes fewer if the namespace's share or the limits of the
-    /// claim are reached.
+    /// Takes at most `part` further timers of a namespace. Takes fewer timers if the namespace has used up its share
+    /// (of the concurrent deliveries), or if the claim has reached its limits.
     fn take(&self, choice: &mut Choice<'_>, waiting: &mut Waiting, part: usize) -> Result<()> {
         let end = waiting.taken.saturating_add(part);
         while waiting.head.is_some() && waiting.taken < end {
@@ -214,8 +214,8 @@ impl Choice<'_> {
         self.timers.len() >= self.limit.timers as usize || self.bytes > 0 && self.bytes >= self.limit.bytes
     }
 
-    /// Returns how many further timers of a namespace the claim may take. The namespace's share ([`Shares::left`]) and
-    /// the claim's limits decide.
+    /// Returns the number of further timers of a namespace that the claim may take. The number depends on the
+    /// namespace's share of the concurrent deliveries ([`Shares::left`]) and on the claim's limits.
     fn permitted(&self, waiting: &Waiting) -> usize {
         if self.is_over() {
             return 0;

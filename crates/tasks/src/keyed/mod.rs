@@ -145,8 +145,8 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         }
     }
 
-    /// Schedules `value` for `key` at `deadline`. If the key has an entry already, `mode` decides which of the two
-    /// stays.
+    /// Schedules `value` for `key` at `deadline`. If the key has an entry already, `mode` decides whether the old or
+    /// the new entry stays.
     ///
     /// # Errors
     ///

@@ -28,7 +28,8 @@ pub(super) struct Occurrences {
     wall: Wall,
 }
 
-/// How many instants of a task have passed since a given instant, and which of them was the last.
+/// The number of a task's instants (planned moments of runs) that have passed since a given instant, and the last of
+/// them.
 pub(super) struct Elapsed {
     pub(super) count: u64,
     /// The last instant that has passed. If no later instant has passed, this is the given instant.
@@ -39,7 +40,8 @@ pub(super) struct Elapsed {
 mod by_the_calendar {
     use core::time::Duration;
 
-    /// A waiting task reads the wall clock again after this time at the latest, because the clock may have been set.
+    /// The longest time for which a waiting task sleeps before it reads the wall clock again. The clock may have been
+    /// set.
     pub(super) const STRIDE: Duration = Duration::from_secs(30);
     /// The largest number of missed instants that one call counts for a calendar.
     pub(super) const COUNTED: u64 = 100_000;

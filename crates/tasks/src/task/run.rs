@@ -18,8 +18,8 @@ pub struct Run {
     pub scheduled: Timestamp,
     /// The time between the planned moment and the start of the run.
     pub lateness: Duration,
-    /// How many further planned moments came between this run's planned moment and the start of the run. Moments that
-    /// an earlier run has counted are left out.
+    /// The number of further planned moments between this run's planned moment and the start of the run. Planned
+    /// moments that an earlier run has counted are left out.
     pub missed: u64,
     /// The planned moment of the run as a calendar time; `None` for a task with a period or a pause.
     #[cfg(feature = "calendar")]

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
 impl DeliveryLoop<'_> {
-    /// Counts the ends of deliveries that the store has confirmed, and the *lost* ends, whose reporting was given up
-    /// ([`ends`](super::ends)). Then begins the deliveries that waited for these ends.
+    /// Counts the ends of deliveries that the store has confirmed. Also counts the *lost* ends, which the loop no
+    /// longer tries to report ([`ends`](super::ends)). Then begins the deliveries that waited for such an end.
     pub(super) fn report(&mut self, answered: Answered) {
         let runtime = self.runtime;
         for batch in answered.batches {

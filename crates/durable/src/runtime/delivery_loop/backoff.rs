@@ -12,8 +12,8 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// Makes pauses of at most an eighth of `lease`. Such pauses are short enough: once the store answers again, the
-    /// loop renews the leases before they expire.
+    /// Makes the pauses for leases of the length `lease`. No pause is longer than an eighth of this length. So once the
+    /// store answers again, the delivery loop renews the leases before they expire.
     pub(super) fn new(lease: Duration) -> Self {
         Self { last: Duration::ZERO, longest: LONGEST.min(lease / 8) }
     }

@@ -1,6 +1,6 @@
 //! Wraps a call at the store. The loop polls the call between its steps, and does not wait for it.
 
-use crate::store::{Answer, StoreError, StoreErrorKind};
+use crate::store::{StoreError, StoreErrorKind, StoreFuture};
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The future that returns the store's answer to a call. If the store panics during a poll, the future returns an
 /// error. If the store panics while the future is dropped, the panic is caught.
-pub(super) struct Call<T>(Option<Answer<'static, T>>);
+pub(super) struct Call<T>(Option<StoreFuture<'static, T>>);
 
 impl<T> Call<T> {
     pub(super) fn new(call: impl Future<Output = Result<T, StoreError>> + Send + 'static) -> Self {

@@ -67,17 +67,18 @@ pub(super) struct Stored {
     pub(super) next_due: Option<UtcMillis>,
 }
 
-/// Ends of deliveries that the store has confirmed, and ends that are lost.
+/// Ends of deliveries that the store has confirmed, and lost ends (which the loop no longer tries to report).
 #[derive(Default)]
 pub(super) struct Answered {
-    /// The batches of ends of deliveries, in order. `Ok` holds ends that the store has confirmed, `Err` holds lost
-    /// ends.
+    /// The batches of ends of deliveries, in order. `Ok` holds ends that the store has confirmed. `Err` holds lost ends
+    /// (which the loop no longer tries to report).
     pub(super) batches: Vec<Result<Vec<Stored>, Vec<DeliveryEnd>>>,
     /// Claimed timers whose deliveries waited for the ends in `batches`. The deliveries may begin now (invariant C2).
     pub(super) free: Vec<Leased>,
 }
 
-/// The ends of deliveries for one part of the store, and the state of the call that reports these ends.
+/// The ends of deliveries for one part of the store (a part can fail while other parts answer). Also has the state of
+/// the call that reports these ends.
 struct Part {
     waiting: VecDeque<DeliveryEnd>,
     /// The ends in the present call at the store. During the pause after a failed call, these are the ends that the
@@ -87,8 +88,8 @@ struct Part {
     /// The moment at which `state` last changed. The runtime's health computes the length of a call from this moment.
     since: Instant,
     backoff: Backoff,
-    /// The number of ends that must still be sent alone, each in a call of its own. When the store refuses a batch, the
-    /// loop sends the ends of this batch alone, to find the end that causes the error.
+    /// The number of ends of deliveries that must still be sent alone, each in a call of its own. When the store
+    /// refuses a batch of ends, the loop sends these ends alone, to find the end that causes the error.
     alone: usize,
 }
 
@@ -160,8 +161,8 @@ impl Ends {
         }
     }
 
-    /// Returns true if the store has parts. Each part answers ends of deliveries by itself, so timers may be claimed
-    /// while ends have no answer (invariant C4).
+    /// Returns true if the store has parts, which answer ends of deliveries independently of each other. In such a
+    /// store, timers may be claimed while ends have no answer (invariant C4).
     pub(super) fn has_parts(&self) -> bool {
         self.store_parts > 0
     }
@@ -265,8 +266,8 @@ impl Ends {
         self.reports.push(Report { part: number, call });
     }
 
-    /// Ends the pauses whose time has passed, so that the next batches are sent. Polls all calls at the store, and
-    /// handles their answers. While the store answers at once, the next batches are sent at once, too.
+    /// Ends the pauses whose time has passed, so that the next batches of ends are sent. Polls all calls at the store,
+    /// and handles their answers. While the store answers at once, the next batches are sent at once, too.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) {
         let now = Instant::now();
         self.end_rests(|until| until <= now);
@@ -311,9 +312,9 @@ impl Ends {
         rested.collect::<Vec<_>>().into_iter().for_each(|number| self.send(number));
     }
 
-    /// Ends all pauses after errors, so that the failed batches are sent again at once. From now on, a failed batch is
-    /// sent again only while the pauses still grow. If the next pause would have the greatest length, the batch is
-    /// given up. Further calls of this method do nothing.
+    /// Ends all pauses after errors, so that the failed batches of ends are sent again at once. From now on, a failed
+    /// batch is sent again only while the pauses still grow. If the next pause would have the greatest length, the
+    /// batch is given up. Further calls of this method do nothing.
     pub(super) fn stop(&mut self) {
         if !core::mem::replace(&mut self.is_stopping, true) {
             self.end_rests(|_| true);
@@ -393,8 +394,8 @@ fn report(store: Arc<dyn TimerStore>, ends: &[DeliveryEnd], durability: Durabili
     })
 }
 
-/// Returns the phase of the timer that `op` stores again after a claim has removed it. Returns `None` if `op` is not
-/// such an operation.
+/// Returns the phase in which `op` stores a timer again that a claim had removed. Returns `None` for all other
+/// operations.
 fn phase_of(op: &Op) -> Option<Phase> {
     match op {
         Op::Return(timer, _) => Some(timer.state.phase()),

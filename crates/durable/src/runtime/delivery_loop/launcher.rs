@@ -16,8 +16,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The shortest time after which the renewal alarm rings, if it is set to the end of a lease. This end may be near, or
-/// may have passed.
+/// The shortest time from now to the alarm of the next renewal, if the alarm is set to the end of a lease. Without this
+/// minimum, the alarm would ring at once for a lease whose end has passed.
 const LEAST_REST: Duration = Duration::from_millis(50);
 
 /// Begins deliveries, sets their timeouts, and sets the alarm for the next renewal of leases.

@@ -36,8 +36,8 @@ impl Lease {
 
 /// A renewal of leases that the store has answered.
 pub(super) struct Renewed {
-    /// The renewed leases that belong to deliveries under way. The renewal may have failed for some of these leases:
-    /// see `lost`.
+    /// The leases of deliveries under way that the store was asked to renew. `lost` tells which of these leases the
+    /// store did not renew.
     pub(super) leases: Vec<Lease>,
     /// The time of the store's clock before the renewal was sent. Each renewed lease lasts for at least its full length
     /// from this moment.

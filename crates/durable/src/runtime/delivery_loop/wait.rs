@@ -244,8 +244,8 @@ fn at_store(state: &mut RuntimeState, step: Step) -> Choice {
     Choice::Step(step)
 }
 
-/// Sleeps until the thread is woken. A signal that `wakes` permits, the waker of a call, and a stop of the runtime wake
-/// the thread. The sleep ends at `until` at the latest.
+/// Sleeps until the thread is woken, or until the moment `until`. Three things wake the thread: a signal that `wakes`
+/// permits, the waker of a call at the store, and a stop of the runtime.
 fn sleep(runtime: &Runtime, mut state: MutexGuard<'_, RuntimeState>, wakes: Wakes, until: Option<Instant>) {
     state.wakes = wakes;
     let mut state = match until {
@@ -259,8 +259,8 @@ fn sleep(runtime: &Runtime, mut state: MutexGuard<'_, RuntimeState>, wakes: Wake
 }
 
 /// Removes all deliveries from the deliveries under way. If a timer is delivered at least once, ends its delivery, and
-/// gives the timer back to the store. Returns the settlements of the deliveries that were ended. The caller must wake
-/// these settlements.
+/// gives the timer back to the store. Returns the settlements (records that the end is decided) of the deliveries that
+/// were ended. The caller must wake these settlements.
 fn give_all_back(state: &mut RuntimeState) -> Vec<Arc<Settlement>> {
     let mut settled = Vec::new();
     for delivery in state.deliveries.take_all() {

@@ -17,7 +17,7 @@ use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 
-/// If the store fails, the worker that recomputes the instants of schedules tries again after this pause.
+/// The pause after an error of the store, before the next attempt to recompute the instants of schedules.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Runtime {

@@ -16,9 +16,9 @@ pub(crate) struct UnderWay {
     pub(crate) id: TimerId,
     pub(crate) token: Token,
     pub(crate) settlement: Arc<Settlement>,
-    /// The timer as it was before its claim, if it is delivered at most once. `None` for a timer that is delivered at
-    /// least once. The claim has removed the timer from the store, so normally the end of the delivery is not reported
-    /// to the store. The exception is a timer that must be stored again, for example after a snooze.
+    /// The timer as it was before its claim, if it is delivered at most once. The claim has removed such a timer from
+    /// the store, so normally the end of its delivery is not reported to the store. The exception is a timer that must
+    /// be stored again, for example after a snooze. `None` for a timer that is delivered at least once.
     pub(crate) unstored: Option<Box<Timer>>,
     /// The number of the delivery, which is unique in this runtime.
     pub(crate) number: u64,

@@ -11,7 +11,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// If an executor drops the work of a handler, the timer is delivered again after this pause.
+/// The pause before a timer is delivered again, if the executor has dropped the work of its handler.
 const DROPPED: Duration = Duration::from_secs(1);
 
 impl Supervisor for Runtime {

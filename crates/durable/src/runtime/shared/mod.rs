@@ -31,7 +31,8 @@ use std::time::Instant;
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of timers in one call at the store, if the call ends expired leases or unparks timers.
+/// The greatest number of expired leases that one call at the store ends. Also the greatest number of timers that one
+/// call unparks at the start of the runtime.
 pub(super) const REAP: u32 = 1_000;
 /// The longest time for which a stop of the runtime waits for handlers.
 const LONGEST_STOP: Duration = Duration::from_secs(86_400 * 365);
@@ -143,9 +144,9 @@ impl Runtime {
         self.changed.notify_all();
     }
 
-    /// Makes the delivery loop claim timers that are parked for `reason` and due. The loop claims `wanted` timers, or
-    /// half of the due timers if half is more, but at most `most`. The answer is the number of claimed timers, or
-    /// `None` if the store cannot claim parked timers.
+    /// Makes the delivery loop claim due timers that are parked for `reason`. The loop claims `wanted` of these timers,
+    /// or half of them if half is more, but at most `most`. The answer is the number of claimed timers. It is `None` if
+    /// the store cannot claim parked timers.
     pub(super) fn fetch(
         &self,
         reason: Box<str>,

@@ -47,11 +47,11 @@ pub(crate) enum Activity {
     AtStore { since: Instant },
 }
 
-/// The signals that wake the delivery loop while it sleeps. Before it sleeps, the loop sets the field of each signal.
-/// If the loop could not act on a signal yet, the field is false, and the signal does not wake the loop. For example,
-/// the end of a delivery does not wake the loop if the end must wait for the store's answer to earlier ends. Two
-/// signals always wake the loop: a stop, and a call at the store that must be polled. While the loop is awake, both
-/// fields are true.
+/// The signals that wake the delivery loop while it sleeps. The field of a signal is false if the loop cannot act on
+/// the signal yet, and must not be woken by it. The loop sets the fields before it sleeps. For example, the end of a
+/// delivery does not wake the loop if the end must wait for the store's answer to earlier ends. Two other signals
+/// always wake the loop: a stop, and a call at the store that must be polled. While the loop is awake, all fields are
+/// true.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wakes {
     /// True if the end of a delivery wakes the delivery loop.
@@ -90,9 +90,9 @@ pub(crate) enum RenewalAlarm {
     Rung,
 }
 
-/// A caller's request to claim timers that are parked for a reason and due. The delivery loop claims `wanted` timers,
-/// or half of the due timers if half is more, but at most `most`. If the request is dropped without an answer, the
-/// caller gets the error that the runtime has stopped.
+/// A caller's request to claim due timers that are parked for a reason. The delivery loop claims `wanted` of these
+/// timers, or half of them if half is more, but at most `most`. If the request is dropped without an answer, the caller
+/// gets the error that the runtime has stopped.
 pub(crate) struct Fetch {
     pub(crate) reason: Box<str>,
     pub(crate) wanted: u32,

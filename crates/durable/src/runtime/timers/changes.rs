@@ -12,9 +12,9 @@ use tourbillon_words::UtcMillis;
 const CANCELLED_AT_ONCE: u32 = 500;
 
 impl Timers {
-    /// Cancels the timer with this key or id. If the timer belongs to a series, the whole series ends. After
-    /// [`Cancelled::Cancelled`] no delivery of the timer begins. The call returns once the cancel survives a loss of
-    /// power.
+    /// Cancels the timer with this key or id. If the timer belongs to a series, the whole series ends. After the answer
+    /// [`Cancelled::Cancelled`], no delivery of the timer begins. The call returns once the cancellation is durable
+    /// even against a loss of power.
     ///
     /// # Errors
     ///
@@ -296,13 +296,13 @@ impl Timers {
     }
 
     /// Claims due timers that are parked for this reason, and delivers them in this process. Timers with the earliest
-    /// due moments come first. In a store that several processes share, the call also takes timers from the shards of
-    /// other processes.
+    /// due moments come first. In a store that several processes share, the call also takes timers from the shards
+    /// (parts of the timers) that other processes own.
     ///
-    /// Takes `wanted` timers if enough timers are due. If half of the due timers are more than `wanted`, takes half of
-    /// them, but at most `most`, and leaves the remaining timers to other processes. Takes fewer timers if fewer
-    /// handlers can begin at once ([`concurrency`](crate::Builder::concurrency)). Returns the number of timers that
-    /// were claimed.
+    /// The call takes `wanted` of these timers, or all of them if there are fewer. If half of them are more than
+    /// `wanted`, the call takes this half, but at most `most` timers. The remaining timers are left to other processes.
+    /// The call takes fewer timers if fewer handlers can begin at once
+    /// ([`concurrency`](crate::Builder::concurrency)). Returns the number of claimed timers.
     ///
     /// If the store cannot claim parked timers, the call unparks up to `wanted` timers instead, and returns their
     /// number.

@@ -244,8 +244,8 @@ impl Timers {
     /// call waits for at most `patience`, by the system's monotonic clock. Returns true if the runtime became idle.
     ///
     /// The call is for tests, after a test has advanced a manual clock. With a clock that runs by itself, a timer
-    /// without a delay becomes due only within the next millisecond, and before that the call does not wait for this
-    /// timer. A timer whose moment ([`Spec::at`](crate::Spec::at)) has passed is due at once.
+    /// without a delay becomes due only within the next millisecond. The call waits only for timers that are already
+    /// due. A timer whose moment ([`Spec::at`](crate::Spec::at)) has passed is due at once.
     ///
     /// ```
     /// # use pollster::block_on;

@@ -135,13 +135,13 @@ impl Timers {
     }
 
     /// Counts pending timers by the time until they are due, in spans of growing length. The first span has the timers
-    /// that are due, the second the timers due within a minute, and so on, up to ten years and later. The call takes a
-    /// few milliseconds with ten million timers.
+    /// that are already due. The second span has the timers that become due within a minute. The last span has the
+    /// timers that become due after more than ten years. The call takes a few milliseconds with ten million timers.
     ///
     /// The stores of this crate keep a count for each hour of UTC. The first spans do not end with such an hour. For
     /// these spans, the stores read the timers that are due between the start of the present hour and an hour from now,
-    /// but at most the first 50,000. If further timers are due in this time, the counts are not exact from the span of
-    /// the first unread timer up to the span of six hours.
+    /// but at most the first 50,000. If further timers are due in this time, some counts are not exact: the counts from
+    /// the span of the first unread timer up to the span that ends in six hours.
     ///
     /// # Errors
     ///

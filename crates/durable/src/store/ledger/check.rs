@@ -193,8 +193,8 @@ impl<'t, T: Tables> Check<'t, T> {
         Ok(())
     }
 
-    /// Adds a fault for each stray entry of an index. A stray entry does not belong to the timer that it names. Records
-    /// that were set aside leave stray entries behind.
+    /// Adds a fault for each stray entry of an index. A stray entry does not belong to the timer that it names. An
+    /// unreadable record that was set aside leaves stray entries behind.
     fn name_strays(&mut self, table: Table) -> Result<(), StoreError> {
         let mut failure = None;
         self.reader.tables.scan(table, &[], &mut |key, value| {

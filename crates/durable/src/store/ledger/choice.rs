@@ -1,4 +1,5 @@
-//! Chooses the timers of a claim, within the claim's limits and the share of each namespace.
+//! Chooses the timers of a claim, within the claim's limits and the share of each namespace (its part of the deliveries
+//! under way).
 
 use super::entries::{id_at_end, id_bytes, moment_of};
 use super::waiting::{Key, Waiting};
@@ -21,8 +22,8 @@ pub(super) const PAGE: usize = 256;
 pub(crate) struct Chosen {
     /// The due moments and ids of the chosen timers. Within a namespace, the earliest due moments come first.
     pub(crate) timers: Vec<(UtcMillis, TimerId)>,
-    /// The earliest moment at which the next claim can take a timer, if the shares of the namespaces stay the same.
-    /// `None` if no such moment is known.
+    /// The earliest moment at which the next claim can take a timer, if the shares of the namespaces ([`Shares`]) stay
+    /// the same. `None` if no such moment is known.
     pub(crate) next: Option<UtcMillis>,
 }
 
@@ -113,8 +114,8 @@ impl<'c, T: Tables> Choice<'c, T> {
     }
 
     /// Takes the timers of the index entries `entries`, which belong to one namespace, in their order. Stops when the
-    /// claim has `end` timers, at a limit of the claim, or when the namespace's share is used up. Returns the remaining
-    /// entries. `None` if no entries remain.
+    /// claim has `end` timers, at a limit of the claim, or when [`permits`](Self::permits) refuses the next timer.
+    /// Returns the remaining entries. `None` if no entries remain.
     pub(super) fn take_of(
         &mut self,
         namespace: &str,

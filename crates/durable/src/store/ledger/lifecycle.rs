@@ -17,8 +17,8 @@ use tourbillon_words::UtcMillis;
 /// The reason for which paused timers are parked.
 pub const PAUSED: &str = "paused";
 
-/// If a timer was created more than this time in the future, the clock of its creator was ahead. Smaller differences
-/// are normal between the clocks of processes that share a store.
+/// The greatest difference that is normal between the clocks of processes that share a store. If the creation of a
+/// timer is further in the future than this, the clock of the timer's creator was ahead.
 const AHEAD: Duration = Duration::from_secs(1);
 
 /// Changes the states of timers within a transaction at the moment `now`. The modules `placing` and `changes` add the
@@ -61,8 +61,8 @@ impl<T: Tables> Lifecycle<T> {
         Ok(true)
     }
 
-    /// Stores `next`, the next state of a timer that stays stored after its delivery. If an occurrence of a series is
-    /// dead, it leaves the series, and the next occurrence is stored.
+    /// Stores `next`, the next state of a timer that stays stored after its delivery. If `next` is a dead occurrence of
+    /// a series, removes it from the series, and stores the next occurrence.
     pub(super) fn settle(&mut self, timer: &Timer, mut next: Timer) -> Result<Outcome, StoreError> {
         let is_paused = next.series.as_ref().is_some_and(|series| series.paused);
         if is_paused && next.state == State::Pending {
@@ -108,8 +108,8 @@ impl<T: Tables> Lifecycle<T> {
         self.timers.delete(timer)
     }
 
-    /// Stores the next occurrence of the timer's series, unless the timer was withdrawn. Returns the occurrence's id,
-    /// or `None` without a next occurrence, and the number of skipped instants.
+    /// Stores the next occurrence of the timer's series, unless the timer was withdrawn. Returns the id of the stored
+    /// occurrence, and the number of skipped instants. The id is `None` if no occurrence was stored.
     fn place_following(&mut self, timer: &Timer) -> Result<(Option<TimerId>, u64), StoreError> {
         let Some(series) = timer.series.as_ref().filter(|_| !is_withdrawn(timer)) else {
             return Ok((None, 0));

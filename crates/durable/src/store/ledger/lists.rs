@@ -13,17 +13,18 @@ use crate::timer::TimerId;
 use std::collections::BTreeSet;
 use tourbillon_words::UtcMillis;
 
-/// A list may read this number of index entries for each timer that the caller wants on the page.
+/// The number of index entries that a list may read for each timer that the caller wants on the page.
 const LOOKS: usize = 10;
-/// A namespace with at most this number of timers counts as small. For a page of a small namespace, a list reads all
-/// timers of the namespace. It does not search an index that mixes the timers of all namespaces.
+/// The greatest number of timers in a small namespace. For a page of a small namespace, a list reads all timers of the
+/// namespace. The list does not search an index that mixes the timers of all namespaces.
 const FEW: usize = 2_000;
 /// The number of index entries after which a list stops searching for the first timer of a namespace. The index mixes
 /// the timers of all namespaces. [`MOST_GATHERED`] says how the list continues.
 const MORE_LOOKS: usize = 20_000;
-/// The greatest number of timers in a namespace that a list reads completely for one page. The list first searches
+/// The greatest number of timers that a list reads from one namespace for one page. The list first searches
 /// [`MORE_LOOKS`] entries of an index that mixes the timers of all namespaces. If it finds no timer of the namespace
-/// there, it reads all timers of the namespace.
+/// there, it reads all timers of the namespace. If the namespace has more timers than this number, the list returns an
+/// empty page instead.
 const MOST_GATHERED: usize = 1_000_000;
 
 /// The key of an index entry, and the id of the entry's timer, which is `None` if the entry has no valid id.
@@ -256,8 +257,8 @@ impl<'l, T: Tables> List<'l, T> {
         Ok(page)
     }
 
-    /// Adds the timer to `first` if it matches the filter and comes after the cursor. Keeps at most one timer more than
-    /// the page in `first`. The additional timer shows that another page follows.
+    /// Adds the timer `id` to `first` if the timer matches the filter and comes after the cursor. Keeps only the first
+    /// `limit + 1` timers of the list in `first`. The additional timer shows that a further page follows.
     fn gather(&self, id: TimerId, first: &mut BTreeSet<(Vec<u8>, TimerId)>) -> Result<(), StoreError> {
         let Some(timer) = self.reader.peek(id)?.filter(|timer| self.filter.admits(timer)) else {
             return Ok(());

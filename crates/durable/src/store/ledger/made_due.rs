@@ -13,16 +13,17 @@ use tourbillon_words::UtcMillis;
 pub(crate) struct MadeDue {
     /// The earliest due moment of the pending timers that the transaction has stored. `None` if it has stored none.
     pub(crate) first: Option<UtcMillis>,
-    /// The namespace and the index entry of each stored timer that is due at or before the frontier. Claims have read
-    /// that part of the index already, so they find these timers only through this list (L7).
+    /// The namespace and the index entry of each stored timer that is due at or before the frontier (the place up to
+    /// which claims have read the index). Claims find these timers only through this list (L7).
     pub(crate) entries: Vec<(Box<str>, Vec<u8>)>,
-    /// The due moment of the frontier. `None` if no claim has read the index.
+    /// The due moment of the frontier (the place up to which claims have read the index). `None` if no claim has read
+    /// the index.
     frontier: Option<UtcMillis>,
 }
 
 impl MadeDue {
-    /// Sets the frontier. From now on, each stored timer that is due at the frontier or before is noted with its index
-    /// entry.
+    /// Sets the frontier (the due moment up to which claims have read the index). From now on, each stored timer that
+    /// is due at the frontier or before is noted with its index entry.
     pub(super) fn follow(&mut self, frontier: Option<UtcMillis>) {
         self.frontier = frontier;
     }

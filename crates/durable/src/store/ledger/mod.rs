@@ -27,8 +27,8 @@
 //! | `MadeDue` | none | the first due moment, the entries before the frontier | L7 |
 //! | `Turns` | none | the frontier, the namespaces that wait | T1 to T3 |
 //!
-//! Each module below is on a floor, and never uses a module of a higher floor. [`Check`](check::Check) checks the parts
-//! and the links between them.
+//! Each module below is on a floor (a layer of modules), and never uses a module of a higher floor.
+//! [`Check`](check::Check) checks the parts and the links between them.
 //!
 //! # Invariants
 //! L1. A stored timer has the entries that `entries` lists, and no others. Each timer has a record, an entry by its

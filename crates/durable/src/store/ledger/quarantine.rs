@@ -6,7 +6,7 @@ use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
 use crate::timer::TimerId;
 
-/// The key in [`Table::Meta`] under which the store keeps the number of records that were set aside.
+/// The key in [`Table::Meta`] under which the store keeps the number of unreadable records that were set aside.
 const NUMBER: &[u8] = b"quarantined";
 
 /// Reads and writes the unreadable records that were set aside. `admitted` is the number of records that the current
@@ -17,12 +17,12 @@ pub(super) struct Quarantine {
 }
 
 impl Quarantine {
-    /// Returns the number of records that the current request has set aside.
+    /// Returns the number of unreadable records that the current request has set aside.
     pub(super) fn admitted(&self) -> u32 {
         self.admitted
     }
 
-    /// Adds the number of records that a later request of the same transaction has set aside.
+    /// Adds the number of unreadable records that a later request of the same transaction has set aside.
     pub(super) fn absorb(&mut self, later: Self) {
         self.admitted += later.admitted;
     }
@@ -41,18 +41,18 @@ impl Quarantine {
         tables.put(Table::Meta, NUMBER, &number.to_be_bytes())
     }
 
-    /// Returns the record that was set aside under an id. `None` if there is no such record.
+    /// Returns the unreadable record that was set aside under an id. `None` if there is no such record.
     pub(super) fn record(tables: &impl Tables, id: TimerId) -> Result<Option<Vec<u8>>, StoreError> {
         tables.get(Table::Quarantine, &id_bytes(id))
     }
 
-    /// Returns the number of times that a record was set aside since the last [`forget`](Self::forget).
+    /// Returns the number of times that an unreadable record was set aside since the last [`forget`](Self::forget).
     pub(super) fn number(tables: &impl Tables) -> Result<u64, StoreError> {
         let number = tables.get(Table::Meta, NUMBER)?;
         Ok(number.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes))
     }
 
-    /// Removes all records that were set aside, and returns their number.
+    /// Removes all unreadable records that were set aside, and returns their number.
     pub(super) fn forget(tables: &mut impl Tables) -> Result<u64, StoreError> {
         let mut keys = Vec::new();
         tables.scan(Table::Quarantine, &[], &mut |key, _| {

@@ -34,7 +34,7 @@ pub(super) struct Timers<T> {
 }
 
 /// The changed counts of a transaction's earlier requests, put aside while a later request runs.
-pub(crate) struct Noted {
+pub(crate) struct Recorded {
     counts: PhaseCounts,
     hours: Hours,
     quarantine: Quarantine,
@@ -76,15 +76,15 @@ impl<T: Tables> Timers<T> {
         Ok((self.tables, self.made_due))
     }
 
-    pub(super) fn begin(&mut self) -> Noted {
-        Noted {
+    pub(super) fn begin(&mut self) -> Recorded {
+        Recorded {
             counts: core::mem::take(&mut self.counts),
             hours: core::mem::take(&mut self.hours),
             quarantine: core::mem::take(&mut self.quarantine),
         }
     }
 
-    pub(super) fn keep(&mut self, before: Noted) {
+    pub(super) fn keep(&mut self, before: Recorded) {
         let own = self.begin();
         self.undo(before);
         self.counts.absorb(own.counts);
@@ -92,7 +92,7 @@ impl<T: Tables> Timers<T> {
         self.quarantine.absorb(own.quarantine);
     }
 
-    pub(super) fn undo(&mut self, before: Noted) {
+    pub(super) fn undo(&mut self, before: Recorded) {
         self.counts = before.counts;
         self.hours = before.hours;
         self.quarantine = before.quarantine;
@@ -173,8 +173,8 @@ impl<T: Tables> Timers<T> {
         self.tables.put(*table, key, value)
     }
 
-    /// Removes a table entry, and returns its value. If the entry is in the index by due moment, reduces the count of
-    /// its hour.
+    /// Removes a table entry, and returns its value. If the entry is in the index by due moment, subtracts one from the
+    /// count of the hour in which the timer is due.
     fn take(&mut self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         let taken = self.tables.remove(table, key)?;
         if table == Table::Due && taken.is_some() {
@@ -252,7 +252,7 @@ impl<T: Tables> Timers<T> {
     }
 
     /// Returns the timer that owns a key. If the index entry of the key names a timer that does not own the key,
-    /// removes the entry. A record that was set aside leaves such an entry behind.
+    /// removes the entry. An unreadable record that was set aside leaves such an entry behind.
     pub(super) fn load_owner(&mut self, namespace: &str, key: &str) -> Result<Option<Timer>, StoreError> {
         let Some(id) = self.reader().owner(namespace, key)? else { return Ok(None) };
         let owner = self.load_named(id)?;

@@ -6,7 +6,8 @@
 //! used up its share or its rate, a claim skips its timers. The skipped timers stay in the index, and the claim
 //! continues with the timers of other namespaces.
 //!
-//! To skip such timers only once, [`Turns`] remembers how far claims have read the index. This place is the *frontier*:
+//! To skip such timers only once, [`Turns`] remembers how far claims have read the index. This place is the *frontier*.
+//! The map `behind` has the skipped index entries of each namespace:
 //!
 //! ```text
 //!   index by due moment   a a a a b a a a c a a a a b a │ a a b c ...
@@ -54,18 +55,20 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use tourbillon_words::UtcMillis;
 
-/// Claims continue from the frontier for this time after they first reached the end of the due timers. Then they begin
-/// at the start of the index again.
+/// The time after which claims begin at the start of the index again. The time counts from the moment at which claims
+/// first reached the end of the due timers. Until it has passed, claims continue from the frontier (the place up to
+/// which they have read the index).
 const BELIEVED: Duration = Duration::from_secs(60);
 
 /// Remembers how far claims have read the index by due moment, and which entries they have skipped because the
-/// namespaces had used up their shares.
+/// namespaces had used up their shares ([`Shares`]).
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     /// The key in the index by due moment up to which claims have read all entries (T1). Empty before the first read.
     frontier: Key,
     behind: BTreeMap<Box<str>, Waiting>,
-    /// The namespace that was served first when a claim last took skipped timers. `None` before such a claim.
+    /// The namespace that was served first when a claim last took timers that earlier claims had skipped. `None` before
+    /// such a claim.
     first: Option<Box<str>>,
     /// The moment at which claims first reached the end of the due timers. `None` if they have not reached it.
     arrived: Option<UtcMillis>,
@@ -86,8 +89,9 @@ impl Turns {
         (!self.frontier.is_empty()).then(|| moment_of(&self.frontier))
     }
 
-    /// Adds the timers of `made_due` that are before the frontier, so that claims find them (T1). A transaction has
-    /// stored these timers after claims had read that part of the index.
+    /// Adds the timers of `made_due` that are before the frontier (the place up to which claims have read the index),
+    /// so that claims find them (T1). A transaction has stored these timers after claims had read that part of the
+    /// index.
     pub(crate) fn note(&mut self, made_due: MadeDue) {
         for (namespace, entry) in made_due.entries {
             if entry < self.frontier {
@@ -96,7 +100,7 @@ impl Turns {
         }
     }
 
-    /// Chooses the timers of a claim, and moves the frontier.
+    /// Chooses the timers of a claim, and moves the frontier (the place up to which claims have read the index).
     pub(super) fn choose<T: Tables>(
         &mut self,
         tables: &T,

@@ -1,9 +1,10 @@
-//! Keeps the index entries that claims have skipped: due timers that wait because their namespace had used up its
-//! share.
+//! Keeps the index entries that claims have skipped: due timers that wait because their namespace had used up its share
+//! (its part of the deliveries under way).
 
 use std::collections::BTreeSet;
 
-/// The greatest number of skipped entries that are kept in memory for a namespace.
+/// The greatest number of a namespace's skipped index entries that are kept in memory. If claims have skipped more
+/// entries of the namespace, only the first entry is kept.
 const EXACT: usize = 1_024;
 
 /// The key of an entry in the index by due moment.
@@ -14,7 +15,7 @@ pub(super) type Key = Vec<u8>;
 pub(super) enum Waiting {
     /// All skipped entries of the namespace.
     Exactly(BTreeSet<Key>),
-    /// The first skipped entry only. To find the others, a claim reads the index from this entry on.
+    /// The first skipped entry only. To find the other skipped entries, a claim reads the index from this entry on.
     From(Key),
 }
 

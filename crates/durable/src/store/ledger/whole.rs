@@ -12,7 +12,7 @@ use super::made_due::MadeDue;
 use super::quarantine::Quarantine;
 use super::reader::Reader;
 use super::scrub::{self, ScrubCursor, Step, Suspect};
-use super::timers::Noted;
+use super::timers::Recorded;
 use super::turns::Turns;
 use crate::state::{Event, Token};
 use crate::store::error::StoreError;
@@ -55,19 +55,19 @@ impl<T: Tables> Ledger<T> {
 
     /// Begins another request of the same transaction. Returns the changed counts of the earlier requests, which the
     /// caller passes to [`keep`](Self::keep) or [`undo`](Self::undo) at the end of the request.
-    pub(crate) fn begin(&mut self) -> Noted {
+    pub(crate) fn begin(&mut self) -> Recorded {
         self.lifecycle.timers.begin()
     }
 
     /// Ends a request that succeeded: adds its changed counts to those of the earlier requests. `before` is the result
     /// of [`begin`](Self::begin).
-    pub(crate) fn keep(&mut self, before: Noted) {
+    pub(crate) fn keep(&mut self, before: Recorded) {
         self.lifecycle.timers.keep(before);
     }
 
     /// Ends a request that failed: drops its changed counts, and keeps those of the earlier requests. `before` is the
     /// result of [`begin`](Self::begin). The store itself undoes the changes of entries.
-    pub(crate) fn undo(&mut self, before: Noted) {
+    pub(crate) fn undo(&mut self, before: Recorded) {
         self.lifecycle.timers.undo(before);
     }
 
@@ -114,7 +114,7 @@ impl<T: Tables> Ledger<T> {
         timers.into_iter().try_for_each(|timer| self.lifecycle.import(timer))
     }
 
-    /// Chooses the timers of a claim, within the claim's limit and the share of each namespace.
+    /// Chooses the timers of a claim, within the claim's limit and the share of each namespace ([`Shares`]).
     pub(crate) fn choose(
         &mut self,
         turns: &mut Turns,
@@ -248,7 +248,7 @@ impl<T: Tables> Ledger<T> {
         self.reader().each(each)
     }
 
-    /// Returns the faults in the structure of the tables. Each record that was set aside is a fault, too.
+    /// Returns the faults in the structure of the tables. Each unreadable record that was set aside is a fault, too.
     pub(crate) fn check(&self) -> Result<Vec<Fault>, StoreError> {
         self.check_without(&[])
     }

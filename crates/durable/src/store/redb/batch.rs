@@ -7,8 +7,8 @@ use crate::store::error::StoreError;
 use core::mem;
 use tourbillon_words::UtcMillis;
 
-/// Collects the answers to the requests of a batch. Also notes due moments, by which the store decides whether it must
-/// wake its subscribers, so that they claim again.
+/// Collects the answers to the requests of a batch. Also notes due moments. From these moments, the store decides
+/// whether it must wake its subscribers. A woken subscriber claims again.
 pub(super) struct Batch {
     /// The answers that do not wait for the disk.
     answers: Vec<Pending>,

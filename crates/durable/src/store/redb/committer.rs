@@ -1,4 +1,5 @@
-//! Runs the thread that commits: it runs batches, makes checkpoints, and starts syncs.
+//! Runs the thread that commits. The thread runs batches (groups of requests in one transaction), makes checkpoints,
+//! and starts syncs.
 
 use super::batch::Batch;
 use super::common::{Common, being_opened};
@@ -26,8 +27,8 @@ use std::time::Instant;
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// A batch takes no further request once its requests have this number of operations together. The last request of a
-/// batch may exceed the number.
+/// The number of operations after which a batch (one transaction for several requests) takes no further request. The
+/// last request of a batch may exceed the number.
 const MOST_OPERATIONS: usize = 10_000;
 /// The longest time between a change and the next checkpoint. A checkpoint comes earlier if the journal exceeds
 /// [`LONGEST_JOURNAL`]. A restart replays the operations of the journal, about 40,000 in a second.
@@ -130,7 +131,7 @@ impl Committer {
                         ledger.keep(before);
                         continue;
                     }
-                    Ok(_) => "has another outcome than the one that was acknowledged".to_owned(),
+                    Ok(_) => "has another outcome now than when it was acknowledged".to_owned(),
                     Err(error) if ledger.tables().has_failed() => return Err(error),
                     Err(error) => format!("was acknowledged and fails now, {error}"),
                 };
@@ -170,7 +171,7 @@ impl Committer {
         Ok(has_changed)
     }
 
-    /// Returns the pipe, for the thread that syncs.
+    /// Returns the pipe (the batches on their way to the disk), for the thread that syncs.
     pub(super) fn pipe(&self) -> Arc<Pipe> {
         Arc::clone(&self.pipe)
     }

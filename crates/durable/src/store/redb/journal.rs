@@ -84,8 +84,8 @@ const LONG: u64 = 8 * 1024 * 1024;
 /// record.
 const MAKING: [u8; 16] = *b"\xff\xff\xff\xffmaking......";
 
-/// Notes in the journal's file that the database is being created. If [`made`] is not called afterwards, the next
-/// opening creates the database again, unless the database is already complete.
+/// Notes in the journal's file that the database is being created. The note stays until [`made`] removes it. If an
+/// opening finds the note beside an incomplete database, it creates the database again.
 pub(super) fn making(file: &impl StorageBackend) -> Result<(), StoreError> {
     if file.len()? < MAKING.len() as u64 {
         file.set_len(MAKING.len() as u64)?;
@@ -308,7 +308,8 @@ impl<B: StorageBackend> Journal<B> {
     }
 }
 
-/// The numbers in a head. The module's documentation shows their layout.
+/// The numbers in the head of a record (the bytes before the record's body). The module's documentation shows their
+/// layout.
 struct Head {
     version: u8,
     generation: u64,
@@ -364,7 +365,10 @@ impl Head {
             );
             return Err(StoreError::new(StoreErrorKind::OlderSchema, message));
         }
-        let message = format!("a journal of version {}, and {VERSION} is the last one known", self.version);
+        let message = format!(
+            "the journal has version {}, and the latest version that this program knows is {VERSION}",
+            self.version
+        );
         Err(StoreError::new(StoreErrorKind::NewerSchema, message))
     }
 }
@@ -380,8 +384,9 @@ fn whole(bytes: &[u8], at: usize, store: u64) -> Option<(Head, usize)> {
 }
 
 /// Fails if the journal is damaged after batch `reached`, the last batch that was found. The record of the next batch
-/// must begin at the offset `at`. This record is damaged or missing if a head at or after the offset shows that the
-/// disk had the record. The function also fails if the file has no heads of this store and does not begin with zeros.
+/// must begin at the offset `at`. Each record begins with a head, which names the batch and the last batch that was on
+/// the disk by then. If a head at or after the offset shows that the disk had the next record, that record is damaged
+/// or missing. The function also fails if the file has no heads of this store and does not begin with zeros.
 fn notice_damage(bytes: &[u8], at: usize, store: u64, reached: u64) -> Result<(), StoreError> {
     let (mut durable, mut next, mut has_heads) = (0, None, at > 0);
     for place in at..bytes.len() {

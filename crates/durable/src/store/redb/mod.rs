@@ -43,7 +43,7 @@
 //! only on the stored timers and the time, so a replayed request finds the store as it was at the first run. For
 //! example, an acknowledgement finds the lease of its claim, although the claim did not have to be durable. A creation
 //! finds its key free if an earlier cancellation with [`Durability::Volatile`] had freed the key. A crash can lose
-//! notes only from the end of the journal, so no note is missing before a note that is left.
+//! notes only from the end of the journal, so the remaining notes have no gaps.
 //!
 //! Each noted request has a digest of its outcome. If a replayed request has another outcome, the opening fails and
 //! changes nothing. The cause is that this version of the crate gives the notes another meaning, or that the notes
@@ -122,8 +122,8 @@ use super::fault::Fault;
 use super::horizon::Horizon;
 use super::ledger::{LOOKS, Ledger};
 use super::{
-    Answer, Claimant, Claimed, Counts, Cursor, Durability, Filter, Leased, Limit, Op, Outcome, Page, Reaped,
-    Reasons, Scrub, Shares, TimerStore,
+    Claimant, Claimed, Counts, Cursor, Durability, Filter, Leased, Limit, Op, Outcome, Page, Reaped, Reasons,
+    Scrub, Shares, StoreFuture, TimerStore,
 };
 use crate::clock::WallClock;
 use crate::state::Token;
@@ -143,10 +143,10 @@ use tourbillon_words::UtcMillis;
 /// The default number of bytes of the database that redb keeps in memory.
 const CACHE: usize = 128 * 1024 * 1024;
 
-/// The default number of entries that the scrub checks in a second.
+/// The default number of entries that the scrub (the search for damage) checks in a second.
 const SCRUB: u32 = 250;
 
-/// The pause between two checks of the scrub's progress.
+/// The pause between two checks of the progress of the scrub (the search for damage).
 const LOOK: Duration = Duration::from_millis(5);
 
 type Threads = (JoinHandle<Result<(), StoreError>>, JoinHandle<()>);
@@ -159,8 +159,8 @@ type Threads = (JoinHandle<Result<(), StoreError>>, JoinHandle<()>);
 ///
 /// A read runs on the caller's thread, during the call, and may wait until the disk has read a page. No read waits for
 /// writes to the disk. A read sees every change that was answered, and also changes whose answers still wait for the
-/// disk. A loss of power can undo unanswered changes. A call of [`apply`](TimerStore::apply) without operations and
-/// with [`Durability::PowerLoss`] makes all changes that earlier reads have seen durable.
+/// disk. A loss of power can undo unanswered changes. After a call of [`apply`](TimerStore::apply) without operations
+/// and with [`Durability::PowerLoss`], all changes that earlier reads have seen are durable.
 ///
 /// A thread of the store makes the changes in the order of the calls, even if the futures are not awaited. Some calls
 /// are answered while callers of other changes still wait for the disk: claims, ends of deliveries, and creations with
@@ -269,8 +269,8 @@ impl RedbBuilder {
     ///
     /// The scrub is a thread that searches the store for damage. A store has a record for each timer, and two to four
     /// entries by which the timer is found. The scrub repeatedly checks all of these, 1,000 at a time. It sets damaged
-    /// records aside, and repairs entries. Without the scrub, damage is noticed only when the timer is read or cannot
-    /// be found. [`StoreStats::scrub`] shows the progress of the scrub.
+    /// records aside, and repairs entries. Without the scrub, damage is noticed only when a damaged timer is read or
+    /// cannot be found. [`StoreStats::scrub`] shows the progress of the scrub.
     #[must_use]
     pub fn scrub(mut self, entries_per_second: u32) -> Self {
         self.scrub = entries_per_second;
@@ -307,8 +307,8 @@ impl RedbBuilder {
         verify::verify(&Places::files(path.to_owned(), self.without_locks))
     }
 
-    /// Verifies a database as [`verify`](Self::verify) does, if the store's bytes are not in files. `make` gives access
-    /// to the bytes of each part.
+    /// Verifies a database whose bytes are not in files, as [`verify`](Self::verify) does for a file. `make` gives
+    /// access to the bytes of each part.
     ///
     /// # Errors
     ///
@@ -470,9 +470,9 @@ impl RedbStore {
     }
 
     /// Compacts the database: moves the free pages to the end of its file and truncates the file. Returns whether the
-    /// file has become shorter. Other changes wait until the compaction has ended, which takes longer for a larger
-    /// file.
-    pub fn compact(&self) -> Answer<'_, bool> {
+    /// file has become shorter. Other changes wait until the compaction has ended. A compaction takes longer for a
+    /// larger file.
+    pub fn compact(&self) -> StoreFuture<'_, bool> {
         self.ask(Request::Compact)
     }
 
@@ -510,7 +510,7 @@ impl RedbStore {
     ///
     /// # Errors
     ///
-    /// Fails if a change that was answered before it was durable could not be made durable.
+    /// Fails if the last changes cannot be made durable. Their callers may already have been answered.
     ///
     /// # Examples
     ///
@@ -545,7 +545,7 @@ impl RedbStore {
         end
     }
 
-    fn ask<T: Send + 'static>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Answer<'_, T> {
+    fn ask<T: Send + 'static>(&self, request: impl FnOnce(Reply<T>) -> Request) -> StoreFuture<'_, T> {
         let (reply, answer) = oneshot::channel();
         let is_sent = self.requests.as_ref().is_some_and(|requests| requests.send(request(reply)));
         Box::pin(
@@ -556,7 +556,7 @@ impl RedbStore {
     fn read<'a, T: Send + 'a>(
         &self,
         read: impl FnOnce(&Ledger<tables::Reading>) -> Result<T, StoreError>,
-    ) -> Answer<'a, T> {
+    ) -> StoreFuture<'a, T> {
         Box::pin(core::future::ready(self.read_now(read)))
     }
 
@@ -578,7 +578,7 @@ impl RedbStore {
     }
 }
 
-fn refused<'a, T: Send + 'a>(error: StoreError) -> Answer<'a, T> {
+fn refused<'a, T: Send + 'a>(error: StoreError) -> StoreFuture<'a, T> {
     Box::pin(core::future::ready(Err(error)))
 }
 
@@ -600,21 +600,27 @@ impl TimerStore for RedbStore {
         self.common.now()
     }
 
-    fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>> {
+    fn apply(&self, ops: Vec<Op>, durability: Durability) -> StoreFuture<'_, Vec<Outcome>> {
         if let Some(error) = self.common.room.refusal(&ops) {
             return refused(error);
         }
         self.ask(|reply| Request::Apply(ops, durability, reply))
     }
 
-    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
+    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> StoreFuture<'_, Claimed> {
         if let Some(error) = self.common.room.absence() {
             return refused(error);
         }
         self.ask(|reply| Request::Claim(by, claim, limit, reply))
     }
 
-    fn claim_in_turn(&self, by: Claimant, claim: u64, limit: Limit, shares: Shares) -> Answer<'_, Claimed> {
+    fn claim_in_turn(
+        &self,
+        by: Claimant,
+        claim: u64,
+        limit: Limit,
+        shares: Shares,
+    ) -> StoreFuture<'_, Claimed> {
         if let Some(error) = self.common.room.absence() {
             return refused(error);
         }
@@ -623,15 +629,15 @@ impl TimerStore for RedbStore {
 
     /// Reads the leases after the thread that commits has run all earlier requests. So claim number `claim` has
     /// finished by then.
-    fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
+    fn recover(&self, by: Claimant, claim: u64) -> StoreFuture<'_, Vec<Leased>> {
         self.ask(|reply| Request::Recover(by, claim, reply))
     }
 
-    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>> {
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Vec<TimerId>> {
         self.ask(|reply| Request::Renew(by, leases, reply))
     }
 
-    fn reap(&self, limit: u32) -> Answer<'_, Reaped> {
+    fn reap(&self, limit: u32) -> StoreFuture<'_, Reaped> {
         self.ask(|reply| Request::Reap(limit, reply))
     }
 
@@ -640,35 +646,35 @@ impl TimerStore for RedbStore {
         from: UtcMillis,
         until: UtcMillis,
         limit: u32,
-    ) -> Answer<'_, Vec<(UtcMillis, TimerId)>> {
+    ) -> StoreFuture<'_, Vec<(UtcMillis, TimerId)>> {
         self.read(|ledger| ledger.upcoming(from, until, limit))
     }
 
-    fn get(&self, at: Address) -> Answer<'_, Option<Timer>> {
+    fn get(&self, at: Address) -> StoreFuture<'_, Option<Timer>> {
         self.read(|ledger| ledger.get(&at))
     }
 
-    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page> {
+    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> StoreFuture<'_, Page> {
         self.read(|ledger| ledger.list(&filter, cursor.as_ref(), limit))
     }
 
-    fn reasons(&self, after: Option<Cursor>, limit: u32) -> Answer<'_, Reasons> {
+    fn reasons(&self, after: Option<Cursor>, limit: u32) -> StoreFuture<'_, Reasons> {
         self.read(|ledger| ledger.reasons(after.as_ref(), limit))
     }
 
-    fn counts(&self) -> Answer<'_, Counts> {
+    fn counts(&self) -> StoreFuture<'_, Counts> {
         self.read(Ledger::counts)
     }
 
-    fn horizon(&self) -> Answer<'_, Horizon> {
+    fn horizon(&self) -> StoreFuture<'_, Horizon> {
         self.read(|ledger| ledger.horizon(LOOKS))
     }
 
-    fn check(&self) -> Answer<'_, Vec<Fault>> {
+    fn check(&self) -> StoreFuture<'_, Vec<Fault>> {
         self.read(Ledger::check)
     }
 
-    fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()> {
+    fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> StoreFuture<'a, ()> {
         let (mut each, mut theirs) = (each, None);
         let exported = self.read_now(|ledger| {
             ledger.each(|timer| {
@@ -686,7 +692,7 @@ impl TimerStore for RedbStore {
         }
     }
 
-    fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
+    fn import(&self, timers: Vec<Timer>) -> StoreFuture<'_, ()> {
         if let Some(error) = self.refuses_new() {
             return refused(error);
         }

@@ -16,7 +16,8 @@ use tourbillon_words::UtcMillis;
 
 /// The version of the tables and records that this crate writes.
 pub(super) const SCHEMA: u64 = 5;
-/// The version without the index entries by namespace. An opening adds these entries to a database of this version.
+/// The version of the tables and records in which a database has no index entries by namespace. An opening adds these
+/// entries to a database of this version.
 pub(super) const WITHOUT_NAMESPACES: u64 = 4;
 const SCHEMA_NAME: &[u8] = b"schema";
 /// The key in [`Table::Meta`] under which the database has the store's random number. A journal recognizes its database
@@ -156,7 +157,8 @@ impl Opener {
 }
 
 /// Returns the version of a database's schema. `None` if the database has no version. Fails if this crate can neither
-/// read nor upgrade the version. A damaged version nearly always has such a value, so the version needs no checksum.
+/// read nor upgrade the version. A damaged version is nearly always an unknown version, so the version needs no
+/// checksum.
 pub(super) fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
     let Some(bytes) = tables.get(Table::Meta, SCHEMA_NAME)? else { return Ok(None) };
     let schema = bytes.try_into().map_or(0, u64::from_be_bytes);
@@ -164,7 +166,9 @@ pub(super) fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
         return Ok(Some(schema));
     }
     let (kind, message) = if schema > SCHEMA {
-        let message = format!("version {schema} of the schema, and {SCHEMA} is the last one known");
+        let message = format!(
+            "the schema has version {schema}, and the latest version that this program knows is {SCHEMA}"
+        );
         (StoreErrorKind::NewerSchema, message)
     } else {
         // No release of this crate has written so old a version.
@@ -201,12 +205,12 @@ pub(super) fn set_aside(opened: &Opened) -> Result<u64, StoreError> {
     Ok(Ledger::new(tables, UtcMillis::ZERO).counts()?.quarantined)
 }
 
-/// Removes all records that were set aside, and returns their number. The store must have been closed.
+/// Removes all unreadable records that were set aside, and returns their number. The store must have been closed.
 pub(super) fn forget_set_aside(opened: &Opened) -> Result<u64, StoreError> {
     if !opened.is_closed {
         return Err(StoreError::new(
             StoreErrorKind::Locked,
-            "another process has opened the store meanwhile",
+            "another process has opened the store after the scrub",
         ));
     }
     let mut transaction = opened.database.begin_write().map_err(converted)?;

@@ -68,14 +68,16 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
 
-/// If the caller of a change does not wait for the disk, a sync with the change begins after this time at the latest.
+/// The longest time between a change and the start of a sync with the change, if the caller of the change does not wait
+/// for the disk.
 const LATE: Duration = Duration::from_millis(20);
 
 /// The duration of a sync above which the disk counts as slow.
 const QUICK: Duration = Duration::from_millis(1);
-/// A sync that takes longer than this counts as this long when [`PipeState::slow_until`] is computed.
+/// The greatest duration of a sync in the computation of [`PipeState::slow_until`]. A sync that takes longer counts as
+/// this long.
 const LONGEST: Duration = Duration::from_secs(60);
-/// After a slow sync, the disk counts as slow for this many times the duration of the sync.
+/// The factor from the duration of a slow sync to the time for which the disk then counts as slow.
 const WARY: u32 = 60;
 
 /// Keeps the batches on their way to the disk, for the thread that commits and the thread that syncs.
@@ -224,8 +226,9 @@ impl Pipe {
         Vec::new()
     }
 
-    /// Starts a sync if one is due, unless a sync is already ordered or under way. If callers wait and the disk is
-    /// quick, this thread makes the sync. Otherwise the thread that syncs makes it.
+    /// Starts a sync if one is due. Does nothing while a sync is ordered (assigned to the thread that syncs) or under
+    /// way, or while the error of a failed sync waits for [`take_failure`](Self::take_failure). If callers wait and the
+    /// disk is quick, the calling thread makes the sync. Otherwise the thread that syncs makes it.
     pub(super) fn sync_if_wanted(&self, common: &Common, bell: &Bell) {
         let mut state = self.lock();
         let is_late = state.sync_at.is_some_and(|at| at <= Instant::now());
@@ -244,9 +247,9 @@ impl Pipe {
         }
     }
 
-    /// Returns the moment until which the thread that commits waits for more requests: half the duration of the last
-    /// sync after the current sync began. If a sync is ordered but has not begun, counts from now. `None` if no sync is
-    /// under way or ordered.
+    /// Returns the moment until which the thread that commits waits for more requests. The moment is the start of the
+    /// current sync plus half the duration of the last sync. If a sync is ordered but has not begun, the current time
+    /// takes the place of its start. `None` if no sync is under way or ordered.
     pub(super) fn gathers_until(&self) -> Option<Instant> {
         let state = self.lock();
         match state.under_way {

@@ -47,8 +47,8 @@ impl Queue {
 /// remaining requests and ends.
 pub(super) struct Sender(Arc<Queue>);
 
-/// The side of the queue that the thread that commits uses. When the receiver is dropped, the remaining requests are
-/// lost.
+/// The side of the queue from which the thread that commits takes requests. When the receiver is dropped, the remaining
+/// requests are lost.
 pub(super) struct Receiver(Arc<Queue>);
 
 /// The side of the queue that a thread uses to report the end of a sync.

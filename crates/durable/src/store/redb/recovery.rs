@@ -30,7 +30,7 @@ struct Outage {
 pub(super) struct Recovery {
     common: Arc<Common>,
     opener: Opener,
-    /// The store's random number, by which it recognizes its own database.
+    /// The store's random number, by which the store recognizes its own database.
     store: u64,
     /// The current outage. `None` while the database is open.
     outage: Option<Outage>,

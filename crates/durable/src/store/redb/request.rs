@@ -51,8 +51,8 @@ enum Logging<'a> {
 }
 
 /// Sends the reply to a request that has run. If the function is called with an error, it sends this error. Otherwise
-/// it sends the result of the request. It is called once the changes are as durable as the request asks for, or have
-/// failed.
+/// it sends the result of the request. The function is called once the changes are as durable as the request asks for,
+/// or have failed.
 pub(super) type Pending = Box<dyn FnOnce(Option<StoreError>) + Send>;
 
 /// The result of a request that has succeeded.

@@ -29,8 +29,9 @@ const LOOK: Duration = Duration::from_millis(5);
 const IN_PLACE: Duration = Duration::from_millis(500);
 /// The pause between attempts to create the reserve, a file whose bytes are freed when the disk is full.
 const AGAIN: Duration = Duration::from_secs(10);
-/// Limits the mark on a small file system. The mark is the number of free bytes below which the store refuses new
-/// timers. It is at most the size of the file system divided by this number, or at most [`LEAST`] if that is more.
+/// The divisor that limits the mark on a small file system. The mark is the number of free bytes below which the store
+/// refuses new timers. The mark is at most the size of the file system divided by this number. If the quotient is below
+/// [`LEAST`], the limit is `LEAST` or half of the size, whichever is less.
 const PART: u64 = 8;
 const LEAST: u64 = 24 << 20;
 
@@ -47,10 +48,11 @@ pub(super) struct Room {
 #[derive(Debug, Default)]
 struct RoomState {
     looked: Option<Instant>,
-    /// Set while fewer bytes are free than the mark requires. The values are the number of free bytes, and the mark.
+    /// Set while fewer bytes are free than the mark (the number below which the store refuses new timers). The values
+    /// are the number of free bytes, and the mark.
     low: Option<(u64, u64)>,
     tried: Option<Instant>,
-    /// The metadata of the database's file when it was opened. `None` before that.
+    /// The metadata of the database's file when the file was opened. `None` before the opening.
     file: Option<Metadata>,
     seen: Option<Instant>,
     is_gone: bool,
@@ -88,7 +90,8 @@ impl Room {
         self.gone(&state).or_else(|| low(&state))
     }
 
-    /// Removes the reserve to free its bytes. Returns whether the reserve existed.
+    /// Removes the reserve (a file that the store keeps for a full disk) to free its bytes. Returns whether the reserve
+    /// existed.
     pub(super) fn release(&self) -> bool {
         let mut state = self.lock();
         (state.looked, state.tried) = (None, Some(Instant::now()));
@@ -142,7 +145,7 @@ impl Room {
     fn gone(&self, state: &RoomState) -> Option<StoreError> {
         let path = self.path.as_ref().filter(|_| state.is_gone)?;
         let message = format!(
-            "{} was removed or replaced while the store has it open: what is stored now would be lost. Start the \
+            "{} was removed or replaced while the store has it open: further changes would be lost. Start the \
              process again once the file is in its place",
             path.display()
         );
@@ -168,8 +171,8 @@ fn has_new(ops: &[Op]) -> bool {
     ops.iter().any(|op| matches!(op, Op::Place(..))) && !ops.iter().any(follows)
 }
 
-/// Returns the mark that applies on a file system of `all` bytes. `wanted` is the mark that the user has set, which may
-/// be too large for a small file system.
+/// Returns the mark (the number of free bytes below which the store refuses new timers) for a file system of `all`
+/// bytes. `wanted` is the mark that the user has set, which may be too large for a small file system.
 pub(super) fn mark(wanted: u64, all: u64) -> u64 {
     wanted.min((all / PART).max(LEAST).min(all / 2))
 }

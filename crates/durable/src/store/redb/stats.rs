@@ -14,11 +14,12 @@ pub struct StoreStats {
     pub operations: u64,
     /// The greatest number of operations in one batch.
     pub largest_batch: u64,
-    /// How many times the store brought changes to the disk, by a sync of the journal or by a commit of the database.
+    /// The number of times that the store brought changes to the disk, by a sync of the journal or by a commit of the
+    /// database.
     pub syncs: u64,
-    /// The total time of these syncs and commits.
+    /// The total time of the syncs and commits that [`syncs`](Self::syncs) counts.
     pub sync_time: Duration,
-    /// The longest time of such a sync or commit.
+    /// The longest time of a sync or commit that [`syncs`](Self::syncs) counts.
     pub longest_sync: Duration,
     /// The number of checkpoints. A checkpoint commits the database to the disk.
     pub checkpoints: u64,
@@ -26,6 +27,6 @@ pub struct StoreStats {
     pub reopened: u64,
     /// The number of failures of batches, syncs, checkpoints and compactions.
     pub failed: u64,
-    /// The counts of the scrub.
+    /// The counts of the scrub (the background search for damage).
     pub scrub: Scrub,
 }

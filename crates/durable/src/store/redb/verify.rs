@@ -22,7 +22,7 @@ use tourbillon_words::UtcMillis;
 /// The number of bytes of the database that redb keeps in memory during a verification.
 const CACHE: usize = 16 * 1024 * 1024;
 
-/// A [`Fault`] names the table of a damaged entry. A fault of a damaged page has this text instead.
+/// The text that a [`Fault`] of a damaged page has in place of a table's name.
 const PAGES: &str = "pages";
 
 /// A backend that reads a file, and keeps the bytes that redb writes in memory, so that the file does not change.

@@ -53,7 +53,7 @@ impl Connector {
 
     async fn shake(&self, host: String, socket: Socket) -> Result<Stream, Fault> {
         let name = ServerName::try_from(host)
-            .map_err(|_| Fault::new("the name of the host is no name for which a certificate can be"))?;
+            .map_err(|_| Fault::new("for TLS, the host must be a DNS name or an IP address"))?;
         let (mode, tls) = (self.mode, self.tls.clone());
         // Files may be on a slow disk.
         let config = tokio::task::spawn_blocking(move || client_config(mode, &tls)).await;

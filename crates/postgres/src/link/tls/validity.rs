@@ -1,5 +1,5 @@
-//! Checks the times between which the certificate of a trusted authority is valid. rustls checks these times only in
-//! other certificates: in that of the server, and in those between the server's and the authority's.
+//! Checks the times between which the certificate of a trusted authority is valid. rustls checks such times only in the
+//! server's certificate and in intermediate certificates.
 
 use super::der::{SEQUENCE, element};
 use super::fault::Fault;
@@ -8,9 +8,9 @@ use rustls::pki_types::UnixTime;
 
 const VERSION: u8 = 0xa0;
 const INTEGER: u8 = 0x02;
-/// A time with two digits of the year.
+/// The tag of a time in DER whose year has two digits.
 const UTC_TIME: u8 = 0x17;
-/// A time with four digits of the year.
+/// The tag of a time in DER whose year has four digits.
 const GENERALIZED_TIME: u8 = 0x18;
 
 /// Checks that the certificate of an authority is valid at this moment.

@@ -49,7 +49,7 @@ fn each_mode_takes_the_servers_for_which_it_is() {
     accepted(&named("db.example", "verify-ca"), WITH_TLS);
     let words = "the certificate of the server is not for db.example, but for localhost, 127.0.0.1";
     let _failure = refused(&named("db.example", "verify-full"), words);
-    let _failure = refused(&named("a..b", "verify-full"), "the name of the host");
+    let _failure = refused(&named("a..b", "verify-full"), "the host must be a DNS name");
 
     let (past, future) = (rcgen::date_time_ymd(2020, 1, 1), rcgen::date_time_ymd(2900, 1, 1));
     let nameless = authority.changed(|parameters| parameters.subject_alt_names.clear());

@@ -42,9 +42,9 @@ pub(super) struct Limiter {
     pub(super) moved: Instant,
     /// Whether the limiter is in its pool's list of limiters without a free permit.
     pub(super) is_starved: bool,
-    /// The moment at which the present span began.
+    /// The moment at which the present span began. A limiter counts ended deliveries in spans of the length [`SPAN`].
     pub(super) span: Instant,
-    /// The numbers of deliveries that ended in the present span and in the span before.
+    /// The numbers of deliveries that ended in the present span and in the span before. A span has the length [`SPAN`].
     pub(super) ends: (usize, usize),
 }
 

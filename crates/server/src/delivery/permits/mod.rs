@@ -57,17 +57,17 @@ use tokio::sync::oneshot;
 
 /// The longest time for which a delivery waits in memory for its permits.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// A timer that the unparker has made due again counts as on its way until it arrives at its handler, but for this time
-/// at most. A timer on its way already uses a permit of the limiter for which it was parked.
+/// The time, from the last unpark on, for which the timers that the unparker has made due again count as on their way
+/// to their handler. For each timer on its way, a permit of the limiter for which the timer was parked is reserved.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 /// The greatest number of deliveries that may wait in memory for permits, summed over all limiters.
 pub(crate) const MOST_WAITING: usize = 1_024;
-/// An unused limiter of a quick host is kept for this time after its last delivery, as long as the number of all
-/// limiters is not above the second value. While there are more limiters, it is removed like any other unused limiter,
-/// which bounds the memory.
+/// The time for which an unused limiter of a quick host is kept after its last delivery, and a number of limiters.
+/// While there are more limiters than this number, such a limiter is removed like any other unused limiter. So the
+/// memory is bounded.
 const REMEMBERED: (Duration, usize) = (Duration::from_secs(3_600), 10_000);
-/// When a delivery ends, its permit of a pool is offered to at most this number of other limiters of the pool. Only
-/// limiters that lacked a free permit get this offer.
+/// The greatest number of other limiters to which the permit of an ended delivery is offered. Only limiters of the same
+/// pool that lacked a free permit get the offer.
 const LOOKS: usize = 4;
 
 /// A delivery's request for a permit of the limiter `reason`.
@@ -114,7 +114,7 @@ struct State {
 #[derive(Debug)]
 struct Waiter {
     limiters: Vec<Reason>,
-    /// Receives a message once the waiting delivery has its permits. Dropped if the timer must be parked.
+    /// Sends a message to the waiting delivery once the delivery has its permits. Dropped if the timer must be parked.
     sender: oneshot::Sender<()>,
 }
 
@@ -288,8 +288,8 @@ impl Permits {
     }
 
     /// Takes the permits that a delivery requests. If permits are not free, waits for them up to [`LONGEST_WAIT`].
-    /// Fails with the reason for which the timer must be parked, if that time is over or too many deliveries already
-    /// wait.
+    /// Fails if that time is over, or if too many deliveries already wait. The error is the reason for which the timer
+    /// must be parked.
     ///
     /// A delivery to a quick host needs no permit for slow hosts, and a delivery to a path that has not failed lately
     /// needs no permit of the path. This call ignores such requests.

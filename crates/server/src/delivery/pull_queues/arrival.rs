@@ -27,8 +27,8 @@ pub(crate) struct Arrival<'d> {
     pub(super) counted: Counted,
 }
 
-/// Which of the queue's counts includes a timer. The unparker subtracts these counts from the number of timers that
-/// receivers want, so that it does not make too many timers due.
+/// The count of the queue that includes a timer. The unparker subtracts the queue's counts from the number of timers
+/// that receivers want, so that it does not make too many timers due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counted {
     /// The timer was made due again or fetched, and counts as on its way to the queue.
@@ -63,8 +63,9 @@ impl PullQueues {
 }
 
 impl Arrival<'_> {
-    /// Returns whether a receiver waits for the timer and its namespace may open a claim. If no receiver waits, a timer
-    /// that was fetched for receivers first waits in the buffer, up to a second after its arrival.
+    /// Returns whether a receiver waits for the timer, and the timer's namespace may open a further claim (a receiver's
+    /// hold on a timer). If no receiver waits, a timer that was fetched for receivers first waits in the buffer, up to
+    /// a second after its arrival.
     pub(crate) async fn is_awaited(&mut self) -> bool {
         loop {
             match self.find() {
@@ -144,8 +145,8 @@ impl Arrival<'_> {
     }
 }
 
-/// If the dropped timer had found a receiver, wakes the first timer in the queue's buffer, which can go to that
-/// receiver.
+/// Removes the timer from the queue's counts. If the timer had found a receiver, also wakes the first timer in the
+/// queue's buffer. The woken timer can go to that receiver.
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
         let was_arriving = self.counted == Counted::Arriving;

@@ -15,7 +15,7 @@ const LONGEST_FETCH: Duration = Duration::from_secs(30);
 /// The key of a timer in a buffer: the timer's due moment, and a number that makes the key unique.
 pub(super) type BufferKey = (UtcMillis, u64);
 
-/// The buffers of all queues, each under the reason that names its queue.
+/// The buffers (fetched timers that wait for a receiver) of all queues, each under the reason that names its queue.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
     by_reason: HashMap<Reason, Buffer>,

@@ -1,4 +1,4 @@
-//! Ends and prolongs open claims.
+//! Ends and prolongs open claims (receivers' holds on fetched timers).
 
 use super::endings::{EndAnswer, EndTicket, ended, unknown};
 use super::open_claims::{ClaimRequest, OpenEntry};

@@ -3,9 +3,9 @@
 use core::time::Duration;
 use std::time::Instant;
 
-/// A timer that was made due again counts as on its way until it arrives at its queue, but for this time at most. The
-/// timers on their way are subtracted from the number of timers that receivers want, so that not too many timers become
-/// due.
+/// The time for which timers that were made due again count as on their way to their queue. The time starts again when
+/// further timers become due. The timers on their way are subtracted from the number of timers that receivers want, so
+/// that not too many timers become due.
 pub(super) const ON_THE_WAY: Duration = Duration::from_secs(1);
 
 /// The number of timers on their way to a queue's receivers. From the moment `until` on, the number counts as zero.

@@ -18,7 +18,7 @@ pub(crate) enum ClaimRequest {
     Renew(oneshot::Sender<Moment>),
 }
 
-/// The open claims, by their names.
+/// The open claims (receivers' holds on fetched timers), by their names.
 #[derive(Debug)]
 pub(super) struct OpenClaims {
     by_name: HashMap<Box<str>, OpenEntry>,
@@ -57,7 +57,8 @@ impl OpenClaims {
         }
     }
 
-    /// Opens a claim. Returns the channel that brings the receiver's requests to the timer's handler.
+    /// Opens a claim of a timer. Returns the channel from which the timer's handler reads the requests of the client
+    /// that has the claim.
     pub(super) fn open(&mut self, name: &str, namespace: &str) -> mpsc::UnboundedReceiver<ClaimRequest> {
         let (sender, requests) = mpsc::unbounded_channel();
         let entry = OpenEntry { namespace: namespace.into(), requests: sender };

@@ -13,8 +13,8 @@ use tourbillon_durable::UtcMillis;
 
 /// The time for which a receiver waits for further timers after its first timer.
 const GATHERING: Duration = Duration::from_millis(20);
-/// While timers of the queue are parked, a receiver waits at least for this time, even if it asks not to wait: parked
-/// timers need some time to become due again.
+/// The least time for which a receiver waits while timers of the queue are parked, even if the receiver asks not to
+/// wait. Parked timers need some time to become due again.
 const PARKED_WAIT: Duration = Duration::from_millis(500);
 
 impl PullQueues {

@@ -11,9 +11,9 @@ use crate::delivery::reason::Reason;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Limits the spare timers of a fetch. Spare timers are fetched beyond the number that the waiting receivers want.
-/// Their number is at most the first value times the largest request of a waiting receiver. It is also at most the
-/// second value.
+/// The limits of a fetch's spare timers (timers beyond the number that the waiting receivers want). The number of spare
+/// timers is at most the first value times the largest request of a waiting receiver. It is also at most the second
+/// value.
 const SPARE: (usize, usize) = (7, 350);
 
 /// The queues of all namespaces. Each queue has waiting receivers, a buffer of fetched timers, and open claims.

@@ -68,8 +68,8 @@ impl Fault {
         Self::new(format!("the field `{}` is there twice", quote(name)))
     }
 
-    /// Adds the expected kind of value to the message of a [`mismatch`](Self::mismatch). Does nothing to other faults,
-    /// or if the message has the expected kind already.
+    /// Adds the expected kind of value to the message of a [`mismatch`](Self::mismatch). Does nothing if the message
+    /// already has the expected kind. Leaves other faults unchanged.
     pub(super) fn expecting(mut self, expected: Expected) -> Self {
         if core::mem::take(&mut self.is_mismatch) {
             self.detail = format!("expected {expected}, not {}", self.detail).into();

@@ -43,9 +43,9 @@ impl<'de, D: Deserializer<'de>> Strict<D> {
     }
 }
 
-/// Calls `part`, which calls the inner deserializer. `part` gets an empty slot, into which it may put a [`Fault`]. If
-/// the call fails, returns the fault from the slot. An empty slot then means that the text is not JSON. The slot is
-/// needed because an error of the inner deserializer could carry a fault only as a text.
+/// Calls `part`, which calls the inner deserializer (of `serde_json`). `part` gets an empty slot, into which it may put
+/// a [`Fault`]. If the call fails, returns the fault from the slot. If the slot is still empty then, the text is not
+/// JSON. The slot is needed because an error of the inner deserializer could carry a fault only as a text.
 fn catch<T, E: fmt::Display>(part: impl FnOnce(&mut Option<Fault>) -> Result<T, E>) -> Result<T, Fault> {
     let mut fault = None;
     part(&mut fault).map_err(|error| fault.unwrap_or_else(|| Fault::syntax(error)))

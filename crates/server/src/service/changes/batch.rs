@@ -23,15 +23,15 @@ impl Changes {
     ) -> Result<Vec<BatchResult>, Problem> {
         let cancels = changes.iter().filter(|change| matches!(change, api::Change::Cancel { .. })).count();
         let detail = || format!("{cancels} cancellations of {} changes", changes.len());
-        let note = (cancels > 1)
+        let entry = (cancels > 1)
             .then(|| self.audit.begin(Deed::new(AuditAction::Batch).namespace(namespace).detail(detail())));
         let answer = self.change_all(namespace, trace, changes).await;
-        if let Some(note) = note {
+        if let Some(entry) = entry {
             let cancelled = answer.iter().flatten().filter(|result| is_cancelled(result)).count();
             match cancelled {
                 // At most one timer was cancelled. The trail only records cancellations of several timers.
-                0 | 1 if answer.is_ok() => note.forget(),
-                _ => note.end(End::from(&answer).count(cancelled as u64)).await,
+                0 | 1 if answer.is_ok() => entry.forget(),
+                _ => entry.end(End::from(&answer).count(cancelled as u64)).await,
             }
         }
         answer
@@ -91,7 +91,7 @@ impl Changes {
                 let ready =
                     self.creations.ready(namespace, naming, timer, &format!("{pointer}/timer"), ahead).await;
                 let ready = ready.inspect_err(|problem| span.refused(problem))?;
-                let Ready { order: (kind, spec), entered, .. } = ready;
+                let Ready { creation: (kind, spec), entered, .. } = ready;
                 Ok((Question::Put { key, entered, span }, Some(Change::schedule(kind, spec))))
             }
             api::Change::Cancel { key, id } => {

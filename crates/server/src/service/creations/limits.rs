@@ -17,8 +17,8 @@ use tourbillon_callback::Callback;
 use tourbillon_durable::timer::Address;
 use tourbillon_durable::{Due, Timers, UtcMillis};
 
-/// How long a count of stored timers is used for further requests. After this time, the timers are counted again. A
-/// count that is close to a limit is never used again: see [`FAR`].
+/// The time for which a count of stored timers is used for further requests. After this time, the timers are counted
+/// again. A count that is close to a limit is never used again: see [`FAR`].
 const FRESH: Duration = Duration::from_millis(100);
 /// A count of stored timers is used for further requests only if each limit exceeds the count by more than this number.
 /// During the time [`FRESH`], fewer timers than this number are created, so no limit is reached.

@@ -12,7 +12,7 @@ pub(crate) use naming::Naming;
 
 use super::recorder::ChangeRecorder;
 use crate::asker;
-use crate::convert::{Order, order, rejected, unavailable};
+use crate::convert::{Creation, creation, rejected, unavailable};
 use crate::request_id::RequestId;
 use crate::settings::Settings;
 use crate::state::{Namespace, Namespaces};
@@ -29,7 +29,7 @@ const LONGEST_IDEMPOTENCY_KEY: usize = 255;
 /// A new timer that has passed all checks and is ready for the store.
 #[derive(Debug)]
 pub(super) struct Ready {
-    pub(super) order: Order,
+    pub(super) creation: Creation,
     /// Refuses other requests with the same idempotency key until this value is dropped. `None` if the request has no
     /// idempotency key.
     pub(super) entered: Option<Entered>,
@@ -73,7 +73,7 @@ impl Creations {
         };
         let (fingerprint, id) = (entered.as_ref().map(Entered::fingerprint), asker::request_id());
         let head = Head { fingerprint, request: id.as_ref().and_then(RequestId::given) };
-        let ((kind, mut spec), callback) = order(timer, &self.settings, head, pointer)?;
+        let ((kind, mut spec), callback) = creation(timer, &self.settings, head, pointer)?;
         if !entered.as_ref().is_some_and(Entered::is_known) {
             let limits = &owner.limits;
             let callback = callback.as_ref();
@@ -90,7 +90,7 @@ impl Creations {
         if let Some(trace) = naming.trace {
             spec = spec.trace(trace.to_string());
         }
-        Ok(Ready { order: (kind, spec), entered, namespace: owner })
+        Ok(Ready { creation: (kind, spec), entered, namespace: owner })
     }
 
     /// Checks a new timer and stores it.
@@ -113,7 +113,7 @@ impl Creations {
         timer: &api::NewTimer,
     ) -> Result<Placed, Problem> {
         let ready = self.ready(namespace, naming, timer, "", 0).await?;
-        let Ready { order: (kind, spec), entered, namespace: _stays } = ready;
+        let Ready { creation: (kind, spec), entered, namespace: _stays } = ready;
         let placed = self.timers.schedule_bytes(kind, spec).await.map_err(|error| rejected(&error.reason))?;
         self.placed(namespace, naming.key, placed, entered.as_ref()).await
     }

@@ -22,7 +22,7 @@ pub(crate) struct DeadGroup {
 }
 
 impl DeadGroup {
-    /// Makes the group of dead timers with this destination and this last error, cut to its greatest length.
+    /// Makes the group of dead timers with this destination and this last error. Cuts the error to its first 120 bytes.
     pub(crate) fn new(place: &str, error: &str) -> Self {
         Self { place: place.into(), error: cut(error, LONGEST_ERROR).into() }
     }

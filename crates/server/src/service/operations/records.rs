@@ -5,15 +5,16 @@
 //! continues from its position in the file. If it had already cancelled timers beyond that position before the crash,
 //! it no longer finds these timers, and does not count them.
 //!
-//! Beside other nodes, a shared document of the deployment replaces the file, and is written at the same times. So each
-//! node shows the operations of all nodes, and the last hundred ended operations. If a node stops or dies, the first
-//! other node that replaces the document takes over the operations of the dead node:
+//! If several nodes share the timers, a shared document of the deployment replaces the file, and is written at the same
+//! times. So each node shows the operations of all nodes, and the last hundred ended operations. If a node stops or
+//! dies, another node takes over the operations of the dead node. To do so, the other node writes its incarnation (the
+//! number of one start of a node) into the document.
 //!
-//! - If two nodes take an operation over at the same time, the second node cannot replace the document, because the
-//!   first node has changed it. The second node reads the document again later.
+//! - If two nodes take an operation over at the same time, the second node cannot write the document, because the first
+//!   node has changed it. The second node reads the document again later.
 //! - If the former node of the operation lives after all, it finds the other node's incarnation in the document at its
-//!   next write. It then leaves the operation to the other node. Both nodes may have processed the same page. A cancel
-//!   of a timer that is gone changes nothing, and is not counted.
+//!   next write. It then leaves the operation to the other node. The two nodes may have processed the same page of
+//!   timers. A cancel of a timer that is gone changes nothing, and is not counted.
 //! - If the document cannot be written, the operation continues, and shows its progress late.
 
 use super::work::Unfinished;
@@ -55,8 +56,8 @@ struct SharedRecord {
     namespace: Box<str>,
     operation: Operation,
     unfinished: Option<Unfinished>,
-    /// The incarnation of the node that runs or ran the operation. `None` if the node stopped before the operation
-    /// ended.
+    /// The incarnation (the number of one start) of the node that runs or ran the operation. `None` if the node stopped
+    /// before the operation ended.
     node: Option<u64>,
     /// The moment at which the operation ended. `None` if the operation has not ended.
     ended: Option<UtcMillis>,

@@ -144,7 +144,7 @@ impl BulkScan {
         }
     }
 
-    /// Creates the next timers of a schedule for past instants.
+    /// Runs one step of a backfill: creates the next timers of a schedule for a range of past instants.
     async fn backfill(&mut self, work: BackfillWork) -> Result<(), StoreError> {
         let at = ScheduleKey::new(self.unfinished.namespace.clone(), work.key.clone());
         let schedules = self.operations.schedules.clone();

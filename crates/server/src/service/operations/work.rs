@@ -107,9 +107,10 @@ pub(super) struct Unfinished {
     pub(super) changed: u64,
     pub(super) in_flight: u64,
     pub(super) refused: u64,
-    /// The index of the present list in [`Work::lists`].
+    /// The index, in [`Work::lists`], of the list of timers that the operation reads at present.
     pub(super) list: usize,
-    /// The position that the operation has reached in the present list. `None` at the start of the list.
+    /// The position that the operation has reached in the list of timers that it reads at present. `None` at the start
+    /// of the list.
     pub(super) cursor: Option<Cursor>,
     /// The person or program that requested the operation. `None` if an earlier version of the service stored the
     /// operation.

@@ -66,9 +66,9 @@ impl Condition {
         }
     }
 
-    /// Returns for how long due timers have not been claimed. While the store fails or hangs, this is the time since
-    /// the failure began. Otherwise it is the time for which timers have been due and the loop that delivers timers has
-    /// not polled the store. `overdue` is the time since the due moment of the oldest pending timer.
+    /// Returns the time for which due timers have not been claimed. While the store fails or hangs, this is the time
+    /// since the failure began. Otherwise it is the shorter of two times: `overdue`, and the time since the last claim
+    /// of the loop that delivers timers. `overdue` is the time since the due moment of the oldest pending timer.
     pub(crate) fn poll_age(&self, overdue: Duration) -> Duration {
         let silent = self.liveness().silence(self.timers.stats().claims, Instant::now());
         match self.timers.health() {

@@ -25,7 +25,8 @@ pub(crate) struct Deaths {
 /// The groups of dead timers. If there are more than [`MOST`] dead timers, the groups count only the latest deaths.
 #[derive(Debug, Default)]
 pub(crate) struct DeadGroups {
-    /// Each group with its namespace and the deaths of its timers there, the largest group first.
+    /// The groups of dead timers in each namespace, with the number and moments of the deaths. The largest group comes
+    /// first.
     pub(crate) groups: Vec<(Box<str>, DeadGroup, Deaths)>,
     /// The number of dead timers that were counted.
     pub(crate) looked: u64,

@@ -113,8 +113,9 @@ impl Reports {
         Ok(stored.map(|timer| timer.namespace).or_else(|| self.in_flight.namespace_of(id)))
     }
 
-    /// Returns a page of remembered timers that have ended, the latest first. If more timers may follow, also returns
-    /// the value of `before` for the next page.
+    /// Returns a page of at most `limit` remembered timers that have ended, the latest first. With `before`, returns
+    /// only timers whose last event has a lower number. If more timers may follow, also returns the value of `before`
+    /// for the next page.
     pub(crate) fn ended_lately(
         &self,
         before: Option<u64>,

@@ -6,7 +6,7 @@ use core::time::Duration;
 use tourbillon_api::{Node, Nodes, Shard};
 use tourbillon_durable::store;
 
-/// Formats the incarnation of a node as 16 hexadecimal digits.
+/// Formats the incarnation of a node (the number of one start of the node) as 16 hexadecimal digits.
 fn digits(incarnation: u64) -> String {
     format!("{incarnation:016x}")
 }

@@ -23,7 +23,7 @@ struct Waiting {
 
 impl Reports {
     /// Returns the queues of the namespaces that `is_wanted` selects, ordered by namespace and name. A queue is
-    /// included if timers wait in it, or if receivers wait for them at this process.
+    /// included if timers wait in it, or if receivers at this process wait for its timers.
     pub(crate) async fn queues(&self, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<QueueView>, Problem> {
         let mut queues: BTreeMap<(Box<str>, Box<str>), Waiting> = BTreeMap::new();
         let mut note = |reason: Reason, timers: u64, receivers: u64| {

@@ -310,17 +310,18 @@ fn verified(from: &Path) -> Result<(UtcMillis, Attached), RestoreError> {
 /// The lifetime of the note in Redis that marks a running restore. If the restore does not renew its note within this
 /// time, it counts as killed.
 const DEAD: Duration = Duration::from_secs(15);
-/// The time between two renewals of a running restore's note in Redis.
+/// The time between two renewals of a restore's note in Redis (the document that marks a running restore).
 const WRITTEN: Duration = Duration::from_secs(3);
 
-/// Keeps other restores out of a deployment on Redis. A thread renews the restore's note until [`stop`](Self::stop).
+/// A lock that keeps other restores out of a deployment on Redis. A thread renews the restore's note (the document in
+/// Redis that marks a running restore) until [`stop`](Self::stop).
 struct Hold {
     end: Sender<()>,
     thread: JoinHandle<Result<u64, StoreError>>,
 }
 
-/// Renews the restore's note in Redis if the note still has the version `version`. Returns the note's new version, or
-/// `None` if another process has changed the note.
+/// Renews the restore's note (the document in Redis that marks a running restore) if the note still has the version
+/// `version`. Returns the note's new version, or `None` if another process has changed the note.
 async fn write_note(store: &RedisStore, version: u64) -> Result<Option<u64>, StoreError> {
     let until = (store.now() + DEAD).as_millis().to_string();
     if !store.replace_document(RESTORING, version, Some(until.as_bytes())).await? {
@@ -331,8 +332,9 @@ async fn write_note(store: &RedisStore, version: u64) -> Result<Option<u64>, Sto
 }
 
 impl Hold {
-    /// Writes this restore's note into Redis, so that no other restore begins. Returns `None` if another restore is
-    /// running. Otherwise also returns whether a killed restore had left its note.
+    /// Writes this restore's note (the document that marks a running restore) into Redis, so that no other restore
+    /// begins. Returns `None` if another restore is running. Otherwise also returns whether a killed restore had left
+    /// its note.
     fn take(store: &Arc<RedisStore>) -> Result<Option<(Self, bool)>, StoreError> {
         let note = block_on(store.document(RESTORING))?;
         let until = note.as_ref().and_then(|note| core::str::from_utf8(&note.value).ok()?.parse().ok());
@@ -354,7 +356,8 @@ impl Hold {
         Ok(Some((Self { end, thread }, note.is_some())))
     }
 
-    /// Stops the thread that renews the note. Returns the note's version, with which the caller removes the note.
+    /// Stops the thread that renews the note (the document in Redis that marks a running restore). Returns the note's
+    /// version, with which the caller removes the note.
     fn stop(self) -> Result<u64, StoreError> {
         drop(self.end);
         let panicked =
@@ -390,7 +393,8 @@ fn is_empty(store: &dyn TimerStore) -> Result<bool, StoreError> {
 /// due.
 ///
 /// After a failure, the timers of the backup are removed again. If they cannot be removed, the note of this restore
-/// stays in Redis. No node then starts before a later restore has removed the timers and the note.
+/// (the document that marks a running restore) stays in Redis. No node then starts before a later restore has removed
+/// the timers and the note.
 pub(crate) fn restore_shared(
     redis: &RedisSettings,
     from: &Path,
@@ -481,8 +485,8 @@ struct Merged {
     added: Map,
 }
 
-/// Compares the existing namespaces with the namespaces of a backup, and with the namespaces `used` of the restored
-/// timers.
+/// Returns the namespaces of a service after a restore. `there` are the namespaces that already exist, and `used` are
+/// the namespaces of the restored timers.
 fn merged(there: &Map, attached: &Attached, used: BTreeSet<&str>) -> Merged {
     let (mut kept, mut bare, mut added) = (Vec::new(), Vec::new(), Map::new());
     for (name, namespace) in &attached.namespaces {

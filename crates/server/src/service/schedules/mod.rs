@@ -129,7 +129,8 @@ impl ScheduleAdmin {
         Ok(self.put(before.at, &new, sees_payloads).await?.1)
     }
 
-    /// Returns the next instants of a schedule without storing the schedule.
+    /// Returns the next instants of a schedule (the moments at which it would make timers) without storing the
+    /// schedule.
     pub(crate) fn preview(&self, namespace: &str, new: &NewSchedule) -> Result<api::Preview, Problem> {
         self.namespaces.require(namespace)?;
         let mut whole = new.clone();

@@ -10,7 +10,7 @@ use tourbillon_durable::schedule::{ClockChange, Occurrence, Schedule, ScheduleFa
 use tourbillon_durable::state::State;
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The number of next instants that an answer shows for a schedule.
+/// The number of next instants (moments at which a schedule makes a timer) that an answer shows for a schedule.
 pub(super) const SHOWN: usize = 10;
 /// The shortest period of a schedule, in milliseconds.
 const SHORTEST_PERIOD_MS: u64 = 100;
@@ -142,8 +142,8 @@ pub(super) fn request(view: &ScheduleView, with_payload: bool) -> NewSchedule {
     request
 }
 
-/// Converts a stored schedule into the form for clients, without its next instants. `with_payload` adds the headers and
-/// bodies of callbacks.
+/// Converts a stored schedule into the form for clients, without its next instants (the moments at which it makes
+/// timers). `with_payload` adds the headers and bodies of callbacks.
 pub(super) fn shown_view(view: &ScheduleView, with_payload: bool) -> api::ScheduleView {
     let progress = &view.progress;
     let state = match (&progress.fault, progress.paused, progress.next.or(progress.queued)) {
@@ -171,8 +171,8 @@ pub(super) fn shown_view(view: &ScheduleView, with_payload: bool) -> api::Schedu
     }
 }
 
-/// Converts a stored schedule into the form for clients, with its next instants. `with_payload` adds the headers and
-/// bodies of callbacks.
+/// Converts a stored schedule into the form for clients, with its next instants (the moments at which it makes timers).
+/// `with_payload` adds the headers and bodies of callbacks.
 pub(super) fn with_upcoming(view: &ScheduleView, now: UtcMillis, with_payload: bool) -> api::ScheduleView {
     let after = view.progress.last_scheduled.map_or(now, |last| last.max(now));
     let upcoming = view.schedule.preview(view.progress.created, after, SHOWN).unwrap_or_default();

@@ -135,8 +135,8 @@ pub(crate) enum NotPushed {
 /// The next due item, or `None` if the queue has ended.
 type Received<T> = Option<DueItem<T>>;
 
-/// A search for due items stops once it has found this number of items. The search holds the queue's lock, so it must
-/// be short.
+/// The number of found items after which a search for due items stops. The search holds the queue's lock, so it must be
+/// short.
 const LOOK: usize = 256;
 /// The number of waiting items at which the queue refuses further items.
 const TOO_MANY: usize = u32::MAX as usize;

@@ -5,9 +5,9 @@
 //! joining ──join──► live ──expire──► expiring
 //!    └────────────────┴──────end───────┴─────► ended
 //! ```
-//! *joining*: the connection is in the map, and its timer is not armed yet. *live*: it may be touched and removed.
-//! *expiring*: it is still in the map, but its owner has seen that its expiry has begun. So no removal may succeed any
-//! more. *ended*: it is out of the map.
+//! *joining*: the connection is in the map, and its timer is not armed yet. *live*: the connection may be touched and
+//! removed. *expiring*: the connection is still in the map, but the owner of its handle has seen that the expiry has
+//! begun. So no removal may succeed any more. *ended*: the connection is out of the map.
 //!
 //! The map's lock decides which thread takes a connection out, and that thread sets the state to *ended*. Most other
 //! steps also happen under that lock, or do not depend on the steps of another thread. The exception is the owner's

@@ -8,7 +8,7 @@ use std::path::Path;
 #[cfg(target_os = "linux")]
 use std::time::SystemTime;
 
-/// The names and suffixes of the store's files. Metrics use the names.
+/// The files of the store: the name of each file in metrics, and the suffix of its file name.
 const PARTS: [(&str, &str); 3] = [("timers", ""), ("journal", ".ops"), ("reserve", ".reserve")];
 
 /// Writes the metrics of the process and of the disk, as far as the system reports them.

@@ -15,8 +15,7 @@ use tokio::time::{Instant, sleep};
 const SHORTEST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// If a connection was at least this old when it ended, the pauses between attempts to connect start with `SHORTEST`
-/// again.
+/// The least age of an ended connection after which the pauses between attempts to connect start with `SHORTEST` again.
 const LASTING: Duration = Duration::from_secs(5);
 
 /// The state of a kept connection.
@@ -32,7 +31,7 @@ pub(crate) struct State {
 
 /// A handle to a connection that a task keeps open. The task ends when its last handle is dropped.
 #[derive(Clone)]
-pub(crate) struct Keeper {
+pub(crate) struct Reconnector {
     states: watch::Receiver<State>,
     doubts: mpsc::UnboundedSender<u64>,
     _task: Arc<Task>,
@@ -53,7 +52,7 @@ impl Drop for Task {
     }
 }
 
-impl Keeper {
+impl Reconnector {
     /// Starts the task that keeps a connection open, on the caller's runtime.
     pub(crate) fn start(dial: Arc<Dial>) -> Self {
         let (state, states) = watch::channel(State::default());

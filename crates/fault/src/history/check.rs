@@ -302,7 +302,9 @@ impl Judge<'_> {
             let after = begun_after(call.at);
             let is_revived = match how {
                 // A claim may have taken the timer out of the store. The claim's answer can be under way for a lease at
-                // most. During a fault, the node may also put the timer back later.
+                // most. During a fault, the node may also put the timer back later. A node that parks the timer puts it
+                // back at once, and delivers it when it can.
+                Withdrawn::Absent if is_once && self.terms.parks && self.is_due(life, call.at) => false,
                 Withdrawn::Absent if is_once => life.deliveries.iter().any(|delivery| {
                     delivery.begun > call.at.saturating_add(self.terms.lease)
                         && !self.excuses.is_return_held_up(call.at, delivery.begun)
@@ -323,6 +325,12 @@ impl Judge<'_> {
                 self.is_broken(Broken::Kept(id));
             }
         }
+    }
+
+    /// Returns whether a claim can have taken a timer out of the store by the moment `at`.
+    fn is_due(&self, life: &Life, at: Moment) -> bool {
+        let latest = (at + self.terms.wall).saturating_add(self.terms.lease);
+        life.due_at(at).saturating_mul(1_000) <= latest
     }
 
     /// I6. Checks that a series delivered each of its instants, and that no two timers were delivered for the same

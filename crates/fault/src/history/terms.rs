@@ -18,6 +18,9 @@ pub struct Terms {
     pub response: Moment,
     /// The greatest number of handlers that a node runs at a time.
     pub workers: usize,
+    /// Whether a node parks a timer whose delivery it must hold back, as a node of the service does. An at-most-once
+    /// timer is not stored until the node has parked it.
+    pub parks: bool,
     /// The moment at which the monotonic clock was zero, in microseconds of UTC.
     pub wall: u64,
     /// The greatest time by which a delivery may seem early, in milliseconds, because the clocks of the server and of

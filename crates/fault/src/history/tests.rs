@@ -100,6 +100,11 @@ impl Story {
         self
     }
 
+    fn parks(mut self) -> Self {
+        self.terms.parks = true;
+        self
+    }
+
     fn stored(mut self, id: Id, stored: Stored) -> Self {
         self.end.stored.insert(id, stored);
         self.end.counted += 1;
@@ -443,6 +448,11 @@ fn nothing_is_delivered_after_a_cancel() {
     out(6, 9).delivered(1, 30).breaks(&[]);
     out(6, 9).delivered(1, 30).delivered(1, 31).breaks(&[Broken::Twice(1)]);
     out(20, 22).delivered(1, 30).breaks(&[Broken::Revived(1)]);
+    // A node that parks the timer puts it back at once. A timer that is not due is not taken out.
+    once().parks().cancel(5, 1, Answer::NotFound).delivered(1, 30).breaks(&[]);
+    let far = || Story::new().parks().place(1, Place { is_once: true, ..timer(1, 25) }, Answer::Created);
+    far().cancel(5, 1, Answer::NotFound).delivered(1, 30).breaks(&[Broken::Revived(1)]);
+    once().parks().cancel(4, 1, Answer::Cancelled).delivered(1, 30).breaks(&[Broken::Revived(1)]);
 }
 
 #[test]

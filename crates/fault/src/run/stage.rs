@@ -538,6 +538,7 @@ impl Stage {
             ttl: micros(self.ttl),
             response: micros(self.response()),
             workers: self.workers,
+            parks: self.daemons.is_some(),
             ..terms
         };
         let findings = check(records, &terms, end);
@@ -553,15 +554,16 @@ impl Stage {
         row
     }
 
-    /// Waits until no timer is pending or leased. Notes a problem after [`DRAIN`].
+    /// Waits until no timer is pending, leased or parked. A node parks a timer whose callback it must
+    /// hold back. Notes a problem after [`DRAIN`].
     fn drain(&mut self) {
         let start = Instant::now();
         let mut store = self.store();
         loop {
             let left = match &store {
-                Ok(open) => {
-                    ask(open.counts()).map(|counts| counts.of(Phase::Pending) + counts.of(Phase::Leased))
-                }
+                Ok(open) => ask(open.counts()).map(|counts| {
+                    counts.of(Phase::Pending) + counts.of(Phase::Leased) + counts.of(Phase::Parked)
+                }),
                 Err(error) => Err(error.clone()),
             };
             match left {

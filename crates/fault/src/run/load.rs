@@ -196,6 +196,8 @@ impl Client {
         while !self.open.is_empty() && !self.closed.load(Ordering::Relaxed) && end.elapsed() < LAST_ANSWERS {
             let wanted = self.again();
             self.send(wanted);
+            // A store that refuses calls answers at once.
+            thread::sleep(Duration::from_millis(10));
         }
         self.out.flush().expect("a history on the disk");
     }

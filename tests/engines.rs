@@ -10,7 +10,8 @@ use tourbillon::{Builder, Cancel, Engine, Fired, Shards};
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-    /// The bytes that this thread has allocated and not freed. It is negative in a thread that frees what others allocate.
+    /// The bytes that this thread has allocated and not freed. It is negative in a thread that frees what others
+    /// allocate.
     static BYTES: Cell<isize> = const { Cell::new(0) };
 }
 /// The bytes of all threads together.
@@ -247,8 +248,8 @@ fn an_engine_that_is_shut_down_at_rest_returns_its_timers() {
 
 /// A pending timer takes its two words, its payload, and a ticket in a block of sixteen that has a link. The rest of
 /// the memory does not grow with the timers: the rings of the wheel, and the blocks of the thread's lane. A lane keeps
-/// the blocks that it has needed once, which are as many as the most tickets that have waited in it. The bytes are those
-/// of this thread alone: threads of earlier tests may still free theirs.
+/// the blocks that it has needed once, which are as many as the most tickets that have waited in it. The bytes are
+/// those of this thread alone: threads of earlier tests may still free theirs.
 #[test]
 fn a_pending_timer_takes_its_words_its_payload_and_a_ticket() {
     const TIMERS: u64 = 1 << 18;

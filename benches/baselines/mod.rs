@@ -12,6 +12,7 @@ mod keys;
 mod linux;
 mod lists;
 mod locked;
+mod queue;
 mod rounds;
 mod sharded;
 mod slots;
@@ -26,33 +27,11 @@ pub(crate) use heap::LazyHeap;
 pub(crate) use index_heap::IndexHeap;
 pub(crate) use linux::LinuxWheel;
 pub(crate) use locked::Locked;
+pub(crate) use queue::{Queue, fire_all};
 pub(crate) use rounds::RoundsWheel;
 pub(crate) use sharded::ShardedWheel;
 pub(crate) use sorted_list::SortedList;
 pub(crate) use tree::Tree;
-
-use crate::common::Payload;
-
-/// A timer structure whose due timers are taken one by one.
-pub(crate) trait Queue: Send + 'static {
-    const LOCKED_NAME: &'static str;
-    type Id: Copy + Send + 'static;
-
-    fn empty() -> Self;
-    fn insert(&mut self, at: u64, payload: Payload) -> Self::Id;
-    fn remove(&mut self, id: Self::Id) -> Option<Payload>;
-    /// Returns the deadline of the first timer. `None` for an empty queue.
-    fn first(&mut self) -> Option<u64>;
-    /// Removes a timer that is due at `now`, and returns its payload. `None` if no timer is due.
-    fn pop_due(&mut self, now: u64) -> Option<Payload>;
-    fn live(&self) -> usize;
-}
-
-fn fire_all(queue: &mut impl Queue, now: u64, mut fire: impl FnMut(Payload)) {
-    while let Some(payload) = queue.pop_due(now) {
-        fire(payload);
-    }
-}
 
 /// Makes an array of `$function::<T>`, in which `T` is each single-threaded timer structure. Our structure comes first.
 macro_rules! for_each_structure {

@@ -15,8 +15,10 @@
 //! Each transition notes the events that it has caused ([`explore::Reached`]), and the tests fail if an event never
 //! happens. Some situations, such as two nodes that deliver one timer at once, are properties of the kind "sometimes".
 
+// Floor 0: what both models are made of.
 pub mod explore;
 pub mod parts;
+pub mod timer;
+// Floor 1: the models.
 pub mod postgres;
 pub mod redis;
-pub mod timer;

@@ -226,21 +226,63 @@ fn our_uses() -> Uses {
     uses
 }
 
-/// Returns the folders of sources: the engine's folder, and the folder of each crate.
+/// Returns the folders of sources: the folder `src` of each package in the repository, the benches and the models
+/// included.
 pub(crate) fn crates() -> Vec<String> {
-    let crates = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("crates")).unwrap();
-    let crates = crates.map(|folder| format!("crates/{}/src", folder.unwrap().file_name().to_str().unwrap()));
-    let mut folders: Vec<_> = iter::once(String::from("src")).chain(crates).collect();
-    folders.sort_unstable();
-    folders
+    fn collect(root: &Path, folder: &str, found: &mut Vec<String>) {
+        if ["lib.rs", "main.rs"].iter().any(|face| root.join(folder).join("src").join(face).exists()) {
+            found.push(format!("{folder}/src").trim_start_matches('/').to_owned());
+        }
+        for entry in fs::read_dir(root.join(folder)).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            let is_theirs = name.starts_with('.') || ["src", "target", "node_modules"].contains(&&*name);
+            if entry.file_type().unwrap().is_dir() && !is_theirs {
+                collect(root, format!("{folder}/{name}").trim_start_matches('/'), found);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    collect(Path::new(env!("CARGO_MANIFEST_DIR")), "", &mut found);
+    found.sort_unstable();
+    found
 }
 
-/// Returns the files of a crate, including its root. Paths begin at the crate's folder of sources.
+/// Returns the files of a crate, including its root. The root of a package that is only a program is called `lib.rs`
+/// here, too. A module to which the root gives a path outside of the package has its name in the package. Paths begin
+/// at the crate's folder of sources.
 pub(crate) fn files_of(folder: &str) -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = sources_in(folder);
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join("lib.rs");
-    files.push((String::from("lib.rs"), fs::read_to_string(root).unwrap()));
+    let library = root.join(folder).join("lib.rs");
+    if library.exists() {
+        files.push((String::from("lib.rs"), fs::read_to_string(library).unwrap()));
+    } else {
+        let program = files.iter_mut().find(|(name, _)| name == "main.rs");
+        program.expect("a library or a program").0 = String::from("lib.rs");
+    }
+    let face = files.iter().find(|(name, _)| name == "lib.rs").map_or("", |(_, source)| source);
+    for (path, module) in placed(face) {
+        let path = format!("{folder}/{path}");
+        if let Some(outside) = path.strip_suffix("/mod.rs") {
+            let outside = sources_in(outside).into_iter();
+            files.extend(outside.map(|(name, source)| (format!("{module}/{name}"), source)));
+        } else {
+            files.push((format!("{module}.rs"), fs::read_to_string(root.join(path)).unwrap()));
+        }
+    }
     files
+}
+
+/// Returns the modules to which a source gives a path: the path and the name of each.
+fn placed(source: &str) -> Vec<(String, String)> {
+    let lines: Vec<_> = source.lines().map(str::trim).collect();
+    let placed = lines.windows(2).filter_map(|pair| {
+        let path = pair[0].strip_prefix("#[path = \"")?.strip_suffix("\"]")?;
+        let module = pair[1].trim_start_matches("pub ").strip_prefix("mod ")?.strip_suffix(';')?;
+        Some((path.to_owned(), module.to_owned()))
+    });
+    placed.collect()
 }
 
 fn sources_of(folder: &str) -> Sources {

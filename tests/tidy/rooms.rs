@@ -1,4 +1,4 @@
-//! Floors and folders of each crate. A crate whose sources have folders lists its modules in `lib.rs` under
+//! Floors and folders of each package. A package whose sources have folders lists its modules in its root under
 //! `// Floor N: ...`, from 0 upwards, as the engine does. No file uses a file of a higher floor. No folders use each
 //! other in a circle: neither the modules of the root, nor the folders inside a folder.
 //!

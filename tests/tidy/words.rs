@@ -3,6 +3,7 @@
 //! Code in backticks or in a fence is not prose. The change log is left out, since it is history. Text that the book of
 //! benchmarks took along with its results is left out, too.
 
+use std::env;
 use std::fs;
 use std::path::Path;
 
@@ -125,10 +126,12 @@ fn texts(root: &Path, folder: &str, texts: &mut Vec<(String, String)>) {
     }
 }
 
-/// Returns all pages and sources of the repository, by their paths.
+/// Returns all pages and sources of the repository, by their paths. `TOURBILLON_ROOT` names the folder of another
+/// commit's files, which are read instead.
 pub(crate) fn repository() -> Vec<(String, String)> {
+    let root = env::var_os("TOURBILLON_ROOT").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     let mut all = Vec::new();
-    texts(Path::new(env!("CARGO_MANIFEST_DIR")), "", &mut all);
+    texts(Path::new(&root), "", &mut all);
     all
 }
 

@@ -3,7 +3,7 @@
 
 use crate::contestants::{Clock, Reads};
 use crate::results::LEFT_OUT;
-use crate::workload::{Entrant, Scale};
+use crate::scale::Scale;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
@@ -46,14 +46,15 @@ impl Start {
     }
 }
 
-static PROGRAMS: [Program; 3] = [
+/// All foreign programs except the event loops in C.
+pub(crate) static PROGRAMS: [Program; 3] = [
     Program::peer("Netty, HashedWheelTimer", "netty", Reads::EachArm(Clock::Java), &JAVA),
     Program::peer("JDK, ScheduledThreadPoolExecutor", "jdk", Reads::EachArm(Clock::Java), &JAVA),
     Program::peer("Go, runtime timers", "go", Reads::EachArm(Clock::Go), &GO),
 ];
 
 /// The event loops in C, which take part only in the workload `loops`.
-static LOOPS: [Program; 4] = [
+pub(crate) static LOOPS: [Program; 4] = [
     Program {
         is_ours: true,
         ..Program::peer("engine, tb_loop", "loop", Reads::EachIteration(Clock::Tsc), &C)
@@ -67,16 +68,6 @@ static LOOPS: [Program; 4] = [
 static JAVA: LazyLock<Built> = LazyLock::new(build_java);
 static GO: LazyLock<Built> = LazyLock::new(build_go);
 static C: LazyLock<Built> = LazyLock::new(build_c);
-
-/// Returns all foreign programs except the event loops in C, as entrants.
-pub(crate) fn entrants() -> Vec<Entrant> {
-    PROGRAMS.iter().map(Entrant::foreign).collect()
-}
-
-/// Returns the event loops in C, as entrants of the workload `loops`.
-pub(crate) fn loops() -> Vec<Entrant> {
-    LOOPS.iter().map(Entrant::foreign).collect()
-}
 
 /// Returns the versions of all programs that can be built here. A program that cannot be built has a line with the
 /// reason.

@@ -8,32 +8,40 @@
 //! ```
 #![expect(clippy::print_stdout, reason = "where the figures went")]
 
+// Floor 0: the task of a turn, the sizes of a run, this process and the machine; structures and services for the
+// contestants.
 #[path = "../../baselines/mod.rs"]
 mod baselines;
+mod case;
 #[path = "../../common/mod.rs"]
 mod common;
-
-mod case;
-mod contestants;
 mod crates;
-mod foreign;
 mod machine;
 mod process;
-mod publish;
-mod results;
-mod roster;
-mod rounds;
+mod scale;
 mod steady;
-mod turn;
+// Floor 1: the results; the contestants.
+mod contestants;
+mod results;
+// Floor 2: contestants in other languages.
+mod foreign;
+// Floor 3: the form of a workload.
 mod workload;
+// Floor 4: the contestants of each workload; a turn of one of them.
+mod roster;
+mod turn;
+// Floor 5: the workloads.
 mod workloads;
+// Floor 6: the rounds of a run; the pages.
+mod publish;
+mod rounds;
 
 use clap::{Args, Parser, Subcommand};
 use results::Results;
+use scale::Scale;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use workload::Scale;
 use workloads::WORKLOADS;
 
 /// Measures tourbillon beside the classic structures and other engines.

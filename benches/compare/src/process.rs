@@ -1,7 +1,16 @@
-//! Figures of this process from the operating system.
+//! This process: its figures from the operating system, and its early end.
 
 use std::fs;
 use std::time::Duration;
+
+/// The exit status of a program that cannot do the workload.
+pub(crate) const CANNOT: i32 = 3;
+
+/// Ends the process with the exit status for a workload that the program cannot do. Prints `why`.
+pub(crate) fn cannot(why: &str) -> ! {
+    eprintln!("{why}");
+    std::process::exit(CANNOT)
+}
 
 /// Returns the process's present resident memory, in bytes.
 pub(crate) fn resident() -> Option<u64> {

@@ -37,7 +37,7 @@ macro_rules! schedule_and_cancel {
             AsyncIo,
             FuturesOneShot,
         ];
-        entrants.extend(foreign::entrants());
+        entrants.extend(foreign::PROGRAMS.iter().map(Entrant::foreign));
         entrants
     }};
 }
@@ -70,7 +70,7 @@ macro_rules! fire {
             SmolTasks<AsyncIoSleep>,
             SmolTasks<FuturesSleep>,
         ]);
-        entrants.extend(foreign::entrants());
+        entrants.extend(foreign::PROGRAMS.iter().map(Entrant::foreign));
         entrants
     }};
 }
@@ -102,7 +102,7 @@ macro_rules! rearm {
             FuturesDelay,
         ];
         entrants.push(Entrant::never("pingora-timeout", "cannot be reset: each timeout is made anew"));
-        entrants.extend(foreign::entrants());
+        entrants.extend(foreign::PROGRAMS.iter().map(Entrant::foreign));
         entrants
     }};
 }
@@ -126,7 +126,7 @@ macro_rules! refresh {
             FuturesDelay,
         ];
         entrants.push(Entrant::never("pingora-timeout", "cannot be reset: each timeout is made anew"));
-        entrants.extend(foreign::entrants());
+        entrants.extend(foreign::PROGRAMS.iter().map(Entrant::foreign));
         entrants
     }};
 }

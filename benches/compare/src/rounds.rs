@@ -2,9 +2,10 @@
 
 use crate::case::Case;
 use crate::results::{Outcome, Row};
+use crate::scale::Scale;
 use crate::steady;
 use crate::turn::{self, Ending};
-use crate::workload::{Entrant, Family, Scale, Turn, Workload};
+use crate::workload::{Entrant, Family, Turn, Workload};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// A workload in one case, with the rounds that were played.

@@ -6,11 +6,13 @@
 
 use crate::case::Case;
 use crate::foreign::Program;
+use crate::process::CANNOT;
 use crate::results::Figures;
-use crate::workload::{Scale, Turn, Workload};
+use crate::scale::Scale;
+use crate::workload::{Turn, Workload};
 use std::error::Error;
 use std::io::{self, Read};
-use std::process::{self, Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,8 +26,6 @@ pub(crate) enum Ending {
     Failed(String),
 }
 
-/// The exit status of a foreign program that cannot do the workload.
-const CANNOT: i32 = 3;
 /// The time after which a measuring process counts as hanging.
 const LONGEST: Duration = Duration::from_secs(180);
 
@@ -86,12 +86,6 @@ fn wait(child: &mut Child) -> Result<ExitStatus, Box<dyn Error>> {
         }
         thread::sleep(Duration::from_millis(5));
     }
-}
-
-/// Ends the process with the exit status for a workload that the program cannot do. Prints `why`.
-pub(crate) fn cannot(why: &str) -> ! {
-    eprintln!("{why}");
-    process::exit(CANNOT)
 }
 
 /// Makes one measurement, in this process, of the contestant that the arguments name.

@@ -4,32 +4,7 @@ use crate::case::Case;
 use crate::contestants::{Contestant, ServerTimers};
 use crate::foreign::Program;
 use crate::results::{Column, Figures};
-use clap::ValueEnum;
-
-/// The size of a run: it decides the numbers of timers and operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Scale {
-    /// Sizes of the published results
-    Full,
-    /// A few minutes: shows that the book works, and gives a first impression
-    Quick,
-    /// Seconds: shows that the book runs at all
-    Smoke,
-}
-
-impl Scale {
-    pub(crate) fn pick<T>(self, full: T, quick: T, smoke: T) -> T {
-        match self {
-            Self::Full => full,
-            Self::Quick => quick,
-            Self::Smoke => smoke,
-        }
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        self.pick("full", "quick", "smoke")
-    }
-}
+use crate::scale::Scale;
 
 /// A group of workloads. The tables of one group are in one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,18 +3,23 @@
 //! `cargo run --release` measures, and writes the raw results; `cargo run --release -- publish` makes the page from
 //! them.
 
+// Floor 0: this process and the machine, servers, results, the plan.
 // The tests of this module run with the other book.
 #[path = "../../compare/src/machine.rs"]
 mod machine;
-mod ours;
 mod plan;
 mod process;
-mod publish;
 mod results;
-mod rounds;
 mod server;
+// Floor 1: the library as a contestant.
+mod ours;
+// Floor 2: the service.
 mod service;
+// Floor 3: a turn of one contestant.
 mod turn;
+// Floor 4: the rounds of a run; the pages.
+mod publish;
+mod rounds;
 
 use clap::{Parser, Subcommand};
 use std::error::Error;

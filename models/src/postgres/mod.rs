@@ -74,19 +74,9 @@ pub use state::{
 use crate::explore::Reached;
 use crate::parts::{Answer, Budget, Sync};
 use crate::timer::Stored;
+use state::{CLAIMS, LANES, NODES, TIMERS};
 use stateright::{Model, Property};
 use std::sync::Arc;
-
-/// The number of nodes.
-const NODES: usize = 2;
-/// The greatest number of timers.
-const TIMERS: usize = 2;
-/// The number of lanes.
-const LANES: usize = 2;
-/// The greatest number of open transactions that write: one for each client and each node.
-const OPEN: usize = TIMERS + 1 + NODES;
-/// The greatest number of claims in a run, with room to spare. [`BOUND`] proves that no run needs more.
-const CLAIMS: usize = 7;
 
 /// The model.
 #[derive(Clone, Debug)]

@@ -1,8 +1,18 @@
 //! The states and the actions of the model of PostgreSQL.
 
-use super::{CLAIMS, LANES, NODES, OPEN, TIMERS};
 use crate::parts::{Answer, Budget, Held};
 use crate::timer::{Lease, Stored};
+
+/// The number of nodes.
+pub(super) const NODES: usize = 2;
+/// The greatest number of timers.
+pub(super) const TIMERS: usize = 2;
+/// The number of lanes.
+pub(super) const LANES: usize = 2;
+/// The greatest number of open transactions that write: one for each client and each node.
+pub(super) const OPEN: usize = TIMERS + 1 + NODES;
+/// The greatest number of claims in a run, with room to spare. [`BOUND`](super::BOUND) proves that no run needs more.
+pub(super) const CLAIMS: usize = 7;
 
 /// The data of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -60,17 +60,12 @@ pub use state::{Action, Caller, Client, History, Node, Owner, Server, State, Wor
 use crate::explore::Reached;
 use crate::parts::{Answer, Budget, Sync};
 use crate::timer::Stored;
+use state::{CLAIMS, NODES};
 use stateright::{Model, Property};
 use std::sync::Arc;
 
-/// The number of nodes.
-const NODES: usize = 2;
-/// The greatest number of claims in a run, with room to spare. [`BOUND`] proves that no run needs more.
-const CLAIMS: usize = 7;
 /// The greatest number of ends of a lease that the clock passes: that of the claim, and that of its renewal.
 const ENDS: u8 = 2;
-/// The greatest epoch of a shard, with room to spare.
-const EPOCHS: usize = 6;
 
 /// The model.
 #[derive(Clone, Debug)]

@@ -1,8 +1,14 @@
 //! The states and the actions of the model of Redis.
 
-use super::{CLAIMS, EPOCHS, NODES};
 use crate::parts::{Answer, Budget, Held};
 use crate::timer::{Lease, Stored};
+
+/// The number of nodes.
+pub(super) const NODES: usize = 2;
+/// The greatest number of claims in a run, with room to spare. [`BOUND`](super::BOUND) proves that no run needs more.
+pub(super) const CLAIMS: usize = 7;
+/// The greatest epoch of a shard, with room to spare.
+pub(super) const EPOCHS: usize = 6;
 
 /// A server's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

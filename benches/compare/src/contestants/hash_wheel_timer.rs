@@ -16,8 +16,7 @@
 use super::handlers::Handlers;
 use super::{Caller, Contestant, OnFire, OneShots, Reads};
 use crate::common::Payload;
-use crate::process::resident;
-use crate::turn::cannot;
+use crate::process::{cannot, resident};
 use hierarchical_hash_wheel_timer::thread_timer::{TimerRef, TimerWithThread};
 use hierarchical_hash_wheel_timer::{ClosureTimer, OneShotClosureState, PeriodicClosureState, Timer};
 use std::sync::atomic::{AtomicU64, Ordering};

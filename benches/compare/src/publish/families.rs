@@ -2,10 +2,13 @@
 //! files have the goals and the machine.
 
 use super::text::fill_in;
-use super::{COMMAND, claims, tables};
+use super::{claims, tables};
 use crate::results::{Outcome, Results};
-use crate::workload::{Family, Workload};
-use crate::workloads::WORKLOADS;
+use crate::workload::Family;
+use crate::workloads::{WORKLOADS, family_of, known};
+
+/// The command that makes the page, the tables and the plots again.
+pub(super) const COMMAND: &str = "cargo run --release -- publish";
 
 /// The plots above the tables: the workload, the plot's file in docs/plots, and the title.
 const PLOTS: [(&str, &str, &str); 7] = [
@@ -74,14 +77,6 @@ fn names(results: &Results) -> Vec<&str> {
         }
     }
     names
-}
-
-fn known(name: &str) -> Option<&'static Workload> {
-    WORKLOADS.iter().find(|workload| workload.name == name)
-}
-
-pub(super) fn family_of(name: &str) -> Family {
-    known(name).map_or(Family::Former, |workload| workload.family)
 }
 
 /// Returns the section of a workload: the operation, notes, plots, a table for each case, and how to read the tables.

@@ -21,9 +21,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tourbillon_book::files;
 
-/// The command that makes the page, the tables and the plots again.
-const COMMAND: &str = "cargo run --release -- publish";
-
 /// Files in the folder of tables that the package `benches/durable` makes and checks.
 const OTHERS: [&str; 1] = ["durable.md"];
 
@@ -51,7 +48,7 @@ pub(crate) fn publish(results: &Results, places: &Places, is_check: bool) -> Res
     if let Some(stray) = stray(tables, &files) {
         return Err(format!("{} is nothing that the results give: remove it", stray.display()).into());
     }
-    files::put(&files, is_check, COMMAND)
+    files::put(&files, is_check, families::COMMAND)
 }
 
 /// Returns a Markdown file in the folder of tables that neither this package nor another package made.

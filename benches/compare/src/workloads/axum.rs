@@ -1,13 +1,13 @@
 //! An HTTP server on axum with a header, a request and an idle timeout, under the load tool wrk.
 
-use super::load::MOST_ACCEPTED;
-use super::{listen, wrk};
+use super::load::{MOST_ACCEPTED, listen};
+use super::wrk;
 use crate::case::Case;
 use crate::contestants::{OursServer, ServerTimers, TOO_LATE, TokioServer, UnlimitedServer};
-use crate::process::cpu_time;
+use crate::process::{cannot, cpu_time};
 use crate::results::{Column, Figures};
-use crate::turn;
-use crate::workload::{Entrant, Family, Scale, Workload};
+use crate::scale::Scale;
+use crate::workload::{Entrant, Family, Workload};
 use axum::Router;
 use axum::routing::get;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -231,7 +231,7 @@ async fn stall<T: ServerTimers>(limits: Limits, bytes: &[u8]) -> (Duration, Vec<
 
 fn turn<T: ServerTimers>(case: &Case) -> Figures {
     if !wrk::is_here() {
-        turn::cannot(wrk::why_not());
+        cannot(wrk::why_not());
     }
     let runtime = T::runtime();
     if T::LIMITS {

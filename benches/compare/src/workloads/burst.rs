@@ -5,7 +5,8 @@ use crate::case::Case;
 use crate::contestants::OneShots;
 use crate::results::{Column, Figures};
 use crate::roster::fire;
-use crate::workload::{Family, Scale, Workload};
+use crate::scale::Scale;
+use crate::workload::{Family, Workload};
 use tourbillon_book::figure::thousands;
 
 pub(super) const WORKLOAD: Workload = Workload {

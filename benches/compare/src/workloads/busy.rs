@@ -8,7 +8,8 @@ use crate::case::Case;
 use crate::contestants::OneShots;
 use crate::results::{Column, Figures};
 use crate::roster::entrants;
-use crate::workload::{Entrant, Family, Scale, Workload};
+use crate::scale::Scale;
+use crate::workload::{Entrant, Family, Workload};
 use std::hint;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,7 +50,7 @@ fn entrants() -> Vec<Entrant> {
         Of<Locked<Tree>>,
         Tasks<TokioSleeps>,
     ];
-    entrants.extend(foreign::entrants());
+    entrants.extend(foreign::PROGRAMS.iter().map(Entrant::foreign));
     entrants
 }
 

@@ -11,7 +11,8 @@ use crate::contestants::{
 };
 use crate::process::resident;
 use crate::results::{Column, Figures};
-use crate::workload::{Entrant, Family, Scale, Workload, columns_by_threads};
+use crate::scale::Scale;
+use crate::workload::{Entrant, Family, Workload, columns_by_threads};
 use std::ops::Range;
 use tourbillon_book::figure::thousands;
 

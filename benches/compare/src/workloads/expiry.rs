@@ -11,7 +11,8 @@ use crate::contestants::{
 };
 use crate::results::{Column, Figures};
 use crate::roster::{entrants, fire};
-use crate::workload::{Entrant, Family, Scale, Workload};
+use crate::scale::Scale;
+use crate::workload::{Entrant, Family, Workload};
 use tourbillon_book::figure::thousands;
 
 pub(super) const WORKLOAD: Workload = Workload {

@@ -7,7 +7,8 @@ use crate::contestants::OneShots;
 use crate::process::{cpu_time, sleeps_of_other_threads};
 use crate::results::{Column, Figures};
 use crate::roster::fire;
-use crate::workload::{Family, Scale, Workload};
+use crate::scale::Scale;
+use crate::workload::{Family, Workload};
 use std::thread;
 use tourbillon_book::figure::thousands;
 

@@ -5,7 +5,6 @@
 //! planned moment, on the connection that has been free for the longest time. A request that finds no connection free
 //! waits, and its time counts from the planned moment.
 
-use super::listen;
 use super::shots::Sorted;
 use crate::case::Case;
 use crate::common::Chance;
@@ -13,7 +12,7 @@ use crate::process::cpu_time;
 use serde::{Deserialize, Serialize};
 use std::error::Error;
 use std::io::{self, BufRead, BufReader, Lines};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -21,7 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 
 /// The number of bytes of a request and of an answer.
@@ -51,6 +50,15 @@ const MOST_WAITING: usize = 100;
 
 /// The number of connections that a listener may have to queue, as long as the system permits as many.
 pub(super) const MOST_ACCEPTED: usize = 4_096;
+
+/// Listens on a free port of this machine, with room for `count` connections that nobody has accepted yet.
+pub(super) fn listen(count: usize) -> (TcpListener, SocketAddr) {
+    let socket = TcpSocket::new_v4().expect("the system gives us a socket");
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
+    let listener = socket.listen(u32::try_from(count).expect("some connections")).expect("it is bound");
+    let address = listener.local_addr().expect("it is bound");
+    (listener, address)
+}
 
 /// The line that marks the start of the measured time. The line `END` marks the end.
 pub(super) const BEGIN: &str = "begin";

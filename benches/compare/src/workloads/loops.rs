@@ -9,7 +9,8 @@ use crate::common::{Chance, Payload, payload};
 use crate::contestants::{Clock, Fires, PER_ITERATION, Reads};
 use crate::foreign;
 use crate::results::{Column, Figures};
-use crate::workload::{Entrant, Family, Scale, Workload};
+use crate::scale::Scale;
+use crate::workload::{Entrant, Family, Workload};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use tourbillon::{Builder, Disarm, Engine, LoopShard, Timer, TimerId, Timestamp};
@@ -45,7 +46,7 @@ pub(super) const WORKLOAD: Workload = Workload {
             clock: Reads::EachIteration(Clock::Tsc).to_string(),
             ..Entrant::here("engine, LoopShard", true, turn)
         };
-        [ours].into_iter().chain(foreign::loops()).collect()
+        [ours].into_iter().chain(foreign::LOOPS.iter().map(Entrant::foreign)).collect()
     },
 };
 

@@ -9,7 +9,8 @@ use crate::contestants::{Connections, OneShots, OursTimer, Owned};
 use crate::process::resident;
 use crate::results::{Column, Figures};
 use crate::roster::{entrants, schedule_and_cancel};
-use crate::workload::{Entrant, Family, Scale, Workload};
+use crate::scale::Scale;
+use crate::workload::{Entrant, Family, Workload};
 use std::ops::Range;
 use tourbillon_book::figure::thousands;
 

@@ -17,7 +17,8 @@ use crate::contestants::{Caller, DefaultSlice, Of, OneShots, Stopwatch, Unpinned
 use crate::process::{cpu_time, waited_for_a_core};
 use crate::results::{Column, Figures};
 use crate::roster::{entrants, fire};
-use crate::workload::{Family, Scale, Workload};
+use crate::scale::Scale;
+use crate::workload::{Family, Workload};
 use std::hint;
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,6 +5,7 @@ mod burst;
 mod busy;
 mod cache;
 mod closures;
+mod draws;
 mod dropins;
 mod engines;
 mod expiry;
@@ -39,11 +40,8 @@ mod wrk;
 pub(crate) use load::play as play_load;
 pub(crate) use wrk::version as version_of_wrk;
 
-use crate::common::Chance;
-use crate::workload::Workload;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::ops::Range;
-use tokio::net::{TcpListener, TcpSocket};
+use crate::workload::{Family, Workload};
+use draws::{HOUR, LONG, below};
 
 /// All workloads of the book, in the order of the page.
 pub(crate) const WORKLOADS: &[Workload] = &[
@@ -78,28 +76,19 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     floor::WORKLOAD,
 ];
 
-/// The range of delays, in nanoseconds, with which timers stay pending until the end of the measurement.
-const LONG: Range<u64> = 10_000_000_000..60_000_000_000;
-const HOUR: u64 = 3_600_000_000_000;
-
-/// Listens on a free port of this machine, with room for `count` connections that nobody has accepted yet.
-fn listen(count: usize) -> (TcpListener, SocketAddr) {
-    let socket = TcpSocket::new_v4().expect("the system gives us a socket");
-    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
-    let listener = socket.listen(u32::try_from(count).expect("some connections")).expect("it is bound");
-    let address = listener.local_addr().expect("it is bound");
-    (listener, address)
+pub(crate) fn known(name: &str) -> Option<&'static Workload> {
+    WORKLOADS.iter().find(|workload| workload.name == name)
 }
 
-/// Returns a random number below `count`: the index of a timer.
-fn below(chance: &mut Chance, count: usize) -> u32 {
-    u32::try_from(chance.within(&(0..count as u64))).expect("fewer than 2^32 timers")
+/// Returns the family of a workload. `Family::Former` for a name that only old results have.
+pub(crate) fn family_of(name: &str) -> Family {
+    known(name).map_or(Family::Former, |workload| workload.family)
 }
 
 /// Returns whether the full-size table of a workload and case has a figure of `contestant` in `column`.
 #[cfg(test)]
 pub(crate) fn measures(workload: &str, case: &str, contestant: &str, column: &str) -> bool {
-    use crate::workload::Scale;
+    use crate::scale::Scale;
     let Some(workload) = WORKLOADS.iter().find(|known| known.name == workload) else { return false };
     let cases = (workload.cases)(Scale::Full);
     let case = cases.iter().find(|known| known.name == case);

@@ -6,7 +6,8 @@ use crate::case::Case;
 use crate::contestants::OneShots;
 use crate::results::Figures;
 use crate::roster::schedule_and_cancel;
-use crate::workload::{Family, Scale, Workload, columns_by_threads};
+use crate::scale::Scale;
+use crate::workload::{Family, Workload, columns_by_threads};
 use tourbillon_book::figure::thousands;
 
 pub(super) const WORKLOAD: Workload = Workload {

@@ -3,7 +3,8 @@
 use crate::case::Case;
 use crate::process::cpu_time;
 use crate::results::{Column, Figures};
-use crate::workload::{Entrant, Family, Scale, Workload};
+use crate::scale::Scale;
+use crate::workload::{Entrant, Family, Workload};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::thread;

@@ -4,7 +4,8 @@
 use crate::case::Case;
 use crate::common::{Payload, payload};
 use crate::results::{Column, Figures};
-use crate::workload::{Entrant, Family, Scale, Workload};
+use crate::scale::Scale;
+use crate::workload::{Entrant, Family, Workload};
 use std::time::Duration;
 use tourbillon::{Builder, Disarm, DrivenEngine, Timer};
 use tourbillon_book::figure::thousands;

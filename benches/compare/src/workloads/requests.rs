@@ -2,14 +2,13 @@
 //!
 //! The clients and the backend are a process of their own (`load.rs`).
 
-use super::listen;
-use super::load::{BEGIN, END, GIVEN_UP, Load, MESSAGE, MOST_ACCEPTED, Message, Record, WELCOME};
+use super::load::{BEGIN, END, GIVEN_UP, Load, MESSAGE, MOST_ACCEPTED, Message, Record, WELCOME, listen};
 use crate::case::Case;
 use crate::contestants::{OursServer, ServerTimers, TokioServer, UnlimitedServer};
-use crate::process::{cpu_time, may_open};
+use crate::process::{cannot, cpu_time, may_open};
 use crate::results::{Column, Figures};
-use crate::turn;
-use crate::workload::{Entrant, Family, Scale, Workload};
+use crate::scale::Scale;
+use crate::workload::{Entrant, Family, Workload};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -160,7 +159,7 @@ async fn accept<T: ServerTimers>(listener: TcpListener, backend: Arc<Backend>) {
 
 fn turn<T: ServerTimers>(case: &Case) -> Figures {
     if !may_open(case.timers as u64 + SPARE_FILES) {
-        turn::cannot("the system permits too few open files");
+        cannot("the system permits too few open files");
     }
     let runtime = T::runtime();
     let (listener, address) = runtime.block_on(async { listen(MOST_ACCEPTED) });

@@ -8,7 +8,8 @@ use crate::case::Case;
 use crate::contestants::{Fires, Of, OwnWorkers, Sharded};
 use crate::results::Figures;
 use crate::roster::entrants;
-use crate::workload::{Family, Scale, Workload, columns_by_threads};
+use crate::scale::Scale;
+use crate::workload::{Family, Workload, columns_by_threads};
 use std::thread;
 use tourbillon_book::figure::thousands;
 

@@ -8,7 +8,8 @@ use crate::contestants::OneShots;
 use crate::process::{peak_resident, resident};
 use crate::results::{Column, Figures};
 use crate::roster::schedule_and_cancel;
-use crate::workload::{Family, Scale, Workload};
+use crate::scale::Scale;
+use crate::workload::{Family, Workload};
 use std::time::Duration;
 use tourbillon_book::figure::thousands;
 

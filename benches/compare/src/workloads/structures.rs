@@ -10,10 +10,10 @@
 use crate::baselines::for_each_structure;
 use crate::case::Case;
 use crate::common::{Chance, Demand, Fired, Payload, TICKS, Timers};
-use crate::process::resident;
+use crate::process::{cannot, resident};
 use crate::results::{Column, Figures};
-use crate::turn;
-use crate::workload::{Entrant, Family, Scale, Turn, Workload};
+use crate::scale::Scale;
+use crate::workload::{Entrant, Family, Turn, Workload};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use tourbillon_book::figure::thousands;
@@ -100,7 +100,7 @@ fn demand(case: &Case) -> Demand {
 
 fn turn<T: Timers>(case: &Case) -> Figures {
     if let Some(why) = T::LIMITS.refuses(&demand(case)) {
-        turn::cannot(&why);
+        cannot(&why);
     }
     // A small structure takes too little time to be measured alone.
     let repeats = (ENOUGH / case.timers).clamp(1, 100);

@@ -7,7 +7,8 @@ use crate::contestants::{
 };
 use crate::results::Figures;
 use crate::roster::entrants;
-use crate::workload::{Entrant, Family, Scale, Workload, columns_by_threads, threads_key};
+use crate::scale::Scale;
+use crate::workload::{Entrant, Family, Workload, columns_by_threads, threads_key};
 use std::future::{pending, ready};
 use std::hint::black_box;
 use std::ops::Range;

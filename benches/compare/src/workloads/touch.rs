@@ -3,7 +3,8 @@
 use crate::case::Case;
 use crate::common::Chance;
 use crate::results::{Column, Figures};
-use crate::workload::{Entrant, Family, Scale, Workload};
+use crate::scale::Scale;
+use crate::workload::{Entrant, Family, Workload};
 use std::time::{Duration, Instant};
 use tourbillon::{Armed, Engine, Timer};
 use tourbillon_book::figure::thousands;

@@ -41,6 +41,12 @@ pub(crate) struct Contestant {
     pub(crate) cases: &'static [&'static str],
 }
 
+impl Contestant {
+    pub(crate) fn is_ours(&self) -> bool {
+        self.peer.is_none()
+    }
+}
+
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) workload: &'static str,

@@ -1,6 +1,6 @@
 //! The goals, whether they are met, and the reasons why goals are missed. The reasons have figures.
 
-use super::{cell, fill_in};
+use super::text::{cell, fill_in};
 use crate::plan::{
     BULLMQ, BULLMQ_EVERYSEC, CASES, GRAPHILE_100, OURS, OURS_BY_DEFAULT, OURS_IN_POSTGRES, OURS_LISTENING,
     OURS_ON_REDIS, PG_BOSS_500, RIVER, SERVICE,

@@ -3,16 +3,18 @@
 mod goals;
 mod plots;
 mod sections;
+mod text;
 
 use crate::plan::{CASES, CONTESTANTS, Contestant};
-use crate::results::{Results, Samples};
+use crate::results::Results;
 use sections::{Column, SECTIONS, Section};
 use serde_json::Value;
 use std::error::Error;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tourbillon_book::figure::{count, figure};
+use text::{cell, fill_in};
+use tourbillon_book::figure::figure;
 use tourbillon_book::files;
 
 /// The command that makes the page and the plots again.
@@ -178,14 +180,6 @@ fn best(case: &str, columns: &[Column], results: &Results) -> String {
     if winners.is_empty() { String::new() } else { format!("Best: {}.\n\n", winners.join("; ")) }
 }
 
-/// Replaces placeholders such as `{one}` in a text by the sizes of a case.
-fn fill_in(text: &str, sizes: &Value) -> String {
-    let fill = |text: String, (key, size): (&String, &Value)| {
-        text.replace(&format!("{{{key}}}"), &count(size.as_f64().unwrap_or(f64::NAN)))
-    };
-    sizes.as_object().into_iter().flatten().fold(text.to_owned(), fill)
-}
-
 fn table(case: &str, columns: &[Column], results: &Results) -> String {
     let mut text = String::from("| | survives |");
     columns.iter().for_each(|(_, heading)| text += &format!(" {heading} |"));
@@ -228,12 +222,6 @@ fn table(case: &str, columns: &[Column], results: &Results) -> String {
         notes += &format!("{note}: {}.\n\n", names.join("; "));
     }
     text + "\n" + &notes
-}
-
-fn cell(samples: &Samples) -> String {
-    let (least, most) = samples.range();
-    let median = figure(samples.median());
-    if least == most { median } else { format!("{median} ({}..{})", figure(least), figure(most)) }
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! The questions, in the order of their table within a family.
 
+use super::question::Against::{Best, Only};
+use super::question::{Against, Question};
 use super::reasons::{
     ALSO_A_TASK, CHECKED_TOGETHER, EACH_CLAIMED, EACH_TICK, GUARDED, HANDED_OVER, IN_ORDER, KEY_MISSES,
     LINKS, LOCKED_PUSH, LOCKS, NO_CASCADE, NO_TICK, NOT_POLLED_YET, ONE_LIST, OWN_PLACE, PREEMPTED,
     QUEUE_OF_ALL, READ_EACH_TIME, REFRESHED, SHARED, TICK, TWO_WAKE_UPS,
 };
-use super::{Against, Question};
-use Against::{Best, Only};
 
 pub(super) const MANY: &str = "1,000,000 pending";
 const CONNECTIONS: &str = "10,000 connections";

@@ -1,38 +1,20 @@
 //! The questions that a user has, and their answers from the results.
 
 mod list;
+mod question;
 mod reasons;
 
-use super::families::family_of;
 use super::tables::{escaped, markdown};
 use super::text::{fill_in, with_unit};
 use super::verdict::Verdict;
 use crate::results::{Outcome, Results, Row, Samples};
 use crate::workload::Family;
+use crate::workloads::family_of;
 use list::QUESTIONS;
+use question::Against::{Best, Only};
+use question::Question;
 use std::fmt;
 use tourbillon_book::figure::figure;
-
-/// A question: how does a figure of ours compare with the same figure of another contestant?
-struct Question {
-    text: &'static str,
-    workload: &'static str,
-    case: &'static str,
-    column: &'static str,
-    ours: &'static str,
-    against: Against,
-    /// The reason why our contestant loses, with places for figures in braces. Empty if ours does not lose, or if the
-    /// reason is unknown.
-    why: &'static str,
-}
-
-enum Against {
-    /// The best of the other contestants that read their clocks as often as ours.
-    Best,
-    /// The best of the named contestants. Only these contestants do the same work as ours.
-    Only(&'static [&'static str]),
-}
-use Against::{Best, Only};
 
 /// Returns the numbers of won and lost questions, and the table of all questions. The table is ordered by families of
 /// workloads.
@@ -187,6 +169,7 @@ impl Answer<'_> {
 #[cfg(test)]
 mod tests {
     use super::list::{HANDLE, MANY, ask};
+    use super::question::Against;
     use super::reasons::LINKS;
     use super::*;
     use crate::publish::{prose, synthetic, text};

@@ -1,7 +1,8 @@
 //! awa.
 
 use crate::deliveries::Deliveries;
-use crate::{Config, Failure, Payload, Peer};
+use crate::peer::{Payload, Peer};
+use crate::task::{Config, Failure};
 use awa::model::UniqueOpts;
 use awa::{Client, InsertOpts, InsertParams, JobResult, QueueConfig};
 use chrono::{DateTime, Utc};

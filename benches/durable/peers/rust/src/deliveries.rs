@@ -1,7 +1,8 @@
 //! Notes each delivery.
 
+use crate::peer::Payload;
+use crate::task::Failure;
 use crate::tools::{check, now};
-use crate::{Failure, Payload};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;

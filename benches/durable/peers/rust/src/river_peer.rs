@@ -1,7 +1,8 @@
 //! River for Rust.
 
 use crate::deliveries::Deliveries;
-use crate::{Config, Failure, Payload, Peer};
+use crate::peer::{Payload, Peer};
+use crate::task::{Config, Failure};
 use riverqueue::jiff::Timestamp;
 use riverqueue::migrate::PostgresMigrator;
 use riverqueue::sqlx::PgPool;

@@ -1,6 +1,6 @@
 //! Moments, checks, processor time, and the questions to the book.
 
-use crate::Failure;
+use crate::task::Failure;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::BufRead as _;

@@ -1,8 +1,9 @@
 //! The workloads, as in `peers/run.mjs`.
 
 use crate::deliveries::Deliveries;
+use crate::peer::{Payload, Peer};
+use crate::task::{Failure, Task};
 use crate::tools::{Chance, Numbers, ask, ask_for, check, cpu_seconds, now, pids, quantile};
-use crate::{Failure, Payload, Peer, Task};
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +14,7 @@ pub(crate) async fn run<P: Peer>(
     peer: Arc<P>,
     deliveries: Arc<Deliveries>,
 ) -> Result<Numbers, Failure> {
-    match task.workload() {
+    match &*task.workload {
         "create" => create(task, &peer).await,
         "late" => late(task, &peer, &deliveries).await,
         "herd" => herd(task, &peer, &deliveries).await,
@@ -69,7 +70,7 @@ async fn fill<P: Peer>(
 }
 
 async fn create<P: Peer>(task: &Task, peer: &Arc<P>) -> Result<Numbers, Failure> {
-    let (sizes, server) = (task.sizes().clone(), task.config().server);
+    let (sizes, server) = (task.sizes.clone(), task.config.server);
     let (mut numbers, mut from) = (Numbers::new(), 0);
     let chance = Arc::new(Mutex::new(Chance(1)));
     let before = ask("server")?;
@@ -121,7 +122,7 @@ fn spent(numbers: &mut Numbers, before: &Numbers, (count, prefix): (usize, &str)
 }
 
 async fn late<P: Peer>(task: &Task, peer: &Arc<P>, deliveries: &Deliveries) -> Result<Numbers, Failure> {
-    let (sizes, server) = (task.sizes(), task.config().server);
+    let (sizes, server) = (&task.sizes, task.config.server);
     let count = sizes.rate * usize::try_from(sizes.seconds)?;
     deliveries.begin(0, count);
     let begin = now() + sizes.lead as f64 * 1e3;
@@ -147,7 +148,7 @@ fn quantiles(numbers: &mut Numbers, prefix: &str, mut late: Vec<f64>) {
 }
 
 async fn herd<P: Peer>(task: &Task, peer: &Arc<P>, deliveries: &Deliveries) -> Result<Numbers, Failure> {
-    let (sizes, server) = (task.sizes(), task.config().server);
+    let (sizes, server) = (&task.sizes, task.config.server);
     deliveries.begin(0, sizes.timers);
     let before = ask("server")?;
     let due = now() + sizes.lead as f64 * 1e3;
@@ -173,7 +174,7 @@ const WARM: Duration = Duration::from_secs(3);
 
 /// Creates timers and delivers them at the same time, while another transaction holds a snapshot.
 async fn held<P: Peer>(task: &Task, peer: &Arc<P>, deliveries: &Deliveries) -> Result<Numbers, Failure> {
-    let (sizes, server) = (task.sizes(), task.config().server);
+    let (sizes, server) = (&task.sizes, task.config.server);
     let (each, ticks) = (sizes.rate / TICKS, TICKS * usize::try_from(sizes.seconds)?);
     let count = each * ticks;
     deliveries.begin(0, count);
@@ -203,7 +204,7 @@ async fn held<P: Peer>(task: &Task, peer: &Arc<P>, deliveries: &Deliveries) -> R
 
 /// Many timers that are far, and a server that is killed. There is no replacement by key.
 async fn stock<P: Peer>(task: &Task, peer: &Arc<P>, deliveries: &Deliveries) -> Result<Numbers, Failure> {
-    let (sizes, server, total) = (task.sizes(), task.config().server, task.sizes().timers);
+    let (sizes, server, total) = (&task.sizes, task.config.server, task.sizes.timers);
     let mut chance = Chance(1);
     let before = ask("server")?;
     fill(&**peer, (0, total), || chance.far()).await?;

@@ -60,10 +60,6 @@ pub(super) fn draw(results: &Results) -> Result<Vec<Picture>, Box<dyn Error>> {
     Ok(plots.into_iter().filter_map(plot).collect())
 }
 
-pub(super) fn is_ours(one: &Contestant) -> bool {
-    one.peer.is_none()
-}
-
 /// Returns a short label of a contestant: its name, and a word for its durability.
 fn label(one: &Contestant) -> String {
     let name = one.name.replace("tourbillon-durable", "tourbillon").replace(", PostgreSQL", "");
@@ -119,8 +115,8 @@ fn lateness(results: &Results) -> Plot {
     const CASE: &str = "late_1000";
     let (mut ours, mut others) = (OURS.into_iter().cycle(), COLOURS.into_iter().cycle());
     let line = |one: &Contestant| {
-        let colour = if is_ours(one) { ours.next() } else { others.next() }?;
-        let pen = Pen { colour, width: if is_ours(one) { 4 } else { 2 } };
+        let colour = if one.is_ours() { ours.next() } else { others.next() }?;
+        let pen = Pen { colour, width: if one.is_ours() { 4 } else { 2 } };
         let points = (0..).map(f64::from).zip(PERCENTILES).filter_map(|(x, (key, _))| {
             // Due moments are not exact to less than a part of a millisecond.
             Some((x, results.samples(CASE, one.name, key)?.median().max(0.1)))

@@ -1,6 +1,5 @@
 //! Plots with a row for each contestant. The contestant with the best figure in the first column is at the top.
 
-use super::is_ours;
 use crate::plan::{CONTESTANTS, Contestant};
 use crate::results::Results;
 use plotters::chart::ChartBuilder;
@@ -45,11 +44,11 @@ impl Rows<'_> {
             canvas::mesh(&mut chart, self.unit)?;
             let area = chart.plotting_area();
             for (one, y) in rows.iter().zip((0..).map(f64::from)) {
-                if is_ours(one) {
+                if one.is_ours() {
                     let band = [(x.start(), y - 0.5), (x.end(), y + 0.5)];
                     area.draw(&Rectangle::new(band, OURS[0].mix(0.12).filled()))?;
                 }
-                label(area, (x.start(), y), (-12, -7), one.name, name(is_ours(one), HPos::Right))?;
+                label(area, (x.start(), y), (-12, -7), one.name, name(one.is_ours(), HPos::Right))?;
                 let survives = format!("survives: {}", one.survives.text());
                 label(area, (x.start(), y), (-12, 8), &survives, text(10.0, INK, HPos::Right))?;
             }

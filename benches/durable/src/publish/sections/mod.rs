@@ -1,24 +1,12 @@
 //! The sections of the page, with their texts and columns.
 
+mod form;
 mod postgres;
 
+pub(super) use form::{Column, Section};
+
+use form::LATENESS_AND_CPU;
 use postgres::POSTGRES;
-
-/// A column of a table: the key of its figure, and its heading.
-pub(super) type Column = (&'static str, &'static str);
-
-pub(super) struct Section {
-    pub(super) id: &'static str,
-    pub(super) title: &'static str,
-    /// The text that describes the workload, with placeholders for the sizes of the case.
-    pub(super) work: &'static str,
-    /// Whether a line below each table names the best contestants.
-    pub(super) names_the_best: bool,
-    pub(super) tables: &'static [(&'static str, &'static str, &'static [Column])],
-    /// Texts below the last table of a case. They have placeholders for the sizes of the case, and for figures as the
-    /// reasons of goals have them.
-    pub(super) notes: &'static [(&'static str, &'static str)],
-}
 
 /// How late the handlers of timers were called.
 const LATENESS: &[Column] = &[
@@ -27,16 +15,6 @@ const LATENESS: &[Column] = &[
     ("p999_ms", "p99.9, ms"),
     ("max_ms", "max, ms"),
     ("min_ms", "min, ms"),
-];
-
-/// How late the handlers of timers were called, and what the timers cost.
-const LATENESS_AND_CPU: &[Column] = &[
-    ("p50_ms", "p50, ms"),
-    ("p99_ms", "p99, ms"),
-    ("p999_ms", "p99.9, ms"),
-    ("max_ms", "max, ms"),
-    ("min_ms", "min, ms"),
-    ("cpu_us", "CPU, µs each"),
 ];
 
 pub(super) const SECTIONS: [Section; 10] = [

@@ -1,6 +1,6 @@
 //! The section of the stores in PostgreSQL.
 
-use super::{LATENESS_AND_CPU, Section};
+use super::form::{LATENESS_AND_CPU, Section};
 
 pub(super) const POSTGRES: Section = Section {
     id: "D10",

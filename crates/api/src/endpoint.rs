@@ -9,13 +9,14 @@ use serde::{Deserialize, Serialize};
 pub struct Endpoint {
     /// The host and port.
     pub host: String,
-    /// The state of a breaker of the host. Each namespace has its own breakers for the host, and this is the breaker
-    /// that stays open longest.
+    /// The state of the host's breaker, which stops callbacks to the host after failures. Each namespace has its own
+    /// breakers for the host. This field, `since` and `open_for_ms` describe the breaker that stays open longest.
     pub breaker: Breaker,
-    /// The moment since which that breaker has not been closed. None if it is closed.
+    /// The moment at which the breaker that stays open longest opened. None if all breakers of the host are closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Moment>,
-    /// The remaining time for which that breaker lets no callbacks through, if it is open.
+    /// The remaining time for which the breaker that stays open longest lets no callbacks through. At zero, one
+    /// callback tests whether the receiver works. None if all breakers of the host are closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_for_ms: Option<u64>,
     /// The breakers that are not closed, at most 20. The breakers that stay open longest come first. Each breaker is
@@ -30,24 +31,26 @@ pub struct Endpoint {
     /// The number of due timers that wait for the host: they wait until fewer callbacks to it are in progress, or until
     /// the host or a path of it recovers.
     pub parked: u64,
-    /// The number of callbacks that were sent.
+    /// The number of callbacks that were sent to the host.
     pub deliveries: u64,
-    /// The number of those callbacks that failed.
+    /// The number of callbacks to the host that failed.
     pub errors: u64,
-    /// The number of callbacks within the last hour or two, from which the percentiles are computed.
+    /// The number of callbacks to the host within the last hour or two. The percentiles are computed from these recent
+    /// callbacks.
     pub recent: u64,
-    /// The number of those recent callbacks that failed.
+    /// The number of the recent callbacks that failed.
     pub recent_errors: u64,
-    /// The median duration of the recent callbacks, rounded up by at most a quarter.
+    /// The median duration of the recent callbacks. It is rounded up by at most a quarter of the exact value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p50_ms: Option<u64>,
-    /// The 99th percentile of the durations of the recent callbacks, rounded up by at most a quarter.
+    /// The 99th percentile of the durations of the recent callbacks. It is rounded up by at most a quarter of the exact
+    /// value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_ms: Option<u64>,
-    /// The moment at which the latest callback ended.
+    /// The moment at which the latest callback to the host ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<Moment>,
-    /// The latest error, cut to 200 bytes.
+    /// The error of the latest callback that failed, cut to 200 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
 }
@@ -58,15 +61,15 @@ pub struct Endpoint {
 pub struct OpenBreaker {
     /// The namespace whose callbacks the breaker holds back.
     pub namespace: String,
-    /// The path of those callbacks. None if the breaker is for all paths of the host.
+    /// The path of the callbacks that the breaker holds back. None if the breaker is for all paths of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The moment since which the breaker has not been closed.
+    /// The moment at which the breaker opened.
     pub since: Moment,
     /// The remaining time for which the breaker lets no callbacks through. At zero, one callback tests whether the
     /// receiver works.
     pub open_for_ms: u64,
-    /// The number of failures since the last success.
+    /// The number of callbacks that have failed since the last success.
     pub failures_in_a_row: u32,
 }
 

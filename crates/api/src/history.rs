@@ -49,7 +49,7 @@ pub struct LatenessBySecond {
     pub seconds: Vec<SecondLateness>,
 }
 
-/// The lateness of the deliveries that were due at the same second of any minute.
+/// The lateness of all deliveries that were due at one second of the minute, for example at second 30 of every minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SecondLateness {
@@ -57,7 +57,7 @@ pub struct SecondLateness {
     pub count: u64,
     /// The greatest lateness.
     pub max_ms: u64,
-    /// The 99th percentile of the lateness, rounded up by at most a quarter.
+    /// The 99th percentile of the lateness. It is rounded up by at most a quarter of the exact value.
     pub p99_ms: u64,
 }
 
@@ -70,7 +70,8 @@ pub struct Horizon {
     pub now: Moment,
     /// The buckets, the nearest first. The first bucket counts the timers that are already due.
     pub buckets: Vec<HorizonBucket>,
-    /// The number of pending timers that no bucket counts. Each of them is due within a bucket that has `at_least`.
+    /// The number of pending timers that are missing from the counts of the buckets. They belong to buckets whose
+    /// `at_least` is true.
     #[serde(default)]
     pub unplaced: u64,
 }

@@ -55,14 +55,14 @@ pub struct Shard {
     pub polled_ms_ago: Option<u64>,
     /// The time by which the shard's first pending timer is overdue, as far as it is known.
     pub overdue_ms: u64,
-    /// The due moment of that timer.
+    /// The due moment of the shard's first pending timer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_due: Option<Moment>,
     /// The number of times that the shard got a new owner.
     pub epoch: u64,
     /// The number of times that a node took over the shard from an owner that had died or could not reach the store.
     pub takeovers: u64,
-    /// The moment of the last such takeover.
+    /// The moment at which a node last took over the shard from an owner that had died or could not reach the store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taken_over: Option<Moment>,
     /// True if the server of the shard does not answer. The other fields then hold their last known values, and the

@@ -16,7 +16,7 @@ pub struct QueueView {
     /// The due moment of the timer that has waited longest. None if no timer waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_due: Option<Moment>,
-    /// The time for which that timer has waited.
+    /// The time since `oldest_due`. None if no timer waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_ms: Option<u64>,
     /// The number of receivers that wait for timers at the answering node.

@@ -209,7 +209,7 @@ pub struct ScheduleView {
     pub key: String,
     /// The namespace.
     pub namespace: String,
-    /// The settings of the schedule, with all fields. Readers see neither headers nor bodies.
+    /// The settings of the schedule, with all fields. A client with the role `reader` sees neither headers nor bodies.
     pub schedule: NewSchedule,
     /// The state.
     pub state: ScheduleState,

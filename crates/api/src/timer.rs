@@ -266,10 +266,11 @@ pub struct Timer {
     /// The moment at which the timer became dead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_since: Option<Moment>,
-    /// The HTTP request of the timer. Readers see neither headers nor body.
+    /// The HTTP request that delivers the timer. A client with the role `reader` sees neither its headers nor its body.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callback: Option<Callback>,
-    /// The queue of the timer. Readers see no body.
+    /// The queue in which the due timer waits for a receiver, and the body that the receiver gets. A client with the
+    /// role `reader` does not see the body.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pull: Option<Pull>,
     /// The policy, with all its fields.

@@ -245,14 +245,14 @@ typedef enum tb_clock {
     TB_CLOCK_BOOT = 2,
 } tb_clock;
 
-// Where callbacks run.
+// How due timers reach the program: by callbacks or as events.
 typedef enum tb_delivery {
-    // On one of the engine's threads.
+    // Callbacks run on the engine's worker threads.
     TB_POOL = 0,
-    // On the thread of the shard, for callbacks that only wake a thread or enqueue an item. A slow callback delays its
-    // whole shard.
+    // Callbacks run on the threads of the shards. They should only wake a thread or enqueue an item, because a slow
+    // callback delays its whole shard.
     TB_INLINE = 1,
-    // Nowhere: each due timer becomes an event for `tb_poll`, and is pending until then.
+    // No callbacks run. Each due timer becomes an event, and stays pending until `tb_poll` has taken its event.
     TB_POLLED = 2,
 } tb_delivery;
 
@@ -267,7 +267,7 @@ typedef enum tb_pinning {
 // An engine: its wheels, its threads, and everything scheduled on them.
 typedef struct tb_engine tb_engine;
 
-// A loop of the program, which runs a shard of its engine by `tb_loop_turn`.
+// An event loop of the program. The loop runs one shard of its engine, by calls of `tb_loop_turn`.
 typedef struct tb_loop tb_loop;
 
 // A periodic task.
@@ -285,21 +285,22 @@ typedef struct tb_options {
     uint64_t tick_ns;
     // The capacity of a lane, which is a thread's queue to a shard: the number of timers that the thread may schedule
     // or arm before the shard takes them from the lane. If the lane is full, the thread's calls wait or are refused.
-    // From 64 to 2^32; by default 65,536. On an engine that counts one-shots by key and periodic tasks separately (see
-    // `capacity`), they have lanes of their own, too.
+    // From 64 to 2^32; by default 65,536. On an engine with two groups of timers (see `capacity`), each group has
+    // lanes of its own.
     uint64_t lane_capacity;
     // The number of shards, each of them a wheel with a thread of its own: 1 to 1,024; by default one for each core.
     uint32_t shards;
     // The number of workers for `TB_POOL`: 1 to 1,024; by default as many as shards.
     uint32_t workers;
-    // The number of timers that may be pending; by default 16,777,216. With `TB_POLLED`, with loops and on a driven
-    // engine, one-shots by key and periodic tasks are counted separately, with a limit of the same size.
+    // The number of timers that may be pending; by default 16,777,216. An engine with `TB_POLLED`, with `loops`, or
+    // from `tb_engine_create_driven` has two groups of timers: one-shots by key together with periodic tasks, and
+    // everything else. `capacity` is then the limit of each group.
     uint32_t capacity;
     // A `tb_delivery`.
     uint32_t delivery;
     // A `tb_pinning`.
     uint32_t pinning;
-    // A `tb_clock`. A driven engine ignores it and has a clock of its own.
+    // A `tb_clock`. An engine from `tb_engine_create_driven` ignores this option, because it has a clock of its own.
     uint32_t clock;
     // The number of the program's own event loops that drive the engine by `tb_loop_turn`: 1 to 1,024. With loops, the
     // engine starts no threads, and has as many shards as loops; `shards` and `workers` must be 0, and `delivery` must
@@ -337,8 +338,9 @@ typedef struct tb_event {
 // A snapshot of an engine's counters. The counters are read one after the other while the engine runs, so they may
 // differ by the events in between. At rest they are exact: scheduled = cancelled + fired + returned + pending.
 //
-// With `TB_POLLED`, with loops and on a driven engine, each lateness has two values: one for one-shots by id and
-// timers, and one for one-shots by key and periodic tasks. The snapshot has the larger value.
+// An engine with `TB_POLLED`, with `options.loops`, or from `tb_engine_create_driven` has two groups of timers:
+// one-shots by key together with periodic tasks, and everything else. Each lateness is then measured for each group,
+// and the snapshot has the larger value.
 typedef struct tb_stats {
     // `sizeof(tb_stats)`, set by the caller: later versions may add fields.
     size_t size;
@@ -358,7 +360,8 @@ typedef struct tb_stats {
     uint64_t timers_fired;
     // Armings that sent a message to a shard. Such a message is a ticket: it asks the shard to check the timer.
     uint64_t timers_posted;
-    // Tickets in the wheels of the shards, including tickets of ended timers.
+    // Tickets in the timing wheels of the shards. Each ticket asks its shard to check a one-shot, a timer or a task at
+    // some moment. Tickets of ended timers are included.
     uint64_t tickets;
     // How often a shard slept and woke.
     uint64_t wakes;
@@ -390,7 +393,7 @@ const char *tb_version(void);
 // The message is empty if no call has failed.
 const char *tb_last_error(void);
 
-// Returns the name of a status, as in this header. The string is a constant.
+// Returns the name of a status, such as `TB_FULL`. The string is a constant.
 const char *tb_status_name(int32_t status);
 
 // Creates an engine and starts its threads, which get the calling thread's signal mask. If `options` is NULL, every
@@ -420,8 +423,8 @@ enum tb_status tb_now(const struct tb_engine *engine,
 // that has its callback. `unfired` may be NULL. `count` gets the number of returned one-shots, and may be NULL.
 //
 // Afterwards no event waits, and timers and tasks no longer fire. Their handles must still be freed. A second shutdown
-// waits for the first and returns nothing. A shutdown in a callback of this engine does not wait. Then a second
-// shutdown may return some of the one-shots.
+// waits for the first and returns nothing. This does not hold if a callback makes one of the two shutdowns: they may
+// run at the same time, and each of them may return some of the one-shots.
 enum tb_status tb_engine_shutdown(const struct tb_engine *engine,
                                   tb_callback unfired,
                                   uint64_t *count);
@@ -535,8 +538,9 @@ enum tb_status tb_timer_free(struct tb_timer *timer);
 
 // Starts a task that is due every `period_ns`, at a fixed rate. The first run is due one period from now. An instant
 // is missed if the callback for an earlier instant has not returned, or the event of an earlier instant was not
-// polled. A missed instant has no run of its own, but the next event counts it. The deadline of an event is the first
-// instant that the event counts. If `task` is NULL, the task goes on until the shutdown.
+// polled. A missed instant has no run of its own. It belongs to the event of the next run: the field `count` of an
+// event is the number of its instants, and `deadline_ns` is the first of them. If `task` is NULL, the task goes on
+// until the shutdown.
 enum tb_status tb_every(const struct tb_engine *engine,
                         uint64_t period_ns,
                         tb_callback callback,
@@ -551,7 +555,7 @@ enum tb_status tb_task_stop(const struct tb_task *task, enum tb_outcome *outcome
 enum tb_status tb_task_stop_and_wait(const struct tb_task *task,
                                      enum tb_outcome *outcome);
 
-// Stops a task as `tb_task_stop` does, and frees its handle, before or after the engine.
+// Stops a task as `tb_task_stop` does, and frees its handle. A task may be freed before or after its engine.
 enum tb_status tb_task_free(struct tb_task *task);
 
 // Takes up to `n` events into `events`, and puts their number into `count`. Fewer than `n` means that no more were
@@ -568,15 +572,17 @@ enum tb_status tb_poll(const struct tb_engine *engine,
                        size_t *count);
 
 // Gets a descriptor that is readable while events wait, for `poll`, `epoll` and the like. The descriptor belongs to
-// the engine: do not read, write or close it. It is level-triggered; with `EPOLLET`, poll until a poll takes fewer
-// than `n` events. Linux only: elsewhere `TB_UNSUPPORTED`.
+// the engine: do not read, write or close it. It is level-triggered. A program that watches it with `EPOLLET` must
+// repeat `tb_poll` until a call takes fewer events than the array has room for. Linux only: elsewhere
+// `TB_UNSUPPORTED`.
 enum tb_status tb_event_fd(const struct tb_engine *engine,
                            int *fd);
 
-// Creates loop `index` of an engine with `options.loops`, counted from 0. The loop belongs to the calling thread: only
-// this thread turns it, and timers that this thread schedules or arms go to the loop's shard. Fails with `TB_BUSY` if
-// a loop with this index was created and not freed. Timers may be pending at the shard already: they were scheduled
-// before the shard's first loop, or for a loop that was freed. These timers fire in the turns of this loop.
+// Creates one of the loops of an engine. `options.loops` of the engine is the number of its loops, and `index` is the
+// number of this loop, counted from 0. The loop belongs to the calling thread: only this thread turns it, and timers
+// that this thread schedules or arms go to the loop's shard. Fails with `TB_BUSY` if a loop with this index was
+// created and not freed. Timers may be pending at the shard already: they were scheduled before the shard's first
+// loop, or for a loop that was freed. These timers fire in the turns of this loop.
 enum tb_status tb_loop_create(const struct tb_engine *engine,
                               uint32_t index,
                               struct tb_loop **event_loop);
@@ -592,8 +598,8 @@ enum tb_status tb_loop_fd(const struct tb_loop *event_loop,
 // of their own, such as `uv_async_send`. If a thread arms a timer for an earlier moment than `tb_loop_next_deadline`
 // gave, this thread calls the function, once for each such moment. The function must make the present or the next poll
 // return at once, must not block, and must not use this loop. Threads may call the function until `tb_loop_free` has
-// returned. A thread that began to arm a timer before the loop was freed may still call the function afterwards. If a
-// wake is lost, the loop finds the timer in its next turn.
+// returned. There is one exception: a thread that is arming a timer while the loop is freed may call the function
+// shortly after `tb_loop_free` has returned. If a wake is lost, the loop finds the timer in its next turn.
 enum tb_status tb_loop_wake_by(const struct tb_loop *event_loop,
                                tb_wake wake,
                                void *user);
@@ -606,8 +612,8 @@ enum tb_status tb_loop_next_deadline(const struct tb_loop *event_loop,
 
 // As `tb_loop_next_deadline`, but gives a timeout for `poll` or `epoll_wait` that counts from `now_ns`: in
 // milliseconds, rounded up, and -1 if nothing is pending. `epoll_pwait2` takes finer timeouts. If slow callbacks have
-// run since `now_ns` was read, read the clock again. Otherwise the poll lasts too long, by the time that the callbacks
-// took.
+// run since `now_ns` was read, read the clock again. Otherwise the poll ends too late, because the timeout then
+// includes the time that the callbacks took.
 enum tb_status tb_loop_timeout(const struct tb_loop *event_loop,
                                uint64_t now_ns,
                                int *timeout_ms);
@@ -618,8 +624,9 @@ enum tb_status tb_loop_timeout(const struct tb_loop *event_loop,
 // gives a moment in the past while work is left. A turn at which nothing is due takes no lock.
 //
 // A one-shot is due by `now_ns` alone. A timer is due only if the engine's clock has also reached its deadline. If
-// `now_ns` is before the `now_ns` of the last turn, nothing fires early. No further timer is then due until `now_ns`
-// has reached its earlier value again. A callback may use the engine, but must not use this loop (`TB_BUSY`).
+// `now_ns` is less than the `now_ns` of an earlier turn, nothing fires early: further timers become due only in turns
+// whose `now_ns` is at least the `now_ns` of that earlier turn. A callback may use the engine, but must not use this
+// loop (`TB_BUSY`).
 enum tb_status tb_loop_turn(const struct tb_loop *event_loop,
                             uint64_t now_ns,
                             size_t budget,
@@ -665,8 +672,8 @@ enum tb_status tb_engine_stats(const struct tb_engine *engine,
 void tb_annotate_with(tb_annotation acquire,
                       tb_annotation release);
 
-// Annotates that the next call of the library hands `user` over to another thread. The header `tourbillon.h` calls
-// this function if `TB_TSAN` is defined.
+// Annotates for ThreadSanitizer that the caller's next call of a function of this library hands `user` over to another
+// thread. The header `tourbillon.h` calls this function if `TB_TSAN` is defined.
 void tb_hand_over(void *user);
 
 #ifdef __cplusplus

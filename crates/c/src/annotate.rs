@@ -26,14 +26,17 @@ static ANNOTATIONS: OnceLock<Annotations> = OnceLock::new();
 
 const PLACES: usize = 4_096;
 
-/// The addresses that the library passes to the sanitizer in place of `user` pointers. The sanitizer may access the
-/// memory at an address that it gets, but a `user` may be just a number that is not an address.
+/// The addresses that the library passes to the sanitizer in place of `user` pointers, which the program gives to its
+/// callbacks. The sanitizer may access the memory at an address that it gets, but a `user` may be just a number that is
+/// not an address.
 static USERS: [u8; PLACES] = [0; PLACES];
-/// The address that the library passes to the sanitizer for every moved one-shot. A call that moves a one-shot does not
-/// get the one-shot's `user`.
+/// The address that the library passes to the sanitizer when a call moves a one-shot to another deadline. All one-shots
+/// share this address. The call gets only the id or the key of the one-shot, so the library does not know the `user`
+/// pointer that would select an address in [`USERS`].
 static MOVED: u8 = 0;
-/// The address that the library passes to the sanitizer for every callback that has returned. A call that waits for a
-/// callback does not get the callback's `user`.
+/// The address that the library passes to the sanitizer when a callback has returned, and when a call has waited for
+/// callbacks to return. All callbacks share this address. The call that waits does not get their `user` pointers, which
+/// would select addresses in [`USERS`].
 static RETURNED: u8 = 0;
 
 fn place_of(user: *mut c_void) -> *const u8 {
@@ -55,18 +58,18 @@ fn release(place: *const u8) {
     }
 }
 
-/// Annotates for ThreadSanitizer that the next call of the library hands `user` over to the thread that fires.
+/// Annotates for ThreadSanitizer that this thread is about to hand `user` over to the thread that fires the timer.
 pub(crate) fn handed_over(user: *mut c_void) {
     release(place_of(user));
 }
 
-/// Annotates for ThreadSanitizer that this thread has received a `user` that another thread handed over.
+/// Annotates for ThreadSanitizer that this thread has received a `user` pointer that another thread handed over.
 pub(crate) fn arrived(user: *mut c_void) {
     acquire(place_of(user));
     acquire(&raw const MOVED);
 }
 
-/// Annotates for ThreadSanitizer that the next call of the library moves a one-shot.
+/// Annotates for ThreadSanitizer that this thread is about to move a one-shot to another deadline.
 pub(crate) fn moved() {
     release(&raw const MOVED);
 }
@@ -95,8 +98,8 @@ pub unsafe extern "C" fn tb_annotate_with(acquire: tb_annotation, release: tb_an
     }
 }
 
-/// Annotates that the next call of the library hands `user` over to another thread. The header `tourbillon.h` calls
-/// this function if `TB_TSAN` is defined.
+/// Annotates for ThreadSanitizer that the caller's next call of a function of this library hands `user` over to another
+/// thread. The header `tourbillon.h` calls this function if `TB_TSAN` is defined.
 #[unsafe(no_mangle)]
 pub extern "C" fn tb_hand_over(user: *mut c_void) {
     handed_over(user);

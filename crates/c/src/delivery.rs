@@ -72,13 +72,14 @@ impl Means {
 }
 
 thread_local! {
-    /// The target of a one-shot that a shutdown returns, on its way from the one-shot's closure to the shutdown. The
-    /// function [`returned`] calls the closure, and the closure stores its target here.
+    /// The target (the callback and its `user`) of a one-shot that had not fired when the engine was shut down. The
+    /// closure of the one-shot owns the target. To get it, the function [`returned`] calls the closure, which stores
+    /// its target here.
     static RETURNED: Cell<Option<Target>> = const { Cell::new(None) };
 }
 
-/// Makes the closure of a one-shot. When the one-shot is due, the closure calls the callback. If a shutdown returns the
-/// one-shot, the closure gets `None`, and stores the target in [`RETURNED`].
+/// Makes the closure of a one-shot. When the one-shot is due, the closure calls the callback of `target`. If the engine
+/// is shut down before, the closure is called with `None`, and stores `target` in [`RETURNED`].
 pub(crate) fn one_shot(target: Target) -> impl FnOnce(Option<&Moment<'_>>) + Send + use<> + 'static {
     move |moment| match moment {
         None => RETURNED.set(Some(target)),
@@ -86,8 +87,8 @@ pub(crate) fn one_shot(target: Target) -> impl FnOnce(Option<&Moment<'_>>) + Sen
     }
 }
 
-/// Calls the closure of a one-shot that a shutdown has returned, and returns the one-shot's target. Returns `None` if
-/// [`one_shot`] has not made the closure, as for a one-shot with a key.
+/// Calls the closure of a one-shot that had not fired when the engine was shut down, and returns the one-shot's target.
+/// Returns `None` if [`one_shot`] has not made the closure, as for a one-shot with a key.
 pub(crate) fn returned(call: impl FnOnce()) -> Option<Target> {
     RETURNED.set(None);
     call();

@@ -48,20 +48,20 @@ impl Returned {
     }
 }
 
-/// Says which part of the program runs the engine's shards.
+/// Says which code runs the engine's shards. Running a shard means taking in its new timers and firing its due timers.
 #[derive(Debug)]
 enum Turner {
     /// The engine's own threads run the shards, and end with the shutdown.
     Threads,
     /// Calls of `tb_engine_advance` run the shards.
     Driver(Mutex<DrivenShards>),
-    /// Loops of the program run the shards. Each loop takes one shard of this set.
+    /// Event loops of the C program run the shards, by calls of `tb_loop_turn`. Each loop takes one shard of this set.
     Loops(Shards),
 }
 
 impl Turner {
-    /// Starts the shards of an engine. If the shards have threads, these threads end after the caller has dropped the
-    /// shards and all engines on the shards have ended.
+    /// Starts the shards of an engine. Threads of the shards, if there are any, run until two things have happened: the
+    /// caller has dropped the returned shards, and all engines on these shards have ended.
     fn start(options: &tb_options, is_driven: bool) -> Result<(Self, Shards), Failure> {
         let (builder, loops) = (options.builder()?, options.loops()?);
         if loops != 0 && is_driven {
@@ -139,8 +139,8 @@ impl tb_engine {
         self.direct.as_ref()
     }
 
-    /// Returns the shards that loops of the program run, and the engine that calls callbacks in the loops. Fails for an
-    /// engine without loops.
+    /// Returns the shards that event loops of the C program run, and the engine for one-shots by id and for timers.
+    /// Fails for an engine that was made without loops.
     pub(crate) fn loops(&self) -> Result<(&Shards, &Direct), Failure> {
         match (&self.turner, &self.direct) {
             (Turner::Loops(shards), Some(direct)) => Ok((shards, direct)),
@@ -303,8 +303,8 @@ pub unsafe extern "C" fn tb_now(engine: *const tb_engine, now_ns: *mut u64) -> t
 /// that has its callback. `unfired` may be NULL. `count` gets the number of returned one-shots, and may be NULL.
 ///
 /// Afterwards no event waits, and timers and tasks no longer fire. Their handles must still be freed. A second shutdown
-/// waits for the first and returns nothing. A shutdown in a callback of this engine does not wait. Then a second
-/// shutdown may return some of the one-shots.
+/// waits for the first and returns nothing. This does not hold if a callback makes one of the two shutdowns: they may
+/// run at the same time, and each of them may return some of the one-shots.
 ///
 /// # Safety
 ///

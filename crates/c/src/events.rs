@@ -46,11 +46,12 @@ pub(crate) struct Events {
     notifier: Notifier,
 }
 
-/// The jobs that a poll has run in part, and has then put back into the queue.
+/// The jobs that polls have begun and put back, because the caller's array was full before all events of the job were
+/// in the array.
 #[derive(Debug, Default)]
 struct Begun {
     jobs: Vec<Job>,
-    /// Whether the engine was shut down. If it was, a poll drops a job that it has run in part.
+    /// Whether the engine was shut down. After the shutdown, a poll drops a job instead of putting it back.
     is_closed: bool,
 }
 
@@ -96,7 +97,7 @@ impl Events {
         self.notifier.descriptor()
     }
 
-    /// Takes the next job from the queue. Jobs that have run in part come first.
+    /// Takes the next job from the queue. Jobs that a poll has begun and put back come first.
     fn take_job(&self) -> Option<Job> {
         let begun = self.begun().jobs.pop();
         begun.or_else(|| self.jobs.pop())
@@ -146,10 +147,11 @@ thread_local! {
     static POLLED_KEYS: RefCell<Vec<Arc<CStr>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Opens an array, so that jobs on this thread put their events there. Dropping this value closes the array.
+/// The array of a poll, which [`ROOM`] refers to as long as this value exists. The jobs that the poll runs on this
+/// thread put their events there.
 struct Opened<'a> {
     length: usize,
-    /// The value of [`ROOM`] before this array was opened. Dropping `Opened` restores it.
+    /// The value that [`ROOM`] had before it referred to this array. Dropping `Opened` restores the earlier value.
     before: Room,
     array: PhantomData<&'a mut [MaybeUninit<tb_event>]>,
 }
@@ -176,8 +178,8 @@ impl Drop for Opened<'_> {
     }
 }
 
-/// Puts an event into the array of the poll on this thread. Only handlers of jobs that the poll runs may call this
-/// function.
+/// Puts the event of a due timer into the array that a poll on this thread is filling. Only the handler of the timer
+/// may call this function. The poll runs the job of the timer, and the job calls the handler.
 pub(crate) fn put(event: tb_event) {
     let Room { next, left } = ROOM.get();
     debug_assert!(left > 0, "a handler of a polled engine was called outside of a poll");

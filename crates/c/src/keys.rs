@@ -70,9 +70,10 @@ struct Pending {
 
 /// The result of cancelling the one-shot of a key.
 pub(crate) struct Found {
-    /// The target of the one-shot, which the caller owns again; `None` if no one-shot was pending.
+    /// The callback of the cancelled one-shot and its `user`, which the caller owns again. `None` if no one-shot was
+    /// pending.
     pub(crate) cancelled: Option<Target>,
-    /// Whether a callback of the key is running at the moment of the cancel.
+    /// Whether a callback of the key was running at the cancel, and the cancel has not waited for its end.
     pub(crate) is_running: bool,
 }
 
@@ -90,8 +91,8 @@ impl Keys {
         &self.stripes[usize::try_from(hash % STRIPES as u64).unwrap_or_default()]
     }
 
-    /// Schedules a one-shot with this target under `key`. If a one-shot was pending under `key`, replaces it, and
-    /// returns the target of the old one-shot.
+    /// Schedules a one-shot under `key`. `target` has the callback and the `user` of the new one-shot. If a one-shot
+    /// was pending under `key`, replaces it, and returns the callback and the `user` of the old one-shot.
     pub(crate) fn schedule(
         &self,
         tasks: &Tasks,
@@ -119,8 +120,8 @@ impl Keys {
         }
     }
 
-    /// Cancels the one-shot of `key`, and returns its target. If `and_wait` is true, waits for running callbacks of the
-    /// key.
+    /// Cancels the pending one-shot of `key`, and returns its callback and `user`. If `and_wait` is true, waits for
+    /// running callbacks of the key.
     pub(crate) fn cancel(&self, tasks: &Tasks, key: &CStr, and_wait: bool) -> Found {
         let (pending, running) = self.stripe(key).take(key);
         let is_running = if and_wait {

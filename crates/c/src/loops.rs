@@ -30,7 +30,7 @@ use tourbillon::{LoopLeft, LoopShard, Shards, Timestamp};
 /// The function that wakes a loop out of its poll.
 pub type tb_wake = Option<unsafe extern "C" fn(user: *mut c_void)>;
 
-/// A loop of the program, which runs a shard of its engine by `tb_loop_turn`.
+/// An event loop of the program. The loop runs one shard of its engine, by calls of `tb_loop_turn`.
 pub struct tb_loop {
     /// The number of the thread that created the loop, and that may use the loop's shard.
     owner: NonZeroU64,
@@ -110,10 +110,11 @@ fn index_of(shards: &Shards, index: u32) -> Result<usize, Failure> {
     Ok(index)
 }
 
-/// Creates loop `index` of an engine with `options.loops`, counted from 0. The loop belongs to the calling thread: only
-/// this thread turns it, and timers that this thread schedules or arms go to the loop's shard. Fails with `TB_BUSY` if
-/// a loop with this index was created and not freed. Timers may be pending at the shard already: they were scheduled
-/// before the shard's first loop, or for a loop that was freed. These timers fire in the turns of this loop.
+/// Creates one of the loops of an engine. `options.loops` of the engine is the number of its loops, and `index` is the
+/// number of this loop, counted from 0. The loop belongs to the calling thread: only this thread turns it, and timers
+/// that this thread schedules or arms go to the loop's shard. Fails with `TB_BUSY` if a loop with this index was
+/// created and not freed. Timers may be pending at the shard already: they were scheduled before the shard's first
+/// loop, or for a loop that was freed. These timers fire in the turns of this loop.
 ///
 /// # Safety
 ///
@@ -177,8 +178,8 @@ impl Waker {
 /// of their own, such as `uv_async_send`. If a thread arms a timer for an earlier moment than `tb_loop_next_deadline`
 /// gave, this thread calls the function, once for each such moment. The function must make the present or the next poll
 /// return at once, must not block, and must not use this loop. Threads may call the function until `tb_loop_free` has
-/// returned. A thread that began to arm a timer before the loop was freed may still call the function afterwards. If a
-/// wake is lost, the loop finds the timer in its next turn.
+/// returned. There is one exception: a thread that is arming a timer while the loop is freed may call the function
+/// shortly after `tb_loop_free` has returned. If a wake is lost, the loop finds the timer in its next turn.
 ///
 /// # Safety
 ///
@@ -222,8 +223,8 @@ pub unsafe extern "C" fn tb_loop_next_deadline(
 
 /// As `tb_loop_next_deadline`, but gives a timeout for `poll` or `epoll_wait` that counts from `now_ns`: in
 /// milliseconds, rounded up, and -1 if nothing is pending. `epoll_pwait2` takes finer timeouts. If slow callbacks have
-/// run since `now_ns` was read, read the clock again. Otherwise the poll lasts too long, by the time that the callbacks
-/// took.
+/// run since `now_ns` was read, read the clock again. Otherwise the poll ends too late, because the timeout then
+/// includes the time that the callbacks took.
 ///
 /// # Safety
 ///
@@ -254,8 +255,9 @@ pub unsafe extern "C" fn tb_loop_timeout(
 /// gives a moment in the past while work is left. A turn at which nothing is due takes no lock.
 ///
 /// A one-shot is due by `now_ns` alone. A timer is due only if the engine's clock has also reached its deadline. If
-/// `now_ns` is before the `now_ns` of the last turn, nothing fires early. No further timer is then due until `now_ns`
-/// has reached its earlier value again. A callback may use the engine, but must not use this loop (`TB_BUSY`).
+/// `now_ns` is less than the `now_ns` of an earlier turn, nothing fires early: further timers become due only in turns
+/// whose `now_ns` is at least the `now_ns` of that earlier turn. A callback may use the engine, but must not use this
+/// loop (`TB_BUSY`).
 ///
 /// # Safety
 ///

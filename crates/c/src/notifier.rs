@@ -83,8 +83,9 @@ impl Notifier {
     /// Makes the descriptor unreadable, if it was signalled. The caller must check for work after this call, because
     /// this call does not do so, unlike [`clear`](Self::clear). Without a signal, the call costs only a load.
     ///
-    /// The descriptor may be unreadable although the flag is set, because a signal has yet to write. Then the flag
-    /// stays set, so that the turn after the write reads again.
+    /// A signal sets the flag `is_signalled` before it writes to the descriptor. So this call may find the flag set
+    /// although the descriptor is not readable yet. In this case the flag stays set, and the next call after the write
+    /// reads the descriptor.
     pub(crate) fn acknowledge(&self) {
         // Ordering: Relaxed. A signal that this load misses is followed by its write, which the next poll sees.
         if self.is_signalled.load(Ordering::Relaxed) && self.event_fd.read() {
@@ -189,17 +190,21 @@ mod tests {
         assert!(is_readable(&notifier));
     }
 
-    /// The protocol as it is, and wrong variants. The exploration of all interleavings must find the faults of each
-    /// wrong variant.
+    /// The protocol of this module, and variants that have one fault each. The exploration of all interleavings must
+    /// find each fault.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Variant {
+        /// The protocol without a fault.
         Right,
+        /// The fault: a clear unsets the flag before it reads the descriptor.
         FlagBeforeRead,
+        /// The fault: a clear does not check the queue again.
         NoRecheck,
+        /// The fault: a clear leaves the descriptor readable.
         NoRead,
-        /// Wrong: a poll puts an entry back without a signal.
+        /// The fault: a poll puts an entry back without a signal.
         NoSignalOfReturn,
-        /// Wrong: an acknowledgement unsets the flag although its read found nothing.
+        /// The fault: the turn of a loop unsets the flag, although the turn has found the descriptor unreadable.
         UnsetWithoutRead,
     }
 
@@ -315,18 +320,20 @@ mod tests {
         true
     }
 
+    /// The findings in all final states. In a final state, each thread has finished all its operations.
     #[derive(Debug, Default, PartialEq, Eq)]
     struct Endings {
-        /// Whether the exploration found entries without a readable descriptor, in a state in which no thread can move.
+        /// Whether a final state has entries in the queue, but no readable descriptor.
         unsignalled: bool,
-        /// Whether the exploration found a descriptor that stays readable although no work is left. From each state in
-        /// which no thread can move, one more poll or turn runs first.
+        /// Whether the descriptor stays readable although no work is left. This is checked after one more poll, or one
+        /// more turn of the loop, which runs in each final state.
         stuck: bool,
+        /// The number of states that were explored, final or not.
         worlds: usize,
     }
 
-    /// Explores all states that two producers and two pollers can reach. From each state in which no thread can move,
-    /// one more poll runs alone.
+    /// Explores all states that two threads that push and two threads that poll can reach. In each final state, one
+    /// more poll runs.
     fn endings(variant: Variant) -> Endings {
         use Operation::*;
         let thread = |rest: &[Operation]| Thread { at: Step::Idle, rest: rest.to_vec() };
@@ -344,8 +351,8 @@ mod tests {
         endings
     }
 
-    /// Explores all states that two producers and a loop can reach. From each state in which no thread can move, the
-    /// loop turns once more if its poll returns.
+    /// Explores all states that two threads that push and the thread of an event loop can reach. In each final state,
+    /// the loop runs one more turn.
     fn endings_of_turns(variant: Variant) -> Endings {
         use Operation::*;
         let thread = |rest: &[Operation]| Thread { at: Step::Idle, rest: rest.to_vec() };

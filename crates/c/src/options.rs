@@ -4,16 +4,16 @@ use crate::status::{Failure, tb_status};
 use std::time::Duration;
 use tourbillon::{Builder, SystemClock};
 
-/// Where callbacks run.
+/// How due timers reach the program: by callbacks or as events.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum tb_delivery {
-    /// On one of the engine's threads.
+    /// Callbacks run on the engine's worker threads.
     TB_POOL = 0,
-    /// On the thread of the shard, for callbacks that only wake a thread or enqueue an item. A slow callback delays its
-    /// whole shard.
+    /// Callbacks run on the threads of the shards. They should only wake a thread or enqueue an item, because a slow
+    /// callback delays its whole shard.
     TB_INLINE = 1,
-    /// Nowhere: each due timer becomes an event for `tb_poll`, and is pending until then.
+    /// No callbacks run. Each due timer becomes an event, and stays pending until `tb_poll` has taken its event.
     TB_POLLED = 2,
 }
 
@@ -50,21 +50,22 @@ pub struct tb_options {
     pub tick_ns: u64,
     /// The capacity of a lane, which is a thread's queue to a shard: the number of timers that the thread may schedule
     /// or arm before the shard takes them from the lane. If the lane is full, the thread's calls wait or are refused.
-    /// From 64 to 2^32; by default 65,536. On an engine that counts one-shots by key and periodic tasks separately (see
-    /// `capacity`), they have lanes of their own, too.
+    /// From 64 to 2^32; by default 65,536. On an engine with two groups of timers (see `capacity`), each group has
+    /// lanes of its own.
     pub lane_capacity: u64,
     /// The number of shards, each of them a wheel with a thread of its own: 1 to 1,024; by default one for each core.
     pub shards: u32,
     /// The number of workers for `TB_POOL`: 1 to 1,024; by default as many as shards.
     pub workers: u32,
-    /// The number of timers that may be pending; by default 16,777,216. With `TB_POLLED`, with loops and on a driven
-    /// engine, one-shots by key and periodic tasks are counted separately, with a limit of the same size.
+    /// The number of timers that may be pending; by default 16,777,216. An engine with `TB_POLLED`, with `loops`, or
+    /// from `tb_engine_create_driven` has two groups of timers: one-shots by key together with periodic tasks, and
+    /// everything else. `capacity` is then the limit of each group.
     pub capacity: u32,
     /// A `tb_delivery`.
     pub delivery: u32,
     /// A `tb_pinning`.
     pub pinning: u32,
-    /// A `tb_clock`. A driven engine ignores it and has a clock of its own.
+    /// A `tb_clock`. An engine from `tb_engine_create_driven` ignores this option, because it has a clock of its own.
     pub clock: u32,
     /// The number of the program's own event loops that drive the engine by `tb_loop_turn`: 1 to 1,024. With loops, the
     /// engine starts no threads, and has as many shards as loops; `shards` and `workers` must be 0, and `delivery` must
@@ -128,8 +129,8 @@ impl tb_options {
         }
     }
 
-    /// Returns the number of event loops of the calling program. Each runs a shard. Returns 0 if the engine has threads
-    /// for its shards.
+    /// Returns the number of event loops of the program that run the engine's shards. Each loop runs one shard. Returns
+    /// 0 for an engine without loops.
     pub(crate) fn loops(&self) -> Result<usize, Failure> {
         if self.reserved != 0 {
             return invalid("options.reserved is not 0");
@@ -143,7 +144,8 @@ impl tb_options {
         Ok(self.loops as usize)
     }
 
-    /// Makes a builder with these options. It can build an engine, or the shards that the program's event loops turn.
+    /// Makes a builder with these options. The builder can make shards that have threads, shards that the program's
+    /// event loops run, or shards that `tb_engine_advance` runs.
     pub(crate) fn builder(&self) -> Result<Builder, Failure> {
         let mut builder = self.of_an_engine(Builder::new());
         if self.tick_ns != 0 {

@@ -43,8 +43,9 @@ pub unsafe extern "C" fn tb_poll(
 }
 
 /// Gets a descriptor that is readable while events wait, for `poll`, `epoll` and the like. The descriptor belongs to
-/// the engine: do not read, write or close it. It is level-triggered; with `EPOLLET`, poll until a poll takes fewer
-/// than `n` events. Linux only: elsewhere `TB_UNSUPPORTED`.
+/// the engine: do not read, write or close it. It is level-triggered. A program that watches it with `EPOLLET` must
+/// repeat `tb_poll` until a call takes fewer events than the array has room for. Linux only: elsewhere
+/// `TB_UNSUPPORTED`.
 ///
 /// # Safety
 ///

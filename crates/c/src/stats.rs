@@ -9,8 +9,9 @@ use tourbillon::Stats;
 /// A snapshot of an engine's counters. The counters are read one after the other while the engine runs, so they may
 /// differ by the events in between. At rest they are exact: scheduled = cancelled + fired + returned + pending.
 ///
-/// With `TB_POLLED`, with loops and on a driven engine, each lateness has two values: one for one-shots by id and
-/// timers, and one for one-shots by key and periodic tasks. The snapshot has the larger value.
+/// An engine with `TB_POLLED`, with `options.loops`, or from `tb_engine_create_driven` has two groups of timers:
+/// one-shots by key together with periodic tasks, and everything else. Each lateness is then measured for each group,
+/// and the snapshot has the larger value.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tb_stats {
@@ -32,7 +33,8 @@ pub struct tb_stats {
     pub timers_fired: u64,
     /// Armings that sent a message to a shard. Such a message is a ticket: it asks the shard to check the timer.
     pub timers_posted: u64,
-    /// Tickets in the wheels of the shards, including tickets of ended timers.
+    /// Tickets in the timing wheels of the shards. Each ticket asks its shard to check a one-shot, a timer or a task at
+    /// some moment. Tickets of ended timers are included.
     pub tickets: u64,
     /// How often a shard slept and woke.
     pub wakes: u64,

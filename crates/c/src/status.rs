@@ -173,7 +173,7 @@ pub extern "C" fn tb_last_error() -> *const c_char {
     MESSAGE.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// Returns the name of a status, as in this header. The string is a constant.
+/// Returns the name of a status, such as `TB_FULL`. The string is a constant.
 #[unsafe(no_mangle)]
 pub extern "C" fn tb_status_name(status: i32) -> *const c_char {
     name_of(status).as_ptr()

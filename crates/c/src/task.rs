@@ -53,18 +53,19 @@ impl tb_task {
     }
 }
 
-/// Counts the instants at which a periodic task is due, so that exactly one event counts each instant.
+/// Divides the instants at which a periodic task is due between the task's events. Each instant belongs to exactly one
+/// event.
 struct Instants {
     /// The period of the task, in nanoseconds.
     period: u64,
-    /// The first instant of the task that no event has counted, in nanoseconds. `None` before the first run.
+    /// The first instant that belongs to no event yet, in nanoseconds. `None` before the first run.
     next: Option<u64>,
 }
 
 impl Instants {
-    /// Makes the event of a run. The event counts all instants up to the start of the run that no event has counted
-    /// yet. An instant has no run of its own if it came during the previous run, or while this run waited for its
-    /// start.
+    /// Makes the event of a run. All instants up to the start of the run belong to this event, except those that belong
+    /// to an earlier event. An instant has no run of its own if it came during the previous run, or while this run
+    /// waited for its start.
     fn event(&mut self, target: Target, run: &Run) -> tb_event {
         let scheduled = run.scheduled.as_nanos();
         let first = self.next.unwrap_or(scheduled).min(scheduled);
@@ -77,8 +78,9 @@ impl Instants {
 
 /// Starts a task that is due every `period_ns`, at a fixed rate. The first run is due one period from now. An instant
 /// is missed if the callback for an earlier instant has not returned, or the event of an earlier instant was not
-/// polled. A missed instant has no run of its own, but the next event counts it. The deadline of an event is the first
-/// instant that the event counts. If `task` is NULL, the task goes on until the shutdown.
+/// polled. A missed instant has no run of its own. It belongs to the event of the next run: the field `count` of an
+/// event is the number of its instants, and `deadline_ns` is the first of them. If `task` is NULL, the task goes on
+/// until the shutdown.
 ///
 /// # Safety
 ///
@@ -144,7 +146,7 @@ unsafe fn stop(task: *const tb_task, outcome: *mut tb_outcome, and_wait: bool) -
     })
 }
 
-/// Stops a task as `tb_task_stop` does, and frees its handle, before or after the engine.
+/// Stops a task as `tb_task_stop` does, and frees its handle. A task may be freed before or after its engine.
 ///
 /// # Safety
 ///

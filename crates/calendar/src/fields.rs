@@ -86,8 +86,8 @@ impl Fields {
     ///
     /// The checks are stricter than those of the crate croner, which accepts letters of other scripts, and `1,,2`.
     /// croner reads `1MON` as 11, `MON` in the field of the month as January, `15W3` as `15W`, and `L,LW` as `LW`. In
-    /// the field of the weekday, croner ignores a lone `L`. If the field of the minute is `,`, croner needs some
-    /// seconds.
+    /// the field of the weekday, croner ignores a lone `L`. If the field of the minute is `,`, croner searches for
+    /// several seconds.
     pub(super) fn parse(expression: &str) -> Result<Self, String> {
         if let Some(letter) = expression.chars().find(|letter| !letter.is_ascii()) {
             return Err(format!("{letter:?} is not understood"));

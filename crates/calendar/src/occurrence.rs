@@ -15,32 +15,33 @@ pub enum ClockChange {
     Moved,
     /// The planned local time does not exist, and there is no run for it.
     Skipped,
-    /// The planned local time exists twice. A fixed calendar runs at the earlier instant, a repeating calendar at both.
+    /// The planned local time exists twice. A fixed calendar has a run at the earlier instant, a repeating calendar at
+    /// both.
     Doubled,
 }
 
-/// A local time that a calendar's rule calls for, with its run.
+/// A local time that a calendar's rule names, with the [`Run`] of the calendar for this local time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Occurrence {
-    /// The local time that the calendar's rule calls for.
+    /// The local time that the calendar's rule names.
     pub planned: DateTime,
-    /// The run for the local time. `None` if clocks skip the local time and there is no run.
+    /// The run for the local time. `None` if a clock change skips the local time, so that there is no run for it.
     pub run: Option<Run>,
     /// The effect of a clock change. `None` if no clock change affects the run.
     pub change: Option<ClockChange>,
 }
 
-/// A run: an instant, with the local time and the offset of the zone at that instant. [`Display`](fmt::Display) writes
-/// the local time with the offset, in the format of RFC 3339.
+/// A moment at which a calendar is due: an instant, with the local time and the offset of the zone at that instant.
+/// [`Display`](fmt::Display) writes the local time with the offset, in the format of RFC 3339.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Run {
-    /// The instant at which the calendar runs.
+    /// The instant at which the calendar is due.
     pub instant: Timestamp,
-    /// The local time of the zone at the run.
+    /// The local time of the zone at this instant.
     pub local: DateTime,
-    /// The offset of the zone's local time from Coordinated Universal Time at the run.
+    /// The offset of the zone's local time from Coordinated Universal Time at this instant.
     pub offset: Offset,
 }
 

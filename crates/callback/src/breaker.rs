@@ -45,8 +45,8 @@ pub(crate) struct Breaker {
     /// are not counted among the recent outcomes. Many failures in a row open the breaker for any cause.
     frequent: Cause,
     in_a_row: u32,
-    /// The recent outcomes of callbacks, a bit for each: 1 for a failure of the cause `frequent`, 0 for a success. The
-    /// lowest bit is the latest outcome.
+    /// The recent outcomes of callbacks, a bit for each. A bit is 1 for a failure whose cause equals the field
+    /// `frequent`, and 0 for a success. A failure of the other cause has no bit. The lowest bit is the latest outcome.
     window: u32,
     known: u32,
     open: Option<Open>,

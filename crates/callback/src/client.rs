@@ -130,7 +130,7 @@ pub struct CallbackResponse {
     pub status: StatusCode,
     /// The start of the answer's body, up to [`CallerSettings::answer`] bytes.
     pub head: Bytes,
-    /// The time from the start of the attempt until the start of the answer's body had been read.
+    /// The duration of the attempt: from its start to the moment at which the bytes in `head` had been read.
     pub took: Duration,
 }
 

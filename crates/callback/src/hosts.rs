@@ -31,8 +31,9 @@ use std::time::Instant;
 /// forgotten. A host is idle if it has no running callback, and if callbacks may be sent to all its paths. If this is
 /// not enough, the tenant with the most hosts loses all its hosts without a running callback.
 const MOST_HOSTS: usize = 10_000;
-/// The number of paths that are remembered for each host of a tenant. To make room for a further path, the paths to
-/// which callbacks may be sent now are forgotten.
+/// The number of paths that are remembered for each host of a tenant. To make room for a further path, a host forgets
+/// each path to which callbacks may be sent at that moment. The host keeps the paths that get no callbacks at that
+/// moment.
 const MOST_PATHS: usize = 64;
 
 /// The breakers and running callbacks of all hosts. Clones share the same hosts.
@@ -64,7 +65,7 @@ struct Path {
     has_refused: bool,
 }
 
-/// The part of a receiver that gets no callbacks for a while.
+/// Says whether a whole host gets no callbacks for a while, or only a single path of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The whole host gets no callbacks.
@@ -271,7 +272,7 @@ impl Permit {
     }
 }
 
-/// Dropping an unsettled permit ends its callback without evidence about the receiver.
+/// Dropping an unsettled permit ends its callback. This end shows neither that the receiver works nor that it fails.
 impl Drop for Permit {
     fn drop(&mut self) {
         if !self.is_settled {

@@ -9,7 +9,7 @@ use sha2::Sha256;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Box<[u8]>);
 
-/// The reason why a text is not a secret.
+/// The reason why a text cannot be read as a signing [`Secret`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SecretError {

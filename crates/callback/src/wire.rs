@@ -150,7 +150,8 @@ where
 pub(crate) struct Wire<T> {
     inner: TokioIo<T>,
     progress: Progress,
-    /// The greatest number of bytes that may arrive after a write.
+    /// The greatest number of bytes that the server may send between two writes of the client. After more bytes, the
+    /// next read fails.
     most: usize,
 }
 

@@ -274,9 +274,12 @@ pub struct Restore {
 
 /// Delays the due moments of restored timers.
 struct Delay {
+    /// The earliest due moment of a restored timer ([`Restore::due_floor`]).
     floor: UtcMillis,
+    /// The rate at which overdue timers become due, in timers per second ([`Restore::rate`]). Zero if all overdue
+    /// timers become due at the floor.
     rate: u32,
-    /// The due moments and ids of the overdue timers, in order. Empty if the restore has no rate.
+    /// The due moments and ids of the overdue timers, in order. Empty if `rate` is zero.
     order: Vec<(UtcMillis, TimerId)>,
 }
 

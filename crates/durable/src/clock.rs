@@ -84,8 +84,9 @@ fn watch() {
     }
 }
 
-/// The greatest change of the [`distance`] between the time of day and the monotonic clock in a second that still
-/// counts as a gradual correction, in nanoseconds. A greater change counts as a step of the time of day.
+/// The limit for a gradual correction of the time of day, in nanoseconds per second. The [`distance`] between the time
+/// of day and the monotonic clock is compared once a second. If the distance has changed by more than this limit, the
+/// time of day has stepped.
 const NOTICED: u128 = 2_000_000;
 
 /// Returns the time of day minus the monotonic clock, in nanoseconds. Only the difference between two results of this

@@ -101,7 +101,7 @@ pub enum Backoff {
     Exponential {
         /// The upper bound of the pause after the first failure.
         first: Duration,
-        /// The greatest value that the upper bound of a pause reaches.
+        /// The length at which the upper bound stops growing. No pause is longer.
         max: Duration,
     },
     /// The pauses of this list, in order. After the end of the list, its last pause is repeated. An empty list means no

@@ -65,7 +65,8 @@ impl Script {
     }
 }
 
-/// Returns a folder for libraries, if they may be fetched.
+/// Returns a temporary folder for a script and its libraries. If `TOURBILLON_NO_REGISTRIES` forbids fetching libraries
+/// from registries, writes a line to standard error and returns `None`.
 fn folder(language: &str) -> Option<TempDir> {
     if std::env::var_os("TOURBILLON_NO_REGISTRIES").is_some() {
         return skipped(language, "TOURBILLON_NO_REGISTRIES is set");
@@ -73,7 +74,8 @@ fn folder(language: &str) -> Option<TempDir> {
     Some(tempfile::tempdir().expect("a temporary folder"))
 }
 
-/// Writes a line to standard error, past the tests' captured output.
+/// Writes to standard error that an example is skipped, and returns `None`. The line is visible even if the test
+/// harness captures the output of tests.
 fn skipped<T>(language: &str, reason: &str) -> Option<T> {
     drop(writeln!(std::io::stderr(), "skipped the example in {language}: {reason}"));
     None

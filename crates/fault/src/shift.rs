@@ -7,8 +7,8 @@ use std::process::Command;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// Shifts the time of day in the processes to whose commands the shift was [applied](Self::apply). The shift can change
-/// while the processes run. Their monotonic clock stays right. Clones refer to the same shift.
+/// Shifts the time of day for processes. [`apply`](Self::apply) adds the shift to the command that starts a process.
+/// The shift can change while the processes run. Their monotonic clock stays right. Clones refer to the same shift.
 #[derive(Clone, Debug)]
 pub struct Shift(Arc<TempDir>);
 

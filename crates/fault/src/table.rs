@@ -30,9 +30,10 @@ pub(crate) fn head() {
 
 /// Prints the line of a run in the table of results.
 ///
-/// The column `permitted` counts the losses that the servers' settings permit: lost timers, a `+`, and lost
-/// withdrawals. The column `never` counts at-most-once timers that were never delivered because of a fault. The last
-/// columns are percentiles of the lateness: 50, 99, 99.9 and 100 %.
+/// The column `permitted` has two numbers with a `+` between them: the lost timers, and the lost withdrawals
+/// (cancellations and replacements). It counts only losses that the servers' settings permit. The column `never` counts
+/// at-most-once timers that were never delivered because of a fault. The last columns are percentiles of the lateness:
+/// 50, 99, 99.9 and 100 %.
 pub(crate) fn line(name: &str, row: &Row) {
     let findings = &row.findings;
     let duplicates: Vec<String> =

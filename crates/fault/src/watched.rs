@@ -5,7 +5,7 @@ use crate::wait::eventually;
 use std::fs;
 use std::time::Duration;
 
-/// How long a server may be silent before the Sentinel considers it dead. A server that is only slow answers sooner.
+/// How long a server may be silent before the Sentinel considers it dead. Even a slow server answers within this time.
 const LONG: Duration = Duration::from_secs(60);
 
 /// A Redis primary, its replica, and one Sentinel. The Sentinel needs no vote of another Sentinel.

@@ -17,7 +17,7 @@ use tokio_postgres::types::Type;
 /// timer.
 const BUSY: Duration = Duration::from_millis(50);
 const SOON: Duration = Duration::from_secs(1);
-/// The shortest pause between two looks for work that notifications cause.
+/// The shortest pause between two looks if notifications cause the looks. A look checks whether the node must claim.
 const RUNG: Duration = Duration::from_millis(2);
 /// The shortest time after which the task adds up the rows of `tally` (numbers of timers) again.
 const SUM: Duration = Duration::from_secs(5);
@@ -68,11 +68,11 @@ pub(crate) fn start(node: &Arc<Node>, pause: Duration) {
 
 /// The time at which the task next looks for work (checks whether the node must claim).
 enum Next {
-    /// After the pause that the settings give.
+    /// The task looks again after the pause that the settings give.
     Later,
-    /// Soon, because a timer is due soon or waits for a claim.
+    /// The task looks again soon, because a timer is due soon or waits for a claim.
     Soon,
-    /// Soon, because the task did not look this time: a claim was under way.
+    /// The task looks again soon, because a claim was under way, and the task could not look this time.
     AfterClaim,
 }
 
@@ -100,15 +100,16 @@ async fn turn(node: &Node, summed: &mut Instant) -> Result<Next, Failure> {
     Ok(next)
 }
 
-/// The outcome of a look.
+/// The result of the function [`look`], which checks whether the node must claim.
 struct Looked {
     next: Next,
     /// Whether `tally` has many rows, which should be added up.
     has_sums: bool,
 }
 
-/// Finds out whether this node must claim, and gives a sign of life if one is due. While a claim is under way, only
-/// gives the sign of life: the claim reads the same rows, and changes the low-water marks.
+/// Finds out whether this node must claim, and gives a sign of life (heartbeat) if one is due. While a claim is under
+/// way, only gives the sign of life, because the claim reads the due timers anyway. The claim also changes the
+/// low-water marks (the due moments up to which claims have read the timers), and a look begins at these marks.
 async fn look(node: &Node, session: &mut Session) -> Result<Looked, Failure> {
     let is_sign_due = node.is_sign_due();
     let Ok(_no_claim) = node.claims.try_lock() else {
@@ -157,9 +158,9 @@ async fn look(node: &Node, session: &mut Session) -> Result<Looked, Failure> {
     let (is_same, has_late, has_sums): (bool, bool, bool) = (row.get(1), row.get(3), row.get(6));
     let free = row.get::<_, Option<i64>>(5).map_or(0, i64::cast_unsigned);
     let next = row.get::<_, Option<i64>>(2).map(moment);
-    let restarts =
+    let was_reset =
         snapshot.is_some_and(|seen| node.with_mark(|mark| mark.notice(seen, free, millis, has_late)));
-    if was_set || !is_same || has_late || restarts {
+    if was_set || !is_same || has_late || was_reset {
         deployment.alarm.wake();
     } else if let Some(next) = next {
         deployment.alarm.wake_for(next);

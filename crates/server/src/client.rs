@@ -13,7 +13,7 @@ pub(crate) trait Notes: Send + Sync + 'static {
     /// Notes that the request may wait without end for an event, as a long poll does.
     fn waits(&self);
 
-    /// Notes that the request was permitted, because its token is valid or the service needs no tokens.
+    /// Notes that the request is authenticated: its token or its session is valid, or the service needs no tokens.
     fn is_known(&self);
 }
 
@@ -43,7 +43,8 @@ pub(crate) fn network(peer: IpAddr) -> IpAddr {
     }
 }
 
-/// Reports to the connection of a request that the request was permitted. `extensions` are those of the request.
+/// Tells a request's connection that the request is authenticated: its token or its session is valid, or the service
+/// needs no tokens. `extensions` are the extensions of the request.
 pub(crate) fn note_known(extensions: &Extensions) {
     if let Some(client) = extensions.get::<Client>() {
         client.notes.is_known();

@@ -16,8 +16,8 @@ use uuid::Uuid;
 
 /// The greatest number of reads from the store for one page.
 const MOST_PAGES: usize = 10;
-/// The greatest number of reads from the store for one page of a walk, a list by label or key over all namespaces. It
-/// exceeds [`MOST_PAGES`], because each namespace needs at least one read.
+/// The greatest number of reads from the store for one page of a walk. A walk is a list by label or key over all
+/// namespaces. This number exceeds [`MOST_PAGES`], because each namespace needs at least one read.
 const MOST_OF_A_WALK: usize = 50;
 /// The greatest number of timers in the first read for a page. The payload sizes of these timers determine the number
 /// of timers in the next read.
@@ -93,8 +93,9 @@ impl Listing {
         listed.map_err(|error| unavailable(&error))
     }
 
-    /// Removes from a page the timers that are not in the list's group. Also removes the internal timers of schedules,
-    /// because no list shows the namespaces of such timers.
+    /// Removes from a page the timers that the list does not show. If the list is limited to a group of dead timers
+    /// ([`DeadGroup`]), the timers outside of this group are removed. The internal timers of schedules are always
+    /// removed, because no list shows the namespaces of these timers.
     fn keep(&self, page: &mut Page) {
         page.timers.retain(|timer| {
             let is_of_group = self.group.as_ref().is_none_or(|group| group.has(timer));
@@ -130,7 +131,8 @@ impl Listing {
         Ok(Listed { timers: page.timers, next })
     }
 
-    /// Reads a page of a walk, a list by label or key over all namespaces. Reads the namespaces one after the other.
+    /// Reads a page of a walk. A walk is a list by label or key over all namespaces, which reads the namespaces one
+    /// after the other.
     async fn walk(
         &self,
         service: &Service,

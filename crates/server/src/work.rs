@@ -50,18 +50,20 @@ pub(crate) struct Head<'a> {
     pub(crate) request: Option<&'a str>,
 }
 
-/// The version of the stored form of work, which is the first byte of stored work. In version 1, only the work follows.
-/// In version 2, the fingerprint of the request precedes the work. In version 3, a whole [`Head`] precedes the work.
-/// [`write()`] uses the lowest version that can store the given facts about the request.
+/// The version of the stored form of a timer's work (a callback, or an entry of a queue). The version is the first byte
+/// of this form. In version 1, only the work follows. In version 2, the fingerprint of the request precedes the work.
+/// In version 3, a whole [`Head`] precedes the work. [`write()`] uses the lowest version that can store the given facts
+/// about the request.
 const FORM: u8 = 1;
 const FORM_WITH_FINGERPRINT: u8 = 2;
 const FORM_WITH_HEAD: u8 = 3;
 
-/// The greatest number of bytes that stored work needs in addition to its texts and its body. Each header of a callback
-/// needs a few more bytes.
+/// The greatest number of bytes that the stored form of a timer's work needs in addition to the texts and the body.
+/// Each header of a callback needs a few more bytes.
 pub(crate) const OVERHEAD: usize = 96 + LONGEST_ID;
 
-/// Writes work, and the facts about its request, in stored form.
+/// Writes the stored form of a timer's work. `work` is a [`StoredCallback`] or a [`StoredPull`]. `head` has the facts
+/// about the request that created the timer.
 pub(crate) fn write<T: Serialize>(work: &T, head: Head<'_>) -> Vec<u8> {
     const INFALLIBLE: &str = "a vector takes every length, and the forms have no maps";
     let mut bytes = match head {
@@ -75,8 +77,8 @@ pub(crate) fn write<T: Serialize>(work: &T, head: Head<'_>) -> Vec<u8> {
     postcard::to_extend(work, bytes).expect(INFALLIBLE)
 }
 
-/// Splits stored work into the facts about its request and the bytes of the work. Fails with the reason if the form is
-/// damaged or unknown.
+/// Splits the stored form of a timer's work into the facts about the request that created the timer, and the bytes of
+/// the work. Fails with the reason if the form is damaged or unknown.
 fn split(bytes: &[u8]) -> Result<(Head<'_>, &[u8]), Box<str>> {
     match bytes.split_first() {
         Some((&FORM, work)) => Ok((Head::default(), work)),
@@ -94,14 +96,15 @@ fn split(bytes: &[u8]) -> Result<(Head<'_>, &[u8]), Box<str>> {
     }
 }
 
-/// Reads the work from its stored form. Fails with the reason if the bytes are not a value of the type `T`.
+/// Reads a timer's work (a [`StoredCallback`] or a [`StoredPull`]) from its stored form. Fails with the reason if the
+/// bytes are not a value of the type `T`.
 pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Box<str>> {
     let (_, work) = split(bytes)?;
     postcard::from_bytes(work).map_err(|error| format!("the stored work is damaged: {error}").into())
 }
 
-/// Reads the facts about the request from stored work. Returns an empty head if the bytes are damaged or in an unknown
-/// form.
+/// Reads the facts about the request that created a timer from the stored form of the timer's work. Returns an empty
+/// head if the bytes are damaged or in an unknown form.
 pub(crate) fn head(bytes: &[u8]) -> Head<'_> {
     split(bytes).map(|(head, _)| head).unwrap_or_default()
 }

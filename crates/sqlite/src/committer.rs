@@ -3,8 +3,8 @@
 //! # Durability
 //! A commit with `synchronous = FULL` is on the disk when it returns. All earlier commits are then on the disk, too,
 //! because the log (WAL) is one file. After a commit with `NORMAL`, the operating system has the changes, but the disk
-//! may not have them yet. So a transaction is committed with `FULL` if one of its jobs requires it. Changes that only
-//! the operating system has are synced about 20 ms later, by one more commit.
+//! may not have them yet. So a transaction is committed with `FULL` if one of its jobs requires it. About 20 ms after a
+//! commit with `NORMAL`, one more commit syncs its changes to the disk.
 //!
 //! After a failed sync, the operating system may have dropped bytes that are not on the disk. The thread then moves the
 //! whole log to the database before it confirms another change as durable.
@@ -30,7 +30,8 @@ use tourbillon_durable::store::{Durability, StoreError, StoreErrorKind};
 const MOST_JOBS: usize = 512;
 /// The time after which a transaction takes no further job, so that other connections can write.
 const LONGEST: Duration = Duration::from_millis(20);
-/// The time after which changes that only the operating system has are synced to the disk.
+/// The time from a commit without a sync to the sync of its changes. Until this sync, the operating system has the
+/// changes, but the disk may not have them.
 const SYNC_AFTER: Duration = Duration::from_millis(20);
 
 type Wake = Box<dyn Fn() + Send + Sync>;
@@ -148,7 +149,7 @@ impl Committer {
     }
 
     /// If another connection has committed, reads the due moment of the first pending timer. Wakes the runtime if this
-    /// moment is earlier than the moment that the last claim has returned.
+    /// moment is earlier than the due moment of each timer that the last claim left pending.
     fn look(&mut self) {
         let connection = lock(&self.connection);
         let version = connection

@@ -137,8 +137,9 @@ impl Room {
     }
 }
 
-/// Returns whether the operations store new timers that the store refuses on a full disk. The occurrences of a schedule
-/// are not refused. They are in one batch with an operation that replaces the schedule's own timer.
+/// Returns whether the operations contain new timers, which the store refuses on a full disk. An occurrence of a
+/// schedule does not count as a new timer, so it is not refused. The store recognizes it by its batch, which contains
+/// an operation that replaces the schedule's own timer.
 fn has_new(ops: &[Op]) -> bool {
     let follows = |op: &Op| matches!(op, Op::Place(_, IfPresent::ReplaceOnly(_)));
     ops.iter().any(|op| matches!(op, Op::Place(..))) && !ops.iter().any(follows)

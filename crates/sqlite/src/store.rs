@@ -51,9 +51,9 @@ const STATEMENTS: usize = 64;
 /// ```
 pub struct SqliteStore {
     shared: Arc<Shared>,
-    /// The connection for reads. In memory, it is also the connection for writes.
+    /// The connection for reads. If the database is in memory, this is also the connection for writes.
     reader: Arc<Mutex<Connection>>,
-    /// The path of the database, or `None` in memory.
+    /// The path of the database, or `None` if the database is in memory.
     path: Option<PathBuf>,
     rotation: Arc<Mutex<Rotation>>,
     /// The thread that writes, or `None` once the store is being closed.

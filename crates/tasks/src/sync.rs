@@ -18,7 +18,8 @@ mod imp {
 
 #[cfg(not(all(test, tourbillon_loom)))]
 mod imp {
-    /// A lock whose interleavings loom's models explore.
+    /// A lock of the standard library. In loom's models, a lock of loom takes its place, and the models explore the
+    /// orders in which threads take it.
     pub(crate) use std::sync::Mutex as ModelledMutex;
     pub(crate) use std::sync::MutexGuard as ModelledMutexGuard;
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

@@ -74,7 +74,7 @@ impl<B> TimeoutBody<B> {
         Self { body, timers: Timers::default(), idle: None, is_waiting: false, total: None }
     }
 
-    /// Makes the limits that are set after this call run on `engine`.
+    /// Sets the engine for later limits: each limit that is set after this call runs on `engine`.
     #[must_use]
     pub fn on(self, engine: &Handle<Wakeup>) -> Self {
         Self { timers: Timers::on(engine), ..self }

@@ -5,20 +5,20 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// The part of a service or a body that a limit applies to.
+/// The part of a service or a body to which a time limit applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Part {
-    /// The response of a service. The limit counts from the call.
+    /// The response of a service. The time limit counts from the call of the service.
     Response,
-    /// The wait for a single frame of a body. The limit counts again from zero for each wait.
+    /// The wait for a single frame of a body. The time limit starts again with each wait.
     BodyIdle,
-    /// A whole body. The limit counts from the call that sets it until the body's end.
+    /// A whole body. The time limit counts from the call that sets the limit to the end of the body.
     BodyTotal,
 }
 
 /// The error of a time limit. Either the limit has passed, or the limit's engine was shut down earlier.
-/// [`part`](Self::part) returns the part that the limit applies to.
+/// [`part`](Self::part) returns the [`Part`] of the service or the body to which the limit applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed {
     part: Part,
@@ -31,7 +31,7 @@ impl Elapsed {
         Self { part, limit, is_shut_down }
     }
 
-    /// Returns the part of the service or the body that the limit applies to.
+    /// Returns the part of the service or the body to which the limit applies.
     #[must_use]
     pub fn part(&self) -> Part {
         self.part
@@ -81,8 +81,9 @@ impl From<Elapsed> for io::Error {
 /// The error of a limited service or body. Either a limit has passed, or the service or body has failed by itself.
 ///
 /// Other layers of tower return boxed errors of the type `Box<dyn Error + Send + Sync>`. If the inner error converts
-/// into this type, this error converts, too. The box then contains the inner error itself or an [`Elapsed`], which
-/// `downcast_ref` finds. The conversion is possible only because this type does not implement [`Error`].
+/// into the boxed error, a `TimeoutError` converts, too. The box then contains the inner error itself or an
+/// [`Elapsed`], which `downcast_ref` finds. The conversion is possible only because `TimeoutError` does not implement
+/// [`Error`].
 ///
 /// A limited service fails in no other way, so a `match` on the error needs no other arm.
 ///

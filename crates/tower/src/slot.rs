@@ -1,4 +1,5 @@
-//! The slot of one service: reserved before a call, and given back if no call comes.
+//! The slot of one service. A slot is the permission for one call of the service. A service reserves a slot before a
+//! call, and gives the slot back if no call comes.
 
 use crate::slots::{Changes, Number, Rate, Slots, Turn};
 use crate::timers::Timers;
@@ -43,13 +44,14 @@ impl fmt::Debug for Limit {
     }
 }
 
-/// The slot of one service. A clone starts without a slot, and shares the limit.
+/// The state of one service under a limit: the service has reserved a slot (the permission for one call), waits for a
+/// slot, or neither. A clone shares the limit, but its service has not reserved a slot yet.
 #[derive(Debug)]
 pub(crate) struct Slot {
     limit: Arc<Limit>,
     state: State,
-    /// The sleep until the end of the present period. Only a service that waits with the promise of a slot in the next
-    /// period has a sleep.
+    /// The sleep until the end of the present period. `None` unless the service waits, and a slot of the next period is
+    /// promised to it.
     sleep: Option<Sleep>,
 }
 

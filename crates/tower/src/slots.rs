@@ -13,8 +13,8 @@ pub(crate) struct Rate {
     pub(crate) period: Duration,
 }
 
-/// The slots of a rate. Each call uses up a slot of the period in which it is made. A period begins with the first call
-/// after the end of the period before it.
+/// The slots of a rate. A slot is the permission for one call: each call uses up a slot of the period in which it is
+/// made. A period begins with the first call after the end of the period before it.
 ///
 /// A service *reserves* a slot before its call. If all slots are taken, the service waits in a queue. The first waiting
 /// services have the *promise* of a slot in the next period, so each of them sets a timer for the end of the present
@@ -54,9 +54,10 @@ pub(crate) struct Number(u64);
 pub(crate) enum Turn {
     /// The service has a slot.
     Now,
-    /// The service has the promise of a slot from this moment on.
+    /// The service waits at this place in the queue. It will get a slot at this moment, the end of the present period.
     At(Number, Timestamp),
-    /// The service waits. The service is woken when it gets a slot, or the promise of a slot.
+    /// The service waits at this place in the queue. It is woken when it gets a slot, or when a slot of the next period
+    /// is promised to it.
     Later(Number),
 }
 
@@ -141,8 +142,9 @@ impl Slots {
         (turn, changes)
     }
 
-    /// Uses up the slot of a service that is called at `now`. The clock of `now` may be ahead of the true clock, but is
-    /// never behind it. `has_come` returns whether a moment has come by the true clock.
+    /// Records that a service is called at `now`: the slot that the service has reserved counts as used in the present
+    /// period. If the present period is over, a new period begins first. `now` may be a little later than the true
+    /// time, but is never earlier. `has_come` returns whether a moment has come by the true time.
     pub(crate) fn use_up(&mut self, now: Timestamp, has_come: impl FnOnce(Timestamp) -> bool) -> Changes {
         let mut changes = Changes::default();
         if now >= self.end && has_come(self.end) {

@@ -55,9 +55,9 @@ pub(crate) struct Bench {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Kind {
-    /// Timers that are due in a day
+    /// Create timers that become due 24 hours later, so that none is delivered during the load
     Create,
-    /// Timers that become due and are delivered to a receiver in this process
+    /// Create timers that become due after `--delay`, and receive their callbacks in this process
     Callback,
 }
 
@@ -113,7 +113,8 @@ struct Report {
 #[derive(Debug, Serialize)]
 struct Callbacks {
     arrived: u64,
-    /// The number of callbacks that arrived more than once. The service may repeat a callback without a fault.
+    /// The number of callbacks that arrived more than once. The service may send a callback more than once, so a
+    /// repeated callback is not an error.
     repeated: u64,
     arrived_per_second: f64,
     /// The times from the due moments of the callbacks to their arrivals. The due moment is by the service's clock, and

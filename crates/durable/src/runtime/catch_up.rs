@@ -11,8 +11,9 @@ use tourbillon_words::UtcMillis;
 
 /// The greatest lateness at which a timer needs no permit to be delivered. A permit is the right to one late delivery.
 const LATE: Duration = Duration::from_secs(5);
-/// The longest time to the next claim while a bucket has permits (rights to a late delivery) but is not full. The
-/// bucket may have been empty during the last claim. In this case, late timers may still be in the store.
+/// The longest time to the next claim of timers, if a namespace has some permits (rights to a late delivery), but not
+/// as many as its [`Bucket`] can hold. The namespace may have had no permit during the last claim. In this case, the
+/// claim has left late timers of this namespace in the store.
 const SOON: Duration = Duration::from_millis(10);
 
 /// Limits the rate at which late timers are delivered, either for all namespaces together or for each namespace

@@ -59,9 +59,9 @@ pub enum Incident {
     /// finds timers that were created while the clock was ahead. The next instants of schedules are recomputed after a
     /// step back.
     ClockStepped {
-        /// The moment that the store's clock would show without the step.
+        /// The moment that the store's clock would show if it had not stepped.
         from: UtcMillis,
-        /// The moment that the store's clock shows after the step.
+        /// The moment that the store's clock shows after its step.
         to: UtcMillis,
     },
 }

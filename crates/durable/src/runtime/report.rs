@@ -54,11 +54,11 @@ pub struct Stats {
     pub quarantined: u64,
     /// The number of errors that calls at the store returned.
     pub store_errors: u64,
-    /// The number of claims of timers that succeeded.
+    /// The number of successful claims. A claim is a call to the store that takes timers for delivery.
     pub claims: u64,
-    /// The number of steps ahead of the store's clock, and the total length of these steps.
+    /// The number of steps by which the store's clock went ahead, and the total length of these steps.
     pub clock_steps_ahead: (u64, Duration),
-    /// The number of steps back of the store's clock, and the total length of these steps.
+    /// The number of steps by which the store's clock went back, and the total length of these steps.
     pub clock_steps_back: (u64, Duration),
     /// The times from the due moments of deliveries to the calls of their handlers, by the store's clock. After a
     /// snooze, a retry or a move, the new due moment counts. A parked timer keeps its due moment, so the time in which

@@ -4,8 +4,9 @@ use core::time::Duration;
 use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
 
-/// The greatest difference between the advances of the store's clock and of the steady clock that does not count as a
-/// step. The permitted drift between the two clocks is added to this time.
+/// A difference of more than this time between the store's clock and the steady clock counts as a step of the store's
+/// clock. The difference is measured since the last comparison of the two clocks. The permitted drift between the
+/// clocks is added to this time.
 const LEAST: Duration = Duration::from_millis(500);
 /// The inverse of the permitted drift between the store's clock and the steady clock. The drift may be 200 parts per
 /// million of the time since the last comparison. The clocks of two machines that are not synchronised drift apart more
@@ -25,9 +26,9 @@ pub(crate) struct Steps(Option<(UtcMillis, Timestamp)>);
 /// A step of the store's clock, ahead or back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// The moment that the store's clock would show without the step.
+    /// The moment that the store's clock would show if it had not stepped.
     pub(crate) from: UtcMillis,
-    /// The moment that the store's clock shows after the step.
+    /// The moment that the store's clock shows after its step.
     pub(crate) to: UtcMillis,
 }
 

@@ -9,14 +9,14 @@ const BOUNDS: usize = 20;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Times {
-    /// The number of times in the distribution.
+    /// The number of durations in the distribution.
     pub count: u64,
-    /// The sum of all times in the distribution.
+    /// The sum of all durations in the distribution.
     pub sum: Duration,
-    /// The longest time in the distribution. Zero if the distribution is empty.
+    /// The longest duration in the distribution. Zero if the distribution is empty.
     pub max: Duration,
-    /// The number of times in each bucket. A bucket counts the times that are above the bound of the previous bucket,
-    /// up to its own bound.
+    /// The number of durations in each bucket. A bucket counts the durations that are above the bound of the previous
+    /// bucket, up to its own bound.
     within: [u64; BOUNDS],
 }
 
@@ -46,8 +46,8 @@ impl Times {
         Duration::from_secs(86_400),
     ];
 
-    /// Returns each bound with the number of times up to this bound. The counts are cumulative, as in the buckets of a
-    /// Prometheus histogram.
+    /// Returns each bound with the number of durations up to this bound. The counts are cumulative, as in the buckets
+    /// of a Prometheus histogram.
     ///
     /// ```
     /// use std::time::Duration;
@@ -64,7 +64,7 @@ impl Times {
         Self::BOUNDS.into_iter().zip(within)
     }
 
-    /// Adds a time to the distribution.
+    /// Adds a duration to the distribution.
     pub fn record(&mut self, time: Duration) {
         self.count += 1;
         self.sum = self.sum.saturating_add(time);

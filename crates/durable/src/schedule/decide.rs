@@ -130,8 +130,9 @@ impl Progress {
         self
     }
 
-    /// Returns the moment up to which all instants of the schedule have passed: the last instant with a decision, the
-    /// millisecond before the start, or now, whichever is latest.
+    /// Returns the moment after which the schedule looks for its next instant. This is the latest of three moments:
+    /// now, the last instant about which a decision was made ([`last_scheduled`](Self::last_scheduled)), and the
+    /// millisecond before the start of the schedule ([`Schedule::start`]).
     fn passed(&self, schedule: &Schedule, now: UtcMillis) -> UtcMillis {
         let now = just_before_start(schedule, now);
         self.last_scheduled.map_or(now, |last| last.max(now))

@@ -107,8 +107,8 @@ impl Stored {
     }
 }
 
-/// Returns the moment at which the schedule that this timer stores next makes occurrences. Returns `None` if the
-/// schedule has ended.
+/// Returns the moment of a schedule's next decision (choice of the instants that get occurrences). `timer` is the timer
+/// that stores the schedule. Returns `None` if the schedule has ended.
 pub(super) fn wake_of(timer: &Timer) -> Option<UtcMillis> {
     match &timer.state {
         State::Parked(reason) if **reason == *ENDED => None,

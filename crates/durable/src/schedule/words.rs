@@ -17,9 +17,9 @@ use tourbillon_words::UtcMillis;
 pub struct Template {
     /// The kind of the timers that the schedule makes.
     pub kind: Box<str>,
-    /// The payload of the timers that the schedule makes, which their handler gets.
+    /// The payload of the timers that the schedule makes. The handler of these timers gets the payload.
     pub payload: Payload,
-    /// The labels of the occurrences. Each occurrence also has the label of the schedule.
+    /// The labels of the timers that the schedule makes. Each of these timers also has the label of the schedule.
     #[serde(default)]
     pub labels: Vec<Box<str>>,
     /// The policy for failed deliveries. Its `misfire` and `jitter` are ignored: the schedule has its own rules for
@@ -61,9 +61,10 @@ pub struct SchedulesPage {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackfillStep {
-    /// The number of occurrences that the step stored.
+    /// The number of occurrences (timers for instants of the schedule) that the step stored.
     pub stored: u64,
-    /// The number of instants whose occurrences already existed.
+    /// The number of instants for which the step stored no timer, because the timer for the instant had already been
+    /// stored earlier.
     pub repeated: u64,
     /// The instant after which the backfill continues. `None` if the backfill is complete.
     pub reached: Option<UtcMillis>,
@@ -120,11 +121,12 @@ impl From<StoreError> for ScheduleFault {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScheduleEvent {
-    /// An instant of the schedule got its occurrence.
+    /// The schedule has made an occurrence: a timer for one of its instants, or for the moment of a call of
+    /// [`Schedules::trigger`](super::Schedules::trigger).
     Fired {
-        /// The id of the occurrence.
+        /// The id of the new timer.
         id: TimerId,
-        /// The instant of the occurrence.
+        /// The instant, or the moment of the call, for which the timer was made.
         instant: UtcMillis,
     },
     /// Instants were missed, and got no occurrences. The value is their number.

@@ -37,8 +37,8 @@ use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_words::UtcMillis;
 
-/// The version of the records that [`encode`] writes. [`decode`] reads no other version. A store that processes of
-/// several versions share needs a separate layout for each version of records.
+/// The version of the records that [`encode`] writes. [`decode`] reads no other version. If processes of several
+/// versions share a store, the store needs a separate layout for each version of records.
 pub const RECORD_VERSION: u8 = record::VERSION;
 
 /// Encodes a timer as a record, the bytes that a store keeps. The record does not contain the timer's id.
@@ -292,9 +292,10 @@ struct KnownTables {
     asked: RefCell<Missed>,
 }
 
-/// The table entries that the dry run has looked for and not found. [`Changes`] lists the entries that a read did not
-/// find as assumptions. `removed` has the ids that a removal did not find among the remembered ids. [`Changes::forget`]
-/// includes these ids, because the server may still remember them.
+/// The table entries that the dry run has looked for and not found. `timers`, `keys` and `remembered` are the entries
+/// that the dry run tried to read. The dry run assumes that the store does not have these entries, and [`Changes`]
+/// lists the assumptions. `removed` has the ids that the dry run tried to remove from the remembered ids.
+/// [`Changes::forget`] includes these ids, because the server may still remember them.
 #[derive(Debug, Default)]
 struct Missed {
     timers: BTreeSet<TimerId>,

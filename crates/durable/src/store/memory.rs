@@ -140,8 +140,8 @@ impl MemoryStore {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs the transaction `act`, which does not need the store's [`Turns`] (the state that claims by shares keep in
-    /// memory).
+    /// Runs the transaction `act`, which does not need the store's [`Turns`] (the note of how far claims have read the
+    /// index).
     fn transact<R>(
         &self,
         act: impl FnOnce(&mut Ledger<&mut InMemory>) -> Result<R, StoreError>,
@@ -149,7 +149,7 @@ impl MemoryStore {
         self.transact_in_turn(|ledger, _| act(ledger))
     }
 
-    /// Runs the transaction `act` with the store's [`Turns`] (the state that claims by shares keep in memory). If `act`
+    /// Runs the transaction `act` with the store's [`Turns`] (the note of how far claims have read the index). If `act`
     /// fails, undoes the changes of `act` and resets the turns.
     fn transact_in_turn<R>(
         &self,

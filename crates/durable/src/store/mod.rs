@@ -130,10 +130,10 @@ pub enum Op {
     Snooze(TimerId, Token, UtcMillis),
     /// Ends a lease whose delivery has not begun. The timer is pending again.
     Release(TimerId, Token),
-    /// Stores a timer again, with a new state. The timer is delivered at most once, so its claim has removed it. A
-    /// caller stores it again if the delivery did not begin, or if the handler has snoozed or parked the timer. If
-    /// another timer has taken the key since the claim, the timer is stored without a key. If the store already has a
-    /// timer with this id, nothing changes.
+    /// Stores a timer again, with a new state, after a claim has removed the timer from the store. A claim removes each
+    /// timer that is delivered at most once. A caller stores such a timer again if its delivery did not begin, or if
+    /// the handler has snoozed or parked the timer. If another timer has taken the key since the claim, the timer is
+    /// stored without a key. If the store already has a timer with this id, nothing changes.
     ///
     /// The token is the token of the claim. A store on a server, whose answers can be lost, recognizes a repeated
     /// operation by the token, and returns [`Outcome::Repeated`]. If the store no longer has the data to decide whether
@@ -141,9 +141,9 @@ pub enum Op {
     Return(Box<Timer>, Token),
     /// Ends a lease and parks the timer for a reason, for example a limit that the user has set.
     Park(TimerId, Token, Box<str>),
-    /// Makes timers that are parked for a reason pending again, up to the given number of timers. An occurrence of a
-    /// paused series becomes paused instead, and does not count towards the number. Unparking the reason [`PAUSED`]
-    /// resumes the timers.
+    /// Unparks timers: the timers that are parked for the given reason become pending again, up to the given number of
+    /// timers. An occurrence of a paused series becomes paused instead, and does not count towards the number.
+    /// Unparking the reason [`PAUSED`] resumes the timers.
     Unpark(Box<str>, u32),
     /// Makes a dead timer pending and due now, with its counts of deliveries and failures reset.
     Replay(TimerId),
@@ -354,10 +354,12 @@ impl Counts {
     }
 }
 
-/// A page of the reasons for which timers are parked.
+/// A page of the reasons for which timers are parked. A parked timer is not delivered until it is unparked, for example
+/// by [`Op::Unpark`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reasons {
-    /// The reasons on this page, each with the number of parked timers that this page counts for the reason.
+    /// The reasons on this page, each with a number of timers that are parked for this reason. A later page may contain
+    /// the same reason again, with the number of further timers.
     pub counts: Vec<(Box<str>, u64)>,
     /// The place at which the next page begins; `None` after the last page.
     pub next: Option<Cursor>,
@@ -398,8 +400,8 @@ pub trait TimerStore: Send + Sync + 'static {
 
     /// Applies the operations in one transaction, in order, with one outcome for each operation.
     ///
-    /// The call is answered once the changes have the given durability. All changes that were answered earlier then
-    /// have this durability, too. So a call without operations makes earlier changes durable.
+    /// The call is answered once the changes have the given durability. At this time, all changes that were answered
+    /// before the call have this durability, too. So a call without operations makes earlier changes durable.
     fn apply(&self, ops: Vec<Op>, durability: Durability) -> StoreFuture<'_, Vec<Outcome>>;
 
     /// Leases timers that are due, the earliest due moments first. `by` and `claim` make up the token of the leases, so
@@ -447,8 +449,8 @@ pub trait TimerStore: Send + Sync + 'static {
         Box::pin(async { Ok(None) })
     }
 
-    /// Returns the timers that claim number `claim` has leased. The method is for a claimant that did not get the
-    /// claim's answer.
+    /// Returns the leased timers whose leases come from the claim with the number `claim` of the claimant `by`. The
+    /// method is for a claimant that did not get the claim's answer.
     fn recover(&self, by: Claimant, claim: u64) -> StoreFuture<'_, Vec<Leased>>;
 
     /// Sets the end of each lease to now plus [`Claimant::lease`]. Returns the ids of the timers whose leases are lost.
@@ -532,9 +534,8 @@ pub trait TimerStore: Send + Sync + 'static {
         0
     }
 
-    /// Returns the number of the part that confirms the end of a timer's delivery. The number is below
-    /// [`parts`](Self::parts). The caller asks only about timers that this process has claimed. The method must not
-    /// block.
+    /// Returns which part of the store confirms the end of a timer's delivery. The [`parts`](Self::parts) of a store
+    /// are numbered from 0. The caller asks only about timers that this process has claimed. The method must not block.
     fn part_of(&self, _: TimerId) -> u32 {
         0
     }
@@ -559,8 +560,8 @@ pub trait TimerStore: Send + Sync + 'static {
         })
     }
 
-    /// Makes at most `limit` timers that are parked for a reason pending again, and returns their number. Unlike
-    /// [`Op::Unpark`], the method unparks only timers that this process would claim.
+    /// Unparks timers: at most `limit` of the timers that are parked for the given reason become pending again. Returns
+    /// the number of these timers. Unlike [`Op::Unpark`], the method unparks only timers that this process would claim.
     fn put_back(&self, reason: Box<str>, limit: u32) -> StoreFuture<'_, u32> {
         Box::pin(async move {
             let outcomes = self.apply(vec![Op::Unpark(reason, limit)], Durability::Volatile).await?;

@@ -57,8 +57,8 @@ pub struct Shard {
     /// The moment of the last takeover. `None` if `takeovers` is 0.
     pub taken_over: Option<UtcMillis>,
     /// Whether the shard's server does not answer. If so, the other fields are from the server's last answer, and may
-    /// be out of date. For example, another timer may now be the first. This process knows nothing of the time after
-    /// [`polled`](Self::polled).
+    /// be out of date. For example, [`first_due`](Self::first_due) may belong to a timer that has ended since then.
+    /// This process knows nothing of the time after [`polled`](Self::polled).
     pub is_silent: bool,
     /// Whether the shard's server has lost the shard, for example after a restart without its data. A lost shard
     /// accepts no new timers, and its timers are not delivered until an operator restores the shard. The other shards

@@ -68,8 +68,8 @@ impl Late {
 }
 
 impl Shares {
-    /// Makes the shares of a claim without a limit for late timers. The arguments are the values of the fields with the
-    /// same names.
+    /// Makes the shares of a claim. The arguments are the values of the fields with the same names. The field `late` is
+    /// `None`, so late timers have no limit of their own.
     #[must_use]
     pub fn new(free: usize, under_way: Arc<BTreeMap<Box<str>, usize>>) -> Self {
         Self { free, under_way, late: None }

@@ -1,4 +1,5 @@
-//! Checks a history against the invariants I1 to I7 and I10 of the store's design.
+//! Checks a history against invariants that every store promises. [`Broken`] has a variant for each kind of violation.
+//! Most variants name the invariant that is violated by its number, I1 to I7 or I10.
 
 use super::excuses::Excuses;
 use super::lives::{Answered, Life, Lives, Withdrawn};
@@ -27,7 +28,7 @@ pub struct End {
     pub faults: Vec<String>,
 }
 
-/// A violation of an invariant that a store promises.
+/// A violation of an invariant that a store promises. Numbers such as I1 name the invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Broken {
@@ -48,8 +49,8 @@ pub enum Broken {
     Twice(Id),
     /// I10: two calls with the same id have both created the timer.
     CreatedTwice(Id),
-    /// The deliveries of the timer have different ids of the store. So the store had several timers, although only one
-    /// was created.
+    /// The store kept the timer under different ids at different deliveries. So the store had several timers, although
+    /// clients created a single timer.
     Renamed(Id),
     /// The timer exists, although no client's call can have stored it.
     Phantom(Id),
@@ -100,13 +101,13 @@ pub struct Findings {
 /// timer only after its due moment, the time counts from the answer to the call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
-    /// The median.
+    /// The median of the lateness.
     pub p50: u64,
-    /// The 99th percentile.
+    /// The 99th percentile of the lateness.
     pub p99: u64,
-    /// The 99.9th percentile.
+    /// The 99.9th percentile of the lateness.
     pub p999: u64,
-    /// The maximum.
+    /// The greatest lateness.
     pub most: u64,
 }
 
@@ -260,8 +261,9 @@ impl Judge<'_> {
         }
     }
 
-    /// I2. Checks that no delivery of a timer began before its due moment. Collects how late the deliveries began. If a
-    /// call stored or moved the timer only after its due moment, the lateness counts from the answer to the call.
+    /// Checks that no delivery of a timer began before its due moment ([`Broken::Early`]). Collects how late the
+    /// deliveries began. If a call stored or moved the timer only after its due moment, the lateness counts from the
+    /// answer to the call.
     fn moments(&mut self, id: Id, life: &Life) {
         for delivery in &life.deliveries {
             let due = delivery.due.max(life.due_at(delivery.begun)) * 1_000;
@@ -275,7 +277,9 @@ impl Judge<'_> {
         }
     }
 
-    /// I4. Finds repeated deliveries of a timer. A repetition that no fault explains becomes a violation.
+    /// Finds repeated deliveries of a timer. A repetition that no fault explains is a violation ([`Broken::Doubled`]).
+    /// A repeated delivery of an at-most-once timer is a violation, too ([`Broken::Twice`]), unless a fault made the
+    /// servers forget the claim of the first delivery.
     fn duplicates(&mut self, id: Id, life: &Life, is_once: bool) {
         for (nth, delivery) in life.deliveries.iter().enumerate() {
             let before = life.deliveries[..nth].iter();
@@ -293,8 +297,8 @@ impl Judge<'_> {
         }
     }
 
-    /// I3 and I5. Checks that no delivery began after a client had withdrawn the timer, and that the store no longer
-    /// has the timer.
+    /// Checks that no delivery began after a client had withdrawn the timer ([`Broken::Revived`]), and that the store
+    /// no longer has the timer ([`Broken::Kept`]).
     fn withdrawals(&mut self, id: Id, life: &Life, is_once: bool, is_stored: bool) {
         for (call, how) in &life.withdrawn {
             let begun_after =
@@ -333,8 +337,8 @@ impl Judge<'_> {
         life.due_at(at).saturating_mul(1_000) <= latest
     }
 
-    /// I6. Checks that a series delivered each of its instants, and that no two timers were delivered for the same
-    /// instant.
+    /// Checks that a series delivered each of its instants ([`Broken::InstantMissing`]), and that no two timers were
+    /// delivered for the same instant ([`Broken::InstantTwice`]).
     fn series(&mut self, id: Id, first: Option<&Life>, instants: &BTreeMap<u64, Vec<&Delivery>>) {
         for (at, deliveries) in instants {
             if deliveries.iter().any(|delivery| delivery.id != deliveries[0].id) {

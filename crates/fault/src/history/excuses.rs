@@ -112,7 +112,7 @@ impl<'a> Excuses<'a> {
         longest.filter(|_| is_enough).map(|(_, cause)| cause)
     }
 
-    /// Returns the kind of a fault in which the servers may have lost the record that the delivery ended. Returns
+    /// Returns the kind of a fault that may have made the servers forget the end of the delivery `first`. Returns
     /// `None` if there was no such fault, or if the run's settings do not permit the loss.
     fn forgotten(&self, first: &Delivery) -> Option<Cause> {
         let lease = self.terms.lease;
@@ -130,9 +130,9 @@ impl<'a> Excuses<'a> {
         windows.filter_map(fault).map(|fault| fault.cause).next()
     }
 
-    /// Returns the kind of a fault in which the servers may have lost the claim of the delivery `first`, or the record
-    /// that the delivery ended. Such a fault is a failover to a replica that did not have the change, or a kill of
-    /// PostgreSQL before it wrote the change.
+    /// Returns the kind of a fault that may have made the servers forget the claim or the end of the delivery `first`.
+    /// The fault is a failover to a replica that did not have the change, or a kill of PostgreSQL before it wrote the
+    /// change.
     ///
     /// A node may begin deliveries of a lost claim until it next renews its leases. This is at most a third of a lease
     /// after the fault.

@@ -120,11 +120,11 @@ pub enum Cause {
     /// A server was killed, stopped, or too busy to answer.
     Server,
     /// A PostgreSQL server was killed. It may have lost changes of the last second that do not wait for the disk:
-    /// claims, and records that deliveries ended.
+    /// claims and ends of deliveries.
     Crash,
     /// A replica took over from its primary.
     Failover,
-    /// Connections between nodes and servers were cut or delayed, or lost replies.
+    /// The network between nodes and servers failed: connections were cut or delayed, or replies were lost.
     Network,
 }
 

@@ -19,8 +19,8 @@ const KEYS: u64 = 20;
 /// The number of timers that a client remembers, so that it can cancel them later.
 const RECENT: usize = 200;
 
-/// The greatest permitted ratio of the operations that clients should have begun to the answers that they got. With a
-/// greater ratio, a run proves nothing.
+/// A run proves nothing if its clients got fewer answers than the number of operations that they should have begun,
+/// divided by this number.
 const LEAST: f64 = 50.0;
 
 /// How long clients repeat unanswered calls after the end of the load.

@@ -154,9 +154,12 @@ fn wall_of_programs() -> u128 {
     since.as_micros().saturating_sub(moment().into())
 }
 
-/// Runs a node until standard input ends. Writes a line to standard output at each change of the node's state: `ready`
-/// with its time of day, `closed` or `failed` with an error, or `stopped` with the number of its deliveries. The number
-/// includes deliveries whose handlers did not begin.
+/// Runs a node until standard input ends. Writes a line to standard output at each change of the node's state:
+///
+/// - `ready`, with the moment of UTC at which the monotonic clock was zero, in microseconds;
+/// - `failed`, with the error, if the node cannot start;
+/// - `closed`, with the error, if the node's store has closed for good;
+/// - `stopped`, with the number of the node's deliveries, including deliveries whose handlers did not begin.
 pub fn serve(settings: &NodeSettings) {
     let (receiver, name) = (settings.receiver.clone(), settings.name.clone());
     watch_stalls(move |from, until| {

@@ -52,8 +52,8 @@ pub(super) struct Requests {
     named: HashMap<String, Id>,
 }
 
-/// The status and the body of a response. If the request got no response, the answer that the history records for the
-/// request.
+/// The outcome of a request: the status and the body of the response. If no response arrived, the outcome is the
+/// [`Answer`] that the run's history records for the request.
 type Response = Result<(u16, Value), Answer>;
 
 impl Requests {

@@ -152,8 +152,8 @@ impl Sql {
     }
 }
 
-/// Returns the id of a new timer whose id the client does not choose; `None` if the client chooses the id. The client
-/// chooses the ids of half of the timers, and of timers that it sends again.
+/// Returns the id that the database must choose for a new timer. Returns `None` if the client chooses the id, or if the
+/// call creates no timer. The client chooses the ids of half of the timers, and of timers that it sends again.
 fn fresh_id_of(wanted: &Wanted) -> Option<TimerId> {
     match &wanted.call {
         Call::Place(place) if !wanted.is_again && place.id.is_multiple_of(2) => {

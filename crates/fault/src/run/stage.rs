@@ -161,8 +161,9 @@ impl Stage {
     /// The name of the deployment that every run uses.
     pub const DEPLOYMENT: &str = "run";
 
-    /// Prepares a run on the servers `target`, and starts its receiver. The run's child processes are this program with
-    /// the arguments `program`. The program must call [`be_part`](super::be_part) first.
+    /// Prepares a run on the servers `target`, and starts its receiver. To make its child processes, the run starts the
+    /// executable of the calling process again, with the arguments `program`. With these arguments, the executable must
+    /// call [`be_part`](super::be_part) first.
     ///
     /// # Panics
     ///

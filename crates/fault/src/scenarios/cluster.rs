@@ -63,7 +63,7 @@ pub(super) fn failed_over(given: &mut Given) -> Outcome {
 }
 
 /// Forces replicas to take over, without a hand-over (FORCE) or without a vote (TAKEOVER). The old primary runs on, or
-/// is stopped for a time. Each change waits for the replica, so no timer is lost.
+/// is stopped for a time. Each write to a timer waits until the replica has the write, so no timer is lost.
 pub(super) fn forced(given: &mut Given) -> Outcome {
     let Some((cluster, mut stage)) = begin(given, 1) else { return NO_SERVER };
     // After a vote for a replica of some primary, a voter refuses the replicas of that primary for twice this time.

@@ -9,8 +9,8 @@ use tourbillon_fault::run::{Load, Stage, Target};
 
 const NO_SERVER: Outcome = Outcome::Skipped("no redis-server");
 
-/// Starts a server that keeps its data only in memory, three nodes, and clients. Returns `None` without a
-/// `redis-server`.
+/// Starts three nodes, the clients, and a server that keeps its data only in memory. Returns `None` if no
+/// `redis-server` is installed.
 fn begin(given: &Given, load: Load) -> Option<(Server, Stage)> {
     let server = Server::start(&[])?;
     let mut stage = given.stage(Target::single(server.url()));

@@ -116,8 +116,9 @@ fn go_on(stage: &mut Stage, still: &mut Still) {
     stage.note(Cause::Pause, Some(&name), since, moment());
 }
 
-/// Hits one of three nodes every ten seconds, with [`RATE`] operations a second. Of four hits, three kill the node, and
-/// one stops it for longer than a lease. Every 25 s, the server is killed and started again.
+/// Kills or stops one of three nodes every ten seconds, while clients begin [`RATE`] operations a second. Three times
+/// out of four, the node is killed. The other time, it is stopped for longer than a lease. Every 25 s, the server is
+/// killed and started again.
 pub(super) fn killed(given: &mut Given) -> Outcome {
     let rate = std::env::var("TOURBILLON_FAULT_RATE").ok().and_then(|rate| rate.parse().ok()).unwrap_or(RATE);
     let (mut server, mut stage) = match begin(given, rate) {

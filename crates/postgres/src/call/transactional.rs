@@ -59,7 +59,8 @@ pub struct Transactional {
     store: Weak<Deployment>,
 }
 
-/// Makes calls for the schema `tourbillon`, for a process without a store. [`Transactional::wake`] has no effect then.
+/// The default is for the schema `tourbillon`, and for a process without a store. [`Transactional::wake`] has no effect
+/// then.
 impl Default for Transactional {
     fn default() -> Self {
         Self { schema: SchemaName::default(), store: Weak::new() }
@@ -99,7 +100,8 @@ impl Transactional {
         Self { schema: deployment.pool.schema().clone(), store: Arc::downgrade(deployment) }
     }
 
-    /// Makes calls for the schema `name`, for a process without a store. [`wake`](Self::wake) has no effect then.
+    /// Returns a `Transactional` for the schema `name`, for a process without a store. [`wake`](Self::wake) has no
+    /// effect then.
     ///
     /// # Errors
     ///

@@ -117,7 +117,8 @@ impl Work for Reap {
     /// The effect of the transaction, and the number of expired leases that the transaction has locked.
     type Result = (Reaped, i64);
 
-    /// Returns `true`, because a reap passes over the timers that other transactions hold.
+    /// Returns `true`: the work does not wait long for another transaction. A reap (search for expired leases) leaves
+    /// the timers that other transactions have locked to a later reap.
     fn is_brief(&self) -> bool {
         true
     }

@@ -26,7 +26,8 @@ use tourbillon_durable::store::{Claimant, Claimed, Limit, PAUSED, StoreError};
 
 impl Claims {
     /// Leases due timers that are parked for `reason`, in all shards, the earliest due moments first. Takes up to
-    /// `wanted` timers. Takes more, up to `limit`, only if at least as many due timers are left for other nodes.
+    /// `wanted` timers. If more than twice `wanted` timers are due, takes up to half of the due timers, and leaves the
+    /// other half to other nodes. Never takes more than `limit`.
     pub(crate) async fn claim_parked(
         &self,
         by: Claimant,

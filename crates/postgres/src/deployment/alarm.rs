@@ -88,9 +88,9 @@ impl Alarm {
         }
     }
 
-    /// Sets the shards of other nodes. Bit `n` of `others` stands for shard `n`. Before a claim ends, it sets the
-    /// shards that its answer shows. Zero means that a timer of any shard wakes the subscribers. It is set, for
-    /// example, after this process has stopped being a node.
+    /// Sets the shards of other nodes. Bit `n` of `others` stands for shard `n`. Each successful claim of this node
+    /// calls this method with the shards in the claim's answer, before the claim ends. Zero means that a timer of any
+    /// shard wakes the subscribers. For example, the node sets zero after this process has stopped being a node.
     pub(crate) fn set_others(&self, others: u32) {
         self.first_due().others = others;
     }

@@ -36,8 +36,8 @@ pub(crate) fn ms(duration: Duration) -> i64 {
 /// A measurement of the server's time: the time in an answer, and the moment at which the statement was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
-    /// The moment at which the statement was sent. The server has read its clock after this moment. So an estimate of
-    /// the server's time that counts from this moment is never behind the server's clock.
+    /// The moment at which the statement was sent. The server has read its clock after this moment. An estimate of the
+    /// server's time adds the time since this moment to `server`. So the estimate is never behind the server's clock.
     sent: Timestamp,
     /// The server's time in the answer.
     server: UtcMillis,

@@ -22,8 +22,8 @@ pub(crate) enum LockWait {
     /// A time in milliseconds. A longer wait fails with [`Failure::Again`].
     Short(u32),
     /// Nine tenths of the response timeout. A longer wait fails with [`Failure::Lost`], as a late answer does. The
-    /// server ends the wait before this process stops waiting for the answer. So no session is left on the server that
-    /// still waits for the lock.
+    /// server ends the wait for the lock before this process stops waiting for the answer. So the server does not go on
+    /// to wait for a lock after this process has given up.
     Long,
 }
 
@@ -47,8 +47,9 @@ pub(crate) struct Session {
     /// Whether the connection may go back to the pool.
     is_clean: bool,
     is_in_transaction: bool,
-    /// Whether the server has refused a write, because the session is read-only. The server's default at the start of a
-    /// session applies to the whole session. So a new session may accept writes.
+    /// Whether the server has refused a write, because the session is read-only. A session keeps the setting
+    /// `default_transaction_read_only` that applied at the start of the session. The setting may have changed since,
+    /// and a new session may then accept writes. So the connection does not go back to the pool.
     is_read_only: bool,
     /// Whether the statements of the open transaction wait as [`LockWait::Long`] says.
     waits_long: bool,

@@ -1,5 +1,5 @@
-//! The low-water marks of this node: the due moments up to which its claims have read the index of due timers. A claim
-//! reads from the marks on.
+//! The low-water marks of this node: the due moments up to which its claims have read the index of due timers. The next
+//! claim reads the timers that are due after the marks.
 //!
 //! A lane is a group of namespaces. All lanes share one mark, which is the moment of the last claim. If that claim has
 //! left due timers of a lane, the lane is *behind*: it has a mark of its own, before the first timer that was left. A
@@ -17,63 +17,81 @@
 //! | a claim leaves a held timer, because the lane has its share | moves back to before the timer; the timer is removed from the list of held timers |
 //! | a claim has read very many rows of the lane that are leased or belong to other nodes | moves to the last row that was read |
 //!
-//! At the events that `DESIGN.md` lists ("The low-water marks"), all marks *start again*: the next claim reads from the
-//! first timer on.
+//! At the events that `DESIGN.md` lists ("The low-water marks"), all marks are *reset*: the next claim reads all timers
+//! again, from the earliest due moment on.
 
 use super::open::Open;
 use crate::layout::Id;
 use serde::Deserialize;
 use tourbillon_durable::timer::TimerId;
 
-/// The time, in milliseconds, from which on an open transaction counts as long. When a long transaction ends, the marks
-/// start again: the next claim reads from the first timer on. Otherwise claims could miss a timer that the transaction
-/// has stored. A claim finds a timer before the marks only if the timer was due within an hour when it was written.
+/// The age, in milliseconds, from which on an open transaction counts as long. When a long transaction ends, the
+/// low-water marks are reset: the next claim reads all timers again, from the earliest due moment on. Otherwise claims
+/// could miss a timer that the transaction has stored, because the marks passed the timer's due moment before the
+/// commit. Claims usually find such a timer by the transaction id in the timer's row. But a row has no transaction id
+/// if the timer was due more than an hour after the row was written. The marks can pass such a timer before the commit
+/// only if the transaction is open for an hour. The limit is a little shorter than an hour.
 const LONG: i64 = 50 * 60_000;
 /// The greatest length of the list [`Mark::held`]. The next claim first tries to lock the timers in this list.
 const MOST_HELD: usize = 10_000;
-/// The shortest and the longest time, in milliseconds, for which claims read on after other transactions have held more
-/// than [`MOST_HELD`] timers. Then the marks start again: the next claim reads from the first timer on.
+/// The shortest and the longest delay, in milliseconds, before the low-water marks are reset because a claim has found
+/// more than [`MOST_HELD`] timers that other transactions have locked. The delay begins once the claims have read all
+/// timers that were due at that claim. After the reset, the next claim reads all timers again, from the earliest due
+/// moment on. So it finds the locked timers for which [`Mark::held`] had no room.
 const RESCAN: (i64, i64) = (10_000, 600_000);
 
-/// The low-water marks of a node: the due moments up to which its claims have read the timers. If the snapshot `seen`
-/// shows a timer at or before the mark of its lane, the timer is leased or in `held`.
+/// The low-water marks of a node. A mark is a due moment with a timer id: the claims of this node have read the timers
+/// up to this place in the order of the due moments. Some lanes (groups of namespaces) have marks of their own, and all
+/// other lanes share one mark. If the snapshot `seen` shows a timer of this node at or before the mark of the timer's
+/// lane, the timer is leased, or is in the list `held` (unless the list is full).
+///
+/// The marks are *reset* if claims might miss a timer otherwise. Then the next claim reads all timers again, from the
+/// earliest due moment on.
 #[derive(Clone, Debug)]
 pub(crate) struct Mark {
-    /// The shards for which the marks hold, as the SQL function `owned_by` returns them: the lifetime of the server's
-    /// memory, a space, and each shard with its epoch. If a claim finds another text, the marks start again.
+    /// The shards of this node at the last claim, as text from the SQL function `owned_by`. The part before the space
+    /// identifies a run of the server: it is different after each start, crash or failover of the server. The part
+    /// after the space lists the numbers of the shards, each with its epoch (a counter of the shard's changes of
+    /// owner). If a claim finds another text, the marks are reset.
     pub(crate) owned: String,
-    /// The due moment of the mark that all lanes share. A lane is a group of namespaces. Only the lanes in `lanes` have
-    /// marks of their own.
+    /// The due moment of the mark for all lanes (groups of namespaces) that are not in `lanes`. The claims have read
+    /// the timers of these lanes up to this moment.
     pub(crate) due: i64,
-    /// The timer id of the mark that all lanes share. Timers with the same due moment are ordered by their ids.
+    /// The timer id of the mark whose due moment is `due`. Timers with the same due moment are ordered by their ids.
     pub(crate) id: Id,
-    /// The lanes that are behind. Each has a mark of its own, because a claim has left due timers of the lane.
+    /// The lanes (groups of namespaces) that have marks of their own. The last claim may not have taken all due timers
+    /// of such a lane. So the claims have read this lane only up to the lane's own mark, which is before the mark of
+    /// the other lanes.
     pub(crate) lanes: Vec<i16>,
-    /// The due moments of the marks of `lanes`, in the same order.
+    /// The due moments of the marks of the lanes in `lanes`, in the same order.
     pub(crate) lane_dues: Vec<i64>,
-    /// The ids of the marks of `lanes`, in the same order.
+    /// The timer ids of the marks of the lanes in `lanes`, in the same order.
     pub(crate) lane_ids: Vec<Id>,
-    /// The lanes that have a due timer, but from which a claim takes no timer at present. Either as many timers of the
-    /// lane are being delivered as the rules for shares permit, or the lane's overdue timers need a permit (from the
-    /// limit for late timers). Only the end of a delivery or a new permit changes this, and the runtime then claims
-    /// without being woken. So the reads between claims leave these lanes out.
+    /// The lanes (groups of namespaces) that have a due timer, but from which a claim takes no timer at present. Either
+    /// as many timers of the lane are being delivered as the rules for shares permit, or the lane's overdue timers need
+    /// a permit (from the limit for late timers). Only the end of a delivery or a new permit changes this, and the
+    /// runtime then claims without being woken. So the reads between claims leave these lanes out.
     pub(crate) withheld: Vec<i16>,
     /// A snapshot from an earlier claim, or from an earlier read between claims. The next claim or read searches for
     /// timers that were committed since this snapshot and are due before the marks. `None` before the first claim, and
-    /// after the marks have started again.
+    /// after a reset of the marks: the next claim then reads all timers, from the earliest due moment on.
     pub(crate) seen: Option<String>,
-    /// The timers that other transactions had locked during the last claim, up to [`MOST_HELD`].
+    /// The timers that the last claim could not lease, because other transactions had locked them. Up to [`MOST_HELD`]
+    /// timers. The next claim tries to lock these timers first.
     pub(crate) held: Vec<Id>,
-    /// Whether a read since the last claim has shown that another claim is needed: a timer was committed after claims
-    /// had read beyond its due moment, or `held` was not empty. The next read need not search for such timers again.
+    /// Whether a read since the last claim has shown that another claim is needed. This is so if the read found a timer
+    /// that was committed after claims had read beyond the timer's due moment, if it found very many new rows, or if
+    /// the list [`held`](Self::held) was not empty. The next read need not search for such timers again.
     pub(crate) has_late: bool,
-    /// The server's time at the last claim that read from the first timer on.
+    /// The server's time at the last claim that read all timers, from the earliest due moment on. The first claim does
+    /// this, and the first claim after a reset of the marks.
     started: i64,
-    /// The moment of the first claim that has found a held timer for which `held` had no room. `None` if `held` had
-    /// room for all of them.
+    /// The server's time at the first claim since the last reset of the marks that found more locked timers than `held`
+    /// has room for. `None` if there was no such claim.
     overflow: Option<i64>,
-    /// The moment at which the marks start again because of `overflow`. `None` until the claims have read all timers
-    /// that were due at `overflow`.
+    /// The moment at which the marks are reset after an `overflow`. The next claim then reads all timers again, and
+    /// finds the locked timers for which `held` had no room. `None` until the claims have read all timers that were due
+    /// at `overflow`.
     rescan: Option<i64>,
     /// The transactions in progress. They show when a [`LONG`] transaction ends.
     open: Open,
@@ -98,13 +116,14 @@ pub(crate) struct Head {
     free: u64,
     #[serde(default)]
     held: Vec<TimerId>,
-    /// The due moment of the first timer, in any lane, that the claim has left: the timer is neither leased nor in
-    /// `held`.
+    /// The earliest due moment of a timer of this node that the claim has neither leased nor put into the list `held`.
+    /// All lanes (groups of namespaces) count.
     pub(crate) next: Option<i64>,
-    /// The earliest moment at which a claim can take a timer that this claim has left. Unlike in `next`, due timers of
-    /// [withheld](Mark::withheld) lanes do not count.
+    /// As `next`, but without the due timers of [withheld](Mark::withheld) lanes, from which a claim takes no timer at
+    /// present.
     pub(crate) next_claim: Option<i64>,
-    /// The lanes that are behind. Each lane has the due moment and the timer id of its mark.
+    /// The lanes that have low-water marks of their own (see [`Mark::lanes`]): the number of the lane, and the due
+    /// moment and the timer id up to which claims have read the lane.
     #[serde(default)]
     behind: Vec<(i16, i64, TimerId)>,
     #[serde(default)]
@@ -137,12 +156,13 @@ impl Default for Mark {
 }
 
 impl Mark {
-    /// Replaces the marks by the marks in a claim's answer. Returns whether `owned` has changed. It changes with the
-    /// shards of the node, and with the lifetime of the server's memory.
+    /// Replaces the low-water marks by the marks in a claim's answer. Returns whether `owned` has changed since the
+    /// last claim. Then the shards of the node have changed, or the server has started again, has crashed, or has been
+    /// replaced by another server.
     pub(crate) fn follow(&mut self, head: &Head) -> bool {
         let has_changed = self.owned != head.owned;
         if lifetime(&self.owned) != lifetime(&head.owned) {
-            // The server has lost its memory, and gives the numbers of lost transactions to new transactions.
+            // The server may have lost transactions in a crash, and may give their numbers to new transactions.
             self.open = Open::default();
         }
         if has_changed || self.seen.is_none() {
@@ -163,11 +183,11 @@ impl Mark {
             self.overflow.get_or_insert(head.now);
         }
         if has_long_ended || self.is_rescan_due(head.now) {
-            self.restart();
+            self.reset();
         } else if self.rescan.is_none() && self.overflow.is_some_and(|moment| self.has_read(moment, head.now))
         {
-            // The claims read on for three times as long as they took to come this far. So they take most of their time
-            // for timers that they can lease.
+            // Until the reset, the claims read on for three times as long as they took to come this far. So they take
+            // most of their time for timers that they can lease.
             let (least, most) = RESCAN;
             let took = head.now.saturating_sub(self.started);
             self.rescan = Some(head.now.saturating_add(took.saturating_mul(3).clamp(least, most)));
@@ -176,36 +196,38 @@ impl Mark {
     }
 
     /// Returns whether the claims have read all timers that were due at `moment`. Timers of withheld lanes (lanes from
-    /// which claims take no timer at present) do not count. The marks must not start again earlier. Otherwise claims
-    /// would never come to the timers behind very many held timers. Also returns `true` ten minutes after `moment`,
-    /// because transactions may have released the held timers by then.
+    /// which claims take no timer at present) do not count. The marks must not be reset before the claims have come
+    /// this far. Otherwise the claims would read the same locked timers after each reset, and would never come to the
+    /// timers behind them. Also returns `true` ten minutes after `moment`, because transactions may have released the
+    /// locked timers by then.
     fn has_read(&self, moment: i64, now: i64) -> bool {
         let is_read = |(lane, due): (&i16, &i64)| *due >= moment || self.withheld.contains(lane);
         let are_read = self.due >= moment && self.lanes.iter().zip(&self.lane_dues).all(is_read);
         are_read || now.saturating_sub(moment) >= RESCAN.1
     }
 
-    /// Returns whether the marks must start again now, so that a claim finds the held timers for which `held` had no
-    /// room. Also returns `true` if the planned moment is too far ahead: then the server's clock was set back.
+    /// Returns whether it is time for the reset of the marks that `rescan` plans. After the reset, the next claim reads
+    /// all timers again, and finds the locked timers for which `held` had no room. Also returns `true` if the planned
+    /// moment is too far ahead: then the server's clock was set back.
     fn is_rescan_due(&self, now: i64) -> bool {
         self.rescan.is_some_and(|moment| moment <= now || moment - now > RESCAN.1)
     }
 
     /// Records the answer of a read between claims, which leases nothing. A timer is late if it was committed after
     /// claims had read beyond its due moment. If the read has found no late timer, the next read searches for timers
-    /// that were committed since the snapshot of this read. Returns true if the marks (the places up to which claims
-    /// have read) start again at the first timer.
+    /// that were committed since the snapshot of this read. Returns true if the low-water marks were reset: the next
+    /// claim then reads all timers again, from the earliest due moment on.
     pub(crate) fn notice(&mut self, seen: &str, free: u64, now: i64, has_late: bool) -> bool {
         let has_long_ended = self.open.learn(seen, free, now, LONG);
-        let restarts = has_long_ended || self.is_rescan_due(now);
-        if restarts {
-            self.restart();
+        let resets = has_long_ended || self.is_rescan_due(now);
+        if resets {
+            self.reset();
         } else if has_late {
             self.has_late = true;
         } else {
             self.seen = Some(seen.to_owned());
         }
-        restarts
+        resets
     }
 
     /// Returns the shards that are not this node's, as a set of bits: bit `n` stands for shard `n`.
@@ -217,7 +239,7 @@ impl Mark {
         u32::from(u16::MAX) & !owned
     }
 
-    fn restart(&mut self) {
+    fn reset(&mut self) {
         (self.due, self.seen) = (-1, None);
         (self.overflow, self.rescan) = (None, None);
         self.held.clear();
@@ -226,7 +248,8 @@ impl Mark {
     }
 }
 
-/// Returns the lifetime of the server's memory, which is the part of `owned` before the space.
+/// Returns the part of `owned` before the space. It identifies a run of the server: it is different after each start,
+/// crash or failover of the server.
 fn lifetime(owned: &str) -> &str {
     owned.split(' ').next().unwrap_or_default()
 }
@@ -272,8 +295,10 @@ mod tests {
         assert_eq!((mark.due, mark.seen.as_deref()), (-1, None));
     }
 
-    /// Passes the answer of a claim at the moment `now` to a mark. The claim has found this number of held timers, and
-    /// has left timers in lane 3 from the moment `left` on. Returns the mark's moment.
+    /// Passes the answer of a claim at the moment `now` to `mark`. In this answer, the number of timers that other
+    /// transactions have locked is `held`. If `left` is before `now`, the claim has read the timers of lane 3 only up
+    /// to the due moment `left`, and the timers of all other lanes up to `now`. Returns the due moment of the mark of
+    /// the other lanes.
     fn claims(mark: &mut Mark, now: i64, held: usize, left: i64) -> i64 {
         let behind = if left < now { vec![(3, left, TimerId::from_u128(7))] } else { Vec::new() };
         mark.follow(&Head { now, mark_due: now, behind, ..head("9:9:", held) });
@@ -285,26 +310,27 @@ mod tests {
         let (mut mark, (least, most)) = (Mark::default(), RESCAN);
         let mark = &mut mark;
         assert_eq!(claims(mark, 1_000_000, MOST_HELD, 1_000_000), 1_000_000);
-        // The claims took one second to read all that is due, so the marks start again after the shortest time.
+        // The claims took one second to read all that is due, so the marks are reset after the shortest delay.
         let moment = 1_001_000 + least;
         assert_eq!(claims(mark, 1_001_000, MOST_HELD + 1, 1_001_000), 1_001_000);
         assert_eq!(mark.held.len(), MOST_HELD);
         assert_eq!(claims(mark, moment - 1, MOST_HELD + 1, 0), moment - 1);
         assert_eq!(claims(mark, moment, 3, moment), -1);
         assert!(mark.held.is_empty());
-        // The claims took 15 seconds, so the marks start again after 45 seconds. A look makes them start again, too.
+        // The claims took 15 seconds, so the marks are reset after 45 seconds. A read between claims resets them, too.
         claims(mark, 1_020_000, 0, 1_020_000);
         claims(mark, 1_035_000, MOST_HELD + 1, 1_035_000);
         assert!(!mark.notice("9:9:", 9, 1_079_999, false));
         assert!(mark.notice("9:9:", 9, 1_080_000, false));
-        // The claims took ten minutes, so the marks start again after the longest time. Then the clock is set back.
+        // The claims took ten minutes, so the marks are reset after the longest delay. Then the clock is set back.
         claims(mark, 2_000_000, 0, 2_000_000);
         claims(mark, 2_600_000, MOST_HELD + 1, 2_600_000);
         assert!(!mark.notice("9:9:", 9, 2_600_000 + most - 1, false));
         assert!(mark.notice("9:9:", 9, 1_000_000, false));
     }
 
-    /// Few places are free, so each claim passes few of very many held timers.
+    /// Other transactions have locked very many timers. The runtime has few free places for deliveries, so each claim
+    /// reads only a few of the locked timers, and the claims come slowly to the timers behind them.
     #[test]
     fn the_mark_comes_back_only_after_all_that_was_due_was_read() {
         let mut mark = Mark::default();

@@ -7,17 +7,18 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Stands for an unknown moment: the transaction may have begun at any time.
 const UNKNOWN: i64 = i64::MIN;
 
-/// The transactions that may have been in progress at the last look (read of a snapshot). A moment is the server's time
-/// in milliseconds.
+/// The transactions that may have been in progress when this node last read a snapshot. The numbers in the fields are
+/// transaction ids. Each moment in the fields is a time of the server in milliseconds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Open {
-    /// The transactions that the snapshot listed, by their numbers, each with a moment at which it had not begun yet.
+    /// The transactions that the snapshot listed as in progress, by their numbers. Each has a moment at which the
+    /// transaction had not begun yet.
     since: BTreeMap<u64, i64>,
-    /// The numbers that the server had assigned by the last look, from the snapshot's `xmax` on. The snapshot does not
-    /// list these numbers. Their transactions may have been open.
+    /// The numbers from the snapshot's `xmax` on that the server had already assigned to transactions when the snapshot
+    /// was read. The snapshot does not list these numbers. Their transactions may have been open.
     hidden: Range<u64>,
-    /// Records from earlier looks: numbers in ascending order, each with a moment at which the server had not assigned
-    /// the number to a transaction yet.
+    /// Records from earlier reads of snapshots, in ascending order. Each record is a transaction number, and a moment
+    /// at which the server had not yet assigned this number to a transaction.
     free: Vec<(u64, i64)>,
 }
 
@@ -31,15 +32,16 @@ fn read(snapshot: &str) -> Option<(u64, BTreeSet<u64>)> {
     Some((next.parse().ok()?, numbers.map(|number| number.parse().ok()).collect::<Option<_>>()?))
 }
 
-/// Returns the number after the last transaction that has ended in the snapshot.
+/// Returns the `xmax` of a snapshot: the highest number of a transaction that has ended, plus one. Returns 0 if the
+/// text cannot be read.
 #[cfg(test)]
 pub(super) fn next(snapshot: &str) -> u64 {
     read(snapshot).map_or(0, |(next, _)| next)
 }
 
 impl Open {
-    /// Records a look (read of a snapshot) that began after the moment `now`. `free` is a number that the server had
-    /// not assigned to a transaction at `now`. Returns whether a long transaction has ended since the last look. A
+    /// Records a snapshot that was read after the moment `now`. `free` is a number that the server had not assigned to
+    /// a transaction at `now`. Returns whether a long transaction has ended since the last read of a snapshot. A
     /// transaction is long if it may have been in progress for `long` milliseconds. Also returns `true` if the snapshot
     /// cannot be read.
     pub(super) fn learn(&mut self, snapshot: &str, free: u64, now: i64, long: i64) -> bool {
@@ -70,14 +72,15 @@ impl Open {
         has_long_ended
     }
 
-    /// Returns the last known moment at which the server had not assigned this number to a transaction.
+    /// Returns the latest recorded moment at which the server had not yet assigned this number to a transaction. The
+    /// transaction with this number began later. Without a record, returns [`UNKNOWN`].
     fn not_begun_at(&self, number: u64) -> i64 {
         self.free.iter().rfind(|(free, _)| number >= *free).map_or(UNKNOWN, |(_, moment)| *moment)
     }
 
     /// Records that the server had not assigned the number `free` at the moment `now`. Removes the records whose
-    /// moments are at least `long` ago. A transaction counts as long with such a record, and also without a record.
-    /// Keeps about 300 records at most.
+    /// moments are at least `long` ago. These records make no difference: a transaction counts as long if it may have
+    /// begun at such a moment, and also if it has no record. Keeps about 300 records at most.
     fn remember(&mut self, free: u64, now: i64, long: i64) {
         self.free.retain(|(_, moment)| now.saturating_sub(*moment) < long);
         match self.free.last_mut() {
@@ -101,7 +104,8 @@ mod tests {
         snapshots.iter().fold(false, learn)
     }
 
-    /// As [`has_long_ended`], with the number that the server gives next.
+    /// Passes each snapshot to [`Open::learn`], together with the number that the server gives to the next transaction,
+    /// and with a moment. Returns the last result.
     fn has_long_ended_of(looks: &[(&str, u64, i64)]) -> bool {
         let mut open = Open::default();
         looks.iter().fold(false, |_, (snapshot, free, now)| open.learn(snapshot, *free, *now, LONG))
@@ -184,7 +188,7 @@ mod tests {
         /// The start of each transaction, by its number.
         begins: Vec<i64>,
         open: BTreeSet<usize>,
-        /// The number after the last transaction that has ended.
+        /// The highest number of a transaction that has ended, plus one. A snapshot of this server has it as `xmax`.
         next: usize,
     }
 
@@ -222,7 +226,8 @@ mod tests {
         }
     }
 
-    /// A look reads the server's time and the free number first, and its snapshot later. Transactions go on between.
+    /// In each round, the node first reads the server's time and the number of the next transaction, and later a
+    /// snapshot. Transactions begin and end between the two reads.
     #[test]
     fn no_long_transaction_ends_unnoticed_and_no_short_one_counts_as_long() {
         let (mut long_ends, mut calm_looks) = (0, 0);

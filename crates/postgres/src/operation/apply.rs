@@ -40,7 +40,7 @@ fn ended_by(op: &Op) -> Option<(TimerId, Token)> {
     }
 }
 
-/// Returns whether an operation is the end of a delivery.
+/// Returns whether an operation ends a delivery.
 pub(super) fn is_end(op: &Op) -> bool {
     ended_by(op).is_some()
 }
@@ -107,18 +107,20 @@ impl Apply {
     }
 }
 
-/// Applies the ends of deliveries that a runtime reports, without waiting long for transactions of callers. If such a
-/// transaction holds a timer, the end of the timer's delivery has no effect yet. The result then has the outcome that
-/// the end would have now, and the end itself for a later try. If the lease has expired, the outcome is a refusal.
+/// Applies operations by which a runtime ends deliveries. Does not wait long for transactions of callers. If such a
+/// transaction has locked the timer of an operation, the operation has no effect yet. The result then contains the
+/// outcome that the operation would have now, and also the operation itself, for a later attempt. If the lease of the
+/// timer has expired, the outcome is a refusal.
 pub(super) struct ApplyEnds {
     pub(super) ends: Vec<Op>,
-    /// Whether the runtime already has the outcomes. This is so in each try after the first. An end that still has no
-    /// effect is then kept for the next try, even if its lease has expired.
+    /// Whether the runtime already has the outcomes. This is so in each attempt after the first. An operation that
+    /// still has no effect is then kept for the next attempt, even if its lease has expired.
     pub(super) are_answered: bool,
 }
 
 impl Work for ApplyEnds {
-    /// The outcomes, and the ends that had no effect yet because other transactions hold their timers.
+    /// The outcomes of all operations, and the operations that had no effect yet, because other transactions have
+    /// locked their timers.
     type Result = (Vec<Outcome>, Vec<Op>);
 
     fn is_brief(&self) -> bool {
@@ -142,7 +144,7 @@ impl Work for ApplyEnds {
             let mut foreseen = foresee(session, act, late.clone()).await?;
             for (_, outcome) in late.iter().zip(&mut foreseen).filter(|(op, _)| !lasts(op)) {
                 // The lease has expired, and the transaction that holds the timer may be a reap. After the reap the
-                // timer is delivered again, so this end must not be confirmed.
+                // timer is delivered again, so this operation must not be confirmed.
                 *outcome = Outcome::Refused(Refusal::Stale);
             }
             late.retain(|op| self.are_answered || lasts(op));
@@ -153,8 +155,8 @@ impl Work for ApplyEnds {
     }
 }
 
-/// Applies ends of deliveries. One statement applies all ends that only remove their timers. The other ends, such as
-/// failures, share one read of their timers and one dry run.
+/// Applies operations that end deliveries. One statement applies all operations that only remove their timers. The
+/// other operations, such as failures, share one read of their timers and one dry run.
 async fn apply_ends(
     session: &mut Session,
     act: &mut Act,

@@ -28,8 +28,9 @@ impl Batches {
     ///
     /// - A single creation is stored by the queue of creations, together with the creations of other calls.
     /// - A single [`Op::Unpark`] is repeated while transactions of callers hold parked timers.
-    /// - If all operations are ends of deliveries or put-backs, and `durability` permits an answer before they are on
-    ///   the disk, several transactions apply them. See [`apply_apart`](Self::apply_apart).
+    /// - Several transactions apply the operations if each operation ends a delivery or puts a timer back
+    ///   ([`Op::Return`]), and `durability` permits an answer before the changes are on the disk. See
+    ///   [`apply_apart`](Self::apply_apart).
     pub(crate) async fn apply(
         &self,
         ops: Vec<Op>,
@@ -91,8 +92,9 @@ impl Batches {
         self.transactions.transact(durability, &Apply(ops)).await.map(|(outcomes, _)| outcomes)
     }
 
-    /// Brings all changes to the disk that the store confirmed before they were on the disk. First tries the ends of
-    /// deliveries that wait for transactions of callers.
+    /// Waits until the server's disk has all changes that the store has confirmed. The store confirms some changes
+    /// before they are on the disk. First tries to apply the operations that end deliveries and wait for transactions
+    /// of callers.
     async fn flush(&self) -> Result<(), StoreError> {
         self.late.try_all().await?;
         self.transactions.transact(Durability::PowerLoss, &Flush).await.map(|_| ())

@@ -1,4 +1,5 @@
-//! Ends of deliveries that wait for transactions of callers.
+//! Operations that end deliveries, and must wait for transactions of callers. Here such an operation is called an
+//! *end*.
 //!
 //! A caller's transaction may hold a timer during its delivery, for example after a cancel of the timer. The end of the
 //! delivery must wait for that transaction. The runtime claims nothing while an end is at the store, so a long
@@ -32,24 +33,27 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use tourbillon_durable::store::{Durability, Op, StoreError};
 
-/// The pause between two tries to apply the ends of deliveries that wait.
+/// The pause between two attempts to apply the waiting operations, which end deliveries.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The time after which the store gives up the ends of deliveries that wait, if all tries in this time have failed.
+/// The time after which the store drops the waiting operations if all attempts during this time have failed. The leases
+/// of their timers then expire, and the timers are delivered again.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The ends of deliveries that wait for their next try. `has_task` is true while the task that makes the tries runs.
+/// The operations that end deliveries, and wait for the next attempt to apply them. `has_task` is true while the task
+/// that makes the attempts runs.
 #[derive(Default)]
 struct Waiting {
     ops: Vec<Op>,
     has_task: bool,
 }
 
-/// Keeps ends of deliveries until the transactions of callers that hold their timers have ended.
+/// Keeps operations that end deliveries while transactions of callers have locked the timers of the operations. Applies
+/// each operation once the transaction has ended.
 pub(crate) struct LateEnds {
     transactions: Transactions,
     waiting: Mutex<Waiting>,
-    /// Lets one try run at a time. Locked before `waiting`.
+    /// Lets only one attempt to apply the operations run at a time. Locked before `waiting`.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -62,7 +66,8 @@ impl LateEnds {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps ends of deliveries, and tries to apply them until each end has had its effect or is given up.
+    /// Keeps operations that end deliveries, and tries to apply them until each operation has had its effect or is
+    /// dropped.
     pub(super) fn keep(self: &Arc<Self>, ops: Vec<Op>) {
         if ops.is_empty() {
             return;
@@ -98,9 +103,9 @@ impl LateEnds {
         }
     }
 
-    /// Tries to apply all ends that wait. First waits for a try that is under way. Keeps the ends whose timers are
-    /// still held. If the try fails with a transient error, keeps all ends. If the try fails with another error, gives
-    /// the ends up.
+    /// Tries to apply all waiting operations. First waits for an attempt that is under way. Keeps the operations whose
+    /// timers are still locked by other transactions. If the attempt fails with a transient error, keeps all
+    /// operations. If the attempt fails with another error, drops them.
     pub(super) async fn try_all(self: &Arc<Self>) -> Result<(), StoreError> {
         let _turn = self.turn.lock().await;
         let ops = core::mem::take(&mut self.waiting().ops);

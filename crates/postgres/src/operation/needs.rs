@@ -137,8 +137,8 @@ fn ids_of(ops: &[Op]) -> Result<BTreeSet<Id>, StoreError> {
     Ok(ids)
 }
 
-/// Locks the timers whose deliveries the operations end, without waiting. Returns the ids of the timers that could not
-/// be locked, because other transactions hold them.
+/// Locks the timers of the given operations, which end deliveries. Does not wait for locks. Returns the ids of the
+/// timers that could not be locked, because other transactions have locked them.
 pub(crate) async fn held(session: &mut Session, ops: &[Op]) -> Result<BTreeSet<Id>, Failure> {
     let ids: Vec<Id> = ids_of(ops)?.into_iter().collect();
     let sql =
@@ -198,7 +198,8 @@ pub(crate) async fn lasting(
     Ok(rows.iter().map(|row| (row.get::<_, Id>(0).0, token(row))).collect())
 }
 
-/// Returns the time by which the transaction decides: the server's time, or the time of the test clock.
+/// Returns the present moment for the decisions of the transaction, for example whether a lease has expired. The moment
+/// is the server's time, or the time of the test clock.
 pub(crate) async fn now(session: &mut Session, act: &Act) -> Result<UtcMillis, Failure> {
     if let Some(now) = act.deployment.time.argument() {
         return Ok(moment(now));

@@ -10,8 +10,8 @@ use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{Op, Outcome};
 use tourbillon_durable::timer::TimerId;
 
-/// Returns the outcomes that the given ends of deliveries would have if they were applied now. Locks and changes
-/// nothing.
+/// Returns the outcomes that the given operations, which end deliveries, would have if they were applied now. Takes no
+/// locks, and changes nothing.
 pub(crate) async fn foresee(
     session: &mut Session,
     act: &Act,

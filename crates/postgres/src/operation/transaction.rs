@@ -36,11 +36,12 @@ pub(crate) struct Turn {
     /// Whether the attempt must pass over timers that other transactions hold. Set once such a timer has held up a
     /// [brief](Work::is_brief) work.
     pub(crate) skips: bool,
-    /// The node in whose shards the attempt searches for parked timers. `None` means all shards.
+    /// The incarnation of the node in whose shards [`Op::Unpark`](tourbillon_durable::store::Op::Unpark) searches for
+    /// parked timers (timers that wait until they are unparked). `None` means all shards.
     pub(crate) owner: Option<i64>,
 }
 
-/// The deployment, and the effects of one attempt of a transaction.
+/// The parts of the store that each attempt of a transaction uses, and the effects of one attempt.
 pub(crate) struct Act {
     pub(crate) deployment: Arc<Deployment>,
     /// The timers that the attempt has made pending.

@@ -1,4 +1,5 @@
-//! Makes parked timers pending again. Holds no timer while it waits for transactions of callers.
+//! Makes parked timers pending again. Waits for transactions of callers that have locked parked timers, and keeps no
+//! timer locked during this wait.
 
 use super::needs::is_any_parked;
 use super::operate::operate;
@@ -8,13 +9,13 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use tourbillon_durable::store::{Durability, Op, Outcome, StoreError};
 
-/// The pause between two tries while transactions of callers hold parked timers.
+/// The pause between two attempts while transactions of callers have locked parked timers.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The time for which a call waits for transactions of callers.
+/// The longest time for which [`unpark`] waits for callers' transactions that have locked parked timers.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The work of one try.
+/// One attempt to make parked timers pending again. Each attempt is one transaction.
 struct Unpark<'r> {
     reason: &'r str,
     limit: u32,
@@ -22,8 +23,8 @@ struct Unpark<'r> {
 }
 
 impl Work for Unpark<'_> {
-    /// The number of timers that this try has made pending, and whether transactions of callers hold timers that are
-    /// still parked.
+    /// The number of timers that this attempt has made pending, and whether other transactions have locked timers that
+    /// are still parked.
     type Result = (u32, bool);
 
     fn is_brief(&self) -> bool {

@@ -110,7 +110,8 @@ async fn update(session: &mut Session, now: UtcMillis, before: &Timer, after: &T
     Ok(())
 }
 
-/// Inserts timers by one statement. So the counts change once for all timers, and not once for each timer of a backup.
+/// Inserts timers by one statement. A trigger updates the numbers of timers (table `tally`) once for each statement. So
+/// a restore of a backup does not update these numbers for each timer.
 async fn insert_many(
     session: &mut Session,
     turn: &mut Turn,

@@ -201,7 +201,8 @@ impl Restoration {
     }
 }
 
-/// Finds out whether a commit had its effect after its answer was lost. If the transaction is still open, waits for it.
+/// Finds out whether the commit of a restore took effect, if the answer to the commit was lost. If the transaction is
+/// still open, waits for its end. `lost` is the error to return if this function cannot find out.
 async fn confirm(deployment: &Deployment, version: i64, lost: StoreError) -> Result<(), StoreError> {
     let begin = Instant::now();
     loop {

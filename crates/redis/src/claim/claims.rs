@@ -23,8 +23,9 @@ use tourbillon_durable::timer::Timer;
 
 /// The greatest number of timers that a script leases. A longer script would block the server for too long.
 const AT_ONCE: u32 = 1_000;
-/// The least number of due timers that a claim in a cluster asks each group of shards to name, before it leases any. If
-/// the claim wants fewer timers, it asks for that number of names.
+/// The least number of due timers that a claim in a cluster asks each group of shards to list, before the claim leases
+/// any timer. A claim that wants fewer timers than this number asks each group to list only as many timers as the claim
+/// wants.
 const LEAST_NAMES: u32 = 8;
 /// A claim ends after this number of scripts in a row that leased no timer, even if a timer is still due.
 const IDLE_TURNS: u32 = 8;
@@ -179,9 +180,9 @@ impl Claims {
         Ok((found, claimed))
     }
 
-    /// Adds the leased timers `found` to the answer of a claim. A timer that is delivered at most once is removed from
-    /// the server first. The answer contains that timer only if the removal is as durable as the connection's
-    /// [`SyncPolicy`](crate::SyncPolicy) requires.
+    /// Adds the leased timers `found` to the answer of a claim. If a timer is delivered at most once, the method
+    /// removes the timer from the server before it adds the timer. The answer contains such a timer only if the removal
+    /// is as durable as the connection's [`SyncPolicy`](crate::SyncPolicy) requires.
     async fn hand_out(
         &self,
         mut found: Vec<Found>,
@@ -247,7 +248,7 @@ impl Claims {
         if groups.is_empty() {
             return Ok(Vec::new());
         }
-        // Due timers are rarely spread evenly over the shards. So each group may name twice its even part, which makes
+        // Due timers are rarely spread evenly over the shards. So each group may list twice its even part, which makes
         // a second round rare.
         let each = 2 * wish.timers / u32::try_from(groups.len()).unwrap_or(u32::MAX).max(1);
         let look = Wish { timers: 0, names: each.max(LEAST_NAMES).min(wish.timers), ..wish };

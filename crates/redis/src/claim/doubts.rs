@@ -5,7 +5,8 @@ use crate::layout::Shard;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::state::Token;
 
-/// The greatest number of doubts ([`Doubt`]) that are remembered. Beyond this number, the oldest doubts are forgotten.
+/// The greatest number of entries ([`Doubt`]) that are remembered. Beyond this number, the oldest entries are
+/// forgotten.
 const MOST: usize = 4_096;
 
 /// A claim whose answer was lost, and a shard in which the claim may have leased timers.
@@ -36,13 +37,14 @@ impl Doubts {
         self.all().iter().map(|doubt| doubt.shard).collect()
     }
 
-    /// Removes and returns the doubts (claims with lost answers) about all shards for which `answers` is true.
+    /// Removes and returns the entries ([`Doubt`]) of all shards for which `answers` is true.
     pub(super) fn take(&self, answers: impl Fn(Shard) -> bool) -> Vec<Doubt> {
         self.all().extract_if(.., |doubt| answers(doubt.shard)).collect()
     }
 
-    /// Forgets the doubts about the claim with this token, because the claim's caller now asks all shards for the
-    /// leases.
+    /// Removes the entries ([`Doubt`]) of the claim with this token, after the claim has failed. If the claim's outcome
+    /// is unknown, the runtime itself asks all shards for the timers that the claim has leased, so no later claim needs
+    /// to ask.
     pub(super) fn forget(&self, token: Token) {
         self.all().retain(|doubt| doubt.token != token);
     }

@@ -22,17 +22,18 @@ use tourbillon_durable::timer::{Timer, TimerId};
 /// The length of a claim's token in bytes. In a shard's hash of tokens, the token is followed by a byte that shows
 /// whether the timer was withdrawn.
 const TOKEN: usize = 16;
-/// The greatest number of expired leases for which a reap (which ends expired leases) usually asks at once. The number
-/// is divided equally between the shards of the reap, and rounded up.
+/// The number of expired leases that one round of [`Leases::reap`] asks the servers to list. The number is divided
+/// equally between the shards, and rounded up. A round asks for fewer leases if the caller wants fewer, and for more
+/// leases after a round that could not end any of the listed leases.
 const AT_ONCE: usize = 1_000;
-/// The greatest number of expired leases that a reap (which ends expired leases) asks one shard to list.
+/// The greatest number of expired leases that [`Leases::reap`] asks one shard to list.
 const MOST_EXPIRED: usize = 100_000;
 /// The greatest number of timers whose expired leases are handled at the same time.
 const REAPED_AT_ONCE: usize = 64;
 /// The pause after which a server that did not answer is asked for expired leases again.
 const REST_OF_FAILED: Duration = Duration::from_secs(1);
 
-/// The expired leases that servers have listed for the shards of a reap.
+/// The expired leases that the servers have listed in one round of [`Leases::reap`].
 #[derive(Default)]
 struct Expired {
     /// The timers whose leases have expired. The number before each timer is the end of its lease, in milliseconds.
@@ -92,7 +93,9 @@ impl Leases {
         self.deployment.run(|scripts| &scripts.quarantine, keys, arguments).await.map(drop)
     }
 
-    /// Adds a leased timer to a claim's answer. Removes a timer that is delivered at most once from the server first.
+    /// Adds a leased timer to a claim's answer. If the timer is delivered at most once, the method first removes the
+    /// timer from the server. If the timer has been withdrawn or its lease is over by then, the method does not add the
+    /// timer.
     pub(super) async fn take(
         &self,
         found: Found,

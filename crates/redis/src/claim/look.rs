@@ -1,5 +1,5 @@
-//! Looks at shards. A *look* runs the script of a claim, which leases due timers or only names them. The node stores
-//! the state of the shards from the answer.
+//! Looks at shards. A *look* runs the script of a claim, which leases due timers or only lists them in its answer. The
+//! node stores the state of the shards from the answer.
 
 use super::shares::PerLane;
 use crate::deployment::{Deployment, millis, time_text};
@@ -16,8 +16,8 @@ use tourbillon_durable::store::StoreError;
 /// The greatest number of times that the script of a claim is sent again because its connection was replaced.
 const RENEWALS: u32 = 3;
 
-/// The limits for one run of a claim's script: which due timers the script leases, and which it only names in its
-/// answer.
+/// The limits for one run of a claim's script. If [`timers`](Self::timers) is not 0, the script leases due timers.
+/// Otherwise, the script leases nothing, and only lists due timers in its answer.
 #[derive(Clone, Copy)]
 pub(super) struct Wish<'w> {
     pub(super) token: Token,
@@ -29,7 +29,7 @@ pub(super) struct Wish<'w> {
     pub(super) bytes: u64,
     /// The number of payload bytes that earlier scripts of the same claim have leased.
     pub(super) taken: u64,
-    /// The greatest number of due timers that the script names, if it leases nothing.
+    /// The greatest number of due timers that the script lists in its answer without leasing them, if `timers` is 0.
     pub(super) names: u32,
     pub(super) per_lane: PerLane<'w>,
 }
@@ -40,19 +40,21 @@ pub(super) struct Looked {
     pub(super) now: UtcMillis,
     /// The records of the leased timers, each with its shard.
     pub(super) records: Vec<(Shard, Vec<u8>)>,
-    /// The due timers that the script only named, in the order of their due moments.
+    /// The due timers that the script has listed without leasing them, in the order of their due moments. The list is
+    /// empty if the script leases timers.
     pub(super) named: Vec<Named>,
     /// True if more timers are due than `named` lists.
     pub(super) is_cut: bool,
     /// The due moment of the first pending timer, among the shards that the script has read and the node owns. `None`
     /// without such a timer.
     pub(super) first_due: Option<UtcMillis>,
-    /// The due moment of the first timer that the next claim may lease, or `None` without such a timer. A lane is one
-    /// of 64 groups of namespaces. If a lane has used up its share, a timer of this lane may be due earlier.
+    /// The due moment of the first timer that the next claim may lease, or `None` without such a timer. Timers with
+    /// earlier due moments may be pending in a lane (one of 64 groups of namespaces) from which this claim may take no
+    /// further timer.
     pub(super) next_claim: Option<UtcMillis>,
 }
 
-/// A due timer that a script has named without leasing it.
+/// A due timer that a script has listed in its answer without leasing the timer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Named {
     pub(super) due: u64,
@@ -67,8 +69,8 @@ pub(super) struct Named {
 pub(super) struct Looks {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
-    /// For each shard, the first [slices](Slice) of pending timers, as the last answer about the shard has named them.
-    /// The next script must declare the keys of these slices.
+    /// For each shard, the first [slices](Slice) of the shard's pending timers, as the last answer about the shard has
+    /// listed them. The next script must declare the keys of these slices.
     slices: Mutex<Vec<Vec<Slice>>>,
 }
 
@@ -78,13 +80,15 @@ impl Looks {
         Self { deployment, node, slices }
     }
 
-    /// Forgets the known slices, because they belong to another deployment.
+    /// Forgets the [slices](Slice) of pending timers that earlier answers have listed, because they belong to a
+    /// deployment that no longer exists.
     pub(super) fn clear(&self) {
         self.slices.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().for_each(Vec::clear);
     }
 
-    /// Runs the script of a claim in `shards`, all of which one script can read. The script leases or names due timers
-    /// within the limits of `wish`.
+    /// Runs the script of a claim in `shards`, all of which one script can read. If `wish.timers` is not 0, the script
+    /// leases due timers. Otherwise, the script leases nothing, and only lists due timers in its answer. The limits in
+    /// `wish` apply in both cases.
     pub(super) async fn look(&self, shards: Vec<Shard>, wish: Wish<'_>) -> Result<Looked, StoreError> {
         let look = self.node.state().shards.begin_look(&shards);
         let mut answer = self.ask_server(&shards, wish, look).await;
@@ -185,8 +189,9 @@ impl Looks {
         Ok((looked, is_member))
     }
 
-    /// Returns the keys and the last arguments of a claim's script for `shards`. The keys of a shard include the slices
-    /// that the last answer about the shard named. The arguments say which keys are slices.
+    /// Returns the Redis keys of a claim's script for `shards`, and the last arguments of the script. The keys of a
+    /// shard include one key for each [slice](Slice) of pending timers that the last answer about the shard has listed.
+    /// The arguments tell the script which keys belong to slices.
     fn keys_of_claim(&self, shards: &[Shard]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let parts = [Part::Meta, Part::Slices, Part::Records, Part::Tokens, Part::Leases, Part::Counts];
         let (mut keys, mut names) = (Vec::new(), Vec::new());

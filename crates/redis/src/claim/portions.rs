@@ -14,12 +14,12 @@ pub(super) struct Portion {
     pub(super) by_lane: BTreeMap<u64, u64>,
 }
 
-/// Computes how many timers to lease from each group of shards. Chooses the timers that have been due for longest,
-/// within the shares of the lanes.
+/// Computes how many timers to lease from each group of shards. Chooses the timers that have been due for longest.
+/// `wish.per_lane` limits the number of timers from each lane (group of namespaces).
 ///
-/// If a group has many due timers, its answer names only the first of them. The next timers of this group may be due
-/// right after its last named timer. So the function ignores all timers, in all groups, that are due later than this
-/// last named timer.
+/// If a group has many due timers, its answer lists only the first of them. The next timers of this group may be due
+/// right after its last listed timer. So the function ignores all timers, in all groups, that are due later than this
+/// last listed timer.
 pub(super) fn portions(looked: Vec<(Vec<Shard>, Looked)>, wish: Wish<'_>) -> Vec<(Vec<Shard>, Portion)> {
     let ends =
         looked.iter().filter(|(_, looked)| looked.is_cut).map(|(_, looked)| match looked.named.last() {

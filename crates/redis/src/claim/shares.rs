@@ -20,11 +20,15 @@ pub(crate) struct Turns {
     /// The number of timers that the claim may still take, at most `free`.
     left: usize,
     /// The limit for late timers. `None` means no limit. The first value is the lateness beyond which a timer counts as
-    /// late. The second value is the number of late timers that a lane without an entry in `lanes` may take.
+    /// late. The second value is the greatest number of late timers that the claim takes from one lane (group of
+    /// namespaces). If a lane has an entry in `lanes`, the limit in that entry applies instead.
     late: Option<(Duration, usize)>,
+    /// The counts of each lane, by the number of the lane. A lane without an entry has no deliveries under way, and the
+    /// claim has taken none of its timers.
     lanes: BTreeMap<u64, Lane>,
 }
 
+/// The numbers of timers of one lane, which is one of 64 groups of namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lane {
     /// The number of deliveries under way for timers of this lane.
@@ -94,8 +98,9 @@ impl Turns {
         self.lanes.values().any(leaves)
     }
 
-    /// Returns the number that the script of the claim gets as the lane's deliveries under way. With this number, the
-    /// one rule of the script has the effect of two rules, which must both permit a further timer of the lane:
+    /// Computes an argument of the claim's script, which the script uses as the number of the lane's deliveries under
+    /// way. The result may differ from the real number. With the result, the one rule of the script has the effect of
+    /// two rules, which must both permit a further timer of the lane:
     ///
     /// - The lane's share of the runtime: `SHARE * self.free > lane.has`.
     /// - The lane's share of the claim: `SHARE * self.left > lane.taken`.
@@ -110,14 +115,16 @@ impl Turns {
     }
 }
 
-/// Limits how many timers the script of a claim may take from each lane.
+/// Limits how many timers the script of a claim may take from each lane (one of 64 groups of namespaces).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PerLane<'t> {
+    /// No lane has a limit.
     Any,
-    /// The share of the lane in the claim, which [`Turns`] computes.
+    /// From each lane, the claim may take the lane's share, which [`Turns`] computes.
     InTurn(&'t Turns),
-    /// The claim may take the number of timers that this map has for the lane, and none from a lane without an entry.
-    /// In a cluster, the lanes' shares are divided among the groups of shards, and each group gets such a map.
+    /// The key of this map is the number of a lane, and the value is the number of timers that the script may take from
+    /// that lane. The script takes no timers from a lane without an entry. In a cluster, the lanes' shares are divided
+    /// among the groups of shards, and each group gets such a map.
     Exactly(&'t BTreeMap<u64, u64>),
 }
 
@@ -125,13 +132,16 @@ impl PerLane<'_> {
     /// Encodes the limits as arguments of the claim's script, in this order:
     ///
     /// - the number of lanes
-    /// - the number of timers that the claim may take, or nothing without a limit
-    /// - the lateness in milliseconds beyond which a timer counts as late, or nothing if no timer counts as late
-    /// - for a lane without limits of its own: the number of late timers, and the number of timers, or nothing without
-    ///   a limit
+    /// - the greatest number of timers that the claim may still take; empty without a limit
+    /// - the lateness in milliseconds beyond which a timer counts as late; empty if no timer counts as late
+    /// - the greatest number of late timers from each lane without limits of its own
+    /// - the greatest number of timers from each lane without limits of its own; empty without a limit
     /// - the number of lanes with limits of their own
-    /// - for each of these lanes: the lane, its deliveries under way, its number of late timers, and its number of
-    ///   timers, or nothing without a limit
+    /// - for each of these lanes, four arguments:
+    ///   - the number of the lane
+    ///   - the number of the lane's deliveries under way, as `Turns::argument` computes it
+    ///   - the greatest number of late timers from the lane
+    ///   - the greatest number of timers from the lane; empty without a limit
     pub(crate) fn arguments(self) -> Vec<Vec<u8>> {
         let number = |number: usize| decimal(number as u64);
         let mut arguments = vec![decimal(LANES)];
@@ -219,7 +229,10 @@ mod tests {
         assert_eq!(turns_of(&Shares::new(1, Arc::default())).late, None);
     }
 
-    /// Takes timers as the script does, by its rule and its arguments. Returns the lane of each taken timer.
+    /// Imitates the script `claim.lua` for due timers whose lanes (groups of namespaces) are `asked`. The script takes
+    /// a timer if three times the number of timers that the claim may still take is greater than the number of
+    /// deliveries of the lane. This number starts at [`Turns::argument`], and each taken timer adds one. Returns the
+    /// lane of each taken timer.
     fn script_takes(turns: &Turns, asked: &[u64]) -> Vec<u64> {
         let argument = |lane: &u64| turns.lanes.get(lane).map_or(0, |known| turns.argument(known));
         let mut has: BTreeMap<u64, usize> = asked.iter().map(|lane| (*lane, argument(lane))).collect();

@@ -22,8 +22,8 @@ pub(crate) struct Alarm {
 
 #[derive(Default)]
 struct FirstDue {
-    /// The due moment of the first timer that the next claim could take, by the last claim's answer. `None` before the
-    /// first answer.
+    /// The due moment of the first timer that is left for the next claim, according to the answer to the last claim.
+    /// [`UtcMillis::MAX`] if no timer is left, and `None` before the first answer.
     known: Option<UtcMillis>,
     /// The claims that were sent to the server and have not ended.
     claims: Vec<ClaimUnderWay>,
@@ -42,8 +42,8 @@ struct ClaimUnderWay {
 pub(crate) struct Claiming<'a> {
     alarm: &'a Alarm,
     number: u64,
-    /// The first due moment in the claim's answer. The outer option is `None` if the claim has no answer, and the inner
-    /// option is `None` if no timer is left.
+    /// The due moment of the first timer that is left for the next claim, according to the answer to this claim. The
+    /// outer option is `None` if the claim has no answer, and the inner option is `None` if no timer is left.
     pub(crate) answer: Option<Option<UtcMillis>>,
 }
 
@@ -58,7 +58,7 @@ impl Alarm {
         self.wakers.write().unwrap_or_else(PoisonError::into_inner).push(wake);
     }
 
-    /// Calls all functions that are subscribed to due timers, to wake the runtime.
+    /// Calls all functions that were subscribed with [`subscribe`](Self::subscribe), to wake the runtime.
     pub(crate) fn wake(&self) {
         for wake in &*self.wakers.read().unwrap_or_else(PoisonError::into_inner) {
             wake();
@@ -81,8 +81,9 @@ impl Alarm {
         self.on_parked.write().unwrap_or_else(PoisonError::into_inner).push(on_parked);
     }
 
-    /// Calls the functions that are subscribed to parked timers with the reason for parking, or with `None` if messages
-    /// about parked timers may have been missed.
+    /// Calls the functions that were subscribed with [`subscribe_to_parked`](Self::subscribe_to_parked). The argument
+    /// `reason` is the reason for which timers were parked, or `None` if messages about parked timers may have been
+    /// missed.
     pub(crate) fn tell_parked(&self, reason: Option<&str>) {
         for tell in &*self.on_parked.read().unwrap_or_else(PoisonError::into_inner) {
             tell(reason);

@@ -31,8 +31,8 @@ pub(crate) struct Deployment {
     /// The reason why the store refuses calls: the server has lost the deployment, has another deployment in its place,
     /// or has older data than before. `None` while the store is open.
     closed: Mutex<Option<Closed>>,
-    /// The moment at which [`gone`](Self::gone) last found a part of the deployment on the servers, or `None` before
-    /// that.
+    /// The moment at which [`gone`](Self::gone) last found out that the servers still have a part of the deployment.
+    /// `None` if that has not happened yet.
     pub(super) seen: Mutex<Option<Instant>>,
     forget: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -40,8 +40,9 @@ pub(crate) struct Deployment {
 /// The state of a store that refuses all calls.
 struct Closed {
     reason: Box<str>,
-    /// The moment at which the store last asked whether the deployment was recreated, or `None` if the store never
-    /// reopens.
+    /// The moment at which the store was closed, or at which it last asked the servers whether the deployment was
+    /// restored or recreated. In that case, the store accepts calls again. `None` if the store stays closed for good,
+    /// and so never asks.
     looked: Option<Instant>,
 }
 
@@ -91,7 +92,8 @@ impl Deployment {
         self.topology.groups(self.layout.shards())
     }
 
-    /// Runs a script. Fails while the store is closed, so that no new data go into shards of a lost deployment.
+    /// Runs a script. Fails while the store is closed: the servers have then lost the deployment, have another
+    /// deployment in its place, or have older data than before. So nothing new is written to such servers.
     pub(crate) fn run(
         &self,
         script: impl Fn(&'static Scripts) -> &'static Script,

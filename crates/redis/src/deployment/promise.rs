@@ -43,12 +43,15 @@ impl Witnesses {
         }
     }
 
-    /// Runs a future, and adds the witness of each server on which the future runs a script to this set.
+    /// Runs the future `work`. When a script of this future has run on a server, the [`Witness`] of that server is
+    /// added to `self`. The witness can confirm that the changes of its server are durable.
     pub(crate) async fn collect<T>(&self, work: impl Future<Output = T>) -> T {
         SEEN.scope(self.clone(), work).await
     }
 
-    /// Adds the witnesses of this set to the set of the operation that is being polled.
+    /// Adds each [`Witness`] in `self` to the set that the current operation collects with [`collect`](Self::collect).
+    /// The witnesses come from another task that has made changes for the operation. With them, the operation can wait
+    /// until these changes are durable. Does nothing if the operation collects no witnesses.
     pub(crate) fn pass_on(&self) {
         self.all().iter().cloned().for_each(|witness| note(Some(witness)));
     }
@@ -72,8 +75,8 @@ impl Witnesses {
     }
 }
 
-/// Adds the witness of a script's server to the set of the operation that is being polled. Does nothing if that
-/// operation collects no witnesses.
+/// Adds `witness` to the set that the current operation collects with [`Witnesses::collect`]. `witness` belongs to the
+/// server on which a script of the operation has just run. Does nothing if the operation collects no witnesses.
 pub(crate) fn note(witness: Option<Arc<Witness>>) {
     if let Some(witness) = witness {
         // Outside a scope, no promise was made.

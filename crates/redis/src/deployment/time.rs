@@ -6,9 +6,9 @@ use std::time::Duration;
 use tourbillon::{Clock, Timestamp};
 use tourbillon_durable::UtcMillis;
 
-/// The age beyond which any newer answer replaces a measurement of the server's time. A younger measurement is replaced
-/// by only two kinds of answers: an answer that took at most as long as the measured answer, and an answer that shows
-/// that the clock was set.
+/// If a measurement of the server's time is older than this, the next answer of the server replaces the measurement. A
+/// younger measurement is replaced in only two cases: the new answer took at most as long as the answer from which the
+/// measurement was made, or the new answer shows that the server's clock was set.
 const AGE: Duration = Duration::from_secs(10);
 
 /// The clock by which a deployment decides which timers are due.
@@ -40,10 +40,12 @@ pub(crate) fn time_text(time: Duration) -> Vec<u8> {
 /// The server's time in an answer, with the moment at which the call was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
-    /// The moment at which the call was sent. The server has answered after this moment, so an estimate that counts
-    /// from here is never behind the server's time.
+    /// The moment at which the call was sent, on this machine. The server read its own clock after this moment. So the
+    /// sum of `server` and the time since `sent` is never behind the server's time.
     sent: Timestamp,
+    /// The server's time in the answer.
     server: UtcMillis,
+    /// The time between the call and its answer.
     took: Duration,
 }
 

@@ -24,9 +24,9 @@ pub(crate) struct Plan {
     pub(crate) layout: Option<(Option<u64>, u64)>,
     /// The hash tags of the shards, without braces.
     pub(crate) tags: Vec<Vec<u8>>,
-    /// A line for each loss of the deployment's data.
+    /// A [`Line`] of the report for each loss of the deployment's data.
     pub(crate) losses: Vec<String>,
-    /// A line for each reason why the deployment cannot be opened.
+    /// A [`Line`] of the report for each reason why the deployment cannot be opened.
     pub(crate) refusals: Vec<String>,
 }
 
@@ -53,7 +53,8 @@ pub async fn check(connect: &Connect) -> Result<Report, ConnectError> {
     Ok(examine(&Session::open(connect)?, connect, &Plan::default()).await)
 }
 
-/// Checks the servers of a session, and adds the lines of `plan` to the report.
+/// Checks the servers of a session. The report also contains the findings about the deployment in `plan`: the version
+/// of the layout, the lost data, and the reasons why the deployment cannot be opened.
 pub(crate) async fn examine(session: &Session, connect: &Connect, plan: &Plan) -> Report {
     let mut report = Report::default();
     if let Err(error) = look(session, connect, plan, &mut report).await {

@@ -3,7 +3,7 @@
 //! A claim never changes a record, so its script need not parse records. The token and the end of a lease are stored
 //! beside the record. The record of a leased timer therefore still has the state before the claim: pending or parked.
 //!
-//! The keys of the timers are found through *sets of keys*. A set of keys is a Redis sorted set. It has an entry for
+//! Timers are found by their keys through the Redis sorted sets [`Part::Keys`]. These sorted sets have an entry for
 //! each timer that owns a key, and for each timer that owns no key and is not dead.
 
 use super::keys::Part;
@@ -187,7 +187,8 @@ pub(crate) fn phase_byte(phase: Phase) -> u8 {
 /// namespace sort before it.
 pub(crate) const KEYLESS: u8 = u8::MAX;
 
-/// Encodes the entry that a timer without a key has in a set of keys ([`Part::Keys`]), without the timer's id.
+/// Encodes the entry that a timer without a key has in one of the sorted sets [`Part::Keys`]. Leaves out the timer's
+/// id.
 pub(crate) fn keyless_entry(namespace: &str) -> Vec<u8> {
     let mut bytes = part(namespace);
     bytes.push(KEYLESS);
@@ -200,18 +201,20 @@ pub(crate) fn namespace_of(entry: &[u8]) -> &[u8] {
     entry.get(..length).unwrap_or_default()
 }
 
-/// Returns whether a member of a set of keys ([`Part::Keys`]) belongs to a timer without a key.
+/// Returns whether a member of one of the sorted sets [`Part::Keys`] belongs to a timer without a key.
 pub(crate) fn is_keyless(member: &[u8]) -> bool {
     member.get(namespace_of(member).len()) == Some(&KEYLESS)
 }
 
-/// Encodes a member of [`Part::Places`]. The member says that the set of keys with the number `set` has entries of the
-/// namespace with which `entry` begins.
+/// Encodes a member of the sorted set [`Part::Places`]. The member says that a namespace may have entries in the sorted
+/// set [`Part::Keys`] with the number `set`. The namespace is the beginning of `entry`.
 pub(crate) fn place_entry(entry: &[u8], set: u16) -> Vec<u8> {
     [namespace_of(entry), &set.to_be_bytes()].concat()
 }
 
-/// Returns the set of keys that a member of [`Part::Places`] names, or `None` if the member is too short.
+/// Returns the sorted set [`Part::Keys`] whose number is at the end of `place`, or `None` if `place` is too short.
+/// `place` is a member of [`Part::Places`]: a namespace, and the number of a sorted set that may have entries of this
+/// namespace.
 pub(crate) fn set_of(place: &[u8]) -> Option<Part> {
     place.last_chunk().map(|number| Part::Keys(u16::from_be_bytes(*number)))
 }

@@ -14,6 +14,8 @@ use tourbillon_durable::timer::{Timer, TimerId};
 pub(crate) const VERSION: u64 = 5;
 
 /// The parts of a shard's stored data. Each part is stored under a key of its own.
+///
+/// In a sorted set *in the order of the members*, all members have the same score, so Redis sorts them by their bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Part {
     /// A hash with the id of the deployment, and the owner of the shard.
@@ -25,12 +27,12 @@ pub(crate) enum Part {
     Tokens,
     /// A sorted set of leased timers. A member is an id, and its score is the moment at which the lease ends.
     Leases,
-    /// A *set of keys*: a sorted set of key entries, in the order of the members. A member is: namespace, key, id. A
-    /// timer that owns no key and is not dead has the member: namespace, 255, id. A shard has several sets of keys.
-    /// [`Layout::key_set`] and [`Layout::keyless_set`] choose the set of an entry.
+    /// A sorted set of the keys of timers, in the order of the members. A member is: namespace, key, id. A timer that
+    /// owns no key and is not dead has the member: namespace, 255, id. A shard has several of these sorted sets, each
+    /// with a number. [`Layout::key_set`] and [`Layout::keyless_set`] choose the sorted set for a timer.
     Keys(u16),
-    /// A sorted set that says which sets of keys may have entries of a namespace, in the order of the members. A member
-    /// is: namespace, number of a set of keys.
+    /// A sorted set that says which of the sorted sets [`Keys`](Self::Keys) may have entries of a namespace. A member
+    /// is a namespace, followed by the number of one sorted set `Keys`. The sorted set is in the order of the members.
     Places,
     /// A sorted set of parked and dead timers, in the order of the members. The member of a parked timer is: namespace,
     /// phase, reason, due moment, id. The member of a dead timer is: namespace, phase, moment of death, id.
@@ -68,8 +70,8 @@ pub(crate) enum Part {
 /// few fields in a compact form.
 pub(crate) const REDIRECT_HASHES: u16 = 256;
 
-/// The number of sets of keys ([`Part::Keys`]) of a deployment. With many sets, each set has few members, and Redis
-/// keeps such a set in a compact form. But a list in the order of the keys must read all sets.
+/// The number of sorted sets [`Part::Keys`] of a deployment. With many sorted sets, each one has few members, and Redis
+/// keeps a small sorted set in a compact form. But a list in the order of the keys must read all of them.
 const KEY_SETS: u16 = 8_192;
 
 /// The greatest number of shards of a deployment.
@@ -228,26 +230,27 @@ impl Layout {
         self.shard_of(&[&[length], namespace.as_bytes(), key.as_bytes()].concat())
     }
 
-    /// Returns the set of keys that stores the entry of a key, in the shard of the key. `entry` is the
-    /// [entry](crate::layout::key_entry) without the id.
+    /// Returns the sorted set [`Part::Keys`] that stores a timer's key, in the shard of the key. `entry` is the key as
+    /// [`key_entry`](crate::layout::key_entry) encodes it, without the timer's id.
     pub(crate) fn keys_of(&self, entry: &[u8]) -> Part {
         Part::Keys(self.key_set(entry))
     }
 
-    /// Returns the number of the set of keys ([`Part::Keys`]) that stores the entry `entry`.
+    /// Returns the number of the sorted set [`Part::Keys`] that stores a timer's key. `entry` is the key as
+    /// [`key_entry`](crate::layout::key_entry) encodes it, without the timer's id.
     pub(crate) fn key_set(&self, entry: &[u8]) -> u16 {
         // The first bytes of the checksum choose the set, because the last bits of a similar checksum choose the shard.
         let [first, second, ..] = crc32fast::hash(entry).to_be_bytes();
         u16::from_be_bytes([first, second]) & (self.key_sets().end - 1)
     }
 
-    /// Returns the number of the set of keys ([`Part::Keys`]) that stores the entry of the timer `id`, which has no
-    /// key.
+    /// Returns the number of the sorted set [`Part::Keys`] that stores the [entry](crate::layout::keyless_entry) of the
+    /// timer `id`. The timer has no key, but still has an entry in one of these sorted sets.
     pub(crate) fn keyless_set(&self, id: TimerId) -> u16 {
         self.key_set(&id.as_u128().to_be_bytes())
     }
 
-    /// Returns the numbers of all sets of keys ([`Part::Keys`]) of one shard.
+    /// Returns the numbers of all sorted sets [`Part::Keys`] of one shard.
     pub(crate) fn key_sets(&self) -> core::ops::Range<u16> {
         0..KEY_SETS / self.shards.clamp(1, KEY_SETS)
     }
@@ -284,8 +287,8 @@ mod tests {
         assert_eq!(Layout::absent(&Layout::documents("jobs")), b"tb:{jobs}:absent");
     }
 
-    /// F-25: the tag of each shard is in the shard's range of slots. Another test, on a cluster, checks the slot of
-    /// every script.
+    /// Tests item F-25 of the table in `crates/fault/DESIGN.md`: the hash tag of each shard puts the shard's keys into
+    /// a slot of the shard's own range. Another test, on a cluster, checks that every script uses the keys of one slot.
     #[test]
     fn the_tags_of_a_deployment_are_even_and_every_script_is_in_one_slot() {
         for name in ["d", "orders", "a.very-long_name.of-a-deployment"] {

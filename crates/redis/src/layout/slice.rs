@@ -16,18 +16,20 @@ pub(crate) const LANES: u64 = 64;
 pub(crate) struct Slice(u64);
 
 impl Slice {
-    /// Returns the slice of a pending timer with this namespace, due at the moment `due` in milliseconds.
+    /// Returns the [`Slice`] for pending timers of this namespace that are due at the moment `due`, in milliseconds. A
+    /// slice contains the timers of one lane (group of namespaces) and one period of two hours.
     pub(crate) fn of(namespace: &str, due: u64) -> Self {
         Self(period_of(due) * LANES + lane_of(namespace))
     }
 
-    /// Parses a member of the set of slices, or returns `None` if the member is not a decimal number.
+    /// Parses a member of the sorted set [`Part::Slices`](crate::layout::Part::Slices). Returns `None` if the member is
+    /// not a decimal number.
     pub(crate) fn named(name: &[u8]) -> Option<Self> {
         core::str::from_utf8(name).ok()?.parse().ok().map(Self)
     }
 
-    /// Returns the number of the slice. The number is a member of the set of slices, and a part of the name of the
-    /// slice's key.
+    /// Returns the number of the slice. The number is a member of the sorted set
+    /// [`Part::Slices`](crate::layout::Part::Slices), and a part of the name of the slice's key.
     pub(crate) const fn number(self) -> u64 {
         self.0
     }

@@ -6,8 +6,8 @@ pub(crate) type Shard = u16;
 /// The number of slots of a Redis Cluster.
 pub(crate) const SLOTS: u32 = 16_384;
 
-/// The number of slots, in the middle of a shard's range of slots, from which the shard's hash tag takes its slot. If
-/// the range has fewer slots, the tag takes any slot of the range.
+/// Each shard has a range of slots. The shard's hash tag is in one of the middle slots of this range, and `WIDTH` is
+/// the number of these middle slots. If the range has fewer slots, the hash tag may be in any slot of the range.
 const WIDTH: u32 = 64;
 
 /// Computes the CRC-16 (XMODEM) from which Redis Cluster derives slots. `sum` is the checksum of the preceding bytes,

@@ -18,7 +18,8 @@ use std::sync::Arc;
 pub(crate) struct Wire {
     /// The connection on which scripts run.
     pub(crate) calls: MultiplexedConnection,
-    /// The witness of the server, or `None` if the policy needs no confirmation.
+    /// The [`Witness`] of the server, which can confirm that the server's changes are durable. `None` with
+    /// [`SyncPolicy::None`], which requires no confirmation.
     pub(crate) witness: Option<Arc<Witness>>,
     /// The address of the server as a Sentinel has named it, or `None` without Sentinels.
     pub(crate) server: Option<Named>,
@@ -28,7 +29,7 @@ pub(crate) struct Wire {
 #[derive(Debug)]
 pub(crate) struct Dial {
     connect: Connect,
-    /// The primary that the events of the Sentinels name.
+    /// Records which server is the primary, according to the events of the Sentinels.
     roles: Arc<Roles>,
 }
 
@@ -63,7 +64,8 @@ impl Dial {
         Ok(dial)
     }
 
-    /// Returns the record of the primary that the events of the Sentinels name.
+    /// Returns the [`Roles`] of these settings. They record which server is the primary, according to the events of the
+    /// Sentinels.
     pub(crate) fn roles(&self) -> &Arc<Roles> {
         &self.roles
     }

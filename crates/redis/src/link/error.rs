@@ -141,7 +141,8 @@ pub(crate) fn is_renewed(error: &StoreError) -> bool {
     code_of(error) == Some(RENEWED)
 }
 
-/// Returns the first word of the server's error, if `error` is the error of a call.
+/// Returns the code of the [`LinkError`] that caused `error`: the first word of the server's error, or [`RENEWED`].
+/// Returns `None` if another error caused `error`, or if the [`LinkError`] has no code.
 fn code_of(error: &StoreError) -> Option<&str> {
     core::error::Error::source(error).and_then(|source| source.downcast_ref::<LinkError>())?.code()
 }

@@ -15,7 +15,8 @@ use tokio::time::{Instant, sleep};
 const SHORTEST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// The least age of an ended connection after which the pauses between attempts to connect start with `SHORTEST` again.
+/// If a connection was open for at least this time before it ended, the pauses between attempts to connect start with
+/// `SHORTEST` again.
 const LASTING: Duration = Duration::from_secs(5);
 
 /// The state of a kept connection.
@@ -81,8 +82,8 @@ impl Reconnector {
         }
     }
 
-    /// Takes the connection that the attempt `attempt` has made out of use, so that the next call waits for a new
-    /// connection. Does nothing if that connection has been replaced already.
+    /// Ends the use of the connection that was made by the attempt with the number `attempt`. So the next call waits
+    /// for a new connection. Does nothing if that connection has been replaced already.
     pub(crate) async fn doubt(&self, attempt: u64) {
         // While there is a handle, the task ends only with its runtime.
         if self.doubts.send(attempt).is_ok() {

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout_at};
 
 /// The longest time for which calls are held back during a failover. It is shorter than the default patience of a call.
 const LONGEST: Duration = Duration::from_secs(4);
-/// The time for which connections to other servers are not used after a Sentinel has named the primary.
+/// After a Sentinel has named a server as the primary, connections to any other server are not used for this time.
 const FRESH: Duration = Duration::from_secs(3);
 
 /// The host and port under which the Sentinels know a server.

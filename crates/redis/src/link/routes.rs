@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 /// Provides connections to the servers of the settings.
 pub(crate) enum Routes {
-    /// The only server, or the primary that the Sentinels name. The tasks listen to the Sentinels.
+    /// The only server, or the primary that the Sentinels name. For each Sentinel, `_followers` has a task that listens
+    /// to the events of this Sentinel. Without Sentinels, `_followers` is empty.
     Server {
         reconnector: Reconnector,
         roles: Arc<Roles>,

@@ -59,8 +59,8 @@ struct Call {
     script: &'static Script,
     keys: Vec<Vec<u8>>,
     arguments: Words,
-    /// If set, the script is sent only on the connection of the attempt to connect with this number. `None` permits any
-    /// connection.
+    /// The number of an attempt to connect, as [`Link::attempt`] returns it. If set, the script is sent only on the
+    /// connection that this attempt has made. `None` permits any connection.
     attempt: Option<u64>,
 }
 
@@ -112,7 +112,9 @@ impl Session {
         }))
     }
 
-    /// Sends a call of a script. Returns the script's answer, and the witness of the server on which the script ran.
+    /// Sends a call of a script. Returns the script's answer, and the [`Witness`] of the server on which the script
+    /// ran. The witness can confirm that the server's changes are durable. It is `None` if the connection's policy
+    /// requires no confirmation.
     fn send(&self, call: Call) -> Answer<'static, (Value, Option<Arc<Witness>>)> {
         self.spawn(|caller| async move { caller.run(&call).await })
     }

@@ -53,8 +53,8 @@ struct Rounds {
 }
 
 impl Witness {
-    /// Creates the witness of the server behind `connection`, which nothing else may use. The witness calls `on_end` if
-    /// the server does not answer. Must be called within a tokio runtime.
+    /// Creates the witness of the server to which `connection` leads. Only the witness may use this connection. The
+    /// witness calls `on_end` if the server does not answer. Must be called within a tokio runtime.
     pub(crate) fn new(
         connection: MultiplexedConnection,
         policy: SyncPolicy,

@@ -35,7 +35,8 @@ impl State {
         self.sights.clear();
     }
 
-    /// Returns the number of the attempt to connect that made the connection on which the last sign of life was sent.
+    /// Identifies the connection on which the last sign of life was sent. The result is the number of the attempt to
+    /// connect that made this connection, as [`Link::attempt`](crate::link::Link::attempt) returns it.
     pub(crate) fn sign_by(&self) -> u64 {
         self.sign_by
     }

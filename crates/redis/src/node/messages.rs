@@ -20,12 +20,13 @@ use tourbillon_durable::UtcMillis;
 /// The first bytes of a message about a parked timer. The reason for parking follows.
 const PARKED: &[u8] = b"parked ";
 
-/// Returns the message that a timer of this shard is due at `due`.
+/// Encodes the message by which other nodes learn that a timer of this shard is due at `due`.
 pub(crate) fn due_message(shard: Shard, due: UtcMillis) -> Vec<u8> {
     format!("{shard} {}", due.as_millis()).into_bytes()
 }
 
-/// Returns the message that a timer is parked for this reason.
+/// Encodes the message by which other nodes learn that a timer was parked for this reason. A parked timer is not
+/// delivered until it is unparked or claimed for its reason.
 pub(crate) fn parked_message(reason: &str) -> Vec<u8> {
     [PARKED, reason.as_bytes()].concat()
 }

@@ -49,8 +49,9 @@ impl State {
 }
 
 impl Node {
-    /// Reads all nodes and shards from the servers. If a server of a cluster does not answer, uses the knowledge of
-    /// this node about the nodes or shards that the server stores.
+    /// Reads all nodes and shards from the servers. In a cluster, one server stores the list of the nodes, and each
+    /// server stores some of the shards. If a server does not answer, the result describes this server's part of the
+    /// data as this node knows it.
     pub(crate) async fn nodes(&self) -> Result<store::Nodes, StoreError> {
         let groups = self.deployment.all_groups().into_iter().map(Some);
         let calls = [None].into_iter().chain(groups).map(|group| ((), self.ask_registry(group)));
@@ -119,7 +120,7 @@ impl Node {
 enum Told {
     /// The server's time, and the registered nodes.
     Registry(UtcMillis, Vec<Peer>),
-    /// The server's time, and the shards of the group with their owners.
+    /// The server's time, and the shards that were asked for, with their owners.
     Shards(UtcMillis, Vec<ShardOfNodes>),
 }
 

@@ -28,8 +28,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Returns the numbers of `count` nodes. The numbers differ in few bits, because this is the worst case for the
-    /// weights.
+    /// Returns the numbers of `count` nodes: 1, 2, 3 and so on. Such numbers differ in few bits, so they are the worst
+    /// case for [`weight`]: a weaker hash function would divide the shards unevenly.
     fn nodes(count: u64) -> Vec<u64> {
         (1..=count).collect()
     }

@@ -14,8 +14,8 @@ pub(crate) struct Shards {
     each: Vec<Known>,
     /// The number of requests of the type [`Look`] that have begun, which is also the number of the latest request.
     looks: u64,
-    /// The earliest end of a lease that claims and polls have found. The next claim returns this moment to the runtime,
-    /// and clears the field.
+    /// The earliest end of a timer's lease that claims and polls have found. The next claim returns this moment to the
+    /// runtime, and clears the field.
     first_end: Option<UtcMillis>,
     topology: Topology,
     /// True if the store has a background thread. If so, the node expects that other nodes lease timers in its shards,
@@ -32,10 +32,11 @@ struct Known {
     /// True if the shard is sick, for one of two reasons:
     ///
     /// - A claim or poll of the shard failed, or is late.
-    /// - A claim took the shard without asking when the first lease of the shard ends.
+    /// - A claim or poll took the shard for this node, but did not ask for the earliest end of a timer's lease in the
+    ///   shard.
     ///
-    /// A later answer clears the flag if it has the end of the first lease, or if this node does not own the shard. In
-    /// a cluster, claims and reaps of a store with a background thread leave sick shards out.
+    /// A later answer clears the flag if the answer has this earliest end, or if this node does not own the shard. In a
+    /// cluster, a store with a background thread leaves sick shards out when it claims timers or ends expired leases.
     is_sick: bool,
     /// True if the shard's server has lost the shard's data: the last answer had no deployment id. Claims leave such a
     /// shard out.
@@ -57,13 +58,14 @@ struct Known {
     looked: Option<Timestamp>,
     /// The moment of the last successful claim or poll of the shard, by the server's clock.
     polled: Option<UtcMillis>,
-    /// The moment of the last answer that included the end of the shard's first lease, by the clock of this process.
+    /// The moment, by the clock of this process, at which an answer last included the earliest end of a timer's lease
+    /// in the shard.
     told_end: Option<Timestamp>,
 }
 
-/// The time after which a claim or poll reads the end of the first lease in its shards anew. This end may change
-/// without a message to this node, because other nodes lease parked timers of any shard. If another node dies, only the
-/// shard's owner ends the leases of the dead node.
+/// The time after which a claim or poll reads anew the earliest end of a timer's lease in its shards. The earliest end
+/// may change without a message to this node: each node can lease parked timers (timers that are set aside for a
+/// reason), even in shards of other nodes. If that node dies, only the owner of the shard ends the lease.
 const ENDS: Duration = Duration::from_secs(5);
 
 impl Known {
@@ -80,13 +82,14 @@ impl Known {
 #[derive(Clone, Copy)]
 pub(crate) struct Look {
     number: u64,
-    /// True if the request also asks when the first lease in its shards ends. Without this end, the node does not
-    /// notice that the leases of a dead node have expired. The request asks in these cases:
+    /// True if the request also asks for the earliest end of a timer's lease in its shards. Without this moment, the
+    /// node does not notice that the leases of a dead node have expired. The request asks in these cases:
     ///
     /// - This node does not own one of the shards, by the last answer. So the request may take the shard, or an earlier
     ///   claim whose answer was lost may have taken it.
-    /// - One of the shards is sick.
-    /// - The store has a background thread, and the end was last read at least [`ENDS`] ago.
+    /// - One of the shards is [sick](Known::is_sick): an earlier claim or poll of the shard failed, is late, or left
+    ///   the earliest end unknown.
+    /// - The store has a background thread, and the earliest end was last read at least [`ENDS`] ago.
     pub(crate) wants_end: bool,
 }
 
@@ -121,12 +124,13 @@ impl Shards {
         self.each.get(usize::from(shard)).is_some_and(|known| known.is_owned)
     }
 
-    /// Returns whether the shard belongs to this node and is not [sick](Known::is_sick).
+    /// Returns whether the shard is assigned to this node and is not [sick](Known::is_sick).
     pub(crate) fn is_healthy(&self, shard: Shard) -> bool {
         self.each.get(usize::from(shard)).is_some_and(|known| known.is_wanted && !known.is_sick)
     }
 
-    /// Returns whether at least one shard belongs to this node, and the servers have lost the data of all such shards.
+    /// Returns whether at least one shard is assigned to this node, and the servers have lost the data of all these
+    /// shards.
     pub(crate) fn are_lost(&self) -> bool {
         let mut wanted = self.each.iter().filter(|known| known.is_wanted).peekable();
         wanted.peek().is_some() && wanted.all(|known| known.is_lost)
@@ -147,8 +151,8 @@ impl Shards {
         self.those(|known| known.is_owned && !(leaves_out_sick && known.is_sick))
     }
 
-    /// Returns the shards that this node owns and must release, because they no longer belong to it. Leaves out shards
-    /// for which a poll or a release has no answer yet.
+    /// Returns the shards that this node owns and must release, because they are no longer assigned to this node.
+    /// Leaves out shards for which a poll or a release has no answer yet.
     pub(crate) fn unwanted(&self) -> Vec<Shard> {
         self.those(|known| known.is_owned && !known.is_wanted && !known.is_asked)
     }
@@ -249,7 +253,8 @@ impl Shards {
         }
     }
 
-    /// Begins a claim or a poll of `shards`. Decides whether the request asks when the first lease ends.
+    /// Begins a claim or a poll of `shards`. Decides whether the request also asks for the earliest end of a timer's
+    /// lease in `shards`.
     pub(crate) fn begin_look(&mut self, shards: &[Shard]) -> Look {
         self.looks += 1;
         let (mut wants_end, has_others) = (false, self.has_thread);
@@ -270,8 +275,8 @@ impl Shards {
         for Seen { shard, is_owned, is_lost, first_due, next_claim } in seen {
             let Some(known) = self.of(*shard).filter(|known| known.answered < look.number) else { continue };
             known.answered = look.number;
-            // If this look has taken the shard, or the shard was sick, the look had to ask when the first lease ends.
-            // If it did not ask, the shard counts as sick, so that the next look asks.
+            // If this look has taken the shard, or the shard was sick, the look had to ask for the earliest end of
+            // a lease. If it did not ask, the shard counts as sick, so that the next look asks.
             let lacks_end = !look.wants_end && (!known.is_owned || known.is_sick);
             known.is_sick = *is_owned && lacks_end;
             (known.is_owned, known.is_lost) = (*is_owned, *is_lost);
@@ -311,7 +316,8 @@ impl Shards {
         }
     }
 
-    /// Makes the background thread poll at once the shards that belong to this node but that it does not own yet.
+    /// Makes the background thread poll some shards at once: the shards that are assigned to this node, but that the
+    /// node did not own yet by the last answers of their servers.
     pub(super) fn hint_missing(&mut self) {
         for known in &mut self.each {
             known.is_hinted |= known.is_wanted && !known.is_owned;
@@ -329,8 +335,8 @@ impl Shards {
         self.claimed().filter_map(|known| known.next_claim.into_iter().chain(known.noted).min()).min()
     }
 
-    /// Iterates over the shards that claims read: the shards that belong to this node, are owned by it, and are not
-    /// left out.
+    /// Iterates over the shards that claims read. These are the shards that the division between the live nodes assigns
+    /// to this node, and that this node owns already. In a cluster, claims skip [sick](Known::is_sick) shards.
     fn claimed(&self) -> impl Iterator<Item = &Known> {
         let counts = |known: &&Known| known.is_wanted && known.is_owned && !self.is_left_out(known);
         self.each.iter().filter(counts)
@@ -342,8 +348,8 @@ impl Shards {
         self.topology.fails_in_parts() && known.is_sick
     }
 
-    /// Remembers the end of the first lease that a claim or poll has found, if it is earlier than the remembered
-    /// moment. The next claim returns the remembered moment.
+    /// Remembers the earliest end of a timer's lease that a claim or poll has found, if `end` is earlier than the
+    /// remembered moment. The next claim returns the remembered moment.
     pub(crate) fn keep_first_end(&mut self, end: Option<UtcMillis>) {
         self.first_end = self.first_end.into_iter().chain(end).min();
     }

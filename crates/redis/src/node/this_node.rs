@@ -19,8 +19,8 @@ use tourbillon_durable::timer::TimerId;
 /// as dead.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
-/// The default of `may_lose`, the longest time whose changes a server may lose. After a greater loss, the store is
-/// closed.
+/// The default of [`may_lose`](Node::may_lose). With this default, the store is closed if a server loses more than the
+/// changes of the last 10 seconds.
 pub(crate) const MAY_LOSE: Duration = Duration::from_secs(10);
 
 /// The pause between two polls of a shard while messages of other nodes arrive. With this pause, an idle shard of a
@@ -43,8 +43,8 @@ pub(crate) struct Node {
     pub(crate) keys: Keys,
     pub(super) name: Box<str>,
     deployment_name: Box<str>,
-    /// The longest time whose changes a server may lose, for example in a failover. After a greater loss, the store is
-    /// closed.
+    /// The greatest loss of data after which the store goes on: the length of the last period whose changes a server
+    /// has lost, for example in a failover. After a greater loss, the store is closed.
     pub(crate) may_lose: Duration,
     pub(super) on_set_back: Option<OnSetBack>,
     /// The pause between two polls of a shard while no messages arrive, or `None` if the store has no background
@@ -79,7 +79,8 @@ pub(crate) struct State {
     pub(super) live: Vec<u64>,
     /// The server's time of this node's last sign of life, or `None` if no sign was answered since the node joined.
     pub(super) sign: Option<UtcMillis>,
-    /// The number of the attempt to connect that made the connection on which the last sign of life was sent.
+    /// The number of an attempt to connect. This attempt has made the connection on which the last sign of life was
+    /// sent.
     pub(super) sign_by: u64,
     /// The moment of the latest sign of life of any node, as far as this node knows.
     pub(super) latest: UtcMillis,
@@ -89,7 +90,8 @@ pub(crate) struct State {
     pub(super) is_stirred: bool,
     pub(crate) shards: Shards,
     last_claim: Option<LastClaim>,
-    /// The shards as [`nodes`](Node::nodes) returned them last. Its next call uses them for servers that do not answer.
+    /// The shards that the last call of [`nodes`](Node::nodes) returned. The next call of `nodes` reads this list for
+    /// the shards of servers that do not answer.
     pub(super) told: Vec<tourbillon_durable::store::Shard>,
     /// The subscription to messages of other nodes, which ends when this value is dropped.
     pub(super) listening: Option<Box<dyn Any + Send>>,
@@ -112,7 +114,7 @@ pub(crate) enum Sight {
     Away(Timestamp),
 }
 
-/// A function that is called when a server has lost its latest changes. The argument is the length of the time whose
+/// A function that is called when a server has lost its latest changes. The argument is the length of the period whose
 /// changes are lost.
 pub(crate) type OnSetBack = Arc<dyn Fn(Duration) + Send + Sync>;
 

@@ -39,11 +39,13 @@ impl Known {
 #[derive(Clone, Debug)]
 pub(crate) struct Reserved {
     pub(crate) redirect: Redirect,
-    /// The moment at which the reservation of the timer's id ends, by the clock of the server that stores the redirect.
+    /// The moment at which the reservation of the timer's id ends. The moment is by the clock of the server that stores
+    /// `redirect`.
     pub(crate) until: UtcMillis,
 }
 
-/// The redirects that an operation has written before its commit, by the ids of their timers.
+/// The ids that an operation has reserved before its commit, each with the redirect that reserves it. A redirect leads
+/// from the shard to which an id belongs to the shard that will store the timer.
 pub(crate) type Reservations = BTreeMap<TimerId, Reserved>;
 
 /// The answer of the script `commit`.
@@ -69,11 +71,14 @@ pub(crate) enum Doubt {
     Timer(TimerId),
     Key(KeyOf),
     Remembered(TimerId),
-    /// In a cluster, another creation has written a redirect for this id.
+    /// In a cluster, another creation has written a redirect for this id. The redirect leads to the shard that stores
+    /// the other creation's timer, or will store it.
     Redirected(TimerId, Redirect),
-    /// In a cluster, the reservation of this id has ended, or another client has made the id's redirect void.
+    /// In a cluster, the operation had [reserved](Reserved) this id for its new timer, but the reservation is no longer
+    /// valid: its time is over, or another client has cancelled it.
     Reserved(TimerId),
-    /// The put-back has already taken effect, or comes too late.
+    /// The operation is a [put-back](PutBack), which stores an at-most-once timer again after its claim. An earlier
+    /// attempt has already stored the timer, or this attempt comes too late.
     PutBack(PutBackDoubt),
     /// The shard does not have the deployment's id: its server has lost the shard's data.
     Lost(Shard),
@@ -82,10 +87,10 @@ pub(crate) enum Doubt {
 /// The shards whose keys a commit may name.
 #[derive(Clone, Copy)]
 pub(crate) enum Scope<'a> {
-    /// All shards, as on one server.
+    /// The commit may name keys of all shards, because one server stores all of them.
     All,
-    /// The commit may name keys of this shard only, as in a cluster. Changes of other shards are steps of their own,
-    /// see [`redirects`](super::redirects).
+    /// The commit may name keys of this shard only, because a script in a cluster cannot use keys of several shards.
+    /// Changes of other shards are steps of their own, see [`redirects`](super::redirects).
     Shard(Shard, &'a Reservations),
 }
 
@@ -385,8 +390,8 @@ impl<'a> Commit<'a> {
         self.change_at(b"r", place).push(member);
     }
 
-    /// Removes an entry from the set of keys with the number `set`. If the set then has no entry of the namespace, also
-    /// removes the member of [`Part::Places`] that names the set for this namespace.
+    /// Removes the entry `member` from the set of keys with the number `set`. If the set then has no other entry of the
+    /// same namespace, also removes the member of [`Part::Places`] that lists this set under the namespace.
     fn remove_from_keys(&mut self, shard: Shard, set: u16, member: &[u8]) {
         let keys = self.place(shard, Part::Keys(set));
         let places = self.place(shard, Part::Places);

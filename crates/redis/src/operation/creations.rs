@@ -80,8 +80,9 @@ impl Creations {
             && (!is_near() || self.node.state().shards.is_owned(home))
     }
 
-    /// Returns the data that the shared script needs for a creation. Returns `None` if the changes do more than store a
-    /// pending timer, or follow from data that the script does not check.
+    /// Returns the data that the shared script needs for a creation. Returns `None` if the changes do more than store
+    /// one pending timer without labels. Also returns `None` if the changes assume something that the script does not
+    /// check: the script checks only that the timer's id and key are free.
     fn creation_of(&self, changes: &Changes) -> Option<Creation> {
         let Changes { timers, absent, free, forgotten, remember, forget } = changes;
         let [Change { before: None, after: Some(timer) }] = &timers[..] else { return None };

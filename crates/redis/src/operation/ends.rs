@@ -30,7 +30,8 @@ struct End {
     outcome: Outcome,
 }
 
-/// Ends deliveries that only remove their timers. One script makes many such ends.
+/// Ends deliveries by removing their timers. One script ends many deliveries. An end that does more than remove the
+/// timer is a commit of its own.
 pub(crate) struct Ends {
     deployment: Arc<Deployment>,
     held: Arc<Held>,
@@ -42,8 +43,8 @@ impl Ends {
         Self { deployment: Arc::clone(deployment), held: Arc::clone(held) }
     }
 
-    /// Ends deliveries of different timers. Skips an operation that does more than remove its timer. Returns each
-    /// outcome by the index of its operation in `ops`.
+    /// Ends deliveries of different timers. Skips operations that need a commit of their own, for example because they
+    /// do more than remove the timer. Returns the outcome of each other operation by the operation's index in `ops`.
     pub(crate) async fn end_many(
         &self,
         ops: &[(TimerId, &Op)],
@@ -79,8 +80,9 @@ impl Ends {
         }
     }
 
-    /// Returns the end that the operation at the index `place` makes. Returns `None` if the end does more than remove
-    /// its timer, or if this process has no copy of the timer from the claim.
+    /// Computes how the operation `op` at the index `place` ends the delivery of the timer `id`. Returns `None` if the
+    /// operation does more than remove the timer. Also returns `None` if this process has no copy of the timer from the
+    /// claim, or if the server cannot remove the timer's redirect in the same script.
     fn plain_end(
         &self,
         place: usize,
@@ -121,13 +123,14 @@ fn is_plain(changes: &Changes) -> bool {
     matches!(timers[..], [Change { before: Some(_), after: None }]) && guesses == 0
 }
 
-/// The kind of data that the script of ends removes from a key.
+/// The kind of data that the script `end_many` removes from a key when it ends deliveries.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Removal {
     /// Removes a member of a sorted set.
     Member,
-    /// Removes a member of the set of keys with this number. If the set then has no member of the namespace, also
-    /// removes the member of [`Part::Places`] that names the set for this namespace.
+    /// Removes a member from a set of keys ([`Part::Keys`]). The number is the number of the set. If the set then has
+    /// no other member of the same namespace, also removes the member of [`Part::Places`] that lists this set under the
+    /// namespace.
     Key(u16),
     /// Removes a field of a hash.
     Field,

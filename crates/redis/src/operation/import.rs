@@ -17,8 +17,9 @@ use tourbillon_durable::timer::{Timer, TimerId};
 
 /// The number of ids that an import into a cluster reserves at the same time.
 const AT_ONCE: usize = 256;
-/// The greatest number of attempts to reserve the id of an imported timer. Another attempt follows if an attempt finds
-/// a redirect of the id without a timer.
+/// The greatest number of attempts to reserve the id of an imported timer. An attempt fails if the id already has a
+/// redirect, an entry that another creation has written and that leads to the shard of its timer. If that shard does
+/// not store the timer, the import removes the redirect and tries again.
 const TURNS: usize = 8;
 
 /// Stores the timers of a backup in a deployment.
@@ -128,8 +129,8 @@ impl Imports {
         Ok(())
     }
 
-    /// Sends the changes of each shard in a separate commit. Changes without timers store nothing: their commits only
-    /// check that the import is possible.
+    /// Sends the [`Changes`] of each shard in a separate commit. If the `Changes` of a shard contain no timers, the
+    /// commit only checks that the ids and keys in the `Changes` are free, and stores nothing.
     async fn store_imported(
         &self,
         shards: &BTreeMap<Shard, Changes>,
@@ -175,7 +176,8 @@ impl Imports {
     }
 }
 
-/// Returns the error of an import whose commit was refused. Most doubts say that an id or a key is taken.
+/// Returns the error of an import that a check has refused. `doubt` is the reason. In most cases, an id or a key is
+/// taken.
 fn error_of_doubt(doubt: &Doubt) -> StoreError {
     if let Doubt::Reserved(id) = doubt {
         let message =

@@ -66,8 +66,8 @@ use tourbillon_durable::state::{Refusal, Token};
 use tourbillon_durable::store::{Op, Outcome};
 use tourbillon_durable::timer::TimerId;
 
-/// The time after its first attempt for which a put-back may take effect. A put-back stores an at-most-once timer again
-/// after its claim.
+/// The time for which a [put-back](PutBack) may take effect, counted from the first attempt of the put-back. A put-back
+/// stores an at-most-once timer again after its claim.
 pub(crate) const AGAIN: Duration = Duration::from_secs(300);
 /// The time for which the mark of a [put-back](PutBack) stays stored after the put-back can no longer take effect
 /// ([`PutBack::until`]). A request that is repeated in this time finds the mark, which shows that an earlier request
@@ -103,12 +103,13 @@ impl PutBack {
         Self { shard, mark, until: since + AGAIN, id, refused: OnceLock::new() }
     }
 
-    /// Returns the moment from which the stored mark of the put-back is ignored.
+    /// Returns the moment from which the server ignores the stored `mark`. Until then, the mark shows that this
+    /// put-back has already stored its timer again, so that a repeated request has no further effect.
     pub(crate) fn forgotten(&self) -> UtcMillis {
         self.until + KEPT
     }
 
-    /// Notes why the put-back can no longer take effect. Only the first noted reason counts.
+    /// Notes why the put-back can no longer store its timer again. Only the first noted reason counts.
     pub(crate) fn refuse(&self, doubt: PutBackDoubt) {
         let _first = self.refused.set(match doubt {
             PutBackDoubt::Applied => Outcome::Repeated(self.id),
@@ -116,7 +117,7 @@ impl PutBack {
         });
     }
 
-    /// Returns the outcome of the put-back if it can no longer take effect, or `None` while it still can.
+    /// Returns the outcome of the put-back if it can no longer store its timer again, or `None` while it still can.
     pub(crate) fn refused(&self) -> Option<Outcome> {
         self.refused.get().cloned()
     }
@@ -134,7 +135,8 @@ pub(crate) struct Attempts(Mutex<HashMap<Name, UtcMillis>>);
 pub(crate) type Batch = Vec<(Name, bool)>;
 
 impl Attempts {
-    /// Records the [put-backs](PutBack) of a batch before the batch is sent.
+    /// Records the put-backs of a batch before the batch is sent. A [put-back](PutBack) stores an at-most-once timer
+    /// again after its claim.
     pub(crate) fn begin(&self, ops: &[Op], now: UtcMillis) -> Batch {
         let mut batch = Batch::new();
         for op in ops {
@@ -167,7 +169,8 @@ impl Attempts {
         }
     }
 
-    /// Returns the moment of the first attempt of a put-back, or `None` if no attempt is recorded.
+    /// Returns the moment of the first attempt to put a timer back, that is, to store an at-most-once timer again after
+    /// its claim. Returns `None` if no attempt is recorded.
     pub(crate) fn since(&self, name: Name) -> Option<UtcMillis> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&name).copied()
     }

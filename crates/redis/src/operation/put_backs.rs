@@ -23,7 +23,8 @@ impl PutBacks {
         Self { deployment, transactions: Arc::clone(transactions), attempts: Attempts::default() }
     }
 
-    /// Records the [put-backs](super::put_back) of a batch before the batch is sent.
+    /// Records the put-backs of a batch before the batch is sent. A [put-back](super::put_back) stores an at-most-once
+    /// timer again after its claim.
     pub(crate) fn begin(&self, ops: &[Op]) -> Batch {
         self.attempts.begin(ops, self.deployment.time.now())
     }
@@ -40,7 +41,8 @@ impl PutBacks {
         }
     }
 
-    /// Stores a timer again that was claimed under the token `token`. A repeated call has no further effect.
+    /// Stores an at-most-once timer again that was claimed under the token `token`. A repeated call has no further
+    /// effect.
     pub(crate) async fn store(&self, timer: &Timer, token: Token) -> Result<Outcome, StoreError> {
         let (id, layout) = (timer.id, &self.deployment.layout);
         // The timer comes back without its series.

@@ -35,7 +35,8 @@ const AT_ONCE: usize = 128;
 /// The total size in bytes of a script's records at which the script takes no further creation.
 const BYTES: usize = 256 << 10;
 
-/// The data of a creation that can share a script: it stores a pending timer without labels in the shard of its id.
+/// The data of a creation that can be sent in one script with other creations. Such a creation stores a pending timer
+/// without labels, in the shard of the timer's id.
 #[derive(Debug)]
 pub(crate) struct Creation {
     pub(crate) id: TimerId,
@@ -57,8 +58,8 @@ pub(crate) struct Creation {
 /// The answer to a waiting creation.
 #[derive(Clone, Debug)]
 pub(crate) enum Made {
-    /// The timer is stored. The witnesses can confirm that the change is as durable as the connection's policy
-    /// requires.
+    /// The timer is stored on the server, but perhaps not yet as durably as the connection's
+    /// [`SyncPolicy`](crate::SyncPolicy) requires. [`Witnesses::confirm`] waits for this durability.
     Stored(Witnesses),
     /// The id or the key is taken, or the id belongs to an ended timer that is still remembered.
     Refused,

@@ -80,14 +80,17 @@ use tourbillon_durable::store::StoreError;
 use tourbillon_durable::store::dry_run::Changes;
 use tourbillon_durable::timer::TimerId;
 
-/// The time for which a redirect reserves an id. A commit after this time fails.
+/// The time for which a creation reserves the id of its timer, by a [redirect](Redirect) to the shard that will store
+/// the timer. If the creation commits after this time, the commit fails.
 pub(crate) const RESERVED: Duration = Duration::from_secs(60);
-/// The time for which the mark of a void redirect stays stored, so that no commit can use the redirect. It is an hour
-/// longer than a reservation, because the clocks of two primaries may differ by an hour.
+/// The time for which a void [redirect](Redirect) stays marked as void. While the mark is stored, the creation that has
+/// written the redirect cannot store its timer. The time is an hour longer than a reservation ([`RESERVED`]), because
+/// the clocks of two primaries may differ by an hour.
 const VOID: Duration = Duration::from_secs(3_660);
 
-/// The ids that an operation reserves (for new timers) or announces (of ending timers) in shards other than the home.
-/// The home is the shard of the operation's timers.
+/// The timers of an operation whose ids belong to a shard other than the *home*, the shard that stores the operation's
+/// timers. Before its commit, the operation sends requests to the shards of these ids. The requests reserve the ids of
+/// new timers, and announce the timers that the operation ends.
 #[derive(Debug, Default)]
 pub(super) struct Outside {
     pub(super) created: Vec<Creation>,
@@ -198,7 +201,9 @@ pub(super) async fn reserve(
     Ok(Err(Refused { now, doubt, found }))
 }
 
-/// Remembers the ids of timers that are about to end. Returns the redirects that lead to the ending timers.
+/// Announces that the timers `ended` are about to end. The shards of their ids remember the ids for the times that
+/// `ended` gives. Returns the redirects of the ids, which the caller removes after the end. A [redirect](Redirect) is
+/// an entry in the shard of an id, and leads to the shard that stores the timer.
 pub(super) async fn announce_all(
     deployment: &Deployment,
     ended: &[Ending],
@@ -222,7 +227,8 @@ pub(super) async fn announce_all(
     Ok(try_join_all(answers).await?.into_iter().flatten().collect())
 }
 
-/// Removes the redirect of an id, unless another creation has replaced it.
+/// Removes `redirect` from the shard to which the timer id `id` belongs. A [redirect](Redirect) leads to the shard that
+/// stores the timer. If another creation of the same id has stored a redirect of its own there, that redirect stays.
 pub(super) async fn drop_redirect(
     deployment: &Deployment,
     id: TimerId,
@@ -235,7 +241,8 @@ pub(super) async fn drop_redirect(
         .map(drop)
 }
 
-/// Removes the redirects of new timers that were not stored in the end. The redirects have reserved the timers' ids.
+/// Removes the [redirects](Redirect) that have reserved the ids of new timers, because the timers were not stored in
+/// the end.
 pub(crate) async fn release(deployment: &Deployment, reserved: Reservations) {
     let redirects =
         reserved.into_iter().map(|(id, reservation)| drop_redirect(deployment, id, reservation.redirect));
@@ -243,8 +250,10 @@ pub(crate) async fn release(deployment: &Deployment, reserved: Reservations) {
     let _left = join_all(redirects).await;
 }
 
-/// Removes a redirect whose timer seems not to be stored. First makes the redirect void, so that no creation can commit
-/// by it. If the timer is stored after all, changes nothing and returns `true`.
+/// Removes a redirect whose timer seems not to be stored. A creation writes the [redirect](Redirect) first, and may
+/// still be about to store the timer. So this function first makes the redirect void in the shard to which it leads.
+/// From then on, that creation cannot store its timer. If the timer is stored after all, changes nothing and returns
+/// `true`.
 pub(crate) async fn displace(
     deployment: &Deployment,
     id: TimerId,

@@ -36,7 +36,8 @@ pub(crate) enum Start {
     Several(Vec<Found>),
     /// The caller has read the timer already, and the timer's lease must be over by the server's time.
     Expired(Box<Found>),
-    /// The operation is a [put-back](super::put_back), and reads no timer.
+    /// The operation is a [put-back](super::put_back), which stores an at-most-once timer again after its claim. The
+    /// operation reads no timer first.
     PutBack(Arc<PutBack>),
 }
 

@@ -61,8 +61,9 @@ pub(crate) async fn horizon(counter: &Counter) -> Result<Horizon, StoreError> {
     Ok(horizon)
 }
 
-/// Counts the timers of each slice in each span of time. The spans end at the moments `ends`, and the last span has no
-/// end.
+/// Counts the timers of each slice by their due moments. A slice is a stored set of pending timers. The result has a
+/// list of counts for each slice: one count for each moment in `ends`, of the timers that are due up to this moment and
+/// after the previous moment, and a last count of all later timers.
 async fn tally(
     deployment: &Deployment,
     slices: &[(Slice, Shard)],

@@ -49,7 +49,8 @@ fn index_of(filter: &Filter) -> Index {
     }
 }
 
-/// The bounds of the due moments in a list by due moments. Other lists have no bounds.
+/// The bounds of the due moments in a list of pending timers, which is sorted by due moments. Lists with another order
+/// have no bounds.
 struct Bounds {
     after: Option<u64>,
     before: Option<u64>,
@@ -209,7 +210,8 @@ impl Listing<'_> {
         Ok(usize::try_from(stored).unwrap_or(usize::MAX))
     }
 
-    /// Returns the sets of keys that may have entries of this namespace, each with its shard.
+    /// Returns the sets of keys ([`Part::Keys`]) that may contain entries of timers of this namespace. The result has
+    /// the shard and the part of each set.
     async fn sets_of(&self, namespace: &str) -> Result<Vec<(Shard, Part)>, StoreError> {
         let deployment = self.walk.deployment;
         let beginning = part(namespace);

@@ -14,13 +14,15 @@ macro_rules! text {
 
 macro_rules! scripts {
     (grow { $($name:ident = $file:literal,)* } keep { $($kept:ident = $kept_file:literal,)* }) => {
-        /// All scripts, in the form for one kind of clock.
+        /// All scripts, in one of two variants that read the present time from different clocks: [`BY_SERVER`] or
+        /// [`BY_CALLER`].
         pub(crate) struct Scripts {
             $(pub(crate) $name: Script,)*
             $(pub(crate) $kept: Script,)*
         }
 
-        /// The scripts in the form that decides by the server's time.
+        /// The scripts that read the present time from the server's clock. By this time, they decide which timers are
+        /// due and which leases have ended.
         pub(crate) static BY_SERVER: Scripts = Scripts {
             $($name: Script::new(stringify!($name), text!("now", $file)),)*
             $($kept: Script::with_flags(
@@ -30,7 +32,8 @@ macro_rules! scripts {
             ),)*
         };
 
-        /// The scripts in the form that decides by a time that the caller sends.
+        /// The scripts that read the present time from an argument, for deployments on a test clock. By this time, they
+        /// decide which timers are due and which leases have ended.
         pub(crate) static BY_CALLER: Scripts = Scripts {
             $($name: Script::new(
                 concat!(stringify!($name), ", by the caller's time"),

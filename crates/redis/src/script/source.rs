@@ -43,7 +43,7 @@ impl Script {
         self.source
     }
 
-    /// Returns whether the script has a text with flags.
+    /// Returns whether the script has a second text, which begins with a line of flags for the server.
     pub(crate) fn has_flags(&self) -> bool {
         self.flagged.is_some()
     }

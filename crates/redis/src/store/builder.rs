@@ -90,12 +90,13 @@ impl RedisBuilder {
         self
     }
 
-    /// Sets the greatest time by which the server's data may go back while the store is open. The default is 10
-    /// seconds.
+    /// Sets the greatest loss of data that an open store accepts. The loss is the length of the last period whose
+    /// changes the server has lost. The default is 10 seconds.
     ///
-    /// Data go back, for example, in a failover to a replica that lacks the last writes. After a greater loss, such as
-    /// a restart from an older snapshot, the store is closed for good: created timers would be missing, and cancelled
-    /// timers would be delivered. A store that is opened after the loss accepts the data as they are.
+    /// A server loses its last changes, for example, in a failover to a replica that lacks the last writes. After a
+    /// greater loss, such as a restart from an older snapshot, the store is closed for good: created timers would be
+    /// missing, and cancelled timers would be delivered. A store that is opened after the loss accepts the data as they
+    /// are.
     ///
     /// The store measures the loss by the nodes' last sign of life. Signs are a quarter of [`ttl`](Self::ttl) apart, so
     /// the measured loss may be wrong by a quarter of `ttl`. The store adds a quarter of `ttl` to the limit.
@@ -104,8 +105,8 @@ impl RedisBuilder {
         self
     }
 
-    /// Sets a function that is called when the server's data have gone back (see [`may_lose`](Self::may_lose)) and the
-    /// store goes on. The argument is the time by which the data have gone back.
+    /// Sets a function that is called when the server has lost its last changes (see [`may_lose`](Self::may_lose)) and
+    /// the store goes on. The argument is the length of the period whose changes are lost.
     /// [`nodes`](tourbillon_durable::store::TimerStore::nodes) returns how many times this has happened.
     pub fn on_set_back(mut self, tell: impl Fn(Duration) + Send + Sync + 'static) -> Self {
         self.on_set_back = Some(Arc::new(tell));

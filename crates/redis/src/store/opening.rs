@@ -212,7 +212,7 @@ impl RedisBuilder {
     }
 }
 
-/// The facts about a deployment that its key stores.
+/// The properties of a deployment, as the server stores them under the deployment's own key.
 struct Opened {
     shards: u16,
     id: Vec<u8>,

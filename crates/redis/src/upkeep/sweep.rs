@@ -53,23 +53,25 @@ pub(crate) const AFTER: Duration = Duration::from_secs(2 * RESERVED.as_secs());
 const PAGE: u64 = 500;
 /// The approximate number of leases' tokens that a step of the sweep reads.
 const TOKENS: u64 = 500;
-/// The greatest number of doubted redirects, which wait for a second read because their timers were not found.
+/// The greatest number of redirects that wait for a second read because their timers were not found.
 const MOST: usize = 1_024;
 /// The greatest number of redirects that one step removes.
 const AT_ONCE: usize = 16;
 
-/// The progress of the sweep through the node's shards. Also keeps the doubted redirects, which wait for a second read
-/// because their timers were not found.
+/// The progress of the sweep through the node's shards. Also keeps the [redirects](Redirect) that wait for a second
+/// read. A redirect leads from the shard of a timer's id to the shard that stores the timer. The redirect waits if the
+/// timer was not found there: a creation that is under way may still store the timer.
 #[derive(Debug, Default)]
 struct Progress {
     shard: Shard,
-    /// The number of the hash of redirects that the sweep reads next.
+    /// The hash that the sweep reads next. A shard divides its [redirects](Redirect) between [`REDIRECT_HASHES`] Redis
+    /// hashes, which have the numbers from 0 on.
     bucket: u16,
     /// The redirects whose timers were not found, each with the moment of its first read. The redirects wait for a
     /// second read.
     doubted: HashMap<TimerId, (Redirect, UtcMillis)>,
-    /// The shard whose tokens the sweep reads next, and the cursor in its hash of tokens. An empty cursor is the start
-    /// of the shard.
+    /// The shard whose lease tokens the sweep reads next, and the cursor in the shard's hash of lease tokens. An empty
+    /// cursor is the start of the shard.
     tokens: (Shard, Vec<u8>),
 }
 
@@ -96,8 +98,8 @@ impl Progress {
         Some((self.shard, self.bucket))
     }
 
-    /// Returns where to read tokens next: an owned shard, and a cursor in its hash of tokens. Returns `None` if the
-    /// node owns no shard.
+    /// Returns where to read lease tokens next: an owned shard, and a cursor in the shard's hash of lease tokens.
+    /// Returns `None` if the node owns no shard.
     fn place_of_tokens(&mut self, owned: &[Shard]) -> Option<(Shard, Vec<u8>)> {
         if !owned.contains(&self.tokens.0) || self.tokens.1.is_empty() {
             self.tokens = (first_from(self.tokens.0, owned)?, b"0".to_vec());
@@ -105,8 +107,8 @@ impl Progress {
         Some(self.tokens.clone())
     }
 
-    /// Notes that the next step reads tokens of `shard` from the cursor `place` on, or of the next shard if the cursor
-    /// is at the end.
+    /// Notes where the next step reads lease tokens: in `shard`, from the cursor `place` on. If the cursor is at the
+    /// end of the shard, the next step reads the next shard instead.
     fn go_on_with_tokens(&mut self, shard: Shard, place: Vec<u8>) {
         let is_last = place == b"0" || place.is_empty();
         self.tokens = if is_last { (shard.wrapping_add(1), Vec::new()) } else { (shard, place) };
@@ -129,7 +131,9 @@ impl Progress {
     }
 }
 
-/// Sweeps the shards of this node: removes redirects that lead nowhere, and gives an end to leases without an end.
+/// Repairs the stored data of this node's shards, step by step. The sweep removes each [redirect](Redirect) to a shard
+/// that does not store the timer. It also finds leases whose end is not stored, and stores an end for them, so that
+/// they expire.
 pub(crate) struct Sweep {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
@@ -145,8 +149,8 @@ impl Sweep {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads a page of the tokens of one shard. If a token has no stored end of its lease, sets an end, so that the
-    /// lease expires.
+    /// Reads a page of the lease tokens of one shard. If the end of a token's lease is not stored, stores an end, so
+    /// that the lease expires.
     pub(crate) async fn repair_leases(&self) -> Result<(), StoreError> {
         let owned = self.node.state().shards.owned();
         let (Some((shard, place)), Some(lease)) =
@@ -169,8 +173,9 @@ impl Sweep {
         Ok(())
     }
 
-    /// Takes one step through the redirects. First reads doubted redirects a second time, and removes a redirect if its
-    /// timer is still not found. Then reads a page of other redirects.
+    /// Takes one step through the redirects. A [redirect](Redirect) leads from the shard of a timer's id to the shard
+    /// that stores the timer. First reads redirects whose timers an earlier step has not found, and removes a redirect
+    /// if its timer is still not found. Then reads a page of other redirects.
     pub(crate) async fn sweep_redirects(&self) -> Result<(), StoreError> {
         let old = self.progress().take_old(self.deployment.time.now());
         for (id, redirect) in old {

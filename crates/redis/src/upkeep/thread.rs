@@ -21,7 +21,7 @@ const SHORTEST: Duration = Duration::from_millis(5);
 /// The pause between two checks of the connections of other nodes.
 const CONNECTIONS: Duration = Duration::from_millis(500);
 
-/// A call of the background thread, as a future that ends with the answer.
+/// A call to the servers that the background thread has begun. The future waits for the answer, and processes it.
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The parts of a store that its background thread uses.
@@ -54,21 +54,22 @@ impl Drop for ShardRequest {
 
 /// The state of the background thread between its rounds.
 ///
-/// Each `Weak` is alive while a call has no answer: the call's task has the strong reference.
+/// Each `Weak` shows whether a call is under way: the task of the call has the strong reference, and drops it at the
+/// end.
 #[derive(Default)]
 struct Rounds {
     tasks: FuturesUnordered<Task>,
-    /// Alive while a sign of life has no answer.
+    /// Can be upgraded while a sign of life of this node waits for the server's answer.
     sign: Weak<()>,
     /// The moment at which the background thread last sent a sign of life.
     tried: Option<Timestamp>,
-    /// Alive while a check for dead nodes has no answer.
+    /// Can be upgraded while a check for dead nodes waits for the server's answer.
     look: Weak<()>,
     /// The moment at which the background thread last sent a check for dead nodes.
     looked: Option<Timestamp>,
-    /// Alive while a step of the sweep has no answer.
+    /// Can be upgraded while a step of the [sweep](Sweep) is under way. The sweep repairs stored data.
     step: Weak<()>,
-    /// The moment at which the background thread last began a step of the sweep.
+    /// The moment at which the background thread last began a step of the [sweep](Sweep), which repairs stored data.
     swept: Option<Timestamp>,
 }
 

@@ -126,7 +126,7 @@ settings! {
     body_timeout: Duration, "timeouts.body" = "30s";
     /// The longest time for which a connection without a request stays open.
     idle_timeout: Duration, "timeouts.idle" = "75s";
-    /// The longest time for which a client may read nothing of an answer.
+    /// The longest time to wait for a client to read a further part of an answer.
     write_timeout: Duration, "timeouts.write" = "30s";
 
     /// The greatest number of concurrent callbacks.
@@ -138,7 +138,7 @@ settings! {
     /// host.
     host_concurrency: usize, "deliveries.host_concurrency" = "16";
     /// The greatest number of concurrent callbacks of a namespace to a host that answers within a tenth of a second.
-    /// Each such answer raises the host's number by one, up to this number.
+    /// After each such answer, the host may get one more concurrent callback, up to this number.
     prompt_host_concurrency: usize, "deliveries.prompt_host_concurrency" = "256";
     /// The number of failures in a row after which a host, or one of its paths, gets no callbacks of the namespace for
     /// a while.
@@ -251,8 +251,9 @@ settings! {
     postgres_node: Option<String>, "postgres.node" = "";
     /// The time without a heartbeat after which other nodes take over a node's shards, from a second to an hour.
     postgres_ttl: Duration, "postgres.ttl" = "10s";
-    /// Whether the node listens for notifications on a further connection. It then finds a new timer that is due within
-    /// 250 ms at once, instead of by its next poll. A pooler in transaction mode passes no notifications on.
+    /// Whether the node listens for notifications on a further connection. A notification announces a new or moved
+    /// timer that is due within 250 ms. The node then need not wait for its next poll to find this timer. A pooler in
+    /// transaction mode passes no notifications on.
     postgres_listen: bool, "postgres.listen" = "false";
     /// The longest time to wait for the server's answer, which includes a wait for a lock of another transaction. After
     /// this time, the outcome of a change is unknown.

@@ -12,14 +12,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The greatest number of parked timers that the unparker makes due again with one request to the store.
+/// The greatest number of parked timers that one request to the store makes due again.
 const BATCH: usize = 500;
-/// The time, from the last unpark on, for which the timers that the unparker has made due again count as on their way
-/// to their handler. For each timer on its way, a slot of the namespace's rate is reserved.
+/// For this time after parked timers were made due again, the service expects their arrival at their handler, and
+/// reserves a slot of the namespace's rate for each of them. If further timers are made due again, the time starts
+/// anew.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 
-/// The longest pause before the unparker asks again how many timers of a namespace may become due. The pause applies if
-/// all free slots of the namespace's rate are reserved for timers on their way to their handler.
+/// The longest pause until the unparker (the task that makes parked timers due again) checks a namespace's rate again.
+/// The pause applies if all free slots of the rate are reserved for timers on their way to their handler.
 const SOON: Duration = Duration::from_millis(10);
 
 /// The greatest numbers of concurrent callbacks, in the service and at a host.
@@ -33,7 +34,8 @@ pub(crate) struct DeliveryLimits {
     pub(crate) at_prompt_host: usize,
 }
 
-/// Decides whether a delivery may begin, and how many parked timers may become due again.
+/// Decides whether a delivery may begin, and how many parked timers the [`Unparker`](super::unparker::Unparker) makes
+/// due again.
 #[derive(Debug)]
 pub(crate) struct Admission {
     namespaces: Arc<Namespaces>,
@@ -42,8 +44,8 @@ pub(crate) struct Admission {
     limits: DeliveryLimits,
 }
 
-/// A namespace's limit of deliveries per second. `coming` counts the timers that were parked for this limit and made
-/// due again, but have not arrived at their handler. From `coming_until` on, `coming` counts as zero.
+/// A namespace's limit of deliveries per second. `coming` counts the timers that were parked because of this limit and
+/// were made due again, but have not arrived at their handler. From `coming_until` on, `coming` counts as zero.
 #[derive(Debug)]
 struct Paced {
     rate: Rate,
@@ -67,12 +69,13 @@ impl Admission {
         namespace.ok_or_else(|| Reason::Paused(name.into()))
     }
 
-    /// Waits until a delivery of the namespace `name` has its permits and a slot of the namespace's rate. `to` has the
-    /// reasons that stand for the limits of the callback's host and path. `to` is empty for a pull timer (a timer that
-    /// receivers fetch from a queue).
+    /// Waits until a delivery of the namespace `name` has its permits and a slot of the namespace's rate. For a
+    /// callback, `to` has the [`Reason::Host`] of the callback's host and the [`Reason::Path`] of its path. The limits
+    /// of this host and this path then apply to the delivery. For a pull timer (a timer that receivers fetch from a
+    /// queue), `to` is empty.
     ///
-    /// Fails if the namespace is paused, or if the wait would be too long. The error is the reason for which the timer
-    /// must be parked.
+    /// Fails if the namespace is paused, or if the wait would be too long. The caller must then park the timer (leave
+    /// it in the store without a delivery) for the returned reason.
     pub(crate) async fn enter(&self, name: &str, to: &[Reason]) -> Result<(Permit, Arc<Namespace>), Reason> {
         let limits = &self.namespace(name)?.limits;
         let mut requests: Vec<PermitRequest> = Vec::with_capacity(5);
@@ -117,12 +120,13 @@ impl Admission {
         self.permits.shut(host, rest);
     }
 
-    /// Permits deliveries to a host again, before the time that a call of [`shut`](Self::shut) has set is over.
+    /// Permits deliveries to a host and to its paths again, although the time of an earlier call of
+    /// [`shut`](Self::shut) is not over.
     pub(crate) fn reopen(&self, host: &str) {
         self.permits.reopen(host);
     }
 
-    /// Returns how many of the timers that are parked for `reason` may become due again now.
+    /// Returns how many of the timers that are parked for `reason` the caller should make due again now.
     pub(crate) fn wanted(&self, reason: &Reason, now: Instant) -> Wanted {
         let limits = |name: &str| self.namespaces.get(name).map(|namespace| namespace.limits.clone());
         match reason {
@@ -171,8 +175,8 @@ impl Admission {
         }
     }
 
-    /// Notes that `timers` parked timers are about to become due again. Until these timers arrive at their handler,
-    /// [`wanted`](Self::wanted) subtracts their number from its result.
+    /// Notes that timers that were parked for `reason` are about to become due again. `timers` is their number. Until
+    /// these timers arrive at their handler, [`wanted`](Self::wanted) subtracts their number from its result.
     pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
         match reason {
             Reason::Rate(name) => {
@@ -191,7 +195,8 @@ impl Admission {
         }
     }
 
-    /// Corrects a call of [`expect`](Self::expect): the store did not make `timers` of the expected timers due again.
+    /// Corrects an earlier call of [`expect`](Self::expect): the store made fewer timers due again than expected.
+    /// `timers` is the difference.
     pub(crate) fn expect_no_more(&self, reason: &Reason, timers: usize) {
         match reason {
             Reason::Rate(name) => {

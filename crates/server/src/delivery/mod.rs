@@ -63,7 +63,8 @@ use tourbillon_durable::store::Durability;
 use tourbillon_durable::{Builder, Timers, Verdict};
 use unparker::Unparker;
 
-/// The parts of the service that deliver timers: handlers, limits, queues, and the tasks for parked timers.
+/// The parts of the service that deliver timers: handlers, limits, queues, and the tasks that make parked timers due
+/// again. A parked timer stays in the store without a delivery, for example because its namespace is paused.
 pub(crate) struct Deliveries {
     callbacks: Arc<CallbackHandler>,
     pulls: Arc<PullHandler>,
@@ -193,8 +194,8 @@ impl Deliveries {
         task::start(Arc::clone(&self.unparker).run(timers.clone(), self.remote_claims.is_some()));
     }
 
-    /// Makes the unparker check all reasons of parked timers again. Called after a change of a namespace, because the
-    /// change may permit deliveries.
+    /// Makes the [`Unparker`] check all reasons for which timers are parked. Called after a change of a namespace,
+    /// because the change may permit deliveries.
     pub(crate) fn look_everywhere(&self) {
         self.parked.look_everywhere();
     }

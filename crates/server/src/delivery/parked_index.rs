@@ -24,8 +24,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::Notify;
 
-/// Counts the parked timers of each reason, and marks the reasons that the unparker (the task that makes parked timers
-/// due again) must check.
+/// Counts the parked timers by the [`Reason`] for which they are parked, and marks the reasons that the unparker (the
+/// task that makes parked timers due again) must check.
 #[derive(Debug, Default)]
 pub(crate) struct ParkedIndex {
     state: Mutex<State>,
@@ -38,22 +38,24 @@ pub(crate) struct ParkedIndex {
 #[derive(Debug, Default)]
 struct State {
     parked: HashMap<Reason, Parked>,
-    /// The reasons that the unparker must check.
+    /// The reasons that the unparker (the task that makes parked timers due again) must check.
     marked: HashSet<Reason>,
     /// The queues for which a fetch has found no parked timer at any node, each with the moment of that fetch.
     emptied: HashMap<Reason, Instant>,
     is_closed: bool,
 }
 
+/// The timers that are parked for one [`Reason`]. For a [`Reason::Queue`], these are the parked timers of a queue.
 #[derive(Debug, Default)]
 struct Parked {
     count: u64,
-    /// Whether timers of this reason are being unparked or, for a queue, fetched.
+    /// Whether a running request to the store takes timers of this reason. The request is an *unpark*, which makes the
+    /// timers due again, or a *fetch*, which takes timers of a queue for waiting receivers.
     is_busy: bool,
     /// The number of timers that were parked for this reason after the last unpark or fetch began.
     since: u64,
-    /// The number of timers that were parked for this reason after the last pass (a read of all reasons from the store)
-    /// began.
+    /// The number of timers that were parked for this reason after the last pass began. A pass reads the number of
+    /// parked timers of each reason from the store.
     during_pass: u64,
     /// Whether [`want`](ParkedIndex::want) was called after the last fetch from this queue began.
     is_wanted: bool,
@@ -68,7 +70,8 @@ impl ParkedIndex {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a timer that was parked for this reason, and makes the unparker check the reason.
+    /// Counts a timer that was parked for this reason, and makes the unparker (the task that makes parked timers due
+    /// again) check the reason.
     pub(crate) fn add(&self, reason: Reason) {
         let mut state = self.lock();
         let parked = state.parked.entry(reason.clone()).or_default();
@@ -95,15 +98,16 @@ impl ParkedIndex {
         self.lock().emptied.remove(reason);
     }
 
-    /// Forgets which queues were found empty, and starts a pass (a read of all reasons from the store) soon. Called if
-    /// a report of a parked timer may be lost, or if the set of live nodes has changed.
+    /// Forgets which queues were found empty, and makes the next pass start soon. A pass reads the number of parked
+    /// timers of each reason from the store. Called if a report of a parked timer may be lost, or if the set of live
+    /// nodes has changed.
     pub(crate) fn heard_all(&self) {
         self.lock().emptied.clear();
         self.pass_wanted.notify_one();
     }
 
-    /// Waits until a pass (a read of all reasons from the store) must start before its regular time, or until the index
-    /// is closed.
+    /// Waits until the next pass must start before its regular time, or until the index is closed. A pass reads the
+    /// number of parked timers of each [`Reason`] from the store.
     pub(crate) async fn pass_wanted(&self) {
         self.pass_wanted.notified().await;
     }
@@ -207,7 +211,8 @@ impl ParkedIndex {
         self.lock().parked.values().map(|parked| parked.count).sum()
     }
 
-    /// Waits until the unparker must check a reason, or until the index is closed.
+    /// Waits until a [`Reason`] is marked for a check, or until the index is closed. The check finds out how many
+    /// timers that are parked for this reason may be delivered now.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
@@ -223,8 +228,9 @@ impl ParkedIndex {
         self.lock().is_closed
     }
 
-    /// Takes the marked reasons, which are the reasons that the unparker must check. Leaves out a reason whose timers
-    /// are already being unparked or fetched.
+    /// Takes the [`Reason`]s that were marked for a check. The caller must check how many of the timers that are parked
+    /// for each of these reasons may be delivered now. Leaves out a reason without parked timers, and a reason whose
+    /// timers are already being made due again or fetched.
     pub(crate) fn take_marked(&self) -> Vec<Reason> {
         let mut state = self.lock();
         let marked: Vec<Reason> = state.marked.drain().collect();
@@ -232,16 +238,17 @@ impl ParkedIndex {
         marked.into_iter().filter(is_free).collect()
     }
 
-    /// Notes that timers of this reason are about to be unparked or, for a queue, fetched.
+    /// Notes that a request to the store is about to make timers of this reason due again. If the reason is a queue
+    /// ([`Reason::Queue`]), the request may fetch the timers for receivers instead.
     pub(crate) fn begin(&self, reason: &Reason) {
         if let Some(parked) = self.lock().parked.get_mut(reason) {
             (parked.is_busy, parked.since, parked.is_wanted) = (true, 0, false);
         }
     }
 
-    /// Notes the end of an unpark. `found` is the number of timers that it made due again, or `None` after an error.
-    /// After a success, makes the unparker check the reason again if timers may still be parked. After an error, the
-    /// caller must request that check.
+    /// Notes the end of a request that made timers of this reason due again. `found` is the number of these timers, or
+    /// `None` after an error. After a success, makes the unparker check the reason again if timers may still be parked.
+    /// After an error, the caller must request that check.
     pub(crate) fn end(&self, reason: &Reason, found: Option<u32>) {
         let mut state = self.lock();
         let Some(parked) = state.parked.get_mut(reason) else { return };

@@ -93,7 +93,8 @@ impl PullHandler {
 
 /// Waits until a claim ends, and returns the verdict on the delivery. If the receiver ended the claim, also returns the
 /// ticket that answers the receiver once the store has recorded the end. Returns `None` if the claim was removed
-/// without an end. The timer must then be parked again.
+/// without an end, for example because the receiver has gone away. The caller must then park the timer: it stays in the
+/// store without a delivery until another receiver comes.
 async fn await_end(
     mut open: OpenClaim,
     timeout: Duration,

@@ -8,10 +8,10 @@
 use core::time::Duration;
 use std::time::Instant;
 
-/// The longest time after a slot's moment at which a delivery can still take the slot.
+/// A delivery can still take a slot late, at most this time after the slot's moment.
 const LAG: Duration = Duration::from_millis(50);
-/// The longest time before a slot's moment at which a delivery can take the slot. The delivery then waits in memory for
-/// the moment.
+/// A delivery can take a slot early, at most this time before the slot's moment. The delivery then waits in memory
+/// until that moment.
 const LEAD: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug)]

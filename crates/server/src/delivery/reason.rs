@@ -5,25 +5,30 @@ use core::hash::{Hash, Hasher};
 use std::borrow::Cow;
 use std::hash::DefaultHasher;
 
-/// The event or the permit for which a parked timer waits.
+/// The reason for which a timer is parked: the event or the permit for which the timer waits. A parked timer stays in
+/// the store without a delivery. A permit allows one delivery to run. A reason also identifies the limit or the queue
+/// for which the timer waits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Reason {
-    /// The end of this namespace's pause.
+    /// The timer waits for the end of this namespace's pause.
     Paused(Box<str>),
-    /// A permit from the part of the service's permits that this namespace may have.
+    /// The timer waits for one of the service's permits. This namespace may have only a part of these permits.
     Share(Box<str>),
-    /// A permit from the part of the permits for slow and unknown hosts that this namespace may have.
+    /// The timer waits for one of the permits for callbacks to slow and unknown hosts. This namespace may have only a
+    /// part of these permits.
     Slow(Box<str>),
-    /// The end of a running delivery of this namespace. The namespace limits the number of its concurrent deliveries.
+    /// The timer waits until a running delivery of this namespace ends, because the namespace limits the number of its
+    /// concurrent deliveries.
     Concurrency(Box<str>),
-    /// The moment at which this namespace's limit of deliveries per second permits a delivery.
+    /// The timer waits for the moment at which this namespace's limit of deliveries per second permits a delivery.
     Rate(Box<str>),
-    /// A permit of a namespace at a host, or the recovery of the host. The values are the namespace, and the host with
-    /// its port.
+    /// The timer waits for one of its namespace's permits for callbacks to a host, or for the recovery of a failing
+    /// host. The values are the namespace, and the host with its port.
     Host(Box<str>, Box<str>),
-    /// The recovery of a path of a host. The values are the namespace, the host with its port, and a hash of the path.
+    /// The timer waits for the recovery of a failing path of a host. The values are the namespace, the host with its
+    /// port, and a hash of the path.
     Path(Box<str>, Box<str>, u64),
-    /// A receiver that fetches from a queue. The values are the namespace and the queue's name.
+    /// The timer waits for a receiver that fetches from its queue. The values are the namespace and the queue's name.
     Queue(Box<str>, Box<str>),
 }
 
@@ -49,12 +54,14 @@ fn host_in_reasons(host: &str) -> Cow<'_, str> {
 }
 
 impl Reason {
-    /// Makes the reason under which timers of a namespace wait for a host. `host` may end with a port.
+    /// Makes the reason for which timers of a namespace are parked until a permit for the host is free, or until the
+    /// host recovers from a failure. `host` may end with a port.
     pub(crate) fn host(namespace: &str, host: &str) -> Self {
         Self::Host(namespace.into(), host_in_reasons(host).into())
     }
 
-    /// Makes the reason under which timers of a namespace wait for a path of a host. `host` may end with a port.
+    /// Makes the reason for which timers of a namespace are parked until a path of a host recovers from a failure.
+    /// `host` may end with a port.
     pub(crate) fn path(namespace: &str, host: &str, path: &str) -> Self {
         Self::Path(namespace.into(), host_in_reasons(host).into(), number_of(path))
     }

@@ -119,8 +119,8 @@ impl RemoteClaims {
         Ok((name, timer))
     }
 
-    /// Ends the delivery of a claim in the store, even if another node handed the timer over. Returns the timer as it
-    /// was before the end.
+    /// Ends the delivery of a claimed timer, even if another node handed the timer to the receiver. The call writes the
+    /// end into the shared store. Returns the timer as it was before the end.
     pub(crate) async fn end(
         &self,
         namespace: &str,

@@ -36,14 +36,15 @@ const SETTLED: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_secs(1);
 /// The greatest number of parked timers that one request to the store makes due again.
 const BATCH: usize = 500;
-/// The greatest number of reasons in one answer of the store, in the first pass (a read of the reasons of all parked
-/// timers).
+/// The greatest number of reasons in one answer of the store, in a pass that makes no pauses, such as the first pass. A
+/// pass reads the reasons of all parked timers.
 const PAGE: u32 = 1_000;
-/// The greatest number of reasons in one answer of the store, in later passes (reads of the reasons of all parked
-/// timers). A Redis server runs two commands for each reason. With the pause [`REST`] after each answer, a pass sends
-/// about a hundred commands a second.
+/// The greatest number of reasons in one answer of the store, in a regular pass after the first pass. A pass reads the
+/// reasons of all parked timers. A Redis server runs two commands for each reason. With the pause [`REST`] after each
+/// answer, a pass sends about a hundred commands a second.
 const SMALL_PAGE: u32 = 50;
-/// The pause after each answer of the store, in the passes (reads of the reasons of all parked timers) after the first.
+/// The pause after each answer of the store, in a regular pass after the first pass. A pass reads the reasons of all
+/// parked timers.
 const REST: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -60,7 +61,8 @@ impl Unparker {
         Self { parked, admission, queues, pass: tokio::sync::Mutex::default() }
     }
 
-    /// Makes parked timers due again when their reasons end, until the index of parked timers is closed.
+    /// Makes parked timers due again when their reasons end, until the service stops and closes the index of parked
+    /// timers ([`ParkedIndex::close`]).
     pub(crate) async fn run(self: Arc<Self>, timers: Timers, has_others: bool) {
         let store = timers.timer_store();
         task::start(Arc::clone(&self).find_all_parked(Arc::clone(&store), has_others));
@@ -140,7 +142,7 @@ impl Unparker {
     }
 
     /// Makes the first pass, which reads the reasons of all parked timers. If other nodes share the store, makes
-    /// further passes until the index of parked timers is closed.
+    /// further passes until the service stops and closes the index of parked timers ([`ParkedIndex::close`]).
     async fn find_all_parked(self: Arc<Self>, store: Arc<dyn TimerStore>, has_others: bool) {
         self.find_parked(&*store).await;
         while has_others && !self.parked.is_closed() {
@@ -156,7 +158,7 @@ impl Unparker {
     }
 
     /// Makes a pass, which reads the reasons of all parked timers from the store. Repeats the pass until it succeeds,
-    /// or until the index of parked timers is closed.
+    /// or until the service stops and closes the index of parked timers ([`ParkedIndex::close`]).
     pub(crate) async fn find_parked(&self, store: &dyn TimerStore) {
         while !self.parked.is_closed() && self.pass(store, PAGE, Duration::ZERO).await.is_err() {
             tokio::time::sleep(PAUSE).await;
@@ -192,13 +194,14 @@ fn present() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// Makes at most `timers` of the timers that are parked for `reason` due again, and returns their number. A crash
-/// during the call loses nothing, because the next start finds all parked timers.
+/// Takes at most `timers` of the timers that are parked for `reason`, and makes them due again. Returns the number of
+/// these timers. A crash during the call loses nothing, because the next start finds all parked timers.
 async fn unpark(store: &dyn TimerStore, reason: &Reason, timers: usize) -> Result<u32, StoreError> {
     store.put_back(reason.to_string().into(), u32::try_from(timers).unwrap_or(u32::MAX)).await
 }
 
-/// The moments at which the unparker must check reasons again. Each reason has at most one moment.
+/// The moments at which the unparker must check again how many timers that are parked for a [`Reason`] may be
+/// delivered. Each reason has at most one moment.
 #[derive(Debug, Default)]
 struct Alarms {
     by_moment: BTreeSet<(Instant, Reason)>,
@@ -217,7 +220,8 @@ impl Alarms {
         self.by_moment.first().map(|(moment, _)| *moment)
     }
 
-    /// Removes and returns the reasons whose moment has come.
+    /// Removes the moments that have come, and returns their reasons. The unparker must now check again how many timers
+    /// that are parked for these reasons may be delivered.
     fn take(&mut self, now: Instant) -> Vec<Reason> {
         let mut taken = Vec::new();
         while let Some((moment, _)) = self.by_moment.first()

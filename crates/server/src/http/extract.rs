@@ -28,7 +28,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Query<T
 }
 
 /// Returns the number of items on a page of a list: the client's `limit`, or 50 without a limit. Fails unless the
-/// number is from 1 to 200. The error calls the items `items`, for example "timers".
+/// number is from 1 to 200. `items` is the noun for the items in the text of the error, for example "timers".
 pub(super) fn page_size(limit: Option<u32>, items: &str) -> Result<u32, Refused> {
     const MOST: u32 = 200;
     let limit = limit.unwrap_or(50);

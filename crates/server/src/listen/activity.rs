@@ -1,7 +1,7 @@
 //! Records the state of a connection: the event that it waits for, and since when it waits.
 //!
-//! A request is *permitted* if its token is valid, or if the service needs no tokens. A connection is a *stranger's* if
-//! it has had requests answered, and none of them was permitted.
+//! A request is *authenticated* if its token or its session is valid, or if the service needs no tokens. A connection
+//! is a *stranger's* if it has had requests answered, and none of its requests was authenticated.
 //!
 //! | the connection | its time begins with | and lasts |
 //! |---|---|---|
@@ -17,13 +17,14 @@
 //! count as progress of an answer.
 //!
 //! # A client that closes its half
-//! A client with HTTP/1 may close its half of the connection after a request, and wait for the answer. A client that
-//! has gone away looks the same. So while a request that has arrived in full is under way, the end of the client's half
-//! is held back. The connection sees this end only after the answer is written.
+//! A client with HTTP/1 may close its half of the connection after a request, and wait for the answer. This is a
+//! *half-close*. A client that has gone away looks the same. So while a request that has arrived in full is under way,
+//! the half-close is hidden from the task that reads from the connection. The task sees the half-close only after the
+//! answer is written.
 //!
-//! A long poll and a stream of events are exceptions, because they may wait without end. They end when the client
-//! closes its half. Otherwise a timer could be handed to a client that has gone away. The timer would then be late by
-//! the length of its lease.
+//! A long poll and a stream of events are exceptions, because they may wait without end. They end at the half-close.
+//! Otherwise a timer could be handed to a client that has gone away. The timer would then be late by the length of its
+//! lease.
 
 use super::limits::Limits;
 use crate::client::Notes;
@@ -48,10 +49,11 @@ struct State {
     /// The number that the next request of the connection gets.
     next: u64,
     has_sent_a_request: bool,
-    /// Whether any request of the connection was permitted. The field `was_without_a_right` says whether any request
-    /// was answered without permission.
-    has_shown_a_right: bool,
-    was_without_a_right: bool,
+    /// Whether any request of the connection was authenticated: its token or its session is valid, or the service needs
+    /// no tokens.
+    has_authenticated_request: bool,
+    /// Whether the connection has had an answer to a request that was not authenticated.
+    has_answered_unauthenticated: bool,
     is_http2: bool,
     /// The moment at which the connection's last answer ended. Before the first answer, the moment at which the
     /// connection began.
@@ -61,7 +63,7 @@ struct State {
     /// The moment at which a write of an answer began to wait for the client. `None` if no write waits.
     blocked_since: Option<Timestamp>,
     /// The waker of the task that reads from the connection. Set if the client has closed its half of the connection,
-    /// but [`holds_end`](State::holds_end) still hides this end from the task.
+    /// but [`hides_half_close`](State::hides_half_close) still hides this half-close from the task.
     reader: Option<Waker>,
     /// The moment at which the server began to stop. `None` before the stop.
     stopping_since: Option<Timestamp>,
@@ -78,10 +80,11 @@ struct Request {
     wants_more: bool,
     /// Whether the request may wait without end, as a long poll does.
     waits: bool,
-    /// Whether the request was permitted: its token is valid, or the service needs no tokens.
-    is_known: bool,
-    /// Whether the request got its answer without being permitted.
-    is_answered_unknown: bool,
+    /// Whether the request was authenticated: its token or its session is valid, or the service needs no tokens.
+    is_authenticated: bool,
+    /// Whether the request has its answer, and was not authenticated. Stays false if a refusal has replaced the answer,
+    /// because too many answers to unauthenticated requests already waited for the client.
+    is_answered_unauthenticated: bool,
     /// The moment at which the connection last took a piece of the answer in order to send it. `None` once the
     /// connection asks for the next piece.
     offered: Option<Timestamp>,
@@ -92,33 +95,35 @@ impl State {
         self.under_way.iter_mut().find(|request| request.number == number)
     }
 
-    /// Returns whether to hide from the reading task that the client has closed its half of the connection. Over HTTP/1
-    /// this end is hidden while a request is under way, or while a write waits. It is not hidden if a request may wait
-    /// without end, or needs more bytes of its body. Over HTTP/2 it is never hidden.
-    fn holds_end(&self) -> bool {
+    /// Returns whether a half-close is hidden from the task that reads from the connection. In a half-close, the client
+    /// closes its half of the connection. Over HTTP/1, a half-close is hidden while a request is under way, or while a
+    /// write waits. But no half-close is hidden if a request may wait without end, or needs more bytes of its body.
+    /// Over HTTP/2, no half-close is hidden.
+    fn hides_half_close(&self) -> bool {
         let is_in_vain = self.under_way.iter().any(|request| request.waits || request.wants_more);
         let is_answering = !self.under_way.is_empty() || self.blocked_since.is_some();
         !self.is_http2 && !is_in_vain && is_answering
     }
 
-    /// Takes the waker of the reading task once this task may see that the client has closed its half of the
-    /// connection. Returns `None` while [`holds_end`](Self::holds_end) hides this end from the task.
+    /// Takes the waker of the reading task out of the state if a half-close by the client was hidden from the task, and
+    /// is hidden no longer. Returns `None` if [`hides_half_close`](Self::hides_half_close) still hides it, or if the
+    /// task does not wait.
     fn wanted(&mut self) -> Option<Waker> {
-        if self.holds_end() { None } else { self.reader.take() }
+        if self.hides_half_close() { None } else { self.reader.take() }
     }
 }
 
-/// The rank of an idle connection when the server closes connections to make room. Connections that never sent a
-/// request are closed first, and then the connections that have been quiet longest.
+/// The rank of an idle connection in the order in which the server closes idle connections to make room. Connections
+/// that never sent a request are closed first, and then the connections that have been quiet longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Idleness {
     pub(super) has_sent_a_request: bool,
     pub(super) since: Timestamp,
 }
 
-/// The rank of a stranger's connection when the server closes such connections. A connection is a stranger's if all its
-/// answers so far were given without permission. Connections without a running request are closed first, and then the
-/// connections that have been quiet longest.
+/// The rank of a stranger's connection in the order in which the server closes strangers' connections. A connection is
+/// a stranger's if it has had requests answered, and none of its requests was authenticated. Connections without a
+/// running request are closed first, and then the connections that have been quiet longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Strangeness {
     pub(super) is_waiting: bool,
@@ -135,8 +140,8 @@ impl Activity {
             under_way: Vec::new(),
             next: 0,
             has_sent_a_request: false,
-            has_shown_a_right: false,
-            was_without_a_right: false,
+            has_authenticated_request: false,
+            has_answered_unauthenticated: false,
             is_http2: false,
             quiet_since: engine.now(),
             first_byte: None,
@@ -151,8 +156,9 @@ impl Activity {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state of the connection by `change`. If [`holds_end`](State::holds_end) no longer hides the end of
-    /// the client's half of the connection, wakes the reading task.
+    /// Changes the state of the connection by `change`. Then wakes the task that reads from the connection, if the
+    /// client's half-close was hidden from the task and [`hides_half_close`](State::hides_half_close) no longer hides
+    /// it.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
@@ -182,19 +188,19 @@ impl Activity {
         untaken.into_iter().chain(waiting).min()
     }
 
-    /// Returns the rank of an idle connection when connections are closed to make room. Returns `None` if the
-    /// connection works on a request that has arrived in full.
+    /// Returns the connection's rank in the order in which the server closes idle connections to make room. Returns
+    /// `None` if the connection works on a request that has arrived in full.
     pub(super) fn idleness(&self) -> Option<Idleness> {
         let state = self.lock();
         let is_idle = !state.under_way.iter().any(|request| request.is_complete);
         is_idle.then_some(Idleness { has_sent_a_request: state.has_sent_a_request, since: state.quiet_since })
     }
 
-    /// Returns the rank of a stranger's connection when the server closes such connections. Returns `None` if the
-    /// connection is not a stranger's.
+    /// Returns the connection's rank in the order in which the server closes strangers' connections. Returns `None` if
+    /// the connection is not a stranger's.
     pub(super) fn strangeness(&self) -> Option<Strangeness> {
         let state = self.lock();
-        let is_strange = state.was_without_a_right && !state.has_shown_a_right;
+        let is_strange = state.has_answered_unauthenticated && !state.has_authenticated_request;
         let is_waiting = !state.under_way.is_empty();
         is_strange.then_some(Strangeness { is_waiting, since: state.quiet_since })
     }
@@ -219,11 +225,11 @@ impl Activity {
         });
     }
 
-    /// Waits until the reading task may see that the client has closed its half of the connection. Until then
-    /// [`holds_end`](State::holds_end) hides this end from the task.
+    /// Called by the task that reads from the connection, after the client has closed its half of the connection. Waits
+    /// while [`hides_half_close`](State::hides_half_close) hides this half-close from the task.
     pub(super) fn poll_end(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = self.lock();
-        if !state.holds_end() {
+        if !state.hides_half_close() {
             return Poll::Ready(());
         }
         let mut is_new = false;
@@ -244,11 +250,11 @@ impl Activity {
 /// The effects that an answer to a request has on the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Noted {
-    /// Whether the connection sends a refusal instead of this answer, because too many answers to unpermitted requests
-    /// already wait for the client.
+    /// Whether the connection sends a refusal instead of this answer, because too many answers to unauthenticated
+    /// requests already wait for the client.
     pub(super) is_beyond: bool,
-    /// Whether this answer makes the connection a stranger's: it is the connection's first answer without permission,
-    /// and none of the connection's requests was permitted.
+    /// Whether this answer makes the connection a stranger's: it is the connection's first answer to an unauthenticated
+    /// request, and none of the connection's requests was authenticated.
     pub(super) makes_a_stranger: bool,
 }
 
@@ -267,8 +273,8 @@ impl UnderWay {
             has_ended: false,
             wants_more: false,
             waits: false,
-            is_known: false,
-            is_answered_unknown: false,
+            is_authenticated: false,
+            is_answered_unauthenticated: false,
             offered: None,
         });
         state.has_sent_a_request = true;
@@ -282,17 +288,18 @@ impl UnderWay {
         self.0.clone()
     }
 
-    /// Records that the request has its answer. `most_unknown` is the greatest number of answers to unpermitted
-    /// requests that may wait for the client.
-    pub(super) fn note_answer(&self, most_unknown: usize) -> Noted {
+    /// Records that the request has its answer. `most_unauthenticated` is the greatest number of answers to
+    /// unauthenticated requests that the connection keeps for its client at one time.
+    pub(super) fn note_answer(&self, most_unauthenticated: usize) -> Noted {
         let mut state = self.0.activity.lock();
-        let waiting = state.under_way.iter().filter(|request| request.is_answered_unknown).count();
+        let waiting = state.under_way.iter().filter(|request| request.is_answered_unauthenticated).count();
         let Some(request) = state.request(self.0.number) else { return Noted::default() };
-        let (is_known, is_beyond) = (request.is_known, !request.is_known && waiting >= most_unknown);
-        request.is_answered_unknown = !is_known && !is_beyond;
-        let was_without = core::mem::replace(&mut state.was_without_a_right, !is_known);
-        state.was_without_a_right |= was_without;
-        Noted { is_beyond, makes_a_stranger: !is_known && !was_without && !state.has_shown_a_right }
+        let (is_known, is_beyond) =
+            (request.is_authenticated, !request.is_authenticated && waiting >= most_unauthenticated);
+        request.is_answered_unauthenticated = !is_known && !is_beyond;
+        let was_without = core::mem::replace(&mut state.has_answered_unauthenticated, !is_known);
+        state.has_answered_unauthenticated |= was_without;
+        Noted { is_beyond, makes_a_stranger: !is_known && !was_without && !state.has_authenticated_request }
     }
 
     /// Records that the client has taken the previous piece of the answer. Does nothing before the first piece.
@@ -334,8 +341,9 @@ impl Stage {
         });
     }
 
-    /// Records that the request waits for bytes of its body that have not arrived. If the client has closed its half of
-    /// the connection, these bytes never arrive. So the reading task may see this end at once.
+    /// Records that the request waits for bytes of its body that have not arrived. After the client has closed its half
+    /// of the connection, these bytes never arrive. So this half-close is then no longer hidden from the task that
+    /// reads from the connection.
     pub(super) fn note_wants_more(&self) {
         self.change(|request| request.wants_more |= request.has_ended);
     }
@@ -352,8 +360,8 @@ impl Notes for Stage {
     }
 
     fn is_known(&self) {
-        self.activity.lock().has_shown_a_right = true;
-        self.change(|request| request.is_known = true);
+        self.activity.lock().has_authenticated_request = true;
+        self.change(|request| request.is_authenticated = true);
     }
 }
 

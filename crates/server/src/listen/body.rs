@@ -134,9 +134,9 @@ const PIECE: usize = 16 << 10;
 /// The body of an answer. The answer's request is under way until this value is dropped.
 ///
 /// An answer over HTTP/2 goes out in pieces of at most [`PIECE`] bytes. The last byte of a frame is a piece of its own.
-/// The connection fetches the next piece once the client's flow-control window has space for at least one byte. Bytes
-/// of the piece for which the window has no space wait in memory. So each fetch of a further piece shows that the
-/// client has taken bytes. At most one piece of each answer is in memory beyond the client's window.
+/// The connection fetches the next piece once the client's flow-control window has space for at least one byte. If the
+/// piece is larger than this space, the rest of the piece waits in memory. So each fetch of a further piece shows that
+/// the client has taken bytes. At most one piece of each answer is in memory beyond the client's window.
 #[derive(Debug)]
 pub(super) struct Answering {
     body: Answer,

@@ -36,8 +36,9 @@ const LOOK: Duration = Duration::from_secs(30);
 const PING: Duration = Duration::from_secs(20);
 /// The greatest number of requests that an HTTP/2 connection may have under way.
 const STREAMS: u32 = 100;
-/// The greatest number of answers to unpermitted requests that may wait for the client of one connection.
-const MOST_UNKNOWN: usize = 4;
+/// The greatest number of answers to unauthenticated requests that a connection keeps at one time, until its client
+/// takes them. Beyond this number, a request gets a short refusal.
+const MOST_UNAUTHENTICATED: usize = 4;
 /// The number of bytes that an HTTP/2 client may send ahead, before the service reads them. The first value limits a
 /// single body, and the second value all bodies of the connection.
 const WINDOWS: (u32, u32) = (64 << 10, 128 << 10);
@@ -186,7 +187,7 @@ async fn answer(
         // The handler only knows that it could not read the body. `fault` has the reason.
         fault.get().map_or(response, |fault| refusal(fault, &limits, &id))
     };
-    let noted = under_way.note_answer(MOST_UNKNOWN);
+    let noted = under_way.note_answer(MOST_UNAUTHENTICATED);
     if noted.makes_a_stranger {
         places.note_stranger();
     }
@@ -216,8 +217,8 @@ fn bad_host(id: &RequestId) -> Response<Answer> {
     crate::http::refused(Problem::new(ProblemKind::BadRequest, detail), id)
 }
 
-/// Makes the answer for a client that leaves too many answers to unpermitted requests unread. The answer has no body,
-/// so it does not wait for the client.
+/// Makes the answer for a client that leaves too many answers to unauthenticated requests unread. The answer has no
+/// body, so it does not wait for the client.
 fn too_many() -> Response<Answer> {
     let mut response = Response::new(Answer::empty());
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;

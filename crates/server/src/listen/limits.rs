@@ -20,7 +20,7 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// The longest time for which a connection without a running request stays open. 75 s by default.
     pub idle_timeout: Duration,
-    /// The longest time for which a client may read nothing of an answer that waits. After this time, the connection is
+    /// The longest time to wait for a client to read a further part of an answer. After this time, the connection is
     /// closed. 30 s by default.
     pub write_timeout: Duration,
 }

@@ -7,10 +7,10 @@
 //! quiet the longest. A few places are reserved for clients on this machine. So a check of the service's health always
 //! finds a place.
 //!
-//! A connection is a *stranger's* if it has had requests answered, and none of them was permitted. Strangers may have
-//! only a part of the places, because their connections use more memory than silent connections. An HTTP/2 connection
-//! whose client does not take its answers uses the most. If strangers have more than their part, some of their
-//! connections are closed, even connections that are not idle.
+//! A connection is a *stranger's* if it has had requests answered, and none of its requests was authenticated.
+//! Strangers may have only a part of the places, because their connections use more memory than silent connections. An
+//! HTTP/2 connection whose client does not take its answers uses the most. If strangers have more than their part, some
+//! of their connections are closed, even connections that are not idle.
 
 use super::activity::{Activity, Idleness, Strangeness};
 use crate::client::network;
@@ -20,18 +20,19 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{oneshot, watch};
 
-/// The divisor for two parts of all places (slots for open connections). One place in 64 is reserved for clients on the
-/// server's own machine. To make room for a new connection, the server closes several idle connections at once: at most
-/// one for each 64 places.
+/// Two rules divide the greatest number of open connections by this number. First, one connection in 64 is reserved for
+/// clients on the server's own machine. Second, if a new connection needs room, the server closes several idle
+/// connections at once: at most one in 64.
 const PART: usize = 64;
 
-/// The divisor for the strangers' part of the places: their connections may take one place in eight, or [`PART`] places
-/// if that is more. A connection is a stranger's if all its answers so far were given without permission.
+/// The divisor for the number of strangers' connections: together they may be one in eight of all connections, or
+/// [`PART`] connections if this is more. A connection is a stranger's if it has had requests answered, and none of its
+/// requests was authenticated.
 const STRANGERS: usize = 8;
 
 /// A number with two uses. The server gives memory back to the system only if at least this number of connections were
-/// open at the same time. If strangers have too many places, the server takes places away, until strangers have at most
-/// seven eighths of the permitted number.
+/// open at the same time. If strangers have more connections than [`STRANGERS`] permits, the server closes strangers'
+/// connections until seven eighths of the permitted number are left.
 const FEW: usize = 8;
 
 /// The places of a server. Each open connection takes a place.
@@ -47,8 +48,8 @@ pub(super) struct Places {
 struct State {
     taken: HashMap<u64, Taken>,
     next: u64,
-    /// An upper bound of the number of strangers' connections (connections that got all answers without permission).
-    /// Each new stranger's connection raises the bound, and an exact count lowers it.
+    /// An upper bound of the number of strangers' connections. Such a connection has had requests answered, and none of
+    /// its requests was authenticated. Each new stranger's connection raises the bound, and an exact count lowers it.
     strangers: usize,
     /// The greatest number of connections that were open at the same time since [`Places::have_emptied`] last returned
     /// true.
@@ -101,8 +102,8 @@ impl Places {
         Some(Place { places: Arc::clone(self), number, peer, activity, left: Some(left) })
     }
 
-    /// Counts a further connection as a stranger's (a connection that got all answers without permission). If strangers
-    /// then have too many places, takes some of their places away.
+    /// Counts a further connection as a stranger's, because it has had a request answered, and none of its requests was
+    /// authenticated. If strangers then have too many connections, closes some of them.
     pub(super) fn note_stranger(&self) {
         let most = (self.all / STRANGERS).max(PART);
         let mut state = self.lock();
@@ -134,7 +135,8 @@ impl Places {
 }
 
 impl State {
-    /// Counts the strangers' connections exactly. Takes places away until strangers have at most `most` places.
+    /// Counts the strangers' connections exactly. (Requests of these connections were answered, but none was
+    /// authenticated.) If strangers have more than `most` connections, closes some of them, until `most` are left.
     fn limit_strangers(&mut self, most: usize) {
         let strange = |taken: &Taken| taken.activity.strangeness();
         let mut all: Vec<(Strangeness, IpAddr, u64)> = self
@@ -160,7 +162,7 @@ impl State {
         }
     }
 
-    /// Takes the place of the connection `number` away. The connection then ends.
+    /// Frees the place of the connection `number`, and tells the connection to end.
     fn evict(&mut self, number: u64) {
         if let Some(taken) = self.taken.remove(&number) {
             // If the connection has ended already, nobody gets this message.
@@ -168,7 +170,7 @@ impl State {
         }
     }
 
-    /// Evicts up to `most` idle connections, to free their places. Returns whether any connection was idle.
+    /// Closes up to `most` idle connections, to free their places. Returns whether any connection was idle.
     fn make_room(&mut self, most: usize) -> bool {
         let idle = |taken: &Taken| taken.activity.idleness();
         let mut all: Vec<(Idleness, IpAddr, u64)> = self

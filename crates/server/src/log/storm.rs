@@ -21,16 +21,17 @@ static KINDS: Mutex<Kinds> = Mutex::new(Kinds(BTreeMap::new()));
 
 struct Kinds(BTreeMap<&'static str, Window>);
 
-/// Counts the log lines of a kind within a window of ten seconds. Also counts the events that got no line.
+/// Counts the log lines of a kind of events within a window of ten seconds. Also counts the kind's events without a
+/// line.
 struct Window {
     begun: Instant,
     lines: u32,
     more: u64,
-    /// The level of the latest event of the kind that got no log line.
+    /// The level of the kind's latest event without a log line.
     level: Level,
 }
 
-/// The number of events of a kind that got no log line. `level` is the level of the latest of these events.
+/// The number of a kind's events without a log line. `level` is the level of the latest of these events.
 #[derive(Debug, PartialEq, Eq)]
 struct Surplus {
     kind: &'static str,
@@ -57,7 +58,7 @@ impl Kinds {
     }
 
     /// Removes each kind for which `is_over` says that its window of ten seconds is over. The result has an entry for
-    /// each removed kind with events that got no line.
+    /// each removed kind that has events without a log line.
     fn settle(&mut self, is_over: impl Fn(&Window) -> bool) -> Vec<Surplus> {
         let mut all = Vec::new();
         self.0.retain(|kind, window| {

@@ -46,8 +46,8 @@ pub(super) struct Query {
     /// The text with which the last error of each listed dead timer begins.
     error: String,
     cursor: String,
-    /// A word for the visitor's last change, such as `cancel`, for which the page shows a message. Empty if the
-    /// visitor does not come from a change.
+    /// A word for the change that the visitor has just made, such as `cancel`. The page shows a message about this
+    /// change. Empty if the visitor opened the page without a change.
     pub(super) done: String,
 }
 
@@ -58,8 +58,8 @@ pub(super) struct InNamespace {
     pub(super) namespace: String,
 }
 
-/// A word for the visitor's last change, such as `pause`, for which the page shows a message. Empty if the visitor
-/// does not come from a change.
+/// A word for the change that the visitor has just made, such as `pause`. The page shows a message about this change.
+/// Empty if the visitor opened the page without a change.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Done {

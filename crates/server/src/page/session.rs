@@ -1,4 +1,4 @@
-//! Keeps the sessions of browsers. A browser signs in with a token, then sends a cookie instead.
+//! Keeps the sessions of browsers. A browser signs in with an access token, then sends a cookie instead.
 //!
 //! The cookie is random, and independent of the token. The service keeps only the hashes of cookies and tokens. Each
 //! request looks the token up again, so a token that is revoked or expires ends its sessions. Sessions also end with
@@ -21,15 +21,15 @@ pub(super) const LASTS: Duration = Duration::from_secs(12 * 3_600);
 #[derive(Debug)]
 pub(super) struct Sessions {
     open: Mutex<HashMap<TokenHash, Session>>,
-    /// The CSRF token of all forms while the service has no tokens. Without tokens nobody signs in, so there are no
-    /// sessions.
+    /// The CSRF token of all forms while the service has no token file, and so needs no access tokens. Nobody signs in
+    /// then, so there are no sessions with CSRF tokens of their own.
     mark: Box<str>,
 }
 
 /// The session of a browser that has signed in with a token.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
-    /// The hash of the token with which the browser signed in.
+    /// The hash of the access token with which the browser signed in.
     pub(super) token: TokenHash,
     /// The CSRF token in the forms of the session's pages.
     pub(super) mark: Box<str>,
@@ -53,8 +53,8 @@ impl Sessions {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the CSRF token of forms while the service has no tokens. If the text is empty, the service accepts no
-    /// form.
+    /// Returns the CSRF token of all forms while the service has no token file, so that nobody signs in. If the text is
+    /// empty, the service accepts no form.
     pub(super) fn mark(&self) -> Box<str> {
         self.mark.clone()
     }

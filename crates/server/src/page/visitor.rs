@@ -23,7 +23,8 @@ pub(super) struct Visitor {
     token: Option<TokenHash>,
     /// The CSRF token that each of the visitor's forms must carry. Pages of other sites do not know this token.
     pub(super) mark: Box<str>,
-    /// Whether the service has no tokens. Then nobody signs in, and everybody may do everything.
+    /// Whether the service has no token file, and so needs no access tokens. Then nobody signs in, and everybody may do
+    /// everything.
     pub(super) is_open: bool,
     /// Whether several nodes share the timers.
     pub(super) has_nodes: bool,
@@ -114,8 +115,8 @@ fn visitor(parts: &Parts, service: &Service) -> Option<Visitor> {
     Some(Visitor { principal, token, mark, is_open: false, has_nodes })
 }
 
-/// A slot in a request for the visitor who sent it. The extraction of the [`Visitor`] fills the slot, and a page about
-/// a fault reads it.
+/// A slot in the extensions of a request. The extraction of the [`Visitor`] stores the sender of the request in the
+/// slot, and a page about a fault reads the sender from there.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen(pub(super) Arc<OnceLock<Visitor>>);
 

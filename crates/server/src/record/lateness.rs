@@ -6,21 +6,23 @@ use std::sync::{Mutex, PoisonError};
 use tourbillon_api::SecondLateness;
 use tourbillon_durable::UtcMillis;
 
-/// The length of a slice of time, in milliseconds. Lateness is kept and forgotten in whole slices.
+/// The length of a slice of time, in milliseconds: five minutes. Lateness is kept and forgotten in whole slices.
 const SLICE: u64 = 300_000;
-/// The number of kept slices: the present slice, and the slices of a whole hour.
+/// The number of kept slices: the present slice of five minutes, and the twelve slices of the hour before it.
 const SLICES: usize = 13;
 
-/// The lateness of deliveries in the last 60 to 65 minutes, for each second of a minute.
+/// The lateness of the deliveries that began in the last 60 to 65 minutes, in 60 groups. Group 0 has the deliveries
+/// that were due in the first second of any minute, and group 59 has the deliveries that were due in the last second.
 #[derive(Debug, Default)]
 pub(crate) struct LatenessBySecond(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The number of the latest slice. A slice is a span of five minutes, counted from 1970.
+    /// The number of the latest slice. A slice is a span of five minutes. The slices are numbered from 1970 on.
     latest: u64,
-    /// The lateness in each slice (a span of five minutes). The index of a slice is its number modulo the length of the
-    /// array. `None` if no delivery began in the slice.
+    /// The lateness of the deliveries that began in each slice (a span of five minutes), in 60 groups by the second of
+    /// the minute in which the deliveries were due. The index of a slice is its number modulo the length of the array.
+    /// `None` if no delivery began in the slice.
     slices: [Option<Box<[Percentiles; 60]>>; SLICES],
 }
 
@@ -58,7 +60,8 @@ impl LatenessBySecond {
         });
     }
 
-    /// Returns the lateness of the last hour's deliveries, for each second of a minute.
+    /// Returns the lateness of the last hour's deliveries, in 60 groups. Group 0 has the deliveries that were due in
+    /// the first second of any minute, and group 59 has the deliveries that were due in the last second.
     pub(crate) fn show(&self, now: UtcMillis) -> Vec<SecondLateness> {
         self.at(now, |inner| {
             let cell = |second: usize| {

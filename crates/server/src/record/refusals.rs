@@ -1,10 +1,11 @@
 //! Counts the changes that the store refuses for its own reasons, such as a full or broken disk. Refusals because of
 //! the caller's limits do not count.
 //!
-//! After a refused change, the refusal stays in force until a change of the same kind succeeds. For example, a
-//! refusal of creations ends with a successful creation, but not with a successful claim. Without further creations,
-//! such a refusal would keep the service unready for ever. So a refusal also ends ten seconds after the last refused
-//! change. While the store itself gives a reason to refuse changes, this time limit does not apply.
+//! After a refused change, the service assumes that the store still refuses changes. A [`Refusal`] stands for this
+//! assumption. The refusal lasts until a change of the same kind succeeds. For example, a refusal of creations ends
+//! with a successful creation, but not with a successful claim. Without further creations, such a refusal would keep
+//! the service unready for ever. So a refusal also ends ten seconds after the last refused change. While the store
+//! itself gives a reason to refuse changes, this time limit does not apply.
 
 use super::by_word::ByWord;
 use crate::state::Counter;
@@ -13,22 +14,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// The time for which a refusal stays in force after the last refused change. This limit does not apply while the store
+/// The time for which a [`Refusal`] lasts after the last refused change. This limit does not apply while the store
 /// itself gives a reason to refuse changes.
 const LASTS: Duration = Duration::from_secs(10);
 /// The label values of the reasons for which the store refuses changes.
 const REASONS: [&str; 4] = ["full", "read-only", "damaged", "io"];
 
-/// Counts the changes that the store has refused since the start of the process, and keeps the refusal that is in
-/// force.
+/// Counts the changes that the store has refused since the start of the process. Also remembers, as a [`Refusal`],
+/// whether the store still refuses changes.
 #[derive(Debug)]
 pub(crate) struct Refusals {
     counts: ByWord<Counter, { REASONS.len() }>,
     present: Mutex<Option<Refusal>>,
 }
 
-/// The store's refusal of changes. If the store has refused only new timers, the refusal ends when the store accepts a
-/// new timer. Otherwise any successful change ends it.
+/// The state of a store that still refuses changes, with the error of the latest refused change. If the store has
+/// refused only new timers, the refusal ends when the store accepts a new timer. Otherwise any successful change ends
+/// the refusal. [`Refusals::lasting`] also ends the refusal after ten seconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Refusal {
     pub(crate) error: StoreError,
@@ -76,8 +78,8 @@ impl Refusals {
         }
     }
 
-    /// Returns the refusal that is in force. `reason` is the store's own reason to refuse changes. Without such a
-    /// reason, the refusal ends ten seconds after the last refused change.
+    /// Returns the [`Refusal`] if the store still refuses changes. `reason` is the store's own reason to refuse
+    /// changes. Without a reason of the store, the refusal ends ten seconds after the last refused change.
     pub(crate) fn lasting(&self, reason: Option<StoreError>) -> Option<Refusal> {
         let mut present = self.present();
         if reason.is_none() && present.as_ref().is_some_and(|refusal| refusal.last.elapsed() > LASTS) {

@@ -40,7 +40,8 @@ impl Tenants {
     /// The name that the page of metrics shows for the shared counts. No namespace can have this name.
     pub(crate) const OTHERS: &str = "(other)";
 
-    /// Returns the counts of a namespace, or the shared counts if too many namespaces have their own counts.
+    /// Returns the counts of a namespace. If [`MOST`] other namespaces already have their own counts, returns the
+    /// counts that all further namespaces share.
     pub(crate) fn of(&self, namespace: &str) -> Arc<Tenant> {
         let known = self.own.read().unwrap_or_else(PoisonError::into_inner).get(namespace).cloned();
         known.unwrap_or_else(|| self.enter(namespace))
@@ -54,8 +55,9 @@ impl Tenants {
         Arc::clone(own.entry(namespace.into()).or_default())
     }
 
-    /// Returns the names and the counts of the namespaces with their own counts, and then the shared counts. A
-    /// namespace that is not in `existing` loses its counts, which makes room for another namespace.
+    /// Returns the name and the counts of each namespace that has its own counts. The last entry has the name
+    /// [`OTHERS`](Self::OTHERS), and the counts that all other namespaces share. A namespace that is not in `existing`
+    /// loses its own counts, which makes room for another namespace.
     pub(crate) fn all(&self, existing: &BTreeSet<&str>) -> Vec<(Box<str>, Arc<Tenant>)> {
         let exists = |name: &str| existing.contains(name);
         self.own.write().unwrap_or_else(PoisonError::into_inner).retain(|name, _| exists(name));

@@ -52,11 +52,14 @@ impl Timing {
     }
 }
 
-/// The data that the hook records when the store answers a call: the duration, and the result of a change.
+/// The notes of [`Timing`] about a call of the store, from the call until the answer. The notes say where the duration
+/// of the call is recorded, and whether the answer counts as the success or the refusal of a change.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Notes {
+    /// Selects the durations to which the duration of the call is added. `None` if the call is not timed.
     time: Option<fn(&StoreTimes) -> &SharedTimes>,
-    /// The change that the call makes. `None` if a refusal of the call does not count as a refused change.
+    /// The change that the call makes. `None` if the call makes no change. Also `None` for a call such as
+    /// [`Call::PutBack`], whose changes are never counted as refused.
     change: Option<Change>,
 }
 

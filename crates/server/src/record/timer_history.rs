@@ -7,9 +7,10 @@ use tourbillon_api::{EndKind, PastAttempt};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::timer::TimerId;
 
-/// The greatest number of timers in each of the two groups of histories: see [`TimerHistory`].
+/// The greatest number of timers in each of the two groups of [`TimerHistory`]: attempted timers, and withdrawn timers.
 const MOST_TIMERS: usize = 16_384;
-/// The greatest number of attempts in each of the two groups of histories, over all timers of the group.
+/// The greatest number of attempts that each of the two groups of [`TimerHistory`] (attempted timers, and withdrawn
+/// timers) remembers for all its timers together.
 const MOST_ATTEMPTS: usize = 49_152;
 /// The greatest number of attempts in the history of a timer.
 const MOST_OF_A_TIMER: usize = 16;
@@ -56,7 +57,8 @@ pub(crate) struct Entry {
     touched: u64,
 }
 
-/// A group of timers' histories. A full group first forgets the history with the oldest last event.
+/// One of the two groups of timers' histories in [`TimerHistory`]. If the group has too many histories, it forgets the
+/// history whose last event is the oldest.
 #[derive(Debug, Default)]
 struct Ring {
     entries: HashMap<TimerId, Entry>,
@@ -68,7 +70,8 @@ struct Ring {
 
 impl Ring {
     /// Returns the history of a timer, to which the caller then adds the event `number`. Makes an empty history if the
-    /// group has none for this timer. This event is the latest, so the group forgets the other histories first.
+    /// group has none for this timer. The timer's last event is now the latest event of the group. So when the group
+    /// must forget histories, it forgets this history last.
     fn touch(&mut self, id: TimerId, number: u64) -> &mut Entry {
         let entry = self.entries.entry(id).or_default();
         self.order.remove(&entry.touched);

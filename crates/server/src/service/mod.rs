@@ -94,7 +94,7 @@ struct Inner {
     reports: Reports,
     metrics: MetricsPage,
     sampler: Arc<Sampler>,
-    /// Reads the changes that other nodes make. Its task ends when this value is dropped.
+    /// Reads the changes that other nodes make, in a task of its own. The task ends when the [`Renewal`] is dropped.
     renewal: Arc<Renewal>,
     backups: Arc<Backups>,
     stop: Stop,

@@ -85,7 +85,8 @@ fn unused_files(data: &Path, place: &str) -> Vec<Box<str>> {
 }
 
 /// Adds the namespaces `missing` to the stored namespaces, because timers are stored in them. Adds a notice for each of
-/// these namespaces. The notice says that the namespace "is not" `stored`, for example "is not in namespaces.json".
+/// these namespaces. In the notice, the text `stored` follows the words "is not": for example, `in namespaces.json`
+/// makes "is not in namespaces.json".
 fn add_missing(
     namespaces: &Namespaces,
     missing: &[Box<str>],

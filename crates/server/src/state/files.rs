@@ -23,8 +23,9 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     line
 }
 
-/// Returns whether `bytes` end with a checksum, right or wrong. Line feeds and carriage returns count as blanks. For
-/// example, a flipped bit can turn a tab into a carriage return.
+/// Returns whether `bytes` end with a checksum, right or wrong. Line feeds and carriage returns count as blanks, so
+/// that a damaged checksum is recognized, too. For example, a flipped bit can turn a tab of the checksum into a
+/// carriage return.
 fn has_checksum(bytes: &[u8]) -> bool {
     let blanks = bytes.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).count();
     blanks >= CHECKSUM - 1

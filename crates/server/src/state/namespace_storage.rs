@@ -25,7 +25,8 @@ impl NamespaceStorage {
         matches!(self, Self::Shared(_))
     }
 
-    /// Reads the namespaces and the version of their document. A file always has the version 0.
+    /// Reads the namespaces and the version of their shared document. The version is 0 if the namespaces are in a file,
+    /// or if the document does not exist.
     pub(crate) async fn read<T: DeserializeOwned + Default>(&self) -> io::Result<(u64, T)> {
         match self {
             Self::File(path) => Ok((0, files::read(path)?.unwrap_or_default())),
@@ -36,8 +37,8 @@ impl NamespaceStorage {
         }
     }
 
-    /// Replaces the namespaces if their document still has the version `version`. Returns false if another node has
-    /// changed the namespaces.
+    /// Replaces the namespaces. If they are in a shared document, replaces them only if the document still has the
+    /// version `version`. Returns false if another node has changed the document.
     pub(crate) async fn replace<T: Serialize>(&self, version: u64, map: &T) -> io::Result<bool> {
         match self {
             Self::File(path) => files::replace(path, map).map(|()| true),

@@ -126,8 +126,9 @@ impl Telemetry {
     }
 
     /// Returns the exporter and the trace context for a new span. The span belongs to the trace of `before`. If
-    /// `before` is `None`, the span begins a new trace. Fails if the trace is not recorded. The error is the trace
-    /// context that the creation or delivery passes on.
+    /// `before` is `None`, the span begins a new trace. Fails if no span is recorded. The error contains the trace
+    /// context, if any, that the caller then uses without a span. A creation stores this context with the timer. A
+    /// delivery derives from it the context that the receiver gets.
     fn recording(
         &self,
         before: Option<Trace>,

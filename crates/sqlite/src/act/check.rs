@@ -15,8 +15,9 @@ const MOST: u32 = 100;
 pub(crate) struct Check<'a>(pub(crate) &'a Act<'a>);
 
 impl Check<'_> {
-    /// Returns all faults that the search finds. It searches the pages by SQLite's own check, the records with their
-    /// columns and labels, and the counts.
+    /// Returns all faults that the search finds. First, SQLite's own check searches the pages of the file. Then the
+    /// record of each timer is compared with the timer's columns and labels. Finally, the stored counts of timers are
+    /// compared with the stored timers.
     pub(crate) fn run(&self) -> Result<Vec<Fault>> {
         let mut faults = Vec::new();
         let mut pages = self.0.sql.prepare(&format!("PRAGMA integrity_check({MOST})")).map_err(failed)?;

@@ -10,7 +10,8 @@ use tourbillon_durable::store::{Claimant, Claimed, Leased, LeftOut, Limit, Outco
 use tourbillon_durable::timer::{Timer, TimerId};
 
 /// The greatest number of expired notes (see [`Act::note_end`]) that a reap (a call that ends expired leases) removes.
-/// Also the greatest number of expired remembered ids that it removes.
+/// It is also the greatest number of expired ids of ended timers that a reap removes. The store keeps these ids for a
+/// time, so that it recognizes a repeated creation.
 const FORGOTTEN: u32 = 1_000;
 
 /// Makes claims, and renews and ends their leases, within a transaction.
@@ -75,7 +76,7 @@ impl Leases<'_> {
     }
 
     /// Renews leases. Returns the ids of the timers whose leases are lost. A lease whose delivery has ended in a
-    /// transaction of the program does not count as lost, because its holder is about to report this end.
+    /// transaction of the user's program does not count as lost, because its holder is about to report this end.
     pub(crate) fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Result<Vec<TimerId>> {
         let mut lost = Vec::new();
         for (id, token) in leases {
@@ -144,7 +145,7 @@ impl Leases<'_> {
     }
 
     /// Removes at most [`FORGOTTEN`] expired notes about ended deliveries. Also removes at most [`FORGOTTEN`] expired
-    /// remembered ids of timers.
+    /// ids of ended timers. The store keeps these ids for a time, so that it recognizes a repeated creation.
     fn forget(&self) -> Result<()> {
         for table in ["tourbillon_remembered", "tourbillon_ends"] {
             let over = format!("SELECT id FROM {table} WHERE until <= ? ORDER BY until LIMIT ?");

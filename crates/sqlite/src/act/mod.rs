@@ -193,7 +193,8 @@ impl<'a> Act<'a> {
         Ok(())
     }
 
-    /// Removes a timer that has ended. Remembers the id if the caller chose it.
+    /// Removes a timer that has ended. If the caller chose the timer's id, keeps the id for a time, so that the store
+    /// recognizes a repeated creation.
     fn end(&self, timer: &Timer) -> Result<()> {
         if timer.has_chosen_id {
             let until = millis(forgets(self.now));
@@ -222,8 +223,8 @@ impl<'a> Act<'a> {
         self.moment("SELECT due FROM tourbillon_timers WHERE phase = 0 ORDER BY due, id LIMIT 1", [])
     }
 
-    /// Writes a note that a delivery has ended in a transaction of the program, and keeps the note for a day. When the
-    /// runtime reports the end of this delivery, it finds the note, and the report succeeds.
+    /// Writes a note that the user's program has ended a delivery in one of its own transactions. The note is kept for
+    /// a day. When the runtime reports the end of this delivery, it finds the note, and the report succeeds.
     fn note_end(&self, id: TimerId, token: Token, next: Option<TimerId>, skipped: u64) -> Result<()> {
         let until = millis(self.now + core::time::Duration::from_secs(86_400));
         self.run(
@@ -241,9 +242,9 @@ impl<'a> Act<'a> {
         Ok(())
     }
 
-    /// Returns the note that the delivery under this token has ended in a transaction of the program, or `None` without
-    /// such a note. The note has the id of the next occurrence of the series, and the number of instants that were left
-    /// out.
+    /// Returns the note about the delivery under this token, if the user's program has ended the delivery in one of its
+    /// own transactions ([`note_end`](Self::note_end)). Returns `None` if there is no note. The note has the id of the
+    /// next occurrence of the series, and the number of instants that were left out.
     fn noted_end(&self, id: TimerId, token: Token) -> Result<Option<(Option<TimerId>, u64)>> {
         let sql = "SELECT next, skipped FROM tourbillon_ends WHERE id = ? AND incarnation = ? AND claim = ?";
         let with = params![id_bytes(id), token.incarnation.cast_signed(), token.claim.cast_signed()];

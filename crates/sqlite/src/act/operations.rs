@@ -203,8 +203,9 @@ impl Act<'_> {
         Ok(Outcome::Unparked(unparked))
     }
 
-    /// Unparks a timer that is parked for `reason`. Normally the timer becomes pending. If `reason` is not the pause
-    /// and the timer's series is paused, the timer becomes paused instead. Returns whether the timer is pending.
+    /// Unparks a timer that is parked for `reason`. Normally the timer becomes pending. But if the timer's series is
+    /// paused and `reason` is not [`PAUSED`], the timer stays parked, now for the reason [`PAUSED`]. Returns whether
+    /// the timer is pending.
     fn unpark_one(&self, mut timer: Timer, reason: &str) -> Result<bool> {
         let stays = reason != PAUSED && timer.series.as_ref().is_some_and(|series| series.paused);
         if stays {
@@ -226,15 +227,15 @@ impl Act<'_> {
                 Err(refusal) => refusal,
             },
         };
-        // The delivery may have ended in a transaction of the program.
+        // The delivery may have ended in a transaction of the user's program.
         let Some((next, skipped)) = self.noted_end(id, token)? else { return Ok(Outcome::Refused(refusal)) };
         self.run("DELETE FROM tourbillon_ends WHERE id = ?", [id_bytes(id)])?;
         Ok(Outcome::Ended { id, phase: Phase::Done, next, skipped })
     }
 
-    /// Ends a delivery in a transaction of the program, and notes the end for the runtime. The outer option is `None`
-    /// if the lease with this token was lost or has ended. The inner option is the id of the next occurrence of the
-    /// series, or `None` if no occurrence follows.
+    /// Ends a delivery in a transaction of the user's program, and notes the end for the runtime. The outer option is
+    /// `None` if the lease with this token was lost or has ended. The inner option is the id of the next occurrence of
+    /// the series, or `None` if no occurrence follows.
     pub(crate) fn done(&self, id: TimerId, token: Token) -> Result<Option<Option<TimerId>>> {
         let Some(timer) = self.get_id(id)? else { return Ok(None) };
         let Ok(next) = step(&timer, Event::Ack(token), self.now) else { return Ok(None) };

@@ -17,9 +17,9 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{Claimant, Claimed, Limit, Shares};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The greatest number of namespaces with pending timers at which a claim considers all of them. If there are more, the
-/// claim considers the namespaces of the first [`FIRST`] due timers. If at least [`FIRST`] timers are due, it also
-/// considers this number of other namespaces.
+/// A claim considers all namespaces with pending timers, if there are at most `LOOKED_AT` of them. If there are more,
+/// the claim considers the namespaces of the first [`FIRST`] due timers. If at least [`FIRST`] timers are due, the
+/// claim also considers at most `LOOKED_AT` other namespaces with pending timers.
 const LOOKED_AT: usize = 256;
 /// The number of due timers whose namespaces a claim considers, if more than [`LOOKED_AT`] namespaces have pending
 /// timers.

@@ -53,7 +53,7 @@ impl TaskEngine {
     }
 }
 
-/// An engine for tasks without threads. Its time moves only by explicit calls: see [`DrivenEngine`].
+/// A task engine that has no threads. Its time moves only by explicit calls: see [`DrivenEngine`].
 #[must_use = "dropping an engine shuts it down"]
 pub struct DrivenTasks {
     engine: DrivenEngine<Job>,

@@ -11,8 +11,8 @@ pub type Call = Box<dyn FnOnce() + Send>;
 pub(crate) enum Job {
     /// The job of a one-shot. The job is consumed when it runs.
     Shot(Box<dyn Shot>),
-    /// The owner of an owned timer, which is called each time the timer is due. The reference is weak, because the
-    /// timer would otherwise keep its owner alive for ever.
+    /// The object that owns the timer, such as a connection or a repeating task. The engine calls the object each time
+    /// the timer is due. The reference is weak, because the timer would otherwise keep the object alive for ever.
     Owned(Box<Weak<dyn OnDue>>),
 }
 
@@ -25,9 +25,9 @@ pub(crate) trait Shot: Send {
     fn unfired(self: Box<Self>) -> Option<Call>;
 }
 
-/// The owner of an owned timer. The engine calls the owner when the timer is due.
+/// An object that owns a timer. The engine calls the object each time the timer is due.
 pub(crate) trait OnDue: Send + Sync {
-    /// Reacts to a firing of the owned timer. A worker calls this method. Two calls never run at the same time.
+    /// Reacts to a firing of the object's timer. A worker calls this method. Two calls never run at the same time.
     fn on_due(&self, moment: &Moment<'_>);
 }
 
@@ -55,7 +55,7 @@ impl Job {
         }
     }
 
-    /// Calls the owner of an owned timer, if the owner still exists.
+    /// Calls [`OnDue::on_due`] of the object that owns the timer, if the object still exists.
     fn call_owner(&self, moment: &Moment<'_>) {
         if let Self::Owned(owner) = self
             && let Some(owner) = owner.upgrade()

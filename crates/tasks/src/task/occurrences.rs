@@ -28,11 +28,12 @@ pub(super) struct Occurrences {
     wall: Wall,
 }
 
-/// The number of a task's instants (planned moments of runs) that have passed since a given instant, and the last of
-/// them.
+/// The result of [`Occurrences::elapsed`]: the number of a task's instants (planned moments of runs) that have passed
+/// since the instant that the caller gave, and the last of them.
 pub(super) struct Elapsed {
     pub(super) count: u64,
-    /// The last instant that has passed. If no later instant has passed, this is the given instant.
+    /// The last instant that has passed. If none has passed since the instant that the caller gave, this is the
+    /// caller's instant.
     pub(super) last: Instant,
 }
 
@@ -85,8 +86,8 @@ impl Occurrences {
         }
     }
 
-    /// Returns the instant after `instant`. With a pause, `instant` is the end of a run, and the result is the start of
-    /// the next run. Returns `None` if a calendar has no further instant.
+    /// Returns the instant after `instant`. If a pause spaces the task's runs, `instant` is the end of a run, and the
+    /// result is the start of the next run. Returns `None` if a calendar has no further instant.
     pub(super) fn after(&self, instant: Instant) -> Option<Instant> {
         match &self.cadence {
             Cadence::Rate(span) | Cadence::Pause(span) => Some(instant.saturating_add(nanos(*span))),

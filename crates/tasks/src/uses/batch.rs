@@ -53,9 +53,9 @@ impl<I> IdleBatch<I> {
         (Self { expired }, on_expired)
     }
 
-    /// Appends the connections that have expired since the last call to `into`, in no order, and returns their number.
-    /// A connection that expires later wakes the loop again. A wake-up may also arrive late, for a connection that
-    /// this call has already fetched.
+    /// Moves all connections that have expired since the previous call of this method to the end of `into`, in no
+    /// order. Returns their number. A connection that expires later wakes the loop again. A wake-up may also arrive
+    /// late, for a connection that this call has already fetched.
     pub fn drain(&self, into: &mut Vec<Expired<I>>) -> usize {
         let mut expired = core::mem::take(&mut *ignore_poison(self.expired.lock()));
         let count = expired.len();

@@ -111,7 +111,7 @@ impl RateLimiter {
     ///
     /// # Time complexity
     ///
-    /// O(1): reads the true clock and takes a lock.
+    /// O(1): takes a lock, and reads the clock by which the engine decides whether a deadline has come.
     pub fn acquire(&self) -> Acquired {
         let mut bucket = ignore_poison(self.shared.bucket.lock());
         // The clock is read under the lock, so that the later of two callers sees the later moment.

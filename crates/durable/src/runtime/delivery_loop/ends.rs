@@ -55,10 +55,10 @@ use std::sync::Arc;
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of ends of deliveries in a batch. A batch is reported to the store by a single call.
+/// The greatest number of results of deliveries in a batch. A single call reports a batch to the store.
 const BATCH: usize = 4_096;
 
-/// The end of a delivery that the store has confirmed, with the outcome in the store.
+/// A delivery whose result the store has confirmed, with the outcome in the store.
 pub(super) struct Stored {
     pub(super) end: DeliveryEnd,
     pub(super) outcome: Outcome,
@@ -67,29 +67,30 @@ pub(super) struct Stored {
     pub(super) next_due: Option<UtcMillis>,
 }
 
-/// Ends of deliveries that the store has confirmed, and lost ends (which the loop no longer tries to report).
+/// Results of deliveries that the store has confirmed, and lost results (which the loop no longer tries to report).
 #[derive(Default)]
 pub(super) struct Answered {
-    /// The batches of ends of deliveries, in order. `Ok` holds ends that the store has confirmed. `Err` holds lost ends
-    /// (which the loop no longer tries to report).
+    /// The batches of results of deliveries, in order. `Ok` holds results that the store has confirmed. `Err` holds
+    /// lost results (which the loop no longer tries to report).
     pub(super) batches: Vec<Result<Vec<Stored>, Vec<DeliveryEnd>>>,
-    /// Claimed timers whose deliveries waited for the ends in `batches`. The deliveries may begin now (invariant C2).
+    /// Claimed timers whose new deliveries waited for results in `batches`. The new deliveries may begin now (invariant
+    /// C2 of [`ends`](super::ends)).
     pub(super) free: Vec<Leased>,
 }
 
-/// The ends of deliveries for one part of the store (a part can fail while other parts answer). Also has the state of
-/// the call that reports these ends.
+/// The results of deliveries for one part of the store (a part can fail while other parts answer). Also has the state
+/// of the call that reports these results.
 struct Part {
     waiting: VecDeque<DeliveryEnd>,
-    /// The ends in the present call at the store. During the pause after a failed call, these are the ends that the
-    /// next call sends again.
+    /// The results in the present call to the store. During the pause after a failed call, these are the results that
+    /// the next call sends again.
     batch: Vec<DeliveryEnd>,
     state: PartState,
     /// The moment at which `state` last changed. The runtime's health computes the length of a call from this moment.
     since: Instant,
     backoff: Backoff,
-    /// The number of ends of deliveries that must still be sent alone, each in a call of its own. When the store
-    /// refuses a batch of ends, the loop sends these ends alone, to find the end that causes the error.
+    /// The number of results that must still be sent alone, each in a call of its own. When the store refuses a batch,
+    /// the loop sends the results of this batch alone, to find the result that causes the error.
     alone: usize,
 }
 
@@ -99,11 +100,11 @@ enum PartState {
     Resting { until: Instant },
 }
 
-/// The store's answers to a batch of ends of deliveries. Each answer has the outcome of an end, and the due moment of
-/// the timer's next delivery.
+/// The store's answers to a batch of results of deliveries. Each answer has the outcome in the store for one result,
+/// and the due moment of the timer's next delivery.
 type Answers = Vec<(Outcome, Option<UtcMillis>)>;
 
-/// The call that reports a batch of ends of deliveries to a part of the store.
+/// The call that reports a batch of results of deliveries to a part of the store.
 struct Report {
     part: u32,
     call: Call<Answers>,
@@ -118,12 +119,12 @@ impl Future for Report {
     }
 }
 
-/// Reports ends of deliveries to the store. The delivery loop hands the ends over to this value, and later takes the
-/// store's answers from it.
+/// Reports the results of deliveries to the store. In the code, such a result is an *end* ([`DeliveryEnd`]). The
+/// delivery loop hands the results over to this value, and later takes the store's answers from this value.
 pub(super) struct Ends {
     store: Arc<dyn TimerStore>,
-    /// The number of parts of the store, read once at the start. The loop needs the number while it holds the runtime's
-    /// lock, and must not call the store under this lock.
+    /// The number of parts of the store ([`TimerStore::parts`]), read once at the start. The loop needs the number
+    /// while it holds the runtime's lock, and must not call the store under this lock.
     store_parts: u32,
     durability: Durability,
     lease: Duration,
@@ -131,13 +132,16 @@ pub(super) struct Ends {
     reports: FuturesUnordered<Report>,
     answered: Vec<Result<Vec<Stored>, Vec<DeliveryEnd>>>,
     errors: Vec<StoreError>,
-    /// The number of ends of deliveries that the loop has handed over, and whose answers the loop has not taken yet.
+    /// The number of results of deliveries in this value. The delivery loop has handed these results over, and has not
+    /// yet taken the store's answers to them.
     count: usize,
-    /// The ids of the timers that have an end of a delivery in this value. Empty if the store has no parts: such a
-    /// store gets no claim while an end has no answer (invariants C2 and C4).
+    /// The ids of the timers that have the result of a delivery in this value. If such a timer is claimed again, its
+    /// new delivery must wait (invariant C2 of [`ends`](super::ends)). Empty if the store has no parts
+    /// ([`TimerStore::parts`]). The delivery loop claims no timers of a store without parts until the store has
+    /// answered all results (invariant C4 of [`ends`](super::ends)).
     ids: HashSet<TimerId>,
-    /// The claimed timers whose new deliveries must wait, by id. Each waits until the store has answered the end of the
-    /// timer's last delivery (invariant C2).
+    /// The claimed timers whose new deliveries must wait, by id. A new delivery waits until the result of the timer's
+    /// last delivery is confirmed or lost (invariant C2 of [`ends`](super::ends)).
     kept: HashMap<TimerId, Vec<Leased>>,
     is_stopping: bool,
 }
@@ -161,27 +165,29 @@ impl Ends {
         }
     }
 
-    /// Returns true if the store has parts, which answer ends of deliveries independently of each other. In such a
-    /// store, timers may be claimed while ends have no answer (invariant C4).
+    /// Returns true if the store has parts ([`TimerStore::parts`]), which confirm results of deliveries independently
+    /// of each other. The delivery loop may claim timers of such a store while results still wait for the store's
+    /// answer. Claims of timers from a store without parts must wait for this answer (invariant C4 of
+    /// [`ends`](super::ends)).
     pub(super) fn has_parts(&self) -> bool {
         self.store_parts > 0
     }
 
-    /// Returns true if a new end of a delivery may be sent at once. Returns false if the end must wait for the answer
-    /// to an earlier batch. If the store has several parts, the result is true, because the new end may belong to an
-    /// idle part.
+    /// Returns true if a new result of a delivery may be sent at once. Returns false if the new result must wait for
+    /// the answer to an earlier batch. Returns true if the store has several parts, because the new result may belong
+    /// to an idle part.
     pub(super) fn sends_at_once(&self) -> bool {
         self.parts.is_empty() || self.store_parts > 1
     }
 
-    /// Returns the number of ends of deliveries that the loop has handed over, and whose answers the loop has not taken
-    /// yet.
+    /// Returns the number of results of deliveries in this value. The delivery loop has handed these results over, and
+    /// has not yet taken the store's answers to them.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// Returns the number of claimed timers whose new deliveries must wait. Each waits until the store has answered the
-    /// end of the timer's last delivery.
+    /// Returns the number of claimed timers whose new deliveries must wait. A new delivery waits until the result of
+    /// the timer's last delivery is confirmed or lost.
     pub(super) fn kept(&self) -> usize {
         self.kept.len()
     }
@@ -194,13 +200,14 @@ impl Ends {
         !self.answered.is_empty()
     }
 
-    /// Returns the moment at which the oldest unfinished call at the store began, or `None` if there is no call. A
+    /// Returns the moment at which the oldest unfinished call to the store began, or `None` if there is no call. A
     /// pause after an error counts like a call.
     pub(super) fn since(&self) -> Option<Instant> {
         self.parts.values().map(|part| part.since).min()
     }
 
-    /// Returns the moment at which the first pause after an error ends, or `None` if there is no pause.
+    /// After an error, the calls to a part of the store pause. Returns the moment at which the first of the present
+    /// pauses ends, or `None` if there is no pause.
     pub(super) fn first_rest(&self) -> Option<Instant> {
         let rest = |part: &Part| match part.state {
             PartState::AtStore => None,
@@ -209,16 +216,17 @@ impl Ends {
         self.parts.values().filter_map(rest).min()
     }
 
-    /// Returns the leases of the deliveries whose ends have no answer yet. These leases must be renewed (invariant C3).
+    /// Returns the leases of the deliveries whose results the store has not answered yet. These leases must be renewed
+    /// (invariant C3 of [`ends`](super::ends)).
     pub(super) fn leases(&self) -> impl Iterator<Item = (TimerId, Token)> {
         let ends = self.parts.values().flat_map(|part| part.batch.iter().chain(&part.waiting));
         let deliveries = ends.map(|end| &end.delivery).filter(|delivery| delivery.unstored.is_none());
         deliveries.map(|delivery| (delivery.id, delivery.token))
     }
 
-    /// Takes over ends of deliveries, and adds them to the queues of their parts of the store. For each part that has
-    /// no call and no pause, prepares a call with the part's ends. The calls reach the store at the next
-    /// [`poll`](Self::poll).
+    /// Takes over results of deliveries, and adds each result to the queue for a part of the store. If a part has
+    /// neither an unanswered call nor a pause after an error, prepares a call that sends the results in the queue to
+    /// this part. The prepared calls reach the store at the next [`poll`](Self::poll).
     pub(super) fn take(&mut self, ends: Vec<DeliveryEnd>) {
         let has_parts = self.has_parts();
         let mut idle = Vec::new();
@@ -248,8 +256,8 @@ impl Ends {
         idle.into_iter().for_each(|number| self.send(number));
     }
 
-    /// Prepares a call with the next batch of ends for a part of the store. If no end for the part waits, removes the
-    /// part.
+    /// Prepares a call with the next batch of results for a part of the store. After a failed call, this may be the
+    /// same batch again. If no result waits for the part, removes the part from the map.
     fn send(&mut self, number: u32) {
         let Some(part) = self.parts.get_mut(&number) else { return };
         if part.batch.is_empty() {
@@ -266,8 +274,9 @@ impl Ends {
         self.reports.push(Report { part: number, call });
     }
 
-    /// Ends the pauses whose time has passed, so that the next batches of ends are sent. Polls all calls at the store,
-    /// and handles their answers. While the store answers at once, the next batches are sent at once, too.
+    /// Prepares a call for each part of the store whose pause after an error is over. Then polls all calls to the
+    /// store, and handles the answers. While the store answers at once, the next batches of results are sent at once,
+    /// too.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) {
         let now = Instant::now();
         self.end_rests(|until| until <= now);
@@ -312,17 +321,17 @@ impl Ends {
         rested.collect::<Vec<_>>().into_iter().for_each(|number| self.send(number));
     }
 
-    /// Ends all pauses after errors, so that the failed batches of ends are sent again at once. From now on, a failed
-    /// batch is sent again only while the pauses still grow. If the next pause would have the greatest length, the
-    /// batch is given up. Further calls of this method do nothing.
+    /// Ends all pauses after errors, so that the failed batches of results are sent again at once. From now on, a
+    /// failed batch is sent again only while the pauses still grow. If the next pause would have the greatest length,
+    /// the batch is given up. Further calls of this method do nothing.
     pub(super) fn stop(&mut self) {
         if !core::mem::replace(&mut self.is_stopping, true) {
             self.end_rests(|_| true);
         }
     }
 
-    /// Gives up all ends of deliveries that the store has not answered. Drops the claimed timers that wait for these
-    /// ends.
+    /// Counts all results of deliveries as lost if the store has not answered them, and no longer tries to report them.
+    /// Drops the claimed timers whose new deliveries wait for these results.
     pub(super) fn give_up(&mut self) {
         self.reports.clear();
         for (_, mut part) in self.parts.drain() {
@@ -332,8 +341,8 @@ impl Ends {
         self.kept.clear();
     }
 
-    /// Removes and returns the ends of deliveries that the store has confirmed or that are lost. Also returns the
-    /// claimed timers that waited for these ends.
+    /// Removes and returns the results of deliveries that the store has confirmed or that are lost. Also returns the
+    /// claimed timers whose new deliveries waited for these results.
     pub(super) fn take_answered(&mut self) -> Answered {
         let batches = core::mem::take(&mut self.answered);
         let mut free = Vec::new();
@@ -356,8 +365,9 @@ impl Ends {
         core::mem::take(&mut self.errors)
     }
 
-    /// Keeps a claimed timer in this value if an end of this timer has no answer yet. Otherwise returns the timer,
-    /// because its delivery may begin.
+    /// Keeps a claimed timer in this value if the result of the timer's last delivery still waits here for the store's
+    /// answer, or if the delivery loop has not taken this answer yet. The new delivery must then wait. Otherwise
+    /// returns the timer, because the new delivery may begin.
     pub(super) fn keep(&mut self, leased: Leased) -> Option<Leased> {
         if !self.ids.contains(&leased.timer.id) {
             return Some(leased);
@@ -367,7 +377,7 @@ impl Ends {
     }
 }
 
-/// Makes the call that reports ends of deliveries to the store. For an observer, the call also reads when the next
+/// Makes the call that reports results of deliveries to the store. For an observer, the call also reads when the next
 /// deliveries are due.
 fn report(store: Arc<dyn TimerStore>, ends: &[DeliveryEnd], durability: Durability) -> Call<Answers> {
     let ops = ends.iter().map(|end| end.op.clone()).collect();
@@ -394,8 +404,8 @@ fn report(store: Arc<dyn TimerStore>, ends: &[DeliveryEnd], durability: Durabili
     })
 }
 
-/// Returns the phase in which `op` stores a timer again that a claim had removed. Returns `None` for all other
-/// operations.
+/// Returns the phase of the timer that an [`Op::Return`] stores. This operation stores a timer again after a claim has
+/// removed the timer from the store. Returns `None` for all other operations.
 fn phase_of(op: &Op) -> Option<Phase> {
     match op {
         Op::Return(timer, _) => Some(timer.state.phase()),

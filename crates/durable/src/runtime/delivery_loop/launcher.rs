@@ -160,15 +160,16 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Sets the alarm for the next renewal of leases to a third of a lease from now. Does nothing if the alarm is
-    /// already set (invariant R4 of [`delivery_loop`](super)).
+    /// Sets the alarm for the next renewal of leases. The alarm rings after a third of the length of a lease. Does
+    /// nothing if the alarm is already set (invariant R4 of [`delivery_loop`](super)).
     pub(super) fn set_renewal(&self) {
         self.set_renewal_in(self.runtime.settings.lease / 3);
     }
 
-    /// Sets the alarm for the next renewal of leases to `end`: a lease whose holder may be gone ends at this moment.
-    /// The alarm rings after [`LEAST_REST`] at the earliest, and after a third of a lease at the latest. Does nothing
-    /// if the alarm is already set.
+    /// Sets the alarm for the next renewal of leases to the moment `end`. At this moment a lease in the store expires,
+    /// and its holder may be gone. After the renewal, the delivery loop ends all expired leases. The alarm rings after
+    /// [`LEAST_REST`] at the earliest, and after a third of the length of a lease at the latest. Does nothing if the
+    /// alarm is already set.
     pub(super) fn set_renewal_by(&self, end: UtcMillis, now: UtcMillis) {
         self.set_renewal_in((end - now).clamp(LEAST_REST, self.runtime.settings.lease / 3));
     }

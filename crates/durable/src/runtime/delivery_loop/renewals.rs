@@ -85,8 +85,9 @@ impl Renewals {
         }
     }
 
-    /// Prepares a renewal of leases. `leases` belong to deliveries under way. `others` belong to deliveries whose ends
-    /// the store has not answered. The renewal reaches the store at the next [`poll`](Self::poll).
+    /// Prepares a renewal of leases. `leases` belong to deliveries under way. `others` belong to deliveries that have
+    /// ended, and whose results the store has not confirmed yet. The renewal reaches the store at the next
+    /// [`poll`](Self::poll).
     pub(super) fn send(&mut self, leases: Vec<Lease>, others: impl Iterator<Item = (TimerId, Token)>) {
         let tokens: Vec<_> = leases.iter().map(|lease| (lease.id, lease.token)).chain(others).collect();
         let (store, claimant) = (Arc::clone(&self.store), self.claimant);

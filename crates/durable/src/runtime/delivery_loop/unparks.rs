@@ -27,11 +27,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The greatest number of calls that may be at the store at the same time to unpark timers. The limit leaves
-/// connections of the store for other calls.
+/// The greatest number of simultaneous calls to the store that make parked timers pending again. The limit leaves
+/// connections to the store for other calls.
 const AT_ONCE: usize = 4;
 
-/// A call that unparks timers of one kind.
+/// A call to the store that makes the parked timers of one kind pending again. The timers were parked because the
+/// runtime had no handler for their kind.
 struct Unpark {
     kind: &'static str,
     call: Call<Vec<Outcome>>,
@@ -46,20 +47,22 @@ impl Future for Unpark {
     }
 }
 
-/// The results of the calls that unpark timers. The results are collected here until the loop takes them.
+/// The results of the calls to the store that make parked timers pending again. The results are collected here until
+/// the delivery loop takes them.
 #[derive(Default)]
 pub(super) struct Unparked {
-    /// True if timers are pending again, so that the loop must claim due timers.
+    /// True if timers are pending again, so that the delivery loop must claim due timers.
     pub(super) has_timers: bool,
     pub(super) errors: Vec<StoreError>,
 }
 
-/// The kinds whose timers must still be unparked, and the calls that unpark timers.
+/// Makes calls to the store by which parked timers become pending again. The timers were parked because the runtime had
+/// no handler for their kind. Each call is for one kind. `waiting` has the kinds for which a call must still begin.
 pub(super) struct Unparks {
     store: Arc<dyn TimerStore>,
     waiting: VecDeque<&'static str>,
     calls: FuturesUnordered<Unpark>,
-    /// The end of the pause after an error. No call begins during the pause.
+    /// The moment at which the pause after an error ends. No call begins during the pause.
     rest: Option<Instant>,
     backoff: Backoff,
     unparked: Unparked,
@@ -81,23 +84,26 @@ impl Unparks {
         }
     }
 
-    /// Returns true if timers of at least one kind must still be unparked.
+    /// Returns true while a kind of timers waits for a call that makes its parked timers pending again, or while such a
+    /// call has no answer.
     pub(super) fn is_in_progress(&self) -> bool {
         !self.waiting.is_empty() || !self.calls.is_empty()
     }
 
-    /// Returns the end of the pause after an error, or `None` if no kind waits for it.
+    /// Returns the moment at which the pause after an error ends, and the next call begins. Returns `None` if there is
+    /// no pause, or if no kind of timers waits for a call.
     pub(super) fn first_rest(&self) -> Option<Instant> {
         self.rest.filter(|_| !self.waiting.is_empty())
     }
 
-    /// Drops the calls at the store. No further call begins.
+    /// Drops the futures of the calls to the store that make parked timers pending again. No further call begins.
     pub(super) fn stop(&mut self) {
         self.waiting.clear();
         self.calls = FuturesUnordered::new();
     }
 
-    /// Removes and returns the results since the last call of this method.
+    /// Removes and returns the results of the calls to the store that make parked timers pending again. The results
+    /// have come since the last call of `take_unparked`.
     pub(super) fn take_unparked(&mut self) -> Unparked {
         core::mem::take(&mut self.unparked)
     }
@@ -133,8 +139,8 @@ impl Unparks {
         Unpark { kind, call: Call::new(async move { store.apply(vec![op], Durability::Volatile).await }) }
     }
 
-    /// Records the store's answer to a call that unparks timers of a kind. If further timers may be parked for the
-    /// kind, another call for the kind follows.
+    /// Records the store's answer to a call that makes the parked timers of a kind pending again. If the store may have
+    /// further parked timers of this kind, another call follows.
     fn note(&mut self, kind: &'static str, outcomes: &[Outcome]) {
         self.backoff.reset();
         let [Outcome::Unparked(count)] = *outcomes else { return };

@@ -12,19 +12,19 @@ use core::task::{Context, Poll};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The limit for ends of deliveries without an answer from the store. If this number of ends or more have no answer,
-/// the delivery loop claims no timers (invariant R7 of [`delivery_loop`](super)).
+/// The limit for results of deliveries without an answer from the store. If this number of results or more have no
+/// answer, the delivery loop claims no timers (invariant R7 of [`delivery_loop`](super)).
 const MOST_ENDS: usize = 4_096;
 
 enum Choice {
     Step(Step),
-    /// The delivery loop must poll its calls at the store.
+    /// The delivery loop must poll the futures of its calls to the store.
     Drive,
     /// The runtime stops, and the time for which the stop waits for handlers has passed. The delivery loop must give
     /// back all deliveries under way.
     GiveBack,
-    /// The runtime stops, and all leases have expired. The delivery loop must give up the ends of deliveries that the
-    /// store has not answered.
+    /// The runtime stops, and all leases have expired. The delivery loop must give up the results of deliveries that
+    /// the store has not answered.
     GiveUp,
     Sleep {
         wakes: Wakes,
@@ -146,8 +146,8 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Polls the calls of the delivery loop at the store. If `takes_ends` is true, first sends the waiting ends of
-    /// deliveries.
+    /// Polls the futures of the delivery loop's calls to the store. If `takes_ends` is true, first sends the results of
+    /// deliveries that wait to be sent.
     pub(super) fn drive(&mut self, takes_ends: bool) {
         let (ends, is_stopping) = {
             let mut state = self.runtime.lock();
@@ -207,8 +207,8 @@ impl DeliveryLoop<'_> {
         false
     }
 
-    /// Polls the calls at the store if they need a poll. Otherwise sleeps until a wake, or until the moment `until`. A
-    /// caller that waits for a condition calls this method again until the condition holds.
+    /// Polls the futures of the calls to the store if they need a poll. Otherwise sleeps until a wake, or until the
+    /// moment `until`. A caller that waits for a condition calls this method again until the condition holds.
     fn drive_or_sleep(&mut self, until: Option<Instant>) {
         // A store without parts gets no ends during the wait. After the wait, the ends are sent in one batch.
         let takes_ends = self.ends.has_parts();
@@ -222,15 +222,16 @@ impl DeliveryLoop<'_> {
         sleep(runtime, state, wakes, until.into_iter().chain(self.first_rest()).min());
     }
 
-    /// Returns the moment at which the delivery loop must repeat a call: the end of the first pause after an error.
-    /// Returns `None` if there is no pause.
+    /// Returns the moment at which the delivery loop must repeat a failed call to the store. After each error, the loop
+    /// pauses before it repeats the call. The moment is the end of the pause that ends first. Returns `None` if there
+    /// is no pause.
     fn first_rest(&self) -> Option<Instant> {
         self.ends.first_rest().into_iter().chain(self.unparks.first_rest()).min()
     }
 
-    /// Returns true if the delivery loop must poll its calls at the store: a call has made progress, a pause is over,
-    /// or the stop of the runtime has just been requested. If `takes_ends` is true, also returns true if ends of
-    /// deliveries wait to be sent.
+    /// Returns true if the delivery loop must poll the futures of its calls to the store: a call has made progress, a
+    /// pause is over, or the stop of the runtime has just been requested. If `takes_ends` is true, also returns true if
+    /// results of deliveries wait to be sent.
     fn has_calls(&self, state: &RuntimeState, takes_ends: bool) -> bool {
         state.requests.poll
             || takes_ends && !state.settled.ends.is_empty()
@@ -259,8 +260,8 @@ fn sleep(runtime: &Runtime, mut state: MutexGuard<'_, RuntimeState>, wakes: Wake
 }
 
 /// Removes all deliveries from the deliveries under way. If a timer is delivered at least once, ends its delivery, and
-/// gives the timer back to the store. Returns the settlements (records that the end is decided) of the deliveries that
-/// were ended. The caller must wake these settlements.
+/// gives the timer back to the store. Returns the [`Settlement`] of each delivery that was ended. The caller must call
+/// [`Settlement::wake`], which wakes the futures that wait for the end of the delivery.
 fn give_all_back(state: &mut RuntimeState) -> Vec<Arc<Settlement>> {
     let mut settled = Vec::new();
     for delivery in state.deliveries.take_all() {

@@ -138,15 +138,16 @@ impl Runtime {
         self.notify(&state, |wakes| wakes.on_requests);
     }
 
-    /// Makes the delivery loop poll its calls at the store.
+    /// Makes the delivery loop poll the futures of its calls to the store, because one of these calls may have made
+    /// progress.
     pub(super) fn poll(&self) {
         self.lock().requests.poll = true;
         self.changed.notify_all();
     }
 
-    /// Makes the delivery loop claim due timers that are parked for `reason`. The loop claims `wanted` of these timers,
-    /// or half of them if half is more, but at most `most`. The answer is the number of claimed timers. It is `None` if
-    /// the store cannot claim parked timers.
+    /// Makes the delivery loop claim due timers that are parked for `reason`. The loop claims `wanted` of these timers.
+    /// If half of all these timers are more than `wanted`, the loop claims this half instead. It never claims more than
+    /// `most` timers. The answer is the number of claimed timers. It is `None` if the store cannot claim parked timers.
     pub(super) fn fetch(
         &self,
         reason: Box<str>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// The namespaces of the handlers that have not returned, with the number of handlers of each namespace.
 #[derive(Debug, Default)]
 pub(super) struct Occupants {
-    /// Maps the number of each delivery whose handler has not returned to the namespace of the delivery's timer.
+    /// The namespaces of the timers whose handlers have not returned, by the number of the delivery.
     namespaces: HashMap<u64, Box<str>>,
     /// The number of running handlers of each namespace. The store reads this map during a claim.
     counts: Arc<BTreeMap<Box<str>, usize>>,

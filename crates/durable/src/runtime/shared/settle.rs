@@ -15,9 +15,9 @@ use tourbillon_words::UtcMillis;
 /// The present moment by the runtime's clock and by the store's clock.
 #[derive(Clone, Copy)]
 struct Now {
-    /// The moment by the runtime's clock. This clock does not step.
+    /// The present moment by the runtime's clock. This clock does not step.
     runtime: Timestamp,
-    /// The moment by the store's clock.
+    /// The present moment by the store's clock. This clock may step.
     store: UtcMillis,
 }
 

@@ -69,7 +69,7 @@ impl Default for Wakes {
 /// The requests that other threads make to the delivery loop.
 #[derive(Default)]
 pub(crate) struct Requests {
-    /// True if a call at the store may have made progress: the delivery loop must poll its calls.
+    /// True if a call to the store may have made progress: the delivery loop must poll the futures of its calls.
     pub(crate) poll: bool,
     /// True if timers may be due: the delivery loop must claim due timers.
     pub(crate) look: bool,
@@ -91,8 +91,9 @@ pub(crate) enum RenewalAlarm {
 }
 
 /// A caller's request to claim due timers that are parked for a reason. The delivery loop claims `wanted` of these
-/// timers, or half of them if half is more, but at most `most`. If the request is dropped without an answer, the caller
-/// gets the error that the runtime has stopped.
+/// timers. If half of all these timers are more than `wanted`, the loop claims this half instead. It never claims more
+/// than `most` timers. If the request is dropped without an answer, the caller gets the error that the runtime has
+/// stopped.
 pub(crate) struct Fetch {
     pub(crate) reason: Box<str>,
     pub(crate) wanted: u32,
@@ -100,10 +101,11 @@ pub(crate) struct Fetch {
     pub(crate) reply: oneshot::Sender<Result<Option<u32>, StoreError>>,
 }
 
-/// The ends and the events of settled deliveries. They stay here until the delivery loop takes them.
+/// The results of ended deliveries for the store, and events for the observer. They stay here until the delivery loop
+/// takes them.
 #[derive(Default)]
 pub(crate) struct Settled {
-    /// The ends of deliveries that the delivery loop must report to the store.
+    /// The results of deliveries that the delivery loop must report to the store.
     pub(crate) ends: Vec<DeliveryEnd>,
     /// Events for the observer that other threads have made. The delivery loop passes them to the observer.
     pub(crate) events: Vec<Event>,
@@ -113,14 +115,15 @@ pub(crate) struct Settled {
 /// threads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unanswered {
-    /// The number of ends of deliveries that the delivery loop has taken from [`Settled::ends`], and that the store has
-    /// not confirmed yet.
+    /// The number of results of deliveries that the delivery loop has taken from [`Settled::ends`], and that the store
+    /// has not confirmed yet.
     pub(crate) ends: usize,
     /// True if a renewal of leases was sent, and the delivery loop has not taken the store's answer yet.
     pub(crate) is_renewing: bool,
-    /// True while the delivery loop still unparks timers that were parked because their kinds had no handler.
+    /// True while the delivery loop still makes parked timers pending again, because the runtime now has a handler for
+    /// their kinds.
     pub(crate) is_unparking: bool,
-    /// The moment at which the oldest unanswered call began. Only reports of ends and renewals of leases count. The
+    /// The moment at which the oldest unanswered call began. Only reports of results and renewals of leases count. The
     /// pause after a failed report counts like a report. `None` if the delivery loop waits for no answer.
     pub(crate) since: Option<Instant>,
 }

@@ -299,9 +299,9 @@ impl Timers {
     /// due moments come first. In a store that several processes share, the call also takes timers from the shards
     /// (parts of the timers) that other processes own.
     ///
-    /// The call takes `wanted` of these timers, or all of them if there are fewer. If half of them are more than
-    /// `wanted`, the call takes this half, but at most `most` timers. The remaining timers are left to other processes.
-    /// The call takes fewer timers if fewer handlers can begin at once
+    /// If `n` due timers are parked for this reason, the call takes `wanted` or `n / 2` of them, whichever is more. But
+    /// the call takes at most `n` timers, and at most `most` timers (or `wanted`, if `most` is less). It leaves the
+    /// remaining timers to other processes. The call takes fewer timers if fewer handlers can begin at once
     /// ([`concurrency`](crate::Builder::concurrency)). Returns the number of claimed timers.
     ///
     /// If the store cannot claim parked timers, the call unparks up to `wanted` timers instead, and returns their

@@ -243,9 +243,10 @@ impl Timers {
     /// Waits until no stored timer is due, no handler runs, and the store has confirmed the ends of all deliveries. The
     /// call waits for at most `patience`, by the system's monotonic clock. Returns true if the runtime became idle.
     ///
-    /// The call is for tests, after a test has advanced a manual clock. With a clock that runs by itself, a timer
-    /// without a delay becomes due only within the next millisecond. The call waits only for timers that are already
-    /// due. A timer whose moment ([`Spec::at`](crate::Spec::at)) has passed is due at once.
+    /// The call is for tests, after a test has advanced a manual clock. The call waits only for timers that are already
+    /// due. A timer without a delay becomes due up to a millisecond after it was stored. So with a clock that runs by
+    /// itself, the call may return before such a timer is delivered. A timer whose moment
+    /// ([`Spec::at`](crate::Spec::at)) has passed is due at once.
     ///
     /// ```
     /// # use pollster::block_on;

@@ -93,7 +93,7 @@ pub(super) fn keyless_key(namespace: &str, id: TimerId) -> Vec<u8> {
     part_before(namespace, &id_bytes(id))
 }
 
-/// Returns all table entries that a timer must have (L1).
+/// Returns all table entries that the store must have for a timer (invariant L1 of [`ledger`](super)).
 pub(crate) fn entries(timer: &Timer) -> Vec<Entry> {
     let id = id_bytes(timer.id);
     let mut entries = vec![(Table::Timers, id.to_vec(), record::encode(timer))];

@@ -38,8 +38,9 @@ impl Hours {
         })
     }
 
-    /// Counts the timers of all hours again from the index by due moment, and stores the new counts. They include the
-    /// changes of this transaction, so the method forgets these changes.
+    /// Counts the timers of all hours again from the index by due moment, and stores the new counts. The index already
+    /// contains the changes of this transaction. So the method clears `changes`, because [`write`](Self::write) would
+    /// count them a second time.
     pub(super) fn recount(&mut self, tables: &mut impl Tables) -> Result<(), StoreError> {
         self.changes.clear();
         let counted = Self::counted(tables)?;

@@ -14,7 +14,8 @@ pub(crate) struct MadeDue {
     /// The earliest due moment of the pending timers that the transaction has stored. `None` if it has stored none.
     pub(crate) first: Option<UtcMillis>,
     /// The namespace and the index entry of each stored timer that is due at or before the frontier (the place up to
-    /// which claims have read the index). Claims find these timers only through this list (L7).
+    /// which claims have read the index). Claims find these timers only through this list (invariant L7 of
+    /// [`ledger`](super)).
     pub(crate) entries: Vec<(Box<str>, Vec<u8>)>,
     /// The due moment of the frontier (the place up to which claims have read the index). `None` if no claim has read
     /// the index.
@@ -22,8 +23,9 @@ pub(crate) struct MadeDue {
 }
 
 impl MadeDue {
-    /// Sets the frontier (the due moment up to which claims have read the index). From now on, each stored timer that
-    /// is due at the frontier or before is noted with its index entry.
+    /// Sets the frontier (the due moment up to which claims have read the index by due moment). If the transaction
+    /// afterwards stores a pending timer that is due at the frontier or before, [`note`](Self::note) adds the index
+    /// entry of this timer to [`entries`](Self::entries).
     pub(super) fn follow(&mut self, frontier: Option<UtcMillis>) {
         self.frontier = frontier;
     }

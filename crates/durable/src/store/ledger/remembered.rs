@@ -35,8 +35,9 @@ impl Remembered {
         Ok(())
     }
 
-    /// Returns whether an id is remembered. If the time for which it was remembered has passed, removes its entries. A
-    /// later timer may get the same id. When that timer ends, an old entry would make the store forget the id too soon.
+    /// Returns whether an id is remembered. If the time for which the id was remembered has passed, removes the entries
+    /// of the id from both tables. A later timer may get the same id, and the store must remember the id for the full
+    /// time after the end of that timer. An old entry in the table `Forget` would make the store forget the id earlier.
     pub(super) fn has(self, tables: &mut impl Tables, id: TimerId) -> Result<bool, StoreError> {
         let id = id_bytes(id);
         let Some(until) = tables.get(Table::Recent, &id)? else { return Ok(false) };
@@ -48,8 +49,8 @@ impl Remembered {
         Ok(!is_over)
     }
 
-    /// Forgets the id of a timer that is stored again. When this timer ends, an old entry would make the store forget
-    /// the id too soon.
+    /// Forgets the id of a timer that is stored again. The store must remember the id for the full time after the next
+    /// end of this timer. An old entry in the table `Forget` would make the store forget the id earlier.
     pub(super) fn forget(self, tables: &mut impl Tables, id: TimerId) -> Result<(), StoreError> {
         let id = id_bytes(id);
         if let Some(until) = tables.remove(Table::Recent, &id)? {

@@ -20,8 +20,8 @@ const AT_ONCE: usize = 10_000;
 ///
 /// A change of a timer changes its record and its entries, the counts by phase and by hour, and the list of the timers
 /// made due. All these changes happen in [`insert`](Self::insert), [`change`](Self::change) and
-/// [`delete`](Self::delete), so L1 to L4 and L7 are kept in one place. The methods that load timers repair damage. A
-/// caller that changes a timer passes the old timer exactly as it is stored.
+/// [`delete`](Self::delete), so these three methods maintain the invariants L1 to L4 and L7 of [`ledger`](super). The
+/// methods that load timers repair damage. A caller that changes a timer passes the old timer exactly as it is stored.
 pub(super) struct Timers<T> {
     tables: T,
     counts: PhaseCounts,
@@ -33,7 +33,9 @@ pub(super) struct Timers<T> {
     has_mended: bool,
 }
 
-/// The changed counts of a transaction's earlier requests, put aside while a later request runs.
+/// The changes of the stored counts that the earlier requests of a transaction have made. A transaction can run several
+/// requests, one after the other. While a request runs, these changes are put aside, so that a failed request loses
+/// only its own changes.
 pub(crate) struct Recorded {
     counts: PhaseCounts,
     hours: Hours,
@@ -51,7 +53,8 @@ fn phase_of(table: Table) -> Option<Phase> {
     }
 }
 
-/// Methods that begin and end a transaction and its requests.
+/// Methods for the start and the end of a transaction, and of each request in the transaction. A transaction can run
+/// requests of several callers, one after the other.
 impl<T: Tables> Timers<T> {
     pub(super) fn new(tables: T) -> Self {
         Self {
@@ -280,8 +283,9 @@ impl<T: Tables> Timers<T> {
     /// the timer has no readable record. If `timer` is given, stores its missing entries.
     ///
     /// If the record of the named timer is in quarantine, the counts by phase still include the timer. So the method
-    /// subtracts the timer from the count of its phase. It can do this only if all timers of the table have the same
-    /// phase.
+    /// subtracts the timer from the count of its phase. The method learns this phase from `table`: for example, all
+    /// timers of [`Table::Parked`] are parked. If the timers of `table` can have different phases, the counts stay
+    /// unchanged.
     pub(super) fn remove_stray(
         &mut self,
         table: Table,

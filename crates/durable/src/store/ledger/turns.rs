@@ -64,11 +64,13 @@ const BELIEVED: Duration = Duration::from_secs(60);
 /// namespaces had used up their shares ([`Shares`]).
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
-    /// The key in the index by due moment up to which claims have read all entries (T1). Empty before the first read.
+    /// The place in the index by due moment at which the next claim continues. Claims have read all entries whose keys
+    /// are less than this key. Empty before the first read.
     frontier: Key,
     behind: BTreeMap<Box<str>, Waiting>,
-    /// The namespace that was served first when a claim last took timers that earlier claims had skipped. `None` before
-    /// such a claim.
+    /// When claims take skipped timers, they serve the namespaces in turn. The last claim that took skipped timers has
+    /// served this namespace first. The next claim first serves the namespace that follows in alphabetical order.
+    /// `None` if no claim has taken skipped timers yet.
     first: Option<Box<str>>,
     /// The moment at which claims first reached the end of the due timers. `None` if they have not reached it.
     arrived: Option<UtcMillis>,
@@ -89,9 +91,9 @@ impl Turns {
         (!self.frontier.is_empty()).then(|| moment_of(&self.frontier))
     }
 
-    /// Adds the timers of `made_due` that are before the frontier (the place up to which claims have read the index),
-    /// so that claims find them (T1). A transaction has stored these timers after claims had read that part of the
-    /// index.
+    /// Adds the timers of `made_due` to the skipped timers, if their index entries are before the frontier (the place
+    /// up to which claims have read the index). A transaction has stored these timers after claims had read that part
+    /// of the index. Otherwise claims would find these timers only when they next read the index from its start.
     pub(crate) fn note(&mut self, made_due: MadeDue) {
         for (namespace, entry) in made_due.entries {
             if entry < self.frontier {

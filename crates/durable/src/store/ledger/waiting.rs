@@ -10,12 +10,14 @@ const EXACT: usize = 1_024;
 /// The key of an entry in the index by due moment.
 pub(super) type Key = Vec<u8>;
 
-/// The index entries of a namespace that claims have read and skipped.
+/// The due timers of one namespace that wait for a later claim, although claims have already read the index beyond the
+/// entries of these timers. Usually the namespace had used up its share.
 #[derive(Debug)]
 pub(super) enum Waiting {
-    /// All skipped entries of the namespace.
+    /// The index entries of all these timers.
     Exactly(BTreeSet<Key>),
-    /// The first skipped entry only. To find the other skipped entries, a claim reads the index from this entry on.
+    /// Only the first index entry of these timers, because all entries together would take too much memory. To find the
+    /// other entries, a claim reads the index from this entry on.
     From(Key),
 }
 

@@ -30,7 +30,8 @@ pub(crate) struct Ledger<T> {
     lifecycle: Lifecycle<T>,
 }
 
-/// Methods that begin and end a transaction and its requests.
+/// Methods for the start and the end of a transaction, and of each request in the transaction. A transaction can run
+/// requests of several callers, one after the other.
 impl<T: Tables> Ledger<T> {
     pub(crate) fn new(tables: T, now: UtcMillis) -> Self {
         Self { lifecycle: Lifecycle::new(tables, now) }
@@ -42,8 +43,9 @@ impl<T: Tables> Ledger<T> {
         self.lifecycle.timers.finish()
     }
 
-    /// Sets the moment up to which claims have read the index by due moment. From now on, the transaction notes each
-    /// pending timer that it stores and that is due up to this moment.
+    /// Sets the frontier: the due moment up to which claims have read the index of the pending timers. `None` if no
+    /// claim has read the index. From now on, the transaction notes each pending timer that it stores and that is due
+    /// at the frontier or before.
     pub(crate) fn follow(&mut self, frontier: Option<UtcMillis>) {
         self.lifecycle.timers.made_due().follow(frontier);
     }
@@ -53,20 +55,22 @@ impl<T: Tables> Ledger<T> {
         self.lifecycle.timers.tables()
     }
 
-    /// Begins another request of the same transaction. Returns the changed counts of the earlier requests, which the
-    /// caller passes to [`keep`](Self::keep) or [`undo`](Self::undo) at the end of the request.
+    /// Begins another request of the same transaction. Returns the changes of the stored counts that the earlier
+    /// requests have made. The caller passes them to [`keep`](Self::keep) or [`undo`](Self::undo) at the end of the
+    /// request.
     pub(crate) fn begin(&mut self) -> Recorded {
         self.lifecycle.timers.begin()
     }
 
-    /// Ends a request that succeeded: adds its changed counts to those of the earlier requests. `before` is the result
-    /// of [`begin`](Self::begin).
+    /// Ends a request that succeeded: adds its changes of the stored counts to the changes of the earlier requests.
+    /// `before` is the result of [`begin`](Self::begin).
     pub(crate) fn keep(&mut self, before: Recorded) {
         self.lifecycle.timers.keep(before);
     }
 
-    /// Ends a request that failed: drops its changed counts, and keeps those of the earlier requests. `before` is the
-    /// result of [`begin`](Self::begin). The store itself undoes the changes of entries.
+    /// Ends a request that failed: drops its changes of the stored counts, and keeps the changes of the earlier
+    /// requests. `before` is the result of [`begin`](Self::begin). The store itself undoes the request's changes of
+    /// table entries.
     pub(crate) fn undo(&mut self, before: Recorded) {
         self.lifecycle.timers.undo(before);
     }
@@ -224,7 +228,7 @@ impl<T: Tables> Ledger<T> {
         self.reader().upcoming(from, until, limit)
     }
 
-    /// Returns the timers that claim number `claim` of the claimant `by` has leased.
+    /// Returns the leased timers whose leases come from the claim with the number `claim` of the claimant `by`.
     pub(crate) fn recover(&self, by: Claimant, claim: u64) -> Result<Vec<Leased>, StoreError> {
         self.reader().leased_by(Token { incarnation: by.incarnation, claim })
     }

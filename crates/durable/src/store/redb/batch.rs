@@ -7,7 +7,7 @@ use crate::store::error::StoreError;
 use core::mem;
 use tourbillon_words::UtcMillis;
 
-/// Collects the answers to the requests of a batch. Also notes due moments. From these moments, the store decides
+/// Collects the answers to the requests of a batch. Also notes due moments. The store compares these moments to decide
 /// whether it must wake its subscribers. A woken subscriber claims again.
 pub(super) struct Batch {
     /// The answers that do not wait for the disk.
@@ -77,8 +77,8 @@ impl Batch {
         mem::take(&mut self.durable)
     }
 
-    /// Takes back the answers of [`take_durable`](Self::take_durable) that need not wait for the disk after all. The
-    /// next [`send`](Self::send) sends them.
+    /// Puts answers of [`take_durable`](Self::take_durable) back into the batch, because the disk already has their
+    /// changes. The next [`send`](Self::send) sends these answers.
     pub(super) fn put_durable(&mut self, answers: Vec<Pending>) {
         self.durable = answers;
     }
@@ -98,9 +98,10 @@ impl Batch {
         self.claimed.unwrap_or(before)
     }
 
-    /// Returns whether the store must wake its subscribers, because the batch has stored a timer that is due earlier
-    /// than they expect. Subscribers expect the next timer at the moment in an answer to a claim. The claim may belong
-    /// to this batch or to an earlier batch. `before` is the moment from earlier batches.
+    /// Returns whether the store must wake its subscribers. The answer to a claim tells a subscriber when the next
+    /// timer is due. If this batch has stored a timer that is due earlier, the store must wake the subscribers. The
+    /// answer may belong to this batch or to an earlier batch. `before` is the due moment from the answers of earlier
+    /// batches.
     pub(super) fn is_due_earlier(&self, before: Option<UtcMillis>) -> bool {
         let is_earlier = |than: Option<UtcMillis>| {
             self.first_due.is_some_and(|first| than.is_none_or(|than| first < than))

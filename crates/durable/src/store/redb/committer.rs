@@ -152,8 +152,8 @@ impl Committer {
         Ok(true)
     }
 
-    /// Ends at most [`ENDED_AT_ONCE`] leases, whose holders are all gone at an opening. Returns whether the store had
-    /// any leases.
+    /// Ends at most [`ENDED_AT_ONCE`] leases, in one transaction, while the store is being opened. The holders of all
+    /// leases are gone by then. Returns whether anything has changed. If so, the caller must call the method again.
     fn end_leases(&mut self) -> Result<bool, StoreError> {
         let mut transaction = self.begin()?;
         let mut ledger = Ledger::new(Writing::new(&transaction), self.common.now());

@@ -68,8 +68,9 @@ const MARK: [u8; 3] = *b"tbj";
 /// version 2 had no digests.
 pub(super) const VERSION: u8 = 3;
 const HEAD: usize = 56;
-/// The number of bytes of the seal, the zeros after it, and the copy of the seal. The copy begins 512 bytes after the
-/// seal. So no single sector has bytes of the last record and of both seals.
+/// The number of bytes that a seal (a mark that the records before it are synced) takes together with the zeros and the
+/// copy of the seal after it. The copy begins 512 bytes after the seal. So no sector of the disk has bytes of both the
+/// last record and the copy.
 const SEALS: usize = 512 + HEAD;
 /// The number of bytes by which the journal's file grows at a time. The new bytes are zeros. So most syncs need not
 /// store a new length of the file.
@@ -110,7 +111,7 @@ pub(super) fn is_used(file: &impl StorageBackend) -> Result<bool, StoreError> {
     Ok(found.iter().any(|byte| *byte != 0))
 }
 
-/// Removes the note in the journal's file that the database is being created.
+/// Removes the note of [`making`] from the journal's file, because the database has been created.
 pub(super) fn made(file: &impl StorageBackend) -> Result<(), StoreError> {
     file.write(0, &[0; MAKING.len()])?;
     Ok(file.sync_data()?)
@@ -227,7 +228,8 @@ impl<B: StorageBackend> Journal<B> {
         self.last = self.last.saturating_sub(1);
     }
 
-    /// Makes the file long enough for all records and the seals.
+    /// Makes the file long enough for all records, and for the seal (a mark that the records are synced) and its copy
+    /// after the last record.
     pub(super) fn reserve(&mut self) -> Result<(), StoreError> {
         let end = (self.records.len() + SEALS) as u64;
         while end > self.file_len {
@@ -285,7 +287,8 @@ impl<B: StorageBackend> Journal<B> {
         self.written = 0;
     }
 
-    /// Writes a seal and its copy after the records. The seal shows the next opening that all records were synced.
+    /// Writes a seal and its copy after the records. A seal marks the records before it as synced. The next opening of
+    /// the journal reads this mark.
     fn seal(&self) {
         let (generation, sequence, durable) = (self.generation, self.durable, self.durable);
         let seal = Head { version: VERSION, generation, sequence, durable, now: UtcMillis::ZERO };
@@ -383,10 +386,11 @@ fn whole(bytes: &[u8], at: usize, store: u64) -> Option<(Head, usize)> {
     is_whole.then_some((head, end))
 }
 
-/// Fails if the journal is damaged after batch `reached`, the last batch that was found. The record of the next batch
-/// must begin at the offset `at`. Each record begins with a head, which names the batch and the last batch that was on
-/// the disk by then. If a head at or after the offset shows that the disk had the next record, that record is damaged
-/// or missing. The function also fails if the file has no heads of this store and does not begin with zeros.
+/// Fails if the record that should follow batch `reached` was synced, but is damaged or missing now. Batch `reached` is
+/// the last batch that was found in the journal or the database, and `at` is the offset at which the next record would
+/// begin. The heads of records at or after this offset show whether the next record was synced: each head contains the
+/// number of the last batch that the disk had when the head was written. If such a number is greater than `reached`,
+/// the function fails. The function also fails if the file has no heads of this store and does not begin with zeros.
 fn notice_damage(bytes: &[u8], at: usize, store: u64, reached: u64) -> Result<(), StoreError> {
     let (mut durable, mut next, mut has_heads) = (0, None, at > 0);
     for place in at..bytes.len() {

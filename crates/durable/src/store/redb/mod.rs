@@ -355,8 +355,9 @@ impl RedbBuilder {
     ///
     /// # Errors
     ///
-    /// Fails at once with [`StoreErrorKind::Locked`] if the store is already open, in this process or another. If a
-    /// process starts another program while it closes the store, the lock may last until that program runs. Fails with
+    /// Fails at once with [`StoreErrorKind::Locked`] if the store is already open, in this process or another. A store
+    /// that was just closed may still be locked for a moment: if its process was starting a child process at the time,
+    /// the child process keeps the lock until it runs its own program. Fails with
     /// [`NewerSchema`](StoreErrorKind::NewerSchema) if a later version of this crate wrote the database, and does not
     /// change the database. Fails with [`ReadOnly`](StoreErrorKind::ReadOnly) if the files are not writable, and with
     /// [`Corrupt`](StoreErrorKind::Corrupt) if they are damaged or do not belong to a store. Fails with
@@ -627,8 +628,8 @@ impl TimerStore for RedbStore {
         self.ask(|reply| Request::ClaimInTurn(by, claim, limit, shares, reply))
     }
 
-    /// Reads the leases after the thread that commits has run all earlier requests. So claim number `claim` has
-    /// finished by then.
+    /// Reads the leases after the thread that commits has run all earlier requests. By then, the claim with the number
+    /// `claim` has finished.
     fn recover(&self, by: Claimant, claim: u64) -> StoreFuture<'_, Vec<Leased>> {
         self.ask(|reply| Request::Recover(by, claim, reply))
     }

@@ -78,11 +78,13 @@ pub(super) struct Opener {
     pub(super) cache: usize,
 }
 
-/// An open database, with the numbers that it stores.
+/// An open database, with the values that it stores about itself.
 pub(super) struct Opened {
     pub(super) database: Database,
     pub(super) place: WatchedBackend,
+    /// The random number of the store, by which a journal recognizes its database.
     pub(super) store: u64,
+    /// The number of the last batch that the database has.
     pub(super) sequence: u64,
     /// Whether the store was closed after the last batch.
     pub(super) is_closed: bool,
@@ -181,7 +183,8 @@ pub(super) fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
     Err(StoreError::new(kind, message))
 }
 
-/// Upgrades a database without the index entries by namespace: adds these entries for all timers, in one transaction.
+/// Upgrades a database of version [`WITHOUT_NAMESPACES`], which lacks the index entries by namespace: adds these
+/// entries for all timers, in one transaction.
 fn enter_namespaces(database: &Database) -> Result<(), StoreError> {
     let mut transaction = database.begin_write().map_err(converted)?;
     transaction.set_quick_repair(true);
@@ -220,15 +223,20 @@ pub(super) fn forget_set_aside(opened: &Opened) -> Result<u64, StoreError> {
     Ok(forgotten)
 }
 
-/// The numbers that the database stores about itself.
+/// The values that a database stores about itself.
 struct Numbers {
+    /// The random number of the store, by which a journal recognizes its database.
     store: u64,
+    /// The number of the last batch that the database has.
     sequence: u64,
+    /// Whether the store was closed after the last batch.
     is_closed: bool,
+    /// Whether this opening has created the database.
     is_new: bool,
 }
 
-/// Reads the stored numbers of a database. Creates the tables and the numbers of a new database.
+/// Reads the values that a database stores about itself, such as the number of its last batch. If the database is new,
+/// creates its tables and these values. If the database lacks the index entries by namespace, adds these entries.
 fn numbers(database: &Database) -> Result<Numbers, StoreError> {
     let tables = Reading::new(database.begin_read().map_err(converted)?);
     let schema = schema_of(&tables)?;

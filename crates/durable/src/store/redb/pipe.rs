@@ -77,7 +77,7 @@ const QUICK: Duration = Duration::from_millis(1);
 /// The greatest duration of a sync in the computation of [`PipeState::slow_until`]. A sync that takes longer counts as
 /// this long.
 const LONGEST: Duration = Duration::from_secs(60);
-/// The factor from the duration of a slow sync to the time for which the disk then counts as slow.
+/// After a slow sync, the disk counts as slow for the duration of the sync, multiplied by this factor.
 const WARY: u32 = 60;
 
 /// Keeps the batches on their way to the disk, for the thread that commits and the thread that syncs.
@@ -298,7 +298,7 @@ impl Pipe {
         state.answers(durable)
     }
 
-    /// Makes the thread that syncs end.
+    /// Tells the thread that makes the syncs that it must end.
     pub(super) fn end(&self) {
         self.lock().is_over = true;
         self.changed.notify_one();
@@ -328,8 +328,8 @@ impl Pipe {
         }
     }
 
-    /// Makes a sync that has begun, and then sends the answers that waited for it. `begun` is `None` if the sync could
-    /// not begin.
+    /// Finishes a sync that [`PipeState::begin`] has begun: waits until the disk has the records, and then sends the
+    /// answers that waited for them. `begun` is `None` if the sync could not begin.
     fn sync(&self, begun: Option<Sync>, common: &Common, bell: &Bell) {
         let Some(Sync { file, last, epoch }) = begun else { return bell.ring(true) };
         let started = Instant::now();

@@ -21,9 +21,9 @@ struct QueueState {
     awaits: Option<Wanted>,
     /// Whether a sync has ended since the thread that commits last took requests from the queue.
     has_ended: bool,
-    /// The number of requests for which the next batch waits. A sync that answers callers sets this number when it
-    /// ends: the number of queued requests, plus one further request from each answered caller. `None` once requests
-    /// are taken.
+    /// The number of requests for which the next batch waits. At the end of a sync, each answered caller is expected to
+    /// send another request. So this number is then set to the sum of the queued requests and the answered callers.
+    /// `None` once requests are taken.
     gathered: Option<usize>,
     /// Whether the thread that commits must check for work other than requests.
     is_called: bool,
@@ -61,7 +61,7 @@ pub(super) fn queue() -> (Sender, Receiver, Bell) {
     (Sender(Arc::clone(&queue)), Receiver(Arc::clone(&queue)), Bell(queue))
 }
 
-/// A condition for which the thread that commits waits.
+/// The condition for which a call of [`Receiver::wait`] waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// The queue has a request, or a [`Bell`] has reported other work.
@@ -72,14 +72,15 @@ pub(super) enum Wanted {
     Urgent,
 }
 
-/// The reason why a wait of the thread that commits has ended.
+/// The reason why a call of [`Receiver::wait`] has ended. The call waits for a condition ([`Wanted`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waited {
-    /// The condition is met.
+    /// The condition of the call is met.
     Enough,
-    /// The deadline has passed before the condition was met.
+    /// The deadline of the call has passed, and its condition is not met.
     Timeout,
-    /// The sender was dropped, and the condition can no longer be met.
+    /// The [`Sender`] of the queue was dropped, and the condition of the call is not met. No further request can
+    /// arrive.
     Closed,
 }
 
@@ -136,8 +137,8 @@ impl Bell {
         state.gathered = Some(state.requests.len() + callers);
     }
 
-    /// Notes that a sync has ended. If `calls` is true, also makes the thread that commits check for work other than
-    /// requests.
+    /// Notes that a sync has ended. If `calls` is true, also notes that the thread that commits has other work than
+    /// requests, for example to handle an error of the sync. Wakes the thread if it waits for one of these.
     pub(super) fn ring(&self, calls: bool) {
         let mut state = self.0.lock();
         state.has_ended = true;

@@ -122,8 +122,8 @@ impl Request {
         matches!(self, Self::Apply(ops, ..) if ops.iter().any(|op| matches!(op, Op::Ack(..) | Op::Fail(..))))
     }
 
-    /// Appends the request to `notes`, the body of the batch's record in the journal. Appends nothing for a request
-    /// that is not noted.
+    /// Appends the request to `notes`, the body of the batch's record in the journal. The journal stores only the kinds
+    /// of requests that [`Logged`] has. For another request, for example an import, the method appends nothing.
     pub(super) fn note(&self, notes: &mut Vec<u8>) -> Result<(), postcard::Error> {
         let logging = match self {
             Self::Apply(ops, ..) => Logging::Apply(ops),

@@ -29,9 +29,9 @@ const LOOK: Duration = Duration::from_millis(5);
 const IN_PLACE: Duration = Duration::from_millis(500);
 /// The pause between attempts to create the reserve, a file whose bytes are freed when the disk is full.
 const AGAIN: Duration = Duration::from_secs(10);
-/// The divisor that limits the mark on a small file system. The mark is the number of free bytes below which the store
-/// refuses new timers. The mark is at most the size of the file system divided by this number. If the quotient is below
-/// [`LEAST`], the limit is `LEAST` or half of the size, whichever is less.
+/// The divisor that limits the mark (the number of free bytes below which the store refuses new timers). The mark is at
+/// most the size of the file system divided by this number. If this quotient is below [`LEAST`], the mark is instead at
+/// most `LEAST`, and at most half of the size of the file system.
 const PART: u64 = 8;
 const LEAST: u64 = 24 << 20;
 

@@ -25,7 +25,7 @@ const CACHE: usize = 16 * 1024 * 1024;
 /// The text that a [`Fault`] of a damaged page has in place of a table's name.
 const PAGES: &str = "pages";
 
-/// A backend that reads a file, and keeps the bytes that redb writes in memory, so that the file does not change.
+/// A backend that reads a file but does not change it: the backend keeps in memory all bytes that redb writes.
 #[derive(Clone, Debug)]
 struct Overlay {
     file: WatchedBackend,
@@ -112,8 +112,9 @@ impl StorageBackend for Overlay {
 }
 
 /// Checks the pages of the database. If a page is damaged, returns the first damaged page as a fault, followed by the
-/// faults of the records. If no page is damaged, does not check the records, and returns no faults: the check of an
-/// open store can find the faults of the records.
+/// faults of the records. If no page is damaged, does not check the records, and returns no faults. In this case the
+/// store can be opened, and [`TimerStore::check`](crate::store::TimerStore::check) then finds the faults of the
+/// records.
 pub(super) fn verify(places: &Places) -> Result<Vec<Fault>, StoreError> {
     // The lock is kept until the end, so that no store opens the files during the verification.
     let _operations = match places.missing_operations() {

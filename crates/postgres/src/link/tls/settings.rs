@@ -17,7 +17,7 @@ pub(crate) enum Mode {
     Require,
     /// TLS with a server whose certificate is from a trusted authority.
     VerifyCa,
-    /// TLS with a server whose certificate is from a trusted authority, and for the host of the address.
+    /// TLS with a server whose certificate is from a trusted authority and is valid for the host in the address.
     VerifyFull,
 }
 
@@ -124,7 +124,8 @@ impl Tls {
 }
 
 /// Returns the mode of the connections. `asked` is the value of `sslmode` in the address. Fails if the mode contradicts
-/// another setting. For example, the mode `prefer` would not check the certificate against an authority.
+/// another setting. For example, `prefer` contradicts the setting of an authority: with `prefer`, a server without TLS
+/// would be accepted, and the authority would check nothing.
 pub(crate) fn effective(asked: Option<Mode>, tls: &Tls, is_direct: bool) -> Result<Mode, Fault> {
     let without = if tls.authority.is_some() { Mode::VerifyFull } else { Mode::Prefer };
     let mode = asked.unwrap_or(without);

@@ -29,8 +29,8 @@ pub(super) struct Limiter {
     /// The numbers that identify the waiting deliveries, in the order of their arrival. The number of a delivery that
     /// has given up may still be in the list.
     pub(super) waiting: VecDeque<u64>,
-    /// The number of timers that were made due again for this limiter's permits, but have not arrived at their handler.
-    /// From `coming_until` on, the number counts as zero.
+    /// The number of timers that were parked because this limiter had no free permit, and were made due again, but have
+    /// not arrived at their handler. From `coming_until` on, the number counts as zero.
     pub(super) coming: usize,
     pub(super) coming_until: Instant,
     pub(super) shut_until: Option<Instant>,

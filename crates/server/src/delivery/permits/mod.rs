@@ -57,25 +57,27 @@ use tokio::sync::oneshot;
 
 /// The longest time for which a delivery waits in memory for its permits.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// The time, from the last unpark on, for which the timers that the unparker has made due again count as on their way
-/// to their handler. For each timer on its way, a permit of the limiter for which the timer was parked is reserved.
+/// For this time after parked timers were made due again, the service expects their arrival at their handler, and
+/// reserves permits for them. For each timer, it reserves a permit of the limiter that had no free permit when the
+/// timer was parked. If further timers of the limiter are made due again, the time starts anew.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 /// The greatest number of deliveries that may wait in memory for permits, summed over all limiters.
 pub(crate) const MOST_WAITING: usize = 1_024;
-/// The time for which an unused limiter of a quick host is kept after its last delivery, and a number of limiters.
-/// While there are more limiters than this number, such a limiter is removed like any other unused limiter. So the
-/// memory is bounded.
+/// The bounds for keeping the unused limiter of a quick host (a host that answered its last delivery within two
+/// seconds). The limiter is kept for a time after its last delivery, which is the first value. If there are more
+/// limiters than the second value, the limiter is removed like any other unused limiter, so the memory is bounded.
 const REMEMBERED: (Duration, usize) = (Duration::from_secs(3_600), 10_000);
-/// The greatest number of other limiters to which the permit of an ended delivery is offered. Only limiters of the same
-/// pool that lacked a free permit get the offer.
+/// The greatest number of other limiters to which a permit is offered when its delivery ends. The permit is offered
+/// only to limiters in its pool's list of limiters that had no free permit ([`Pool::starved`]).
 const LOOKS: usize = 4;
 
-/// A delivery's request for a permit of the limiter `reason`.
+/// A delivery's request for a permit of a limiter. `reason` names the limiter: a timer that gets no permit of the
+/// limiter is parked for this reason.
 #[derive(Clone, Debug)]
 pub(crate) struct PermitRequest {
     pub(crate) reason: Reason,
-    /// The number of permits that the limiter has. For the reasons `Share` and `Slow`, all namespaces share this
-    /// number.
+    /// The number of permits that the limiter has. The limiters [`Reason::Share`] of all namespaces together have only
+    /// this number of permits. The same holds for the limiters [`Reason::Slow`].
     pub(crate) limit: usize,
 }
 
@@ -84,14 +86,16 @@ pub(crate) fn slow_permits(all: usize) -> usize {
     all - all / 4
 }
 
-/// The number of parked timers of a reason that may become due again, or the time at which to ask again.
+/// The answer to the unparker (the task that makes parked timers due again). The unparker asks how many of the timers
+/// that are parked for one [`Reason`] it should make due again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// This number of timers may become due again now.
+    /// The unparker should make this number of timers due again now.
     Now(usize),
-    /// No timer may become due again before this moment. The unparker must then ask again.
+    /// The unparker should make no timer due again before this moment. At this moment it must ask again.
     At(Instant),
-    /// No timer may become due again. A later event makes the unparker ask again.
+    /// The unparker should make no timer due again. A later event, such as the end of a delivery, makes the unparker
+    /// ask again.
     Nothing,
 }
 
@@ -107,7 +111,7 @@ struct State {
     waiters: HashMap<u64, Waiter>,
     next_waiter: u64,
     pools: HashMap<PoolName, Pool>,
-    /// The greatest number of permits of one namespace at a host that answers promptly.
+    /// The greatest number of permits that one namespace can have at a host that answers promptly.
     most_at_host: usize,
 }
 
@@ -277,8 +281,8 @@ impl State {
 }
 
 impl Permits {
-    /// Makes the permits of a service. `most_at_host` is the greatest number of permits of one namespace at a host that
-    /// answers promptly.
+    /// Makes the permits of a service. `most_at_host` is the greatest number of permits that one namespace can have at
+    /// a host that answers promptly.
     pub(crate) fn new(parked: Arc<ParkedIndex>, most_at_host: usize) -> Self {
         Self { state: Mutex::new(State { most_at_host, ..State::default() }), parked }
     }
@@ -353,7 +357,8 @@ impl Permits {
     }
 
     /// Stops the deliveries under a limiter for the time `rest`, and parks the timers whose deliveries wait for it.
-    /// Afterwards one delivery runs at a time, until the host answers or the path works.
+    /// Afterwards one delivery runs at a time under the limiter. For a host, this ends once the host answers. For a
+    /// path (the path of a callback's URL), this ends once the path answers with a status other than 429 and 5xx.
     pub(crate) fn shut(&self, reason: &Reason, rest: Duration) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -370,8 +375,9 @@ impl Permits {
         self.parked.look_at(reason);
     }
 
-    /// Ends the pause of deliveries to a host and to its paths. At first one delivery runs at a time, until the host
-    /// answers or the path works.
+    /// Ends the pause of deliveries to a host and to its paths. Afterwards the deliveries are limited as after
+    /// [`shut`](Self::shut): one delivery runs at a time to the host until the host answers, and to a path (the path of
+    /// a callback's URL) until the path answers with a status other than 429 and 5xx.
     pub(crate) fn reopen(&self, host: &str) {
         let reasons: Vec<Reason> = {
             let state = self.lock();
@@ -380,7 +386,8 @@ impl Permits {
         reasons.iter().for_each(|reason| self.shut(reason, Duration::ZERO));
     }
 
-    /// Returns how many of the timers that are parked for a permit of the limiter `reason` may become due again now.
+    /// Returns how many of the timers that are parked for a permit of the limiter `reason` the caller should make due
+    /// again now.
     pub(crate) fn wanted(&self, reason: &Reason, now: Instant) -> Wanted {
         let mut state = self.lock();
         let Some(limiter) = state.limiters.get(reason) else { return Wanted::Now(ROOM.0) };
@@ -399,8 +406,8 @@ impl Permits {
         }
     }
 
-    /// Notes that `timers` parked timers are about to become due again. Until these timers arrive at their handler,
-    /// [`wanted`](Self::wanted) subtracts their number from its result.
+    /// Notes that timers that were parked for `reason` are about to become due again. `timers` is their number. Until
+    /// these timers arrive at their handler, [`wanted`](Self::wanted) subtracts their number from its result.
     pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -410,7 +417,8 @@ impl Permits {
         limiter.coming_until = now + ON_THE_WAY;
     }
 
-    /// Corrects a call of [`expect`](Self::expect): the store did not make `timers` of the expected timers due again.
+    /// Corrects an earlier call of [`expect`](Self::expect): the store made fewer timers due again than expected.
+    /// `timers` is the difference.
     pub(crate) fn expect_no_more(&self, reason: &Reason, timers: usize) {
         if let Some(limiter) = self.lock().limiters.get_mut(reason) {
             limiter.coming = limiter.coming.saturating_sub(timers);

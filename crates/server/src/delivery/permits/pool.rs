@@ -31,8 +31,9 @@ pub(super) enum PoolName {
 
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    /// For the pool of a host, the greatest number of permits of a single namespace, without the permits in `grown`.
-    /// For other pools, the number of permits in the pool.
+    /// For the pool of a host, the greatest number of permits that a single namespace can have at the same time. The
+    /// number of additional permits, which the host has gained by prompt answers, is in `grown`. For other pools, the
+    /// number of permits in the pool.
     pub(super) limit: usize,
     pub(super) running: usize,
     /// Whether the host answered its last delivery quickly. Deliveries of all namespaces count.
@@ -68,8 +69,8 @@ impl Pool {
     }
 
     /// Adds a permit for a host after a prompt answer, or removes added permits after a slower answer. `was_full` says
-    /// whether the namespace used all its permits at the host. `most` is the greatest number of permits of one
-    /// namespace.
+    /// whether the namespace used all its permits at the host. `most` is the greatest number of permits that one
+    /// namespace can have, together with the added permits.
     pub(super) fn grow(&mut self, took: Took, was_full: bool, most: usize) {
         self.is_quick = took != Took::Slow;
         self.grown = match took {

@@ -27,30 +27,36 @@ pub(crate) struct Arrival<'d> {
     pub(super) counted: Counted,
 }
 
-/// The count of the queue that includes a timer. The unparker subtracts the queue's counts from the number of timers
-/// that receivers want, so that it does not make too many timers due.
+/// The count to which a due timer belongs at present. A queue has several counts of timers. The unparker (the task that
+/// makes parked timers due again) subtracts these counts from the number of timers that the queue's receivers want, so
+/// that it does not make too many timers due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counted {
-    /// The timer was made due again or fetched, and counts as on its way to the queue.
+    /// The count of timers that were made due again or fetched from the store, and are on their way to the queue.
     Coming,
-    /// The timer was woken in the buffer, and counts as on its way to the queue again.
+    /// The count of timers on their way to the queue, as for `Coming`. The timer has waited in the queue's buffer. The
+    /// timer was woken because a receiver waits at the queue, and now looks for a receiver again.
     Woken,
-    /// The timer has found a receiver, and counts as about to be handed over.
+    /// The count of timers that have found a receiver, and are about to be handed over.
     Arriving,
+    /// None of the counts.
     Nowhere,
 }
 
 /// The result of a due timer's search for a receiver.
 pub(super) enum Found {
-    /// A receiver waits, and the receiver's namespace may open a claim.
+    /// A receiver waits, and the namespace has not reached its limit of open claims (receivers' holds on timers). So
+    /// the timer can be handed over.
     Receiver,
-    /// The timer waits in the buffer until this moment. The channel gets a message when a receiver comes.
+    /// The timer waits in the queue's buffer, at most until this moment. The channel gets a message when a receiver
+    /// comes.
     Buffered(oneshot::Receiver<()>, tokio::time::Instant),
     Nobody,
 }
 
 impl PullQueues {
-    /// Begins the search for a receiver of a due timer. `reason` names the timer's queue.
+    /// Begins the search for a receiver of a due timer. `reason` is the [`Reason::Queue`] with the name of the timer's
+    /// queue.
     pub(crate) fn arrive<'d>(
         self: &'d Arc<Self>,
         reason: &'d Reason,
@@ -63,9 +69,10 @@ impl PullQueues {
 }
 
 impl Arrival<'_> {
-    /// Returns whether a receiver waits for the timer, and the timer's namespace may open a further claim (a receiver's
-    /// hold on a timer). If no receiver waits, a timer that was fetched for receivers first waits in the buffer, up to
-    /// a second after its arrival.
+    /// Returns whether a receiver waits for the timer, and the timer's namespace has not reached its limit of open
+    /// claims (receivers' holds on timers). If the timer was fetched for receivers and no receiver waits, the call
+    /// waits for a receiver, and keeps the timer in the queue's buffer. This wait ends at the latest one second after
+    /// the timer's arrival.
     pub(crate) async fn is_awaited(&mut self) -> bool {
         loop {
             match self.find() {
@@ -113,7 +120,7 @@ impl Arrival<'_> {
     }
 
     /// Hands the timer to the receiver that has waited longest. Returns `None` if no receiver waits, or if the
-    /// namespace may not open a further claim.
+    /// namespace has reached its limit of open claims.
     pub(crate) fn hand_over(&mut self, claim: &Claim) -> Option<OpenClaim> {
         let mut state = self.queues.lock();
         self.leave(&mut state);
@@ -167,16 +174,16 @@ struct BufferedArrival<'a, 'd> {
 }
 
 impl BufferedArrival<'_, '_> {
-    /// Removes the timer from its queue's buffer. Returns false if the timer has already left the buffer, because a
-    /// receiver has woken it or the queues are closed.
+    /// Removes the timer from its queue's buffer. Returns false if the timer was no longer in the buffer. The timer was
+    /// then woken because a receiver waits, or the queues are closed.
     fn leave(&mut self) -> bool {
         self.has_left = true;
         self.arrival.queues.lock().buffers.leave(self.arrival.reason, self.arrival.key)
     }
 }
 
-/// Removes the timer from the buffer. If a receiver has just woken the timer, wakes the next timer in the buffer
-/// instead.
+/// Removes the timer from the buffer. If the timer was just woken because a receiver waits, the timer is no longer in
+/// the buffer. Then wakes the next timer in the buffer, which can go to that receiver.
 impl Drop for BufferedArrival<'_, '_> {
     fn drop(&mut self) {
         if !self.has_left && !self.leave() {

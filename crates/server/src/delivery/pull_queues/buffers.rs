@@ -8,14 +8,15 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 use tourbillon_durable::UtcMillis;
 
-/// The longest time for which a fetch may wait for the store's answer. During this time, the timers that the fetch may
-/// bring count as on their way.
+/// The longest time for which a fetch should wait for the store's answer. Until the answer, but at most for this time,
+/// the greatest number of timers that the fetch can bring is counted as on its way to the queue.
 const LONGEST_FETCH: Duration = Duration::from_secs(30);
 
 /// The key of a timer in a buffer: the timer's due moment, and a number that makes the key unique.
 pub(super) type BufferKey = (UtcMillis, u64);
 
-/// The buffers (fetched timers that wait for a receiver) of all queues, each under the reason that names its queue.
+/// The buffers of all queues. A buffer has the fetched timers of one queue that wait for a receiver. The key of a
+/// buffer is the [`Reason::Queue`] with the name of its queue.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
     by_reason: HashMap<Reason, Buffer>,
@@ -39,12 +40,14 @@ impl Buffers {
         (due, number)
     }
 
-    /// Notes that a fetch from a queue begins. `most` timers then count as on their way to the queue.
+    /// Notes that a fetch from a queue begins. `most` is the greatest number of timers that the fetch can bring. This
+    /// number is counted as on its way to the queue.
     pub(super) fn begin_fetch(&mut self, reason: &Reason, most: usize) {
         self.by_reason.entry(reason.clone()).or_default().coming.more(most, LONGEST_FETCH);
     }
 
-    /// Removes all buffers, so the timers in them stop waiting. Later keys still differ from all earlier keys.
+    /// Removes all buffers. The timers in the buffers stop waiting once the returned value is dropped. The numbers in
+    /// the keys of timers do not start again, so [`key`](Self::key) still returns only unused keys.
     pub(super) fn close(&mut self) -> impl Sized + use<> {
         core::mem::take(&mut self.by_reason)
     }

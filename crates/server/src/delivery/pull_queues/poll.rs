@@ -19,12 +19,13 @@ const PARKED_WAIT: Duration = Duration::from_millis(500);
 
 impl PullQueues {
     /// Fetches at most `max` timers of a queue for a receiver. Waits for the first timer for at most `wait`. If timers
-    /// of the queue are parked or on their way, may wait up to half a second even if `wait` is shorter.
+    /// of the queue are parked (in the store, without a receiver) or on their way to this node's handler, the call may
+    /// wait up to half a second, even if `wait` is shorter.
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped, the timers that the receiver has got are parked again. This does not count as an
-    /// attempt.
+    /// If the future is dropped, the timers that the receiver has got are parked again: they stay in the store until
+    /// another receiver comes. This does not count as an attempt.
     pub(crate) async fn fetch(
         &self,
         namespace: &str,

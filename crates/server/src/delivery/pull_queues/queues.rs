@@ -22,7 +22,7 @@ pub(crate) struct PullQueues {
     state: Mutex<State>,
     pub(super) endings: Arc<Endings>,
     pub(super) parked: Arc<ParkedIndex>,
-    /// True if other nodes share the store. They may then have parked timers of the queues.
+    /// True if other nodes share the store. Timers of the queues may then be parked at other nodes.
     pub(super) has_others: bool,
 }
 
@@ -147,15 +147,16 @@ impl PullQueues {
         }
     }
 
-    /// Counts `timers` timers of a queue that are about to become due again. Until they arrive, no further timers
-    /// become due for the same receivers.
+    /// Notes that parked timers of a queue are about to become due again. `timers` is their number. Until they arrive,
+    /// no further timers become due for the same receivers.
     pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
         if let Some(queue) = self.lock().receivers.queue_mut(reason) {
             queue.coming.more(timers, ON_THE_WAY);
         }
     }
 
-    /// Corrects a call of [`expect`](Self::expect): the store did not make `timers` of the expected timers due again.
+    /// Corrects an earlier call of [`expect`](Self::expect): the store made fewer timers due again than expected.
+    /// `timers` is the difference.
     pub(crate) fn expect_no_more(&self, reason: &Reason, timers: usize) {
         if let Some(queue) = self.lock().receivers.queue_mut(reason) {
             queue.coming.fewer(timers);

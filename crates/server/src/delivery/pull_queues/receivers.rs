@@ -22,7 +22,7 @@ const MOST_WAITING: usize = 10_000;
 pub(super) enum Got {
     /// A claim, and the due moment of its timer.
     Claim(Claim, UtcMillis),
-    /// No node has parked timers of the queue.
+    /// No timer of the queue is parked at any node: no timer waits in the store for a receiver.
     Nothing,
 }
 
@@ -30,8 +30,8 @@ pub(super) enum Got {
 #[derive(Debug, Default)]
 pub(super) struct Receivers {
     by_reason: HashMap<Reason, Queue>,
-    /// The number of receivers of each namespace. A receiver counts until it leaves. `all` is the sum over all
-    /// namespaces.
+    /// The number of receivers of each namespace. A receiver is included until [`leave`](Receivers::leave) is called
+    /// for it. `all` is the sum over all namespaces.
     by_namespace: Tally,
     all: usize,
     next: u64,
@@ -78,8 +78,9 @@ impl Receivers {
         number
     }
 
-    /// Removes a receiver that leaves its queue. A receiver that has got all its timers is no longer in the queue, but
-    /// counts until this call.
+    /// Removes a receiver from its queue, and from the numbers of receivers that [`may_enter`](Self::may_enter) limits.
+    /// Must be called for each receiver, even if the receiver has got all its timers and is therefore no longer in the
+    /// queue.
     pub(super) fn leave(&mut self, reason: &Reason, namespace: &str, number: u64) {
         self.all -= 1;
         self.by_namespace.remove(namespace);
@@ -91,7 +92,8 @@ impl Receivers {
         }
     }
 
-    /// Removes all queues. Their receivers still count until they call [`leave`](Self::leave).
+    /// Removes all queues. The receivers of these queues stay in the numbers that [`may_enter`](Self::may_enter)
+    /// limits, until [`leave`](Self::leave) is called for each of them.
     pub(super) fn close(&mut self) -> HashMap<Reason, Queue> {
         core::mem::take(&mut self.by_reason)
     }
@@ -104,7 +106,7 @@ impl Receivers {
         self.by_reason.get_mut(reason)
     }
 
-    /// Returns the queues at which receivers wait, each under the reason that names it.
+    /// Returns the queues at which receivers wait, each with the [`Reason::Queue`] that contains the queue's name.
     pub(super) fn awaited(&self) -> impl Iterator<Item = (&Reason, &Queue)> {
         self.by_reason.iter().filter(|(_, queue)| !queue.receivers.is_empty())
     }
@@ -144,7 +146,8 @@ impl Queue {
         self.coming.at(now) + self.arriving
     }
 
-    /// Counts `timers` timers as on their way to this queue, after they were woken in the queue's buffer.
+    /// Notes that timers that waited in the queue's buffer for a receiver were woken. `timers` is their number. They
+    /// then count as on their way to this queue's receivers.
     pub(super) fn note_woken(&mut self, timers: usize) {
         if timers > 0 {
             self.coming.more(timers, ON_THE_WAY);
@@ -166,7 +169,8 @@ impl Queue {
         false
     }
 
-    /// Informs all receivers of this queue that no node has parked timers of the queue.
+    /// Informs all receivers of this queue that no timer of the queue is parked at any node: no timer waits in the
+    /// store for a receiver.
     pub(super) fn send_nothing(&self) {
         for receiver in &self.receivers {
             let _has_gone = receiver.sender.send(Got::Nothing);

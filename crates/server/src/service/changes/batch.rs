@@ -116,8 +116,8 @@ impl Changes {
         }
     }
 
-    /// Converts the store's answer to a change of a batch into the answer for the client. `holders` has the timers that
-    /// earlier changes of the batch found or created, by their keys.
+    /// Makes the client's answer about one change of a batch. `effect` is the store's answer about this change.
+    /// `holders` maps a key to the timer that an earlier change of the batch found or created under this key.
     async fn answer<'c>(
         &self,
         namespace: &str,
@@ -167,7 +167,7 @@ fn is_cancelled(result: &BatchResult) -> bool {
     matches!(result, BatchResult::Cancelled(Cancelled { result }) if *result != CancelResult::NotFound)
 }
 
-/// A change of a batch that waits for the store's answer.
+/// One change of a batch, which waits for the store's answer.
 #[derive(Debug)]
 enum Question<'c> {
     Put {
@@ -180,7 +180,7 @@ enum Question<'c> {
     Absent,
     Move {
         named: Named<'c>,
-        /// The timer that had the name `named` before the batch, or `None`.
+        /// The id of the timer that had the key or the id in `named` before the batch. `None` if no timer had the key.
         before: Option<TimerId>,
     },
 }

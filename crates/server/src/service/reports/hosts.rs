@@ -9,8 +9,8 @@ use tourbillon_callback::{Caller, HostReport};
 pub(super) struct HostNow {
     /// The number of running callbacks to the host.
     pub(super) running: u64,
-    /// The greatest count of callbacks to the host that have failed in a row. Each namespace and each path has its own
-    /// count.
+    /// The number of callbacks to the host that have failed since the last success. Each namespace and each path of the
+    /// host has its own number of failures, and this field has the greatest of these numbers.
     pub(super) failures: u32,
     /// The breakers of the host that are not closed, so that they hold callbacks back. The breaker with the longest
     /// remaining time comes first.

@@ -72,8 +72,8 @@ impl Reports {
         self.history.show(moment(self.timers.timer_store().now()), since, points)
     }
 
-    /// Returns how late the deliveries of the last hour began, for each second of a minute. A delivery counts in the
-    /// second in which it was due.
+    /// Returns how late the deliveries of the last hour began, in 60 groups. Group 0 has the deliveries that were due
+    /// in the first second of any minute, and group 59 has the deliveries that were due in the last second.
     pub(crate) fn lateness_by_second(&self) -> LatenessBySecond {
         LatenessBySecond { seconds: self.in_flight.lateness_by_second() }
     }

@@ -257,8 +257,8 @@ impl<T, A: Alarm> Items<T, A> {
     }
 
     /// Works as [`poll`](Self::poll), for a thread that can sleep until a moment. Fails if there is nothing to take. If
-    /// the error contains a moment, the thread must call again at that moment. This call then searches for due items on
-    /// behalf of all receivers in line.
+    /// the error contains a moment, the thread must call this method again at that moment. The repeated call searches
+    /// for due items on behalf of all receivers in line.
     pub(crate) fn wait(
         &self,
         place: &mut Option<Place>,
@@ -427,8 +427,9 @@ impl<T> State<T> {
         Some(tick)
     }
 
-    /// Plans that the thread with this place in line searches for due items when the first waiting item is due. Returns
-    /// that item's tick. Returns `None` if the alarm or another thread will search at that tick or earlier.
+    /// Assigns the next search for due items to the thread with this place in line. The thread must search at the tick
+    /// of the first waiting item. Returns this tick. Returns `None` if no item waits, or if the alarm or another thread
+    /// will search at this tick or earlier.
     fn watch_by(&mut self, number: Number) -> Option<Tick> {
         let first = self.waiting.next_expiry()?;
         let is_kept = |watch: Watch| {

@@ -258,8 +258,9 @@ impl<T: Send + 'static> DelayQueue<T> {
         self.len() == 0
     }
 
-    /// Ends the queue: nothing can be pushed any more, and due items can still be received. The first call after the
-    /// end returns the items that were not due.
+    /// Ends the queue: nothing can be pushed any more, and due items can still be received. Returns the items that were
+    /// not due when the queue ended. Only the first call of this method returns them, even if a shutdown of the engine
+    /// has ended the queue before. Later calls return no items.
     #[expect(clippy::must_use_candidate, reason = "what was not due is often of no use any more")]
     pub fn close(&self) -> Vec<T> {
         self.shared.end();

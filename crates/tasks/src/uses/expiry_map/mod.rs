@@ -135,7 +135,8 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
     ///
     /// # Time complexity
     ///
-    /// O(1): the look-up and a clock read, and [`refresh`](Self::refresh) if accesses refresh.
+    /// O(1): the look-up and a clock read. If each access restarts an entry's time to live, also an arming, as in
+    /// [`refresh`](Self::refresh).
     #[must_use]
     pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<V>
     where

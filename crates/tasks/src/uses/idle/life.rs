@@ -33,7 +33,8 @@ impl Life {
         Self(AtomicU32::new(JOINING))
     }
 
-    /// Marks a connection that has joined the map as live, unless the connection has ended before.
+    /// Marks a connection as live, unless the connection has ended before. The caller has put the connection into the
+    /// map of all connections, and has armed its timer.
     pub(crate) fn join(&self) {
         // Ordering: Relaxed. If the handle goes to another thread, that transfer orders everything that depends on the
         // new state.
@@ -55,8 +56,10 @@ impl Life {
         self.is_live()
     }
 
-    /// Returns whether the owner's touch came in time, given the outcome of arming the timer. If the touch came too
-    /// late, calls `disarm` to undo the arming.
+    /// Returns whether a touch (a record of activity) by the owner of the connection's handle came in time. `armed` is
+    /// the outcome of arming the connection's timer for the new deadline. The touch came too late if the arming failed,
+    /// if the timer is firing already, or if the connection is not live any more. In these cases, calls `disarm` to
+    /// undo the arming.
     #[inline]
     pub(crate) fn is_touched(&self, armed: Result<Armed, ArmError>, disarm: impl FnOnce()) -> bool {
         if armed == Ok(Armed::Pending) && self.is_live_after_arming() {
@@ -94,7 +97,7 @@ impl Life {
         Some(taken)
     }
 
-    /// Marks the connection as ended, because it is out of the map.
+    /// Marks the connection as ended. The caller has taken the connection out of the map of all connections.
     pub(crate) fn end(&self) {
         // Ordering: Relaxed [L1]. The release at the end of the timer's run publishes it.
         self.0.store(ENDED, Ordering::Relaxed);

@@ -204,6 +204,28 @@ fn the_example_has_every_setting_with_its_default() {
     assert!(left.is_empty(), "the example lacks {left:?}");
 }
 
+/// The comments above a setting of the example are the setting's help.
+#[test]
+fn the_example_explains_every_setting_as_the_help_does() {
+    let (mut section, mut comment) = ("", Vec::new());
+    let mut explained = 0;
+    for line in include_str!("../../packaging/tourbillon.toml").lines() {
+        if let Some(name) = line.strip_prefix('[') {
+            section = name.trim_end_matches(']');
+        } else if let Some(text) = line.strip_prefix("# ") {
+            comment.push(text);
+            continue;
+        } else if let Some((name, _)) = line.strip_prefix('#').and_then(|rest| rest.split_once(" = ")) {
+            let key = if section.is_empty() { name.to_owned() } else { format!("{section}.{name}") };
+            let setting = SETTINGS.iter().find(|setting| setting.key == key).unwrap();
+            assert_eq!(comment.join(" "), setting.help(), "{key}");
+            explained += 1;
+        }
+        comment.clear();
+    }
+    assert_eq!(explained, SETTINGS.len());
+}
+
 #[test]
 fn a_service_that_a_program_embeds_has_the_defaults_of_tourbillond() {
     let config = Config::default();

@@ -184,7 +184,7 @@ pub enum ShortMonth {
     /// The instant is on the last day of the month.
     #[default]
     LastDay,
-    /// The month has no instant.
+    /// The schedule has no instant in this month, so it makes no occurrence.
     Skip,
 }
 
@@ -197,7 +197,7 @@ pub enum Gap {
     /// The instant is the first moment after the gap.
     #[default]
     Move,
-    /// The local time has no instant.
+    /// The schedule has no instant for this local time, so it makes no occurrence.
     Skip,
 }
 

@@ -22,8 +22,9 @@ const LONGEST: Duration = Duration::from_secs(5);
 /// The number of operations in a second in all scenarios but [`killed`].
 const CALM: u32 = 300;
 
-/// The number of operations that the clients begin in a second. On a fast machine they create 1,000 timers a second,
-/// because one of six operations moves or cancels a timer.
+/// The number of operations that the clients begin in a second in [`killed`], if the machine is fast enough. About four
+/// of five operations create a timer, so the clients create 1,000 timers a second. The other operations move or cancel
+/// a timer.
 const RATE: u32 = 1_250;
 
 /// The greatest number of callbacks that a node sends at a time.

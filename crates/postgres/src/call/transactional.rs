@@ -55,12 +55,13 @@ use tourbillon_durable::{Changed, Due, Kind, Limits, Placed, Rejection, Spec, Ut
 #[derive(Clone)]
 pub struct Transactional {
     schema: SchemaName,
-    /// The store of this process, which [`wake`](Self::wake) wakes after a commit. Without a store, nothing is woken.
+    /// The store of this process that made this value, or nothing. [`wake`](Self::wake) makes this store look for new
+    /// timers.
     store: Weak<Deployment>,
 }
 
-/// The default is for the schema `tourbillon`, and for a process without a store. [`Transactional::wake`] has no effect
-/// then.
+/// The default works with the schema `tourbillon`, and belongs to no store of this process. So [`Transactional::wake`]
+/// of the default has no effect.
 impl Default for Transactional {
     fn default() -> Self {
         Self { schema: SchemaName::default(), store: Weak::new() }
@@ -100,8 +101,8 @@ impl Transactional {
         Self { schema: deployment.pool.schema().clone(), store: Arc::downgrade(deployment) }
     }
 
-    /// Returns a `Transactional` for the schema `name`, for a process without a store. [`wake`](Self::wake) has no
-    /// effect then.
+    /// Returns a `Transactional` for the schema `name` that belongs to no store of this process. So the method
+    /// [`wake`](Self::wake) of the returned value has no effect.
     ///
     /// # Errors
     ///
@@ -115,8 +116,8 @@ impl Transactional {
     }
 
     /// Makes the store of this process look for new timers at once. A program calls this method after a commit. The
-    /// call does not wait. Without a store in this process, the call has no effect. The stores of other processes find
-    /// the new timers at their next look (see [`POLL`](crate::POLL)).
+    /// call does not wait. If no store of this process has made this value, the call has no effect. The stores of other
+    /// processes find the new timers at their next look (see [`POLL`](crate::POLL)).
     pub fn wake(&self) {
         if let Some(store) = self.store.upgrade() {
             store.alarm.wake();
@@ -132,7 +133,8 @@ impl Transactional {
     ///
     /// This method fails if the description is not valid, or exceeds a limit. It fails with
     /// [`CallErrorKind::Unsupported`] if the description has a series, a jitter, or a limit of deliveries. The call
-    /// fails with [`CallErrorKind::KeyExists`] if another timer has the key. The transaction can go on then.
+    /// fails with [`CallErrorKind::KeyExists`] if another timer has the key. After this error, the transaction can go
+    /// on.
     pub fn schedule<K: Kind>(&self, spec: &Spec<K>) -> Result<Call<Placed>, CallError> {
         self.place(spec, spec.operation_of_kind(UtcMillis::ZERO, &limits()))
     }

@@ -108,7 +108,7 @@ pub(crate) async fn reap(transactions: &Transactions, limit: u32) -> Result<Reap
     Ok(all)
 }
 
-/// The work of one transaction of a reap: ends at most `most` expired leases.
+/// The work of one transaction of a reap (search for expired leases): ends at most `most` expired leases.
 struct Reap {
     most: i64,
 }

@@ -14,7 +14,7 @@
 //! | the timer's series was paused | the timer is parked again, as paused |
 //! | the answer is lost | the caller asks for the leases of the claim by its number |
 //! | the server crashes before the claim is on its disk | the row is parked again, as before the claim |
-//! | the node dies, or its lease is not renewed | a reap of any node makes the timer pending, and the owner of its shard claims it |
+//! | the node dies, or its lease is not renewed | a reap of expired leases, by any node, makes the timer pending, and the owner of its shard claims it |
 
 use super::claims::Claims;
 use crate::deployment::ms;

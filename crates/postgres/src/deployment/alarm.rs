@@ -14,8 +14,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::timer::Timer;
 
-/// Wakes the runtime when a timer is due earlier than the first due moment in the last claim's answer. Keeps that
-/// moment, and the functions that wake the runtime.
+/// After a claim, the runtime sleeps until the due moment of the first timer that the claim has left in the store. An
+/// `Alarm` wakes the runtime when a timer is due before this moment. It keeps this moment, and the functions that wake
+/// the runtime.
 #[derive(Default)]
 pub(crate) struct Alarm {
     wakers: RwLock<Vec<Box<dyn Fn() + Send + Sync>>>,
@@ -65,8 +66,9 @@ struct ClaimUnderWay {
 pub(crate) struct Claiming<'a> {
     alarm: &'a Alarm,
     number: u64,
-    /// The first due moment in the claim's answer. The outer `None` means that the claim has no answer. The inner
-    /// `None` means that no timer is left.
+    /// The due moment of the first timer that the claim has left in the store, from the claim's answer. The moment is
+    /// later if due timers were left because their namespaces have used up their shares of the handlers. The outer
+    /// `None` means that the claim has no answer. The inner `None` means that the claim has left no timer.
     pub(crate) answer: Option<Option<UtcMillis>>,
 }
 
@@ -95,14 +97,14 @@ impl Alarm {
         self.first_due().others = others;
     }
 
-    /// Wakes the subscribers if `due` is earlier than the first due moment in the last claim's answer. `due` is the due
-    /// moment of a timer in a shard of this node.
+    /// Wakes the subscribers if `due` is earlier than the due moment of the first timer that the last claim has left in
+    /// the store. `due` is the due moment of a timer in a shard of this node.
     pub(crate) fn wake_for(&self, due: UtcMillis) {
         self.wake_for_shards(due, u32::MAX);
     }
 
-    /// Wakes the subscribers if one of the timers of `made` may be due earlier than the first due moment in the last
-    /// claim's answer. Ignores timers that are surely in shards of other nodes.
+    /// Wakes the subscribers if one of the timers of `made` may be due earlier than the first timer that the last claim
+    /// has left in the store. Ignores timers that are surely in shards of other nodes.
     pub(crate) fn wake_for_made(&self, made: &Made) {
         if let Some(due) = made.due {
             self.wake_for_shards(due, made.shards);

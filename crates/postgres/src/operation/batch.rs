@@ -93,8 +93,10 @@ impl Batches {
     }
 
     /// Waits until the server's disk has all changes that the store has confirmed. The store confirms some changes
-    /// before they are on the disk. First tries to apply the operations that end deliveries and wait for transactions
-    /// of callers.
+    /// before they are on the disk.
+    ///
+    /// Some operations that end deliveries were answered, but not yet applied, because transactions of callers had
+    /// locked their timers ([`LateEnds`]). The method first tries to apply these operations.
     async fn flush(&self) -> Result<(), StoreError> {
         self.late.try_all().await?;
         self.transactions.transact(Durability::PowerLoss, &Flush).await.map(|_| ())

@@ -53,7 +53,8 @@ struct Waiting {
 pub(crate) struct LateEnds {
     transactions: Transactions,
     waiting: Mutex<Waiting>,
-    /// Lets only one attempt to apply the operations run at a time. Locked before `waiting`.
+    /// The holder of this lock tries to apply the waiting operations. So there is only one attempt at a time. A thread
+    /// that needs this lock and the lock of `waiting` takes this lock first.
     turn: tokio::sync::Mutex<()>,
 }
 

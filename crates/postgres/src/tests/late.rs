@@ -72,7 +72,7 @@ fn a_flush_answers_after_the_end_that_is_on_its_way() {
     assert_eq!(caller.end().unwrap(), "in-flight");
 }
 
-/// The transaction is open for longer than the lease, and rolls back. Another node reaps all the time.
+/// The transaction is open for longer than the lease, and rolls back. Another node reaps expired leases all the time.
 #[test]
 fn no_reap_comes_before_an_end_that_waited_for_a_transaction() {
     let Some(server) = Postgres::start(&[]) else { return };
@@ -102,7 +102,8 @@ fn no_reap_comes_before_an_end_that_waited_for_a_transaction() {
     }
 }
 
-/// A reap has the timer and its lease when the end is reported, and has not committed yet.
+/// When the end is reported, a reap (search for expired leases) has locked the timer and deleted its lease, and has not
+/// committed yet.
 #[test]
 fn an_end_that_comes_during_a_reap_is_refused() {
     let Some(server) = Postgres::start(&[]) else { return };

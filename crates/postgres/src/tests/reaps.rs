@@ -1,4 +1,4 @@
-//! Tests reaps beside transactions that hold timers or leases, and renewals beside a reap.
+//! Tests reaps of expired leases beside transactions that hold timers or leases, and renewals beside a reap.
 
 use super::server::open;
 use super::session::{Psql, await_idle, await_sessions};
@@ -18,7 +18,8 @@ fn schedule(server: &Postgres, name: &str, count: u32) {
     let _ids = server.sql(&format!("{sql} FROM generate_series(1, {count}) n"));
 }
 
-/// Other transactions hold the leases that expire first. They are more than one transaction of a reap ends.
+/// Other transactions hold the leases that expire first. The number of these leases is greater than the number of
+/// leases that one transaction of a reap (search for expired leases) ends.
 #[test]
 fn a_reap_ends_the_leases_behind_those_that_others_hold() {
     let Some(server) = Postgres::start(&[]) else { return };
@@ -71,7 +72,7 @@ fn a_reap_among_many_timers_reads_those_with_leases_alone() {
     assert_eq!(read(), before, "no reap reads the whole table");
 }
 
-/// A reap of another node holds the lease, and has not committed yet.
+/// A reap (search for expired leases) of another node has locked the lease, and has not committed yet.
 #[test]
 fn a_renewal_counts_a_lease_as_lost_that_is_being_reaped() {
     let Some(server) = Postgres::start(&[]) else { return };

@@ -24,7 +24,8 @@ impl<G, T> Gathered<G, T> {
     ///
     /// # Errors
     ///
-    /// Fails if no group has answered, or if the error of any group says that the deployment is lost.
+    /// Fails if no group has answered, or if the error of any group says that the store is closed
+    /// ([`StoreErrorKind::Closed`]). A store is closed, for example, once its servers have lost the deployment's data.
     pub(crate) fn any(self) -> Result<Self, StoreError> {
         let of_lost = |error: &&StoreError| error.kind() == StoreErrorKind::Closed;
         let errors = || self.failed.iter().filter_map(|(_, error)| error.as_ref());

@@ -1,4 +1,4 @@
-//! An open deployment. It runs scripts, and refuses to run them once the deployment is lost.
+//! An open deployment. It runs scripts, and refuses to run them once the servers have lost the deployment's data.
 
 use super::alarm::Alarm;
 use super::call::{Answered, Call, send};
@@ -28,8 +28,8 @@ pub(crate) struct Deployment {
     pub(crate) documents: Vec<u8>,
     /// The random id that the deployment got at its creation, which distinguishes deployments of the same name.
     id: RwLock<Vec<u8>>,
-    /// The reason why the store refuses calls: the server has lost the deployment, has another deployment in its place,
-    /// or has older data than before. `None` while the store is open.
+    /// The reason why the store refuses calls: the servers have lost the deployment's data, have the data of another
+    /// deployment in its place, or have older data than before. `None` while the store is open.
     closed: Mutex<Option<Closed>>,
     /// The moment at which [`gone`](Self::gone) last found out that the servers still have a part of the deployment.
     /// `None` if that has not happened yet.
@@ -92,8 +92,9 @@ impl Deployment {
         self.topology.groups(self.layout.shards())
     }
 
-    /// Runs a script. Fails while the store is closed: the servers have then lost the deployment, have another
-    /// deployment in its place, or have older data than before. So nothing new is written to such servers.
+    /// Runs a script. Fails while the store is closed: in this case the servers have lost the deployment's data, have
+    /// the data of another deployment in its place, or have older data than before. So nothing new is written to such
+    /// servers.
     pub(crate) fn run(
         &self,
         script: impl Fn(&'static Scripts) -> &'static Script,

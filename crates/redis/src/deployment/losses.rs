@@ -5,9 +5,9 @@
 //!
 //! | found | meaning | consequence |
 //! |---|---|---|
-//! | a shard has no mark | the shard is lost | it is closed: nobody looks at its timers, and it takes no new timers. The other shards go on. |
+//! | a shard has no mark | the shard is *lost*: its server has lost the shard's data, or a part of them | the shard is closed: nobody looks at its timers, and it takes no new timers. The other shards go on. |
 //! | the key of the deployment is gone, and shards have their marks | the registry is lost | the nodes go on with the nodes that they know. Nobody can open the deployment, and calls for shared documents fail. |
-//! | the key and all marks are gone | the deployment is lost | the store is closed until the deployment is there again, or is made anew by people |
+//! | the key and all marks are gone | the servers have lost all data of the deployment | the store is closed until the deployment is there again, or is made anew by people |
 //! | a mark, or the key, has another id | the deployment was created anew | the store is closed, and goes on with the new deployment only if people say so |
 //!
 //! [`mend`](crate::RedisBuilder::mend) gives lost shards their marks again, and recreates the key of the deployment.
@@ -42,7 +42,7 @@ impl Deployment {
         }
     }
 
-    /// Checks whether the servers have lost the whole deployment. If so, closes the store and returns the error.
+    /// Checks whether the servers have lost all data of the deployment. If so, closes the store and returns the error.
     /// Otherwise, returns `None`.
     pub(crate) async fn gone(&self) -> Option<StoreError> {
         let is_known = {
@@ -93,8 +93,8 @@ impl Deployment {
         (!is_mixed).then_some(id)
     }
 
-    /// Returns a fault for each shard that its server has lost, and a fault for the key of the deployment if the key is
-    /// lost.
+    /// Returns a fault for each shard whose data its server has lost, and a fault for the key of the deployment if the
+    /// key is lost.
     pub(crate) async fn losses(&self) -> Result<Vec<Fault>, StoreError> {
         let mut faults = Vec::new();
         let keys = vec![self.key.clone()];

@@ -5,7 +5,7 @@
 //! | promised | not promised |
 //! |---|---|
 //! | operations of [`apply`](tourbillon_durable::store::TimerStore::apply) with `Durability::PowerLoss`, imports, shared documents | operations with less durability, such as the ends of deliveries that the runtime reports |
-//! | the removal of a timer that is delivered at most once, before its delivery | claims, polls, renewals, reaps, signs of life, all reads |
+//! | the removal of a timer that is delivered at most once, before its delivery | claims, polls, renewals, reaps of expired leases, signs of life, all reads |
 //!
 //! Each script's answer comes with the [`Witness`] of its server, which can confirm that the changes are durable. An
 //! operation with a promise runs in a scope that collects the witnesses. At its end, the operation asks each witness

@@ -15,10 +15,10 @@
 //! | expired | `owner`, and `until` is past; or `until` is ahead by more than `ttl`, because the clock was set back | a claim of the owner: owned; a claim of another node that wants the shard: owned by the other node, and a *takeover* is counted |
 //!
 //! `epoch` counts the changes of owner. Like names, it is for people: after a failover that lost writes it steps back,
-//! and two nodes may have owned a shard in the same epoch. `id` is the id of the deployment. A shard without an id was
-//! lost by its server. Nobody serves it until it is mended; the file `deployment/losses.rs` has the cases. A shard with
-//! another id belongs to a deployment that was created anew. Then the store is closed, so that it does not mix the two
-//! deployments.
+//! and two nodes may have owned a shard in the same epoch. `id` is the id of the deployment. If a shard has no id, its
+//! server has lost the shard's data. Nobody serves the shard until it is mended; the file `deployment/losses.rs` has
+//! the cases. A shard with another id belongs to a deployment that was created anew. Then the store is closed, so that
+//! it does not mix the two deployments.
 //!
 //! # A node
 //!

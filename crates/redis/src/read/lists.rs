@@ -210,8 +210,9 @@ impl Listing<'_> {
         Ok(usize::try_from(stored).unwrap_or(usize::MAX))
     }
 
-    /// Returns the sets of keys ([`Part::Keys`]) that may contain entries of timers of this namespace. The result has
-    /// the shard and the part of each set.
+    /// Returns the Redis sorted sets [`Part::Keys`] that may contain entries of timers of this namespace. A shard has
+    /// several of these sorted sets, which list timers by their keys. The result has the shard and the [`Part`] of each
+    /// sorted set.
     async fn sets_of(&self, namespace: &str) -> Result<Vec<(Shard, Part)>, StoreError> {
         let deployment = self.walk.deployment;
         let beginning = part(namespace);

@@ -43,7 +43,8 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// Fails if the server cannot be reached, or has lost the deployment.
+    /// Fails if the server cannot be reached. Also fails if the server has lost the data of the deployment, for example
+    /// by a restart without its data.
     pub async fn document(&self, name: &str) -> Result<Option<SharedDocument>, StoreError> {
         read(&self.deployment, name).await
     }
@@ -60,8 +61,8 @@ impl RedisStore {
     /// Fails with [`StoreErrorKind::Limit`] if the name has more than 255 bytes or the value more than 4 MiB. Fails
     /// with [`StoreErrorKind::Unknown`] if the answer was lost and the store could not find out whether the change was
     /// made. Fails with the same kind if the change is not yet as durable as the connection's
-    /// [`SyncPolicy`](crate::SyncPolicy) requires. Also fails if the server cannot be reached, or has lost the
-    /// deployment.
+    /// [`SyncPolicy`](crate::SyncPolicy) requires. Also fails if the server cannot be reached, or if the server has
+    /// lost the data of the deployment, for example by a restart without its data.
     pub async fn replace_document(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! Repairs a deployment after a server has lost a part of it.
+//! Repairs a deployment after a server has lost a part of its data.
 
 use super::builder::{RedisBuilder, SHARDS};
 use crate::deployment::{Marks, REMEDY, Time, Topology, listed, marks_of, run};
@@ -107,10 +107,11 @@ impl RedisBuilder {
         Ok(mended)
     }
 
-    /// Recreates the deployment, empty, after its servers have lost all of it. The deployment gets the number of shards
-    /// that is set, or [`SHARDS`](crate::SHARDS). Stores that have the lost deployment open go on with the new
-    /// deployment within seconds, if the numbers of shards are equal. Another process may open the deployment before
-    /// this call, and so create it. In that case this call creates nothing, and the stores go on with that deployment.
+    /// Recreates the deployment, empty, after the servers have lost all data of the deployment. The deployment gets the
+    /// number of shards that is set, or [`SHARDS`](crate::SHARDS). Stores that had the former deployment open go on
+    /// with the new deployment within seconds, if the numbers of shards are equal. Another process may open the
+    /// deployment before this call, and so create it. In that case this call creates nothing, and the stores go on with
+    /// that deployment.
     ///
     /// The stored timers remain lost. If the server has a backup, restore it instead of this call. The future can be
     /// polled without a runtime.

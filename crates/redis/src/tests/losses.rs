@@ -1,4 +1,4 @@
-//! Tests a server that loses a part of a deployment and does not get it back by itself.
+//! Tests a server that loses a part of a deployment's data and does not get this data back by itself.
 
 use crate::layout::{Layout, Part, Shard};
 use crate::{Connect, RedisStore};

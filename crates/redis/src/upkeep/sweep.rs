@@ -24,10 +24,11 @@
 //!   same creation.
 //!
 //! # Leases
-//! A lease is a token and an end. A reap reads only the ends, so a timer whose token has no end would be leased for
-//! ever. No script leaves such a token behind, but the loss of a key or a change by hand does. Each step reads a page
-//! of the tokens of one shard. It gives a token without an end the end that a claim would give it now. If the holder
-//! lives, it renews or ends the lease before that moment. Otherwise the timer becomes due again at that moment.
+//! A lease is a token and an end. A reap of expired leases reads only the ends, so a timer whose token has no end would
+//! be leased for ever. No script leaves such a token behind, but the loss of a key or a change by hand does. Each step
+//! reads a page of the tokens of one shard. It gives a token without an end the end that a claim would give it now. If
+//! the holder lives, it renews or ends the lease before that moment. Otherwise the timer becomes due again at that
+//! moment.
 //!
 //! # Cost
 //! A step is one script that reads [`TOKENS`] tokens or little more. In a cluster, a step also has one script in the
@@ -47,15 +48,17 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::StoreError;
 use tourbillon_durable::timer::TimerId;
 
-/// The time after which a redirect without a timer is read a second time.
+/// The time after which the sweep reads a [redirect](Redirect) again if the shard to which it leads did not have the
+/// timer. If the redirect is still the same and the timer is still missing, the sweep removes the redirect.
 pub(crate) const AFTER: Duration = Duration::from_secs(2 * RESERVED.as_secs());
-/// The number of redirects after which a step of the sweep reads no further hash of redirects.
+/// The number of [redirects](Redirect) after which a step of the sweep reads no further hash of redirects.
 const PAGE: u64 = 500;
 /// The approximate number of leases' tokens that a step of the sweep reads.
 const TOKENS: u64 = 500;
-/// The greatest number of redirects that wait for a second read because their timers were not found.
+/// The greatest number of [redirects](Redirect) without timers that the sweep keeps in memory. It reads each of them
+/// again after [`AFTER`].
 const MOST: usize = 1_024;
-/// The greatest number of redirects that one step removes.
+/// The greatest number of [redirects](Redirect) without timers that one step reads again and removes.
 const AT_ONCE: usize = 16;
 
 /// The progress of the sweep through the node's shards. Also keeps the [redirects](Redirect) that wait for a second
@@ -81,7 +84,8 @@ fn first_from(shard: Shard, owned: &[Shard]) -> Option<Shard> {
 }
 
 impl Progress {
-    /// Removes from `doubted` the redirects whose second read is due, at most [`AT_ONCE`] of them, and returns them.
+    /// Returns at most [`AT_ONCE`] of the redirects whose timers were not found [`AFTER`] ago or earlier, and removes
+    /// them from `doubted`. The caller must read these redirects again.
     fn take_old(&mut self, now: UtcMillis) -> Vec<(TimerId, Redirect)> {
         // If `now` is before the first read, the clock was set back.
         let is_old = |since: UtcMillis| now < since || now - since >= AFTER;

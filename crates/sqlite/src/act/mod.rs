@@ -158,7 +158,7 @@ impl<'a> Act<'a> {
         query.exists(params![id_bytes(id), millis(self.now)]).map_err(failed)
     }
 
-    /// Writes a timer, and replaces the row with its id if there is one.
+    /// Stores a timer. If the table has a row with the timer's id, overwrites this row. Otherwise, inserts a new row.
     fn write(&self, timer: &Timer) -> Result<()> {
         if timer.state == State::Pending {
             let first = self.first_due.get().map_or(timer.due, |first| first.min(timer.due));

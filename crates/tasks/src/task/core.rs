@@ -48,8 +48,8 @@ impl TaskCore {
         self.handle().now()
     }
 
-    /// Returns whether `deadline` has passed by the true clock, which decides when handlers begin. [`now`](Self::now)
-    /// may be a little ahead of the true clock.
+    /// Returns whether `deadline` has come by the engine's true clock, which decides when handlers begin. The true
+    /// clock is never ahead of the real time, while [`now`](Self::now) may be a little ahead.
     #[inline]
     pub(crate) fn has_come(&self, deadline: Timestamp) -> bool {
         self.handle().has_come(deadline)
@@ -73,7 +73,8 @@ impl TaskCore {
         kept.map(|kept| kept.values().cloned().collect()).unwrap_or_default()
     }
 
-    /// Returns the present moment of the true clock. This clock decides whether a deadline has passed.
+    /// Returns the present moment of the engine's true clock, which decides whether a deadline has come. The true clock
+    /// is never ahead of the real time, while [`now`](Self::now) may be a little ahead.
     pub(crate) fn true_now(&self) -> Timestamp {
         self.shared.base.true_now()
     }

@@ -240,7 +240,8 @@ impl Tasks {
         self.core.handle().now()
     }
 
-    /// Returns whether `deadline` has passed by the true clock: see [`Handle::has_come`](tourbillon::Handle::has_come).
+    /// Returns whether `deadline` has come by the engine's true clock. This clock is never ahead of the real time,
+    /// while [`now`](Self::now) may be a little ahead. See [`Handle::has_come`](tourbillon::Handle::has_come).
     #[inline]
     #[must_use]
     pub fn has_come(&self, deadline: Timestamp) -> bool {

@@ -10,9 +10,9 @@
 //! # The bound
 //!
 //! Take a rate of one permit each `interval`, with a burst of `b`. Then the moments of any `n` successive permits span
-//! at least `n - b` intervals. These are moments of the true clock, which decides whether deadlines have passed. The
-//! bound is on the moments of permits, not on the runs of closures. A closure never runs before its permit's moment.
-//! Closures that a busy worker delays may run together.
+//! at least `n - b` intervals. These are moments of the engine's true clock, which is never ahead of the real time, and
+//! decides whether deadlines have come. The bound is on the moments of permits, not on the runs of closures. A closure
+//! never runs before its permit's moment. Closures that a busy worker delays may run together.
 //!
 //! # Races and their endings
 //!

@@ -26,7 +26,7 @@
 //! C2. If a timer is claimed while an end of its last delivery is in this module, the new delivery begins after the
 //!     answer to that end. So the store can accept at most one of the timer's ends in this module. The store gets the
 //!     ends of a timer in their order. An observer gets the timer's deliveries in their order, too.
-//! C3. While an end is in this module, its lease is renewed. So no reap ends this lease as expired.
+//! C3. While an end is in this module, its lease is renewed. So no reap of expired leases ends this lease.
 //! C4. In a store without parts, such as a file, claims and ends wait for the same disk. So nothing is claimed while
 //!     this module has ends for such a store.
 //!

@@ -1,4 +1,5 @@
-//! Begins deliveries: calls handlers through an executor, and sets the alarms that a delivery needs.
+//! Begins deliveries: calls handlers through an executor, sets the handlers' timeouts, and sets the alarm for the next
+//! renewal of leases.
 
 use crate::delivery::{Delivery, Settlement};
 use crate::executor::{Executor, Threads};
@@ -38,7 +39,8 @@ enum Obstacle {
 }
 
 impl<'a> Launcher<'a> {
-    /// Makes a launcher of deliveries, or returns `None` if the runtime has no alarms yet.
+    /// Makes a launcher of deliveries. Returns `None` if the runtime's engine ([`Alarms`]) has not been started yet.
+    /// The engine has the timers that wake the delivery loop and end the deliveries whose timeouts have passed.
     pub(super) fn new(runtime: &'a Arc<Runtime>, threads: &'a Threads) -> Option<Self> {
         Some(Self { runtime, alarms: runtime.alarms()?, threads })
     }

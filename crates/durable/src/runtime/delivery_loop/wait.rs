@@ -34,8 +34,9 @@ enum Choice {
 }
 
 impl DeliveryLoop<'_> {
-    /// Waits until the delivery loop has a step to make, and returns the step. Returns `None` once the runtime is
-    /// stopped and all ends of deliveries are answered or given up.
+    /// Waits until the delivery loop has a step to make, and returns the step. Returns `None` when the stop of the
+    /// runtime is complete: no delivery is under way, and no result of a delivery waits for the store's answer. The
+    /// delivery loop gives up results without an answer once all leases have expired.
     pub(super) fn next(&mut self) -> Option<Step> {
         let runtime = self.runtime;
         loop {

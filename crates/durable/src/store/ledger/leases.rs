@@ -1,4 +1,5 @@
-//! Leases due timers for a claim, and ends expired leases for a reap.
+//! Leases due timers for a claim, and ends expired leases for a call of
+//! [`TimerStore::reap`](crate::store::TimerStore::reap).
 
 use super::entries::{id_at_end, id_bytes, moment_bytes, moment_of};
 use super::lifecycle::{Lifecycle, bug};
@@ -52,8 +53,9 @@ impl<'l, T: Tables> Claiming<'l, T> {
         Ok((self.claimed, self.must_be_durable))
     }
 
-    /// Returns the pending timer that an index entry names. If the entry does not belong to that timer, removes the
-    /// entry, because every later claim would meet it again.
+    /// Returns the timer of an entry in the index by due moment. The entry has the timer's id and a due moment. If
+    /// there is no pending timer with this id and this due moment, the entry is wrong. In this case, removes the entry,
+    /// so that later claims do not read it again, and returns `None`.
     fn load(&mut self, entry: &[u8]) -> Result<Option<Timer>, StoreError> {
         let timers = &mut self.lifecycle.timers;
         let named = match id_at_end(entry) {
@@ -120,8 +122,10 @@ impl<'l, T: Tables> Reaping<'l, T> {
         Ok(self.reaped)
     }
 
-    /// Returns the leased timer that an index entry names. If the entry does not belong to that timer, removes the
-    /// entry, because every later reap would meet it again.
+    /// Returns the timer of an entry in the index of leases. The entry has the timer's id and the end of the lease,
+    /// `until`. If there is no timer with this id and a lease that ends at `until`, the entry is wrong. In this case,
+    /// removes the entry, so that later calls of [`TimerStore::reap`](crate::store::TimerStore::reap) do not read it
+    /// again, and returns `None`.
     fn load(&mut self, until: UtcMillis, id: TimerId) -> Result<Option<Timer>, StoreError> {
         let timers = &mut self.lifecycle.timers;
         match timers.load_named(id)? {

@@ -14,7 +14,9 @@ use core::fmt;
 use core::time::Duration;
 use tourbillon_words::UtcMillis;
 
-/// The reason for which paused timers are parked.
+/// The reason in the state of a paused timer. A timer is paused by [`Op::Pause`](crate::store::Op::Pause), or because
+/// its series is paused. The store keeps a paused timer in the state [`State::Parked`] with this reason, so the timer
+/// is not delivered, even if it is due.
 pub const PAUSED: &str = "paused";
 
 /// The greatest difference that is normal between the clocks of processes that share a store. If the creation of a

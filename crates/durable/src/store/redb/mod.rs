@@ -28,7 +28,7 @@
 //! |---|---|---|
 //! | [`Durability::PowerLoss`], or it claims a timer that is delivered at most once | the journal is written and synced | |
 //! | [`Durability::ProcessCrash`] | the journal is written | the journal is synced |
-//! | [`Durability::Volatile`], or it claims, renews or reaps | | the journal is written and synced |
+//! | [`Durability::Volatile`], or it claims timers, renews leases or reaps (ends) expired leases | | the journal is written and synced |
 //!
 //! So claims and ends of deliveries can be answered before creations that wait for a slow disk, although the store
 //! makes all changes in the order of the requests. On a quick disk, the thread that commits makes the syncs itself, so

@@ -78,7 +78,8 @@ impl Reports {
         LatenessBySecond { seconds: self.in_flight.lateness_by_second() }
     }
 
-    /// Returns the past of a timer: its attempts and its end. Fails if the timer is neither stored nor remembered.
+    /// Returns the past of a timer: its attempts and its end. Fails if the timer is not in the store, and this process
+    /// has no history of the timer in memory ([`InFlight`]).
     pub(crate) async fn past(&self, namespace: &str, id: TimerId) -> Result<Past, Problem> {
         let found = self.stored.get(namespace, id.into()).await;
         let (entry, under_way) = self.in_flight.past(namespace, id);
@@ -93,8 +94,8 @@ impl Reports {
         Ok(ended(id, entry, under_way))
     }
 
-    /// Returns the past of the stored timer with this key or, if there is none, of the remembered timer that last had
-    /// the key.
+    /// Returns the past of the stored timer with this key. If there is none, returns the past of the timer that last
+    /// had the key, if this process has a history of that timer in memory ([`InFlight`]).
     pub(crate) async fn past_of_key(&self, namespace: &str, key: &str) -> Result<Past, Problem> {
         let found = self.stored.get(namespace, by_key(namespace, key)).await;
         let id = match found {
@@ -107,15 +108,16 @@ impl Reports {
         self.past(namespace, id).await
     }
 
-    /// Returns the namespace of the timer with this id, or `None` if the timer is neither stored nor remembered.
+    /// Returns the namespace of the timer with this id. Returns `None` if the timer is not in the store, and this
+    /// process has no history of the timer in memory ([`InFlight`]).
     pub(crate) async fn namespace_of(&self, id: TimerId) -> Result<Option<Box<str>>, Problem> {
         let stored = self.timers.get(id).await.map_err(|error| unavailable(&error))?;
         Ok(stored.map(|timer| timer.namespace).or_else(|| self.in_flight.namespace_of(id)))
     }
 
-    /// Returns a page of at most `limit` remembered timers that have ended, the latest first. With `before`, returns
-    /// only timers whose last event has a lower number. If more timers may follow, also returns the value of `before`
-    /// for the next page.
+    /// Returns a page of at most `limit` timers that have ended, the latest first. The page has only timers whose
+    /// histories this process has in memory ([`InFlight`]). With `before`, returns only timers whose last event has a
+    /// lower number. If more timers may follow, also returns the value of `before` for the next page.
     pub(crate) fn ended_lately(
         &self,
         before: Option<u64>,

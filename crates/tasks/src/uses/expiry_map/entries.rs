@@ -20,8 +20,9 @@ pub(super) struct Shared<K: Key, V: Send + Sync + 'static> {
 /// The value of a key, with its deadline and its timer.
 pub(super) struct Slot<K: Key, V: Send + Sync + 'static> {
     pub(super) value: V,
-    /// The deadline, in nanoseconds of the engine's true clock. Every reader before the deadline sees the value. No
-    /// reader at or after the deadline sees the value.
+    /// The deadline, as the nanoseconds of a [`Timestamp`]. The engine's true clock, which is never ahead of the real
+    /// time, decides whether the deadline has come. Every reader before the deadline sees the value. No reader at or
+    /// after the deadline sees the value.
     deadline: AtomicU64,
     time_to_live: Duration,
     /// The timer that ends the entry. It is armed for `deadline` or an earlier moment.
@@ -113,9 +114,10 @@ impl<K: Key, V: Send + Sync + 'static> Slot<K, V> {
         Timestamp::from_nanos(self.deadline.load(Ordering::Relaxed))
     }
 
-    /// Returns whether the entry's deadline is still to come. `now` is a moment of the fast clock, which may be ahead
-    /// of the true clock. If `now` is before the deadline, the entry is alive. Otherwise the method reads the true
-    /// clock, which costs more.
+    /// Returns whether the entry's deadline is still to come. `now` is a moment of the engine's fast clock
+    /// ([`TaskCore::now`]), which may be a little ahead of the real time. If `now` is before the deadline, the entry is
+    /// alive. Otherwise the method reads the engine's true clock ([`TaskCore::has_come`]). The true clock is never
+    /// ahead of the real time, but a reading costs more.
     pub(super) fn is_alive(&self, tasks: &TaskCore, now: Timestamp) -> bool {
         let deadline = self.deadline();
         now < deadline || !tasks.has_come(deadline)

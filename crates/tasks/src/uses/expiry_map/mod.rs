@@ -1,9 +1,10 @@
 //! A concurrent map whose entries expire.
 //!
 //! An entry is never returned at or after its deadline, even if its timer is late. So a reader also checks the clock,
-//! which costs about as much as the look-up itself. An entry stays visible until its deadline. Deadlines count from a
-//! fast clock, which may be a little ahead of the true clock. When the fast clock says that a deadline has passed, the
-//! true clock decides. The memory of an entry is freed when its timer fires, not at the next look-up.
+//! which costs about as much as the look-up itself. An entry stays visible until its deadline. The engine has two
+//! clocks: a fast clock, which may be a little ahead of the real time, and a true clock, which is never ahead but costs
+//! more. Deadlines count from the fast clock. If a deadline has come by the fast clock, the reader asks the true clock,
+//! which decides. The memory of an entry is freed when its timer fires, not at the next look-up.
 //!
 //! Each entry has an owned timer, while an entry of a [`Keyed`](crate::keyed) has a one-shot. A refresh arms the timer
 //! ([`Timer::arm`](tourbillon::Timer::arm)) under the shared lock of its shard. So readers that refresh do not exclude

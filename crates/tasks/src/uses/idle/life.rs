@@ -5,9 +5,10 @@
 //! joining ──join──► live ──expire──► expiring
 //!    └────────────────┴──────end───────┴─────► ended
 //! ```
-//! *joining*: the connection is in the map, and its timer is not armed yet. *live*: the connection may be touched and
-//! removed. *expiring*: the connection is still in the map, but the owner of its handle has seen that the expiry has
-//! begun. So no removal may succeed any more. *ended*: the connection is out of the map.
+//! *joining*: the connection is in the map, and its timer is not armed yet. *live*: the owner of the handle can record
+//! activity (a *touch*), and can remove the connection. *expiring*: the connection is still in the map, but the owner
+//! of its handle has seen that the expiry has begun. So no removal may succeed any more. *ended*: the connection is out
+//! of the map.
 //!
 //! The map's lock decides which thread takes a connection out, and that thread sets the state to *ended*. Most other
 //! steps also happen under that lock, or do not depend on the steps of another thread. The exception is the owner's
@@ -47,8 +48,8 @@ impl Life {
         self.0.load(Ordering::Relaxed) == LIVE
     }
 
-    /// Returns whether the connection is live: it may be touched and removed. The caller must have armed the
-    /// connection's timer just before.
+    /// Returns whether the connection is live. A touch (a record of activity) comes in time only if the connection is
+    /// live. The caller must have armed the connection's timer just before.
     #[inline]
     pub(crate) fn is_live_after_arming(&self) -> bool {
         // Ordering: Acquire fence [L1]. Pairs with `end` through the timer's state, which the arming read.

@@ -42,7 +42,7 @@ pub(crate) const CONTESTANTS: [Contestant; 21] = [
     Contestant {
         name: SERVICE,
         survives: Survives::Mixed,
-        configuration: "the service with the library as in the row before, in a process of its own, and with its settings by default but for `callbacks.allow_http`, `callbacks.allow_private` and a limit of 200 callbacks at a time to a host; among the defaults is a `catch_up_rate` of 10,000 a second. The load and the receiver are one other process: hyper's client with 64 connections for creations, the crate `tourbillon-client` for batches, hyper's server for callbacks",
+        configuration: "the service with the library as in the row before, in a process of its own, and with its settings by default but for `callbacks.allow_http`, `callbacks.allow_private`, a limit of 200 callbacks at a time to a host and a limit of a million creations a second; among the defaults is a `catch_up_rate` of 10,000 a second. The load and the receiver are one other process: hyper's client with 64 connections for creations, the crate `tourbillon-client` for batches, hyper's server for callbacks",
         peer: None,
         config: || json!({ "durability": "power", "ends": "volatile", "service": true }),
         cases: &["service"],

@@ -30,12 +30,14 @@ pub(super) struct Program {
 
 impl Program {
     /// Starts the service with its files in the folder `data`, or with its timers in a schema of the PostgreSQL
-    /// database at `url`, which has the folder's name after `part_`. The settings allow callbacks to this machine, and
-    /// many callbacks at a time to one host. All other settings have their defaults.
+    /// database at `url`, which has the folder's name after `part_`. The settings allow callbacks to this machine, many
+    /// callbacks at a time to one host, and more creations a second than the load can make. All other settings have
+    /// their defaults.
     pub(super) fn service(data: &Path, url: Option<&str>) -> Result<Self, Failure> {
         let mut command = Command::new(env::current_exe()?);
         command.arg0(NAME).arg("--data").arg(data).args(["--listen", "127.0.0.1:0"]);
         command.args(["--callbacks-allow-http", "--callbacks-allow-private"]);
+        command.args(["--limits-creations", "1000000"]);
         let at_once = AT_ONCE.to_string();
         command.args(["--deliveries-host-concurrency", &at_once]);
         command.args(["--deliveries-prompt-host-concurrency", &at_once]);

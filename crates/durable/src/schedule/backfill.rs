@@ -43,19 +43,26 @@ impl Schedules {
     pub fn trigger(&self, at: &ScheduleKey) -> Result<TimerId, ScheduleFault> {
         let _lock = self.0.lock(at);
         let id = TimerId::fresh();
+        let mut is_stored = false;
         for _ in 0..TURNS {
-            let (timer, mut stored) = self.0.load(at)?;
+            let (timer, mut stored) = match self.0.load(at) {
+                // Another process has removed the schedule after this call had stored the occurrence.
+                Err(ScheduleFault::NotFound) if is_stored => return Ok(id),
+                loaded => loaded?,
+            };
             let now = self.0.store.now();
-            // Each attempt uses the same id, so only one occurrence is made.
-            let occurrence = Timer { id, ..stored.occurrence(at, now, now) };
+            // One attempt stores the occurrence, which may be delivered before a later attempt.
+            let occurrence = (!is_stored).then(|| Timer { id, ..stored.occurrence(at, now, now) });
+            let place = occurrence.map(|timer| Op::Place(Box::new(timer), IfPresent::Reject));
             stored.progress.asked += 1;
             stored.progress.last_fired = Some(now);
-            let mode = IfPresent::ReplaceOnly(timer.id);
-            let place = Op::Place(Box::new(occurrence), IfPresent::Reject);
-            let ops = vec![place, stored.op(at, wake_of(&timer), mode)];
-            let outcomes = self.0.apply(ops, Durability::PowerLoss)?;
-            if has_replaced(&outcomes) {
+            let keep = stored.op(at, wake_of(&timer), IfPresent::ReplaceOnly(timer.id));
+            let outcomes = self.0.apply(place.into_iter().chain([keep]).collect(), Durability::PowerLoss)?;
+            if !is_stored && matches!(outcomes.first(), Some(Outcome::Created(_))) {
+                is_stored = true;
                 self.0.tell(at, &ScheduleEvent::Fired { id, instant: now });
+            }
+            if has_replaced(&outcomes) {
                 return Ok(id);
             }
         }

@@ -364,7 +364,7 @@ impl Schedules {
             self.0.apply(vec![Op::Cancel(at.address(), None)], Durability::PowerLoss)?
         };
         if let Some(Outcome::InFlight(former)) = outcomes.first()
-            && !self.0.store.is_transactional()
+            && self.0.store.is_shared()
         {
             self.0.await_end(*former)?;
         }

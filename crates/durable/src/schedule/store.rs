@@ -126,7 +126,7 @@ impl ScheduleStore {
             };
             drop(lock);
             if let Some((former, Phase::Leased)) = former
-                && !self.store.is_transactional()
+                && self.store.is_shared()
             {
                 self.await_end(former)?;
             }

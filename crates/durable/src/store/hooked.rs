@@ -273,6 +273,10 @@ impl<H: Hook> TimerStore for Hooked<H> {
         self.store.is_transactional()
     }
 
+    fn is_shared(&self) -> bool {
+        self.store.is_shared()
+    }
+
     fn parts(&self) -> u32 {
         self.hook.parts(&*self.store)
     }

@@ -267,6 +267,10 @@ impl TimerStore for MemoryStore {
         ready(self.transact(|ledger| ledger.import(timers)))
     }
 
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
         self.wakers.add(wake);
     }

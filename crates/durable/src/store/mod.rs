@@ -518,9 +518,17 @@ pub trait TimerStore: Send + Sync + 'static {
         Box::pin(async { Ok(()) })
     }
 
-    /// Returns whether the operations of one [`apply`](Self::apply) are one transaction. If not, each operation is a
-    /// separate transaction, and any of them may have taken effect when the call fails.
+    /// Returns whether the operations of one [`apply`](Self::apply) are one transaction: other processes see all of their
+    /// effects, or none. An operation that is refused does not undo the others. If the store is not transactional, each
+    /// operation is a separate transaction, and any of them may have taken effect when the call fails.
     fn is_transactional(&self) -> bool {
+        true
+    }
+
+    /// Returns whether several processes may use the store at the same time. A change of a schedule then waits for a
+    /// process that is just about to store occurrences by the schedule's former rule. If in doubt, true: the wait is
+    /// short unless that process has died.
+    fn is_shared(&self) -> bool {
         true
     }
 

@@ -1,10 +1,15 @@
 //! Tests changes and decisions of a process while another process changes the same schedule.
 
-use super::{MINUTE, Seen, World, at, clock, each_minute, template};
-use std::sync::{Arc, Mutex};
+use super::{MINUTE, PATIENCE, Seen, World, at, clock, each_minute, template};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
 use tourbillon_durable::plan::Plan;
 use tourbillon_durable::schedule::{Schedule, ScheduleFault, ScheduleKey, Schedules};
 use tourbillon_durable::store::{Call, Filter, Hook, Hooked, MemoryStore, StoreFuture, TimerStore};
+use tourbillon_durable::timer::TimerId;
+use tourbillon_sqlite::SqliteStore;
 
 /// A hook that acts as another, quicker process. The store calls `first` before the next batch of operations.
 #[derive(Default)]
@@ -94,4 +99,82 @@ fn a_decision_of_a_schedule_that_another_process_removes_is_none() {
     assert!(matches!(world.schedules.get(&at()), Err(ScheduleFault::NotFound)), "it does not come back");
     world.advance(5);
     assert!(world.seen.lock().unwrap().len() <= 1, "no later instant is followed: {:?}", world.seen);
+}
+
+/// The trigger has stored its occurrence when it finds that another process has removed or triggered the schedule.
+#[test]
+fn a_trigger_beside_another_process_answers_with_its_one_occurrence() {
+    let store = Arc::new(Hooked::new(Arc::new(MemoryStore::new(clock())), Raced::default()));
+    let one = Schedules::new(Arc::clone(&store) as Arc<dyn TimerStore>);
+    let other = Schedules::new(Arc::clone(&store) as Arc<dyn TimerStore>);
+    for removes in [false, true] {
+        one.put(&at(), each_minute(), template()).unwrap();
+        let before = occurrences(&*store, &Seen::default());
+        let other = other.clone();
+        *store.hook().first.lock().unwrap() = Some(Box::new(move || {
+            if removes {
+                assert!(other.remove(&at()).unwrap());
+            } else {
+                let _id = other.trigger(&at()).unwrap();
+            }
+        }));
+        let id = one.trigger(&at()).unwrap();
+        let after = occurrences(&*store, &Seen::default());
+        assert!(after.contains(&id), "the answer names the occurrence");
+        assert_eq!(after.len() - before.len(), if removes { 1 } else { 2 });
+    }
+}
+
+/// Returns the ids of all occurrences that are stored or have been delivered.
+fn occurrences(store: &dyn TimerStore, seen: &Seen) -> BTreeSet<TimerId> {
+    let filter = Filter { namespace: Some("shop".into()), ..Filter::default() };
+    let stored = pollster::block_on(store.list(filter, None, 100)).unwrap().timers;
+    let delivered = seen.lock().unwrap().iter().map(|(.., id)| *id).collect::<Vec<_>>();
+    stored.iter().map(|timer| timer.id).chain(delivered).collect()
+}
+
+/// A decision has begun when another process changes the schedule in a store that both share. Each way to change the
+/// schedule waits for the end of the decision, so that no occurrence by the former rule is stored after the change has
+/// returned.
+#[test]
+fn a_change_returns_after_a_decision_under_way_in_another_process() {
+    let changes: [fn(&Schedules); 3] = [
+        |schedules| assert!(schedules.remove(&at()).unwrap()),
+        |schedules| assert!(schedules.pause(&at()).unwrap().progress.paused),
+        |schedules| {
+            assert!(!schedules.put(&at(), Schedule::new(Plan::Every(60 * MINUTE)), template()).unwrap().0)
+        },
+    ];
+    for change in changes {
+        let clock = clock();
+        let shared: Arc<dyn TimerStore> =
+            Arc::new(SqliteStore::builder().clock(clock.clone()).in_memory().unwrap());
+        let store = Arc::new(Hooked::new(Arc::clone(&shared), Raced::default()));
+        let world = World::on(clock, Arc::clone(&store) as Arc<dyn TimerStore>, Seen::default());
+        let other = Schedules::new(Arc::clone(&shared));
+        world.schedules.put(&at(), each_minute(), template()).unwrap();
+        world.settle();
+
+        // The first change of the runtime at the next instant is the decision's.
+        let (changed, has_changed) = mpsc::channel();
+        let before = world.view();
+        *store.hook().first.lock().unwrap() = Some(Box::new({
+            let (shared, seen) = (Arc::clone(&shared), Arc::clone(&world.seen));
+            move || {
+                let changer = other.clone();
+                drop(thread::spawn(move || {
+                    change(&changer);
+                    changed.send(occurrences(&*shared, &seen)).unwrap();
+                }));
+                // The decision goes on once the change is stored.
+                while other.get(&at()).is_ok_and(|view| view == before) {
+                    thread::yield_now();
+                }
+            }
+        }));
+        world.clock.advance(Duration::from_millis(MINUTE));
+        let at_return = has_changed.recv_timeout(PATIENCE).unwrap();
+        world.settle();
+        assert_eq!(at_return, occurrences(&*store, &world.seen), "an occurrence was stored after the change");
+    }
 }

@@ -704,6 +704,10 @@ impl TimerStore for RedbStore {
         self.scrubber.as_ref().map(|_| self.stats().scrub)
     }
 
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
         self.common.wakers.add(wake);
     }

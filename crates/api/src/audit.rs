@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AuditEntry {
-    /// The moment of the entry.
+    /// The moment at which the entry was made.
     pub at: Moment,
-    /// The kind of change.
+    /// The kind of the requested change.
     pub action: AuditAction,
-    /// The outcome.
+    /// Whether the requested change was made.
     pub outcome: AuditOutcome,
     /// The person or program that requested the change.
     pub by: AuditAuthor,
@@ -67,7 +67,7 @@ pub enum AuditVia {
     Command,
 }
 
-/// The outcome of a change.
+/// The outcome of a requested change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -83,7 +83,7 @@ pub enum AuditOutcome {
     Unknown,
 }
 
-/// The kind of a change.
+/// The kind of the change that an entry of the audit trail describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -103,7 +103,7 @@ pub enum AuditAction {
     CancelMany,
     /// Dead timers were delivered again.
     ReplayMany,
-    /// Occurrences of a schedule were made for past instants.
+    /// A schedule was backfilled: its timers were made for past moments that its plan names.
     Backfill,
     /// A single batch cancelled more than one timer.
     Batch,

@@ -29,54 +29,55 @@ pub enum Change {
         #[serde(skip_serializing_if = "Option::is_none")]
         #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 255))]
         idempotency_key: Option<String>,
-        /// The timer.
+        /// The settings of the new timer.
         timer: Box<NewTimer>,
     },
     /// Cancels a timer.
     Cancel {
-        /// The key.
+        /// The key of the timer to cancel.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[cfg_attr(feature = "openapi", schema(max_length = 255))]
         key: Option<String>,
-        /// The id.
+        /// The id of the timer to cancel.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[cfg_attr(feature = "openapi", schema(format = "uuid"))]
         id: Option<String>,
     },
     /// Moves a timer's due moment.
     Move {
-        /// The key.
+        /// The key of the timer whose due moment moves.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[cfg_attr(feature = "openapi", schema(max_length = 255))]
         key: Option<String>,
-        /// The id.
+        /// The id of the timer whose due moment moves.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[cfg_attr(feature = "openapi", schema(format = "uuid"))]
         id: Option<String>,
-        /// The new due moment of the timer.
+        /// The new due moment.
         to: Delay,
     },
 }
 
-/// The answer to a batch: one result for each change, in the order of the changes.
+/// The answer to a batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BatchAnswer {
-    /// The results.
+    /// One result for each change of the batch, in the order of the changes.
     pub results: Vec<BatchResult>,
 }
 
-/// The result of one change.
+/// The result of one change of a batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum BatchResult {
-    /// The answer to a creation. Its outcome says whether the timer was made, kept or repeated.
+    /// The answer to the creation of a timer. Its `outcome` says whether the new timer was stored, or an earlier timer
+    /// stays in its place.
     Placed(Placed),
-    /// The answer to a cancellation. Its result says whether the timer was cancelled.
+    /// The answer to the cancellation of a timer. Its `result` says whether the timer was cancelled.
     Cancelled(Cancelled),
-    /// The timer was moved.
+    /// The timer's due moment was moved.
     Changed(Changed),
     /// The change was refused. The other changes are not affected.
     Problem(Problem),

@@ -18,11 +18,11 @@ pub struct ClaimRequest {
     pub wait_ms: Option<u64>,
 }
 
-/// The timers that were fetched. The list is empty if none became due in time.
+/// The answer to a request for due timers. The list is empty if no timer is due, not even after the wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Claims {
-    /// The timers.
+    /// The fetched timers, each with its claim.
     pub claims: Vec<Claim>,
 }
 
@@ -30,7 +30,7 @@ pub struct Claims {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Claim {
-    /// The name of this delivery, with which the receiver acknowledges, rejects or renews it.
+    /// The name of this claim. The receiver needs the name to acknowledge, reject or renew the delivery.
     pub claim: String,
     /// The timer's id, which is the same for all deliveries of the timer.
     pub id: String,
@@ -40,7 +40,7 @@ pub struct Claim {
     /// The timer's labels.
     #[serde(default)]
     pub labels: Vec<String>,
-    /// The moment for which the timer was made.
+    /// The moment for which the timer is scheduled. Retries do not change this moment.
     pub scheduled: Moment,
     /// The number of the attempt, counted from 1.
     pub attempt: u32,

@@ -3,24 +3,26 @@
 use crate::Moment;
 use serde::{Deserialize, Serialize};
 
-/// A host that receives callbacks, with the records about it since the start of the service.
+/// A host that receives callbacks: its present state, and statistics of the callbacks since the start of the service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Endpoint {
     /// The host and port.
     pub host: String,
-    /// The state of the host's breaker, which stops callbacks to the host after failures. Each namespace has its own
-    /// breakers for the host. This field, `since` and `open_for_ms` describe the breaker that stays open longest.
+    /// The state of the host's circuit breaker, which stops callbacks to the host for a pause after failures. Each
+    /// namespace has its own breakers for the host. This field, `since` and `open_for_ms` describe the breaker with the
+    /// longest remaining pause.
     pub breaker: Breaker,
-    /// The moment at which the breaker that stays open longest opened. None if all breakers of the host are closed.
+    /// The moment since which the breaker with the longest remaining pause is open. None if all breakers of the host
+    /// are closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Moment>,
-    /// The remaining time for which the breaker that stays open longest lets no callbacks through. At zero, one
-    /// callback tests whether the receiver works. None if all breakers of the host are closed.
+    /// The longest remaining pause of the breakers: the time for which the breaker lets no callbacks through. At zero,
+    /// one callback tests whether the receiver works. None if all breakers of the host are closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_for_ms: Option<u64>,
-    /// The breakers that are not closed, at most 20. The breakers that stay open longest come first. Each breaker is
-    /// for one namespace, and for either the whole host or one path.
+    /// The breakers that are not closed, at most 20. The breakers with the longest remaining pauses come first. Each
+    /// breaker is for one namespace, and for either the whole host or one path.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub breakers: Vec<OpenBreaker>,
     /// The number of callbacks that are in progress.
@@ -55,7 +57,7 @@ pub struct Endpoint {
     pub last_error: Option<String>,
 }
 
-/// A breaker that is not closed.
+/// A circuit breaker that is not closed: it stops the callbacks of a namespace to a host, or to one path of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct OpenBreaker {
@@ -73,15 +75,15 @@ pub struct OpenBreaker {
     pub failures_in_a_row: u32,
 }
 
-/// The state of a breaker.
+/// The state of a circuit breaker, which stops callbacks to a host for a pause after failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Breaker {
     /// Callbacks are sent as usual.
     Closed,
-    /// No callback is sent until a pause is over.
+    /// No callback is sent until the breaker's pause is over.
     Open,
-    /// The pause is over, and one callback tests whether the receiver works.
+    /// The breaker's pause is over, and one callback tests whether the receiver works.
     HalfOpen,
 }

@@ -62,17 +62,20 @@ pub enum EventKind {
     Delivered,
     /// A delivery failed and will be repeated.
     Failed,
-    /// A delivery was postponed. It does not count as an attempt.
+    /// A delivery was postponed, for example because the host is paused or because the service is stopping. A postponed
+    /// delivery does not count as an attempt.
     Parked,
     /// The service gave up on delivering a timer.
     Dead,
-    /// Instants of a schedule were missed, for example while the service was down, and got no occurrences. In this kind
-    /// of event and in the three kinds below, `key` is the key of the schedule.
+    /// Moments that a schedule's plan names were missed, for example while the service was down. The service made no
+    /// timers for these moments. In this kind of event and in the three kinds below, `key` is the key of the schedule.
     Missed,
-    /// Instants of a schedule were skipped because an earlier occurrence had not ended.
+    /// Moments that a schedule's plan names were skipped because an earlier timer of the schedule had not ended. The
+    /// service made no timers for these moments.
     Skipped,
-    /// The plan of a schedule can no longer be followed.
+    /// A schedule was parked, because the service can no longer follow its plan, for example because the time zone is
+    /// unknown. The schedule makes no timers until it is changed or resumed.
     ScheduleParked,
-    /// A schedule has no more instants.
+    /// A schedule has ended: its plan names no further moments.
     ScheduleEnded,
 }

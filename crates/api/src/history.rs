@@ -3,7 +3,8 @@
 use crate::Moment;
 use serde::{Deserialize, Serialize};
 
-/// The counts of the service over time, for at most 72 hours. They survive a restart of the service.
+/// Statistics of the service over time, such as the number of deliveries, for at most the last 72 hours. The statistics
+/// survive a restart of the service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct History {
@@ -17,7 +18,7 @@ pub struct History {
     pub points: Vec<HistoryPoint>,
 }
 
-/// The counts of one interval.
+/// The statistics of one interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HistoryPoint {
@@ -33,7 +34,7 @@ pub struct HistoryPoint {
     pub failed: u64,
     /// The number of timers that were cancelled.
     pub cancelled: u64,
-    /// The number of timers that died.
+    /// The number of timers that became dead because the service gave up on their delivery.
     pub dead: u64,
     /// The longest time by which a timer was overdue.
     pub overdue_ms: u64,
@@ -53,11 +54,12 @@ pub struct LatenessBySecond {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SecondLateness {
-    /// The number of deliveries.
+    /// The number of deliveries that were due at this second of the minute.
     pub count: u64,
-    /// The greatest lateness.
+    /// The greatest lateness of these deliveries.
     pub max_ms: u64,
-    /// The 99th percentile of the lateness. It is rounded up by at most a quarter of the exact value.
+    /// The 99th percentile of the lateness of these deliveries. It is rounded up by at most a quarter of the exact
+    /// value.
     pub p99_ms: u64,
 }
 
@@ -85,7 +87,7 @@ pub struct HorizonBucket {
     /// end at full hours of UTC. None for the last bucket, which has no end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within_ms: Option<u64>,
-    /// The number of timers.
+    /// The number of pending timers in the bucket.
     pub count: u64,
     /// True if the bucket may have more timers than `count`, because the service examines only a limited number of the
     /// nearest timers.

@@ -62,24 +62,25 @@ pub struct NamespaceLimits {
     pub keep_answers: bool,
 }
 
-/// A namespace.
+/// A namespace: its limits, its signing secrets, and the numbers of its timers and schedules.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NamespaceView {
-    /// The name.
+    /// The namespace's name.
     pub name: String,
-    /// The limits.
+    /// The limits that were set for the namespace.
     pub limits: NamespaceLimits,
     /// The active signing secrets, without their secret values.
     #[serde(default)]
     pub secrets: Vec<SecretView>,
-    /// The number of pending timers.
+    /// The number of pending timers, which wait for their due moment.
     pub pending: u64,
     /// The number of timers that are being delivered.
     pub leased: u64,
-    /// The number of parked timers.
+    /// The number of parked timers: their deliveries are held back, for example because the host is paused or because
+    /// no receiver fetches them.
     pub parked: u64,
-    /// The number of dead timers.
+    /// The number of dead timers: the service gave up on their delivery, and still stores them.
     pub dead: u64,
     /// The number of schedules, including paused and ended ones.
     #[serde(default)]

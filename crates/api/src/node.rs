@@ -4,7 +4,8 @@ use crate::Moment;
 use serde::{Deserialize, Serialize};
 
 /// The nodes that share the timers of a service, and the shards into which the timers are divided. Each node delivers
-/// some of the shards. A service with its own file has no shards and no other nodes.
+/// the timers of some shards. A service that keeps its timers in a file of its own has no shards, and both lists are
+/// empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Nodes {
@@ -18,13 +19,14 @@ pub struct Nodes {
     pub shards: Vec<Shard>,
 }
 
-/// A node: one run of a service that shares its timers with others.
+/// A node: one run of the service's program that shares its timers with other nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Node {
-    /// The number of this run, in 16 hexadecimal digits.
+    /// The random number of this run of the program, in 16 hexadecimal digits. Each start of the program draws a
+    /// new number.
     pub incarnation: String,
-    /// The configured name. Several nodes may have the same name.
+    /// The configured name of the node. Several nodes may have the same name.
     pub name: String,
     /// The version of the program.
     pub version: String,
@@ -47,15 +49,17 @@ pub struct Shard {
     /// The number of the shard, counted from 0.
     #[cfg_attr(feature = "openapi", schema(maximum = 65_535))]
     pub number: u16,
-    /// The incarnation of the node that delivers the shard's timers. None if no node does.
+    /// The owner of the shard: the `incarnation` of the node that delivers the shard's timers. None if the shard has no
+    /// owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// The time since the owner last looked for due timers. None if the answering node does not know it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub polled_ms_ago: Option<u64>,
-    /// The time by which the shard's first pending timer is overdue, as far as it is known.
+    /// The time for which the shard's first pending timer has been due, as far as the answering node knows. Zero if no
+    /// pending timer is due.
     pub overdue_ms: u64,
-    /// The due moment of the shard's first pending timer.
+    /// The due moment of the shard's first pending timer. None if the shard has no pending timer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_due: Option<Moment>,
     /// The number of times that the shard got a new owner.
@@ -65,12 +69,12 @@ pub struct Shard {
     /// The moment at which a node last took over the shard from an owner that had died or could not reach the store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taken_over: Option<Moment>,
-    /// True if the server of the shard does not answer. The other fields then hold their last known values, and the
-    /// lateness of the first timer is unknown.
+    /// True if the Redis server that stores the shard does not answer. The other fields then come from the server's
+    /// last answer. So `first_due` and `overdue_ms` may describe a timer that has ended since then.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub silent: bool,
-    /// True if the server of the shard has lost the shard's data. Until an administrator restores the shard, its
-    /// timers are not delivered, and it accepts no new timers. The other shards are not affected.
+    /// True if the Redis server that stores the shard has lost the shard's data. Until an administrator restores the
+    /// shard, its timers are not delivered, and it accepts no new timers. The other shards are not affected.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub lost: bool,
 }

@@ -38,12 +38,13 @@ pub struct Operation {
     pub state: OperationState,
     /// The moment at which the operation began.
     pub begun: Moment,
-    /// The number of timers changed so far. For a backfill, the number of occurrences made so far.
+    /// The number of timers that the operation has changed so far. For a backfill, which makes the timers of a schedule
+    /// for past moments, the number of timers made so far.
     pub changed: u64,
-    /// The number of changed timers whose delivery had already begun.
+    /// The number of cancelled timers whose delivery had already begun. `changed` also counts these timers.
     pub in_flight: u64,
-    /// The number of timers left unchanged because other timers use their keys by now. For a backfill, the number of
-    /// instants that already had occurrences.
+    /// The number of dead timers that were not replayed, because other timers have their keys by now. For a backfill,
+    /// the number of past moments for which the schedule already had timers.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub refused: u64,
     /// The error, if the operation failed.

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 pub struct Page<T> {
     /// The items on this page.
     pub items: Vec<T>,
-    /// The cursor of the next page, for the same list with the same conditions. None on the last page.
+    /// The cursor of the next page, which the client sends as `cursor` in the request for that page. That request must
+    /// have the same path and the same conditions, such as `label`. None on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }

@@ -4,7 +4,8 @@ use crate::shape::{absent, needed};
 use serde::{Deserialize, Serialize};
 use tourbillon_words::Guarantee;
 
-/// The policy of a timer. Each field that is left out has its default.
+/// How a timer is delivered: its retries, its timeout, its late deliveries and its delivery guarantee. Each field that
+/// is left out has its default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
@@ -13,8 +14,8 @@ pub struct Policy {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 1000))]
     pub attempts: Option<u32>,
-    /// The greatest age of the timer, counted from the scheduled moment. A delivery that would be due after this age is
-    /// not planned. By default there is no such limit.
+    /// The greatest age of the timer, counted from its scheduled moment. If a delivery fails and the retry would be due
+    /// after this age, the timer becomes dead. By default there is no such limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_age_ms: Option<u64>,
     /// The timeout of one attempt: 15 s by default, from 100 ms to 30 s. For a timer that a receiver fetches, at most

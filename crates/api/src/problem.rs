@@ -93,7 +93,7 @@ kinds! {
     IdempotencyInProgress "/problems/idempotency-in-progress" 409 "Another request with this idempotency key is under way"
     /// The claim has ended: the receiver has acknowledged or rejected it, or it has expired.
     ClaimEnded "/problems/claim-ended" 409 "The claim has ended"
-    /// The namespace still has timers, or cannot be removed.
+    /// The namespace cannot be removed, because it has timers or schedules, or because it is the namespace `default`.
     NamespaceNotEmpty "/problems/namespace-not-empty" 409 "The namespace has timers"
     /// A part of the request is too large.
     TooLarge "/problems/too-large" 413 "Too large"
@@ -107,7 +107,7 @@ kinds! {
     DueTooFar "/problems/due-too-far" 422 "The due moment is too far away"
     /// The time zone is unknown.
     ZoneUnknown "/problems/zone-unknown" 422 "The time zone is not known"
-    /// A limit is reached.
+    /// A limit of the namespace or of the service is reached, such as the greatest number of stored timers.
     LimitReached "/problems/limit-reached" 429 "A limit was reached"
     /// An error inside the service, which is a bug.
     Internal "/problems/internal" 500 "The service has failed"
@@ -160,20 +160,20 @@ impl Problem {
         Self::new(ProblemKind::BadRequest, detail.clone()).with_field(pointer, detail)
     }
 
-    /// Adds the fault in a field.
+    /// Adds a field of the request that has a fault. `pointer` is a JSON Pointer to the field.
     #[must_use]
     pub fn with_field(mut self, pointer: impl Into<String>, detail: impl Into<String>) -> Self {
         self.errors.push(FieldFault { pointer: pointer.into(), detail: detail.into() });
         self
     }
 
-    /// States that the request may have succeeded nevertheless.
+    /// Sets `outcome` to `unknown`, because the request may have succeeded despite the problem.
     #[must_use]
     pub fn with_unknown_outcome(self) -> Self {
         Self { outcome: Some("unknown".to_owned()), ..self }
     }
 
-    /// States when the request may be repeated.
+    /// Sets the time after which the client may repeat the request, in milliseconds.
     #[must_use]
     pub fn with_retry_after_ms(self, millis: u64) -> Self {
         Self { retry_after_ms: Some(millis), ..self }

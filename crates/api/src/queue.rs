@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct QueueView {
-    /// The namespace.
+    /// The queue's namespace.
     pub namespace: String,
-    /// The name.
+    /// The queue's name.
     pub queue: String,
     /// The number of due timers that wait for a receiver.
     pub depth: u64,

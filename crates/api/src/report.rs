@@ -13,28 +13,29 @@ pub struct ServiceStats {
     pub now: Moment,
     /// The time since the service started.
     pub up_ms: u64,
-    /// The number of pending timers.
+    /// The number of pending timers, which wait for their due moment.
     pub pending: u64,
     /// The number of timers that are being delivered.
     pub leased: u64,
-    /// The number of parked timers.
+    /// The number of parked timers. A timer is parked while it cannot be delivered, for example because its host is
+    /// paused or because no receiver fetches it.
     pub parked: u64,
-    /// The number of dead timers.
+    /// The number of dead timers, which are not delivered again, but are still stored.
     pub dead: u64,
     /// The number of records that were damaged and set aside. `tourbillond check` lists them.
     #[serde(default)]
     pub damaged: u64,
     /// The time by which the oldest due timer is overdue.
     pub overdue_ms: u64,
-    /// The number of timers that were made since the start.
+    /// The number of timers that were made since the service started.
     pub created: u64,
-    /// The number of deliveries that succeeded since the start.
+    /// The number of deliveries that succeeded since the service started.
     pub delivered: u64,
-    /// The number of deliveries that failed since the start.
+    /// The number of deliveries that failed since the service started.
     pub failed: u64,
-    /// The number of timers that were cancelled since the start.
+    /// The number of timers that were cancelled since the service started.
     pub cancelled: u64,
-    /// The moment at which the latest delivery began, since the start. None if there was no delivery.
+    /// The moment at which the latest delivery began. None if no delivery has begun since the service started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_fire: Option<Moment>,
     /// The hosts that receive callbacks, at most 100.
@@ -48,12 +49,14 @@ pub struct ServiceStats {
 pub struct HostView {
     /// The host and port.
     pub host: String,
-    /// The number of callbacks that are in progress.
+    /// The number of callbacks to the host that are in progress.
     pub running: u64,
-    /// The greatest number of consecutive failures. Each namespace has its own count for the host and for each path.
+    /// How many of the last callbacks have failed in a row. Each namespace has its own count for the host and for each
+    /// path, and this is the highest.
     pub failures: u32,
-    /// The longest time for which an open breaker still holds back callbacks to the host or to one of its paths. None
-    /// if no breaker is open.
+    /// The remaining time for which callbacks to the host, or to one of its paths, are held back after failures. Each
+    /// namespace has its own breakers, which hold callbacks back; the time is that of the breaker that stays open
+    /// longest. None if no breaker is open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_for_ms: Option<u64>,
 }

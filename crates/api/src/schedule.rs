@@ -42,10 +42,10 @@ pub struct NewSchedule {
     /// and is the same for all occurrences. Zero by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter_ms: Option<u64>,
-    /// The earliest moment for instants.
+    /// The schedule has no instants before this moment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start: Option<Moment>,
-    /// The latest moment for instants.
+    /// The schedule has no instants after this moment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end: Option<Moment>,
     /// The HTTP request that each occurrence sends.
@@ -205,15 +205,15 @@ pub enum Gap {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ScheduleView {
-    /// The key.
+    /// The schedule's key.
     pub key: String,
-    /// The namespace.
+    /// The schedule's namespace.
     pub namespace: String,
     /// The settings of the schedule, with all fields. A client with the role `reader` sees neither headers nor bodies.
     pub schedule: NewSchedule,
-    /// The state.
+    /// Whether the schedule is active, paused, parked or ended.
     pub state: ScheduleState,
-    /// The reason why the schedule is parked. None if it is not parked.
+    /// The reason why the schedule is parked, which means that its plan cannot be followed. None if it is not parked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The moment at which the schedule was made.
@@ -235,9 +235,10 @@ pub struct ScheduleView {
     pub missed: u64,
     /// The number of instants that were skipped because of an overlap.
     pub skipped: u64,
-    /// The number of occurrences that were made by triggers and backfills.
+    /// The number of occurrences that were made on request: by a trigger, or by a backfill of past instants.
     pub asked: u64,
-    /// The next ten instants. Lists leave them out.
+    /// The next ten instants, and the local times between them that a clock change skips. A list of schedules leaves
+    /// them out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub upcoming: Vec<Occurrence>,
 }
@@ -259,11 +260,11 @@ pub enum ScheduleState {
     Ended,
 }
 
-/// An instant of a schedule, or a planned local time without an instant.
+/// A local time that a schedule plans, and its instant. A local time that a clock change skips may have no instant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Occurrence {
-    /// The instant. None if a clock change skips the local time, so that it has no instant.
+    /// The instant. None if a clock change skips the local time and the schedule then has no instant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Moment>,
     /// The local time that the schedule names, without an offset.
@@ -291,19 +292,19 @@ pub enum ClockChange {
     Doubled,
 }
 
-/// The next ten instants of a schedule that is not stored.
+/// The answer to a request that asks for the next instants of a schedule without storing the schedule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Preview {
-    /// The instants.
+    /// The next ten instants, and the local times between them that a clock change skips.
     pub upcoming: Vec<Occurrence>,
 }
 
-/// The occurrence that a trigger made.
+/// The answer to a trigger, which is a request that makes an occurrence of a schedule at once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Triggered {
-    /// The id of the occurrence, which is a timer.
+    /// The id of the new occurrence, which is a timer.
     pub id: String,
 }
 

@@ -4,7 +4,8 @@
 //! is converted. serde's own support for tagged enums is not used. It copies the object before it reads the fields, so
 //! its errors lack the position in the text.
 
-/// Returns the value of a field that a variant needs. Fails if the field is missing.
+/// Returns the value of the field `name`. Fails if the field is missing, because the variant that the object names
+/// needs it.
 pub(crate) fn needed<T>(name: &str, field: Option<T>) -> Result<T, String> {
     field.ok_or_else(|| format!("the field `{name}` is missing"))
 }

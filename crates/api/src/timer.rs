@@ -42,13 +42,13 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl NewTimer {
-    /// Makes a timer that sends the request `callback`, and is due at once.
+    /// Makes a timer that is due at once, and that sends the request `callback`.
     #[must_use]
     pub fn callback(callback: Callback) -> Self {
         Self { callback: Some(callback), ..Self::default() }
     }
 
-    /// Makes a timer that a receiver fetches, and is due at once.
+    /// Makes a timer that is due at once, and that a receiver fetches from the queue in `pull`.
     #[must_use]
     pub fn pull(pull: Pull) -> Self {
         Self { pull: Some(pull), ..Self::default() }
@@ -235,17 +235,17 @@ pub struct Kept {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Timer {
-    /// The id.
+    /// The timer's id.
     pub id: String,
-    /// The namespace.
+    /// The timer's namespace.
     pub namespace: String,
-    /// The key.
+    /// The timer's key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The labels.
+    /// The timer's labels.
     #[serde(default)]
     pub labels: Vec<String>,
-    /// The phase.
+    /// The stage of the timer's life cycle.
     pub phase: Phase,
     /// The moment at which the service accepted the timer.
     pub created: Moment,

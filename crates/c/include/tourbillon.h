@@ -192,26 +192,29 @@ typedef enum tb_status {
     TB_FULL = -4,
     // The call cannot proceed now, for one of four reasons:
     //
-    // - The thread's queue to the shard (its lane) is full, and the call must not wait. A call must not wait if it
-    //   comes from a callback that runs inline, or from a program that drives the engine.
-    // - Another call is advancing the engine, and this call would advance or free the engine.
-    // - The loop is being turned, and the call comes from a callback of that turn.
-    // - Another `tb_loop` has the loop's index.
+    // - The calling thread's lane, which is its queue to a shard, is full, and the call must not wait for room. A call
+    //   must not wait in a callback that runs inline (`TB_INLINE`) or in `tb_loop_turn`, nor on an engine from
+    //   `tb_engine_create_driven`.
+    // - A call of `tb_engine_advance` is under way, and this call would also advance the engine, or would free it.
+    // - A call of `tb_loop_turn` is under way, and one of its callbacks uses the same loop.
+    // - `tb_loop_create` got the index of a loop that was created before and not freed.
     TB_BUSY = -5,
     // The engine was shut down.
     TB_SHUT_DOWN = -6,
     // The one-shot is not pending: it has fired, its callback runs, or it was cancelled.
     TB_NOT_PENDING = -7,
-    // A handle was freed before, or never was one. Only libraries with debug assertions detect this; otherwise such a
-    // call is undefined.
+    // The handle was freed before, or the pointer was never a handle. Only a library that was built with debug
+    // assertions detects this. In any other library, the behaviour of such a call is undefined.
     TB_STALE = -8,
-    // The engine was not created for this call: it does not deliver by polling, or is not driven, or has no loops.
+    // The engine was not created in the way that the call needs: with `TB_POLLED`, by `tb_engine_create_driven`, or
+    // with `options.loops`.
     TB_WRONG_MODE = -9,
-    // This system lacks a facility that the call needs.
+    // This system lacks a facility that the call needs, such as `eventfd` or `CLOCK_BOOTTIME`.
     TB_UNSUPPORTED = -10,
-    // The system refused a thread or a descriptor.
+    // The system refused to start a thread or to create a descriptor.
     TB_SYSTEM = -11,
-    // A panic was caught: a bug of the library. The engine may only be freed.
+    // A panic was caught, which is a bug of the library. The program must not use the engine any more, except to free
+    // it.
     TB_PANIC = -12,
     // The engine was made before a fork, and this process is the child: the engine's threads are in the parent
     // process.
@@ -228,9 +231,9 @@ typedef enum tb_outcome {
     // The callback of the one-shot, timer or task has begun, and may not have returned. An engine whose events are
     // polled never returns this outcome.
     TB_RUNNING = 2,
-    // Nothing was pending. A one-shot has fired, or was cancelled before. A timer or a task was at rest or had ended,
-    // and no callback of it runs. On an engine whose events are polled: the event was polled, perhaps by another
-    // thread at this moment.
+    // Nothing was pending. A one-shot has fired, or was cancelled before. A timer was not armed, or a task had ended,
+    // and no callback of the timer or task runs. On an engine whose events are polled, this outcome may also mean that
+    // the event was polled, perhaps by another thread at this moment.
     TB_GONE = 3,
 } tb_outcome;
 
@@ -296,11 +299,12 @@ typedef struct tb_options {
     // from `tb_engine_create_driven` has two groups of timers: one-shots by key together with periodic tasks, and
     // everything else. `capacity` is then the limit of each group.
     uint32_t capacity;
-    // A `tb_delivery`.
+    // How due timers reach the program: a value of `tb_delivery`.
     uint32_t delivery;
-    // A `tb_pinning`.
+    // Whether the shards' threads are pinned to cores: a value of `tb_pinning`.
     uint32_t pinning;
-    // A `tb_clock`. An engine from `tb_engine_create_driven` ignores this option, because it has a clock of its own.
+    // The clock by which deadlines are measured: a value of `tb_clock`. An engine from `tb_engine_create_driven`
+    // ignores this option, because it has a clock of its own.
     uint32_t clock;
     // The number of the program's own event loops that drive the engine by `tb_loop_turn`: 1 to 1,024. With loops, the
     // engine starts no threads, and has as many shards as loops; `shards` and `workers` must be 0, and `delivery` must
@@ -328,19 +332,22 @@ typedef struct tb_event {
     // `deadline_ns`. The count is more than 1 if instants were missed, or were not polled in time. For everything
     // else, the count is 1.
     uint64_t count;
-    // The key of a one-shot that was scheduled by key; otherwise NULL. In a callback the key lives as long as the
-    // call. In a polled event it lives until the thread that polled it calls `tb_poll` again, for any engine.
+    // The key of a one-shot that was scheduled by key; otherwise NULL. The key that a callback gets is valid until the
+    // callback returns. The key of a polled event is valid until the same thread calls `tb_poll` again, for any
+    // engine.
     const char *key;
     // All 0. Later versions may give the words a meaning; 0 will then mean "not given".
     uint64_t reserved[5];
 } tb_event;
 
-// A snapshot of an engine's counters. The counters are read one after the other while the engine runs, so they may
-// differ by the events in between. At rest they are exact: scheduled = cancelled + fired + returned + pending.
+// A snapshot of an engine's counters. The counters are read one after the other while the engine runs. So a one-shot
+// that fires between two reads may be in two of the counters, or in none. While the engine is at rest, the counters
+// are exact: scheduled = cancelled + fired + returned + pending.
 //
 // An engine with `TB_POLLED`, with `options.loops`, or from `tb_engine_create_driven` has two groups of timers:
-// one-shots by key together with periodic tasks, and everything else. Each lateness is then measured for each group,
-// and the snapshot has the larger value.
+// one-shots by key together with periodic tasks, and everything else. On such an engine, each percentile of the
+// lateness is measured for each group by itself, and the snapshot has the larger of the two values. The same holds for
+// the largest lateness.
 typedef struct tb_stats {
     // `sizeof(tb_stats)`, set by the caller: later versions may add fields.
     size_t size;
@@ -350,9 +357,9 @@ typedef struct tb_stats {
     uint64_t cancelled;
     // One-shots that fired.
     uint64_t fired;
-    // One-shots returned by the shutdown.
+    // One-shots that had not fired, and that `tb_engine_shutdown` has returned to the program.
     uint64_t returned;
-    // One-shots that wait for their deadline, for a worker or for a poll.
+    // One-shots that have not fired: they wait for their deadline, for a worker or for a poll.
     uint64_t pending;
     // Timers and periodic tasks that exist.
     uint64_t timers_alive;
@@ -365,8 +372,8 @@ typedef struct tb_stats {
     uint64_t tickets;
     // How often a shard slept and woke.
     uint64_t wakes;
-    // Chunks of due timers that no worker and no poll has begun. The number grows when the workers or polls fall
-    // behind.
+    // Chunks of due timers (up to 32 timers each) that wait because no worker and no poll has begun to fire them. The
+    // number grows when the workers or polls fall behind.
     uint64_t queued_chunks;
     // The median lateness. A lateness is the time from the deadline to the start of the callback, or to the poll.
     uint64_t lateness_p50_ns;
@@ -378,7 +385,7 @@ typedef struct tb_stats {
     uint64_t lateness_max_ns;
 } tb_stats;
 
-// A function of ThreadSanitizer: its acquire or its release of an address.
+// A function of ThreadSanitizer that annotates an address: `__tsan_acquire` or `__tsan_release`.
 typedef void (*tb_annotation)(void *address);
 
 #ifdef __cplusplus
@@ -401,18 +408,18 @@ const char *tb_status_name(int32_t status);
 enum tb_status tb_engine_create(const struct tb_options *options,
                                 struct tb_engine **engine);
 
-// Creates an engine without threads, for tests. Its clock starts at 0 and moves with `tb_engine_advance`. Callbacks
-// run within that call.
+// Creates an engine without threads, for tests (a driven engine). Its clock starts at 0, and moves only while the
+// program calls `tb_engine_advance`. Callbacks run inside `tb_engine_advance`, on the calling thread.
 enum tb_status tb_engine_create_driven(const struct tb_options *options,
                                        struct tb_engine **engine);
 
-// Advances the clock of a driven engine by `by_ns`. The clock stops at each tick at which a timer is due, and the
-// timer fires there.
+// Advances the clock of an engine from `tb_engine_create_driven` by `by_ns`. The clock stops at each tick at which a
+// timer is due, and the timer fires at that tick.
 enum tb_status tb_engine_advance(const struct tb_engine *engine,
                                  uint64_t by_ns);
 
-// Reads the engine's clock. All engines of the process count from the same origin, except that the clock of a driven
-// engine starts at 0.
+// Reads the engine's clock. The clock of an engine from `tb_engine_create_driven` starts at 0. The clocks of all other
+// engines of the process count from the same origin.
 enum tb_status tb_now(const struct tb_engine *engine,
                       uint64_t *now_ns);
 
@@ -432,20 +439,21 @@ enum tb_status tb_engine_shutdown(const struct tb_engine *engine,
 // Shuts an engine down, if it was not shut down before, and frees it. One-shots that had not fired are dropped. The
 // descriptor of `tb_event_fd` is closed once the engine's timers and tasks are freed too. Must not be called while
 // another thread uses the engine, nor in a callback of `tb_engine_advance`. Timers and tasks of the engine may be
-// freed afterwards. In a child process nothing is freed.
+// freed afterwards. In the child of a fork, nothing is freed.
 enum tb_status tb_engine_free(struct tb_engine *engine);
 
-// Schedules a one-shot: `callback` is called once with `user`, no earlier than `delay_ns` from now. A delay of 0 is
-// due when the present tick ends, and `UINT64_MAX` is never due. `id` may be NULL; ids are never 0. The callback of a
-// one-shot that is refused is not called.
+// Schedules a one-shot: `callback` is called once with `user`, no earlier than `delay_ns` from now. With a delay of 0,
+// the one-shot is due at the end of the engine's present tick, whose length is `options.tick_ns`. With a delay of
+// `UINT64_MAX`, it is never due. `id` gets the one-shot's id, which is never 0; `id` may be NULL. If this function
+// fails, the callback is not called.
 enum tb_status tb_schedule(const struct tb_engine *engine,
                            uint64_t delay_ns,
                            tb_callback callback,
                            void *user,
                            uint64_t *id);
 
-// As `tb_schedule`, for a moment on the engine's clock. The call does not read the clock: it is for loops that have
-// the time from `tb_now`.
+// As `tb_schedule`, but `deadline_ns` is a time on the engine's clock instead of a delay. The function does not read
+// the clock. So it is the cheaper choice for an event loop that has read the time with `tb_now`.
 enum tb_status tb_schedule_at(const struct tb_engine *engine,
                               uint64_t deadline_ns,
                               tb_callback callback,
@@ -512,14 +520,15 @@ enum tb_status tb_timer_create(const struct tb_engine *engine,
 // Gets the `user` that was given to `tb_timer_create`.
 enum tb_status tb_timer_user(const struct tb_timer *timer, void **user);
 
-// Arms a timer, which is then due no earlier than `delay_ns` from now. If the timer is armed, the new deadline takes
-// the place of the old deadline, even if the timer is due and its event was not polled. If a callback for an earlier
-// deadline has begun, the timer is due again once that callback has returned. Fails after a shutdown.
+// Arms a timer, which is then due no earlier than `delay_ns` from now. If the timer was armed already, the new
+// deadline replaces the old deadline, even if the old deadline has passed and its event was not polled. If a callback
+// for an earlier deadline has begun, the timer fires again for the new deadline, but not before that callback has
+// returned. Fails after a shutdown.
 enum tb_status tb_timer_arm(const struct tb_timer *timer,
                             uint64_t delay_ns);
 
-// As `tb_timer_arm`, for a moment on the engine's clock. The call does not read the clock: it is for loops that have
-// the time from `tb_now`.
+// As `tb_timer_arm`, but `deadline_ns` is a time on the engine's clock instead of a delay. The function does not read
+// the clock. So it is the cheaper choice for an event loop that has read the time with `tb_now`.
 enum tb_status tb_timer_arm_at(const struct tb_timer *timer,
                                uint64_t deadline_ns);
 
@@ -531,16 +540,16 @@ enum tb_status tb_timer_disarm(const struct tb_timer *timer, enum tb_outcome *ou
 enum tb_status tb_timer_disarm_and_wait(const struct tb_timer *timer,
                                         enum tb_outcome *outcome);
 
-// Disarms a timer and frees it. The timer's own callback may call it. The call does not wait for a callback that runs
-// on another thread: before you free the memory behind `user`, call `tb_timer_disarm_and_wait`. No event of the timer
-// is polled afterwards.
+// Disarms a timer and frees it. The timer's own callback may call this function. The function does not wait for a
+// callback that runs on another thread. So call `tb_timer_disarm_and_wait` before you free the memory behind `user`.
+// The event of a freed timer is not polled any more.
 enum tb_status tb_timer_free(struct tb_timer *timer);
 
-// Starts a task that is due every `period_ns`, at a fixed rate. The first run is due one period from now. An instant
-// is missed if the callback for an earlier instant has not returned, or the event of an earlier instant was not
-// polled. A missed instant has no run of its own. It belongs to the event of the next run: the field `count` of an
-// event is the number of its instants, and `deadline_ns` is the first of them. If `task` is NULL, the task goes on
-// until the shutdown.
+// Starts a task that is due every `period_ns`, at a fixed rate. The moments at which the task is due are its instants,
+// and the first of them is one period from now. An instant is missed if it comes before the callback for an earlier
+// instant has returned, or before the event of an earlier instant was polled. A missed instant has no run of its own.
+// The event of the next run counts it: the field `count` of an event is the number of instants that the event counts,
+// and `deadline_ns` is the first of these instants. If `task` is NULL, the task goes on until the shutdown.
 enum tb_status tb_every(const struct tb_engine *engine,
                         uint64_t period_ns,
                         tb_callback callback,
@@ -558,14 +567,14 @@ enum tb_status tb_task_stop_and_wait(const struct tb_task *task,
 // Stops a task as `tb_task_stop` does, and frees its handle. A task may be freed before or after its engine.
 enum tb_status tb_task_free(struct tb_task *task);
 
-// Takes up to `n` events into `events`, and puts their number into `count`. Fewer than `n` means that no more were
-// waiting at that moment. There may be no event although the descriptor was readable. The call does not wait for
-// events. Several threads may call it: each event goes to one of them. A timer is pending until its event is polled:
-// it can be cancelled, moved or armed again.
+// Takes up to `n` events into `events`, and puts their number into `count`. If the number is less than `n`, no more
+// events were waiting at that moment. There may be no event although the descriptor from `tb_event_fd` was readable.
+// The call does not wait for events. Several threads may call it: each event goes to one of them. A timer is pending
+// until its event is polled: the timer can be cancelled, moved or armed again.
 //
 // A shard hands over its due timers in batches. A batch has the timers that the shard has found due at once, 1,024 at
 // most. While 128 batches of a shard wait for a poll, the shard holds further due timers back. When a poll has made
-// room, these timers follow, and make the descriptor readable.
+// room, the shard hands these timers over, too, and the descriptor becomes readable again.
 enum tb_status tb_poll(const struct tb_engine *engine,
                        struct tb_event *events,
                        size_t n,
@@ -579,10 +588,10 @@ enum tb_status tb_event_fd(const struct tb_engine *engine,
                            int *fd);
 
 // Creates one of the loops of an engine. `options.loops` of the engine is the number of its loops, and `index` is the
-// number of this loop, counted from 0. The loop belongs to the calling thread: only this thread turns it, and timers
-// that this thread schedules or arms go to the loop's shard. Fails with `TB_BUSY` if a loop with this index was
-// created and not freed. Timers may be pending at the shard already: they were scheduled before the shard's first
-// loop, or for a loop that was freed. These timers fire in the turns of this loop.
+// number of this loop, counted from 0. The loop belongs to the calling thread: only this thread may call
+// `tb_loop_turn` for it, and timers that this thread schedules or arms go to the loop's shard. Fails with `TB_BUSY` if
+// a loop with this index was created and not freed. Timers may be pending at the shard already: they were scheduled
+// before the shard's first loop, or for a loop that was freed. These timers fire when this loop turns.
 enum tb_status tb_loop_create(const struct tb_engine *engine,
                               uint32_t index,
                               struct tb_loop **event_loop);
@@ -594,19 +603,20 @@ enum tb_status tb_loop_create(const struct tb_engine *engine,
 enum tb_status tb_loop_fd(const struct tb_loop *event_loop,
                           int *fd);
 
-// Sets a function that wakes the loop in place of its descriptor. It is for event libraries that have a wake-up call
-// of their own, such as `uv_async_send`. If a thread arms a timer for an earlier moment than `tb_loop_next_deadline`
-// gave, this thread calls the function, once for each such moment. The function must make the present or the next poll
-// return at once, must not block, and must not use this loop. Threads may call the function until `tb_loop_free` has
-// returned. There is one exception: a thread that is arming a timer while the loop is freed may call the function
-// shortly after `tb_loop_free` has returned. If a wake is lost, the loop finds the timer in its next turn.
+// Sets a function that wakes the loop in place of the descriptor of `tb_loop_fd`. It is for event libraries that have
+// a wake-up call of their own, such as `uv_async_send`. If a thread arms a timer for an earlier moment than
+// `tb_loop_next_deadline` gave, this thread calls the function, once for each such moment. The function must make the
+// present or the next poll of the loop return at once, must not block, and must not use this loop. If the poll does
+// not return, the timer is not lost: it fires in the first turn of the loop after its deadline. Threads may call the
+// function until `tb_loop_free` has returned. There is one exception: a thread that is arming a timer while the loop
+// is freed may call the function shortly after `tb_loop_free` has returned.
 enum tb_status tb_loop_wake_by(const struct tb_loop *event_loop,
                                tb_wake wake,
                                void *user);
 
-// Gets the latest moment, on the engine's clock, at which the loop must turn. The moment is in the past if the loop
-// must turn at once, and `UINT64_MAX` if nothing is pending. Call it after the last call that arms a timer, and before
-// each poll.
+// Gets the latest moment, on the engine's clock, at which the program must call `tb_loop_turn`. The moment is in the
+// past if the loop must turn at once, and `UINT64_MAX` if nothing is pending. Call `tb_loop_next_deadline` or
+// `tb_loop_timeout` before each poll, after the last call that arms a timer.
 enum tb_status tb_loop_next_deadline(const struct tb_loop *event_loop,
                                      uint64_t *deadline_ns);
 
@@ -618,24 +628,26 @@ enum tb_status tb_loop_timeout(const struct tb_loop *event_loop,
                                uint64_t now_ns,
                                int *timeout_ms);
 
-// Fires the timers that are due at `now_ns`: calls their callbacks on this thread. At most `budget` timers are fired
-// or moved, or a few dozen more; 0 means 1. One-shots by key and periodic tasks are counted separately, with a budget
-// of the same size. `more` gets 1 if work is left, and 0 otherwise. `more` may be NULL, since `tb_loop_next_deadline`
-// gives a moment in the past while work is left. A turn at which nothing is due takes no lock.
+// Fires the timers that are due at `now_ns`: calls their callbacks on this thread. One such call is a turn of the
+// loop. A turn fires or moves at most `budget` timers, or a few dozen more; a budget of 0 counts as 1. One-shots by
+// key and periodic tasks are counted separately, with a budget of the same size. `more` gets 1 if work is left, and 0
+// otherwise. `more` may be NULL, since `tb_loop_next_deadline` gives a moment in the past while work is left. A turn
+// at which nothing is due takes no lock.
 //
-// A one-shot is due by `now_ns` alone. A timer is due only if the engine's clock has also reached its deadline. If
-// `now_ns` is less than the `now_ns` of an earlier turn, nothing fires early: further timers become due only in turns
-// whose `now_ns` is at least the `now_ns` of that earlier turn. A callback may use the engine, but must not use this
+// A one-shot is due by `now_ns` alone. A timer is due only if the engine's clock has also reached its deadline.
+// `now_ns` may be less than in an earlier turn. Then no timer becomes due in this turn, nor in the next turns, until
+// `now_ns` has reached its value from the earlier turn again. A callback may use the engine, but must not use this
 // loop (`TB_BUSY`).
 enum tb_status tb_loop_turn(const struct tb_loop *event_loop,
                             uint64_t now_ns,
                             size_t budget,
                             int *more);
 
-// Frees a loop. Any thread may call it while no other call uses the loop. Within a turn of the loop, the call fails
-// with `TB_BUSY`. The timers of the loop's shard stay pending until they are cancelled, or the shutdown returns them,
-// or a new loop with the same index fires them. To move a loop to another thread, free it and call `tb_loop_create`
-// there. A loop may also be freed after `tb_engine_free`.
+// Frees a loop. Any thread may free it while no other thread uses the loop. A callback that runs in a turn of this
+// loop cannot free it: `tb_loop_free` then fails with `TB_BUSY`. The timers of the loop's shard stay pending until
+// they are cancelled, or the shutdown returns them, or a new loop with the same index fires them. To move a loop to
+// another thread, free it, and call `tb_loop_create` on the other thread. A loop may also be freed after
+// `tb_engine_free`.
 enum tb_status tb_loop_free(struct tb_loop *event_loop);
 
 // As `tb_schedule_at`, but on the shard of loop `index`, whose thread calls the callback. Any thread may schedule in
@@ -655,8 +667,8 @@ enum tb_status tb_reschedule_on(const struct tb_engine *engine,
                                 uint64_t *new_id);
 
 // As `tb_timer_arm_at`, but also moves the timer to the shard of loop `index`, whose thread calls the callback from
-// then on. Use it when a connection moves to another loop. If the timer's callback runs at this moment, or its shard
-// is processing the timer, the timer stays on its shard for this arming.
+// then on. Use it when a connection moves to another loop. In two cases the timer is armed, but stays at its present
+// shard: the timer's callback is running, or the shard's thread is checking at this moment whether the timer is due.
 enum tb_status tb_timer_arm_on(const struct tb_timer *timer,
                                uint32_t index,
                                uint64_t deadline_ns);

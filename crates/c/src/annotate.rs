@@ -12,7 +12,7 @@
 use std::ffi::c_void;
 use std::sync::OnceLock;
 
-/// A function of ThreadSanitizer: its acquire or its release of an address.
+/// A function of ThreadSanitizer that annotates an address: `__tsan_acquire` or `__tsan_release`.
 pub type tb_annotation = Option<unsafe extern "C" fn(address: *mut c_void)>;
 
 type Annotation = unsafe extern "C" fn(address: *mut c_void);
@@ -35,8 +35,8 @@ static USERS: [u8; PLACES] = [0; PLACES];
 /// pointer that would select an address in [`USERS`].
 static MOVED: u8 = 0;
 /// The address that the library passes to the sanitizer when a callback has returned, and when a call has waited for
-/// callbacks to return. All callbacks share this address. The call that waits does not get their `user` pointers, which
-/// would select addresses in [`USERS`].
+/// callbacks to return. All callbacks share this address. A call that waits may not know the `user` pointers of the
+/// callbacks, and only these would select addresses in [`USERS`].
 static RETURNED: u8 = 0;
 
 fn place_of(user: *mut c_void) -> *const u8 {

@@ -13,10 +13,10 @@ use tourbillon_tasks::Moment;
 /// Says how an engine delivers due timers.
 #[derive(Clone, Debug)]
 pub(crate) enum Delivery {
-    /// The engine calls the timer's callback, on the thread that fires.
+    /// The engine calls the callback of a due timer, on the thread that fires the timer.
     Call,
-    /// The engine makes an event. When timers are due, their shard pushes a job into this queue. A poll runs the job,
-    /// which writes the timers' events into the caller's array.
+    /// The engine makes an event of each due timer. The timer's shard pushes a job (a batch of due timers) into this
+    /// queue. When the program polls, the poll runs the job, which writes the timers' events into the program's array.
     Poll(Arc<Events>),
 }
 
@@ -73,8 +73,8 @@ impl Means {
 
 thread_local! {
     /// The target (the callback and its `user`) of a one-shot that had not fired when the engine was shut down. The
-    /// closure of the one-shot owns the target. To get it, the function [`returned`] calls the closure, which stores
-    /// its target here.
+    /// closure of the one-shot owns the target. The function [`returned`] calls the closure, the closure stores the
+    /// target here, and `returned` takes it.
     static RETURNED: Cell<Option<Target>> = const { Cell::new(None) };
 }
 
@@ -87,8 +87,9 @@ pub(crate) fn one_shot(target: Target) -> impl FnOnce(Option<&Moment<'_>>) + Sen
     }
 }
 
-/// Calls the closure of a one-shot that had not fired when the engine was shut down, and returns the one-shot's target.
-/// Returns `None` if [`one_shot`] has not made the closure, as for a one-shot with a key.
+/// Returns the target (the callback and its `user`) of a one-shot that had not fired when the engine was shut down. The
+/// function `call` calls the one-shot's closure. If [`one_shot`] has made this closure, it gives its target back. For
+/// any other closure, such as that of a one-shot with a key, the result is `None`.
 pub(crate) fn returned(call: impl FnOnce()) -> Option<Target> {
     RETURNED.set(None);
     call();

@@ -17,7 +17,8 @@ use crate::status::Failure;
 use tourbillon::extend::{Base, Due, Payload};
 use tourbillon::{Builder, Cancel, Engine, Handle, Timer, Unfired};
 
-/// The engine whose timers have a callback as their payload, and need no closure.
+/// An [`Engine`] for one-shots by id and for timers. Its timers store just the callback and its `user`, so none of them
+/// needs a closure.
 #[derive(Debug)]
 pub(crate) struct Direct {
     engine: Engine<Target>,

@@ -20,8 +20,9 @@ use tourbillon_tasks::{TaskEngine, Tasks};
 #[derive(Debug)]
 pub struct tb_engine {
     tasks: TaskEngine,
-    /// The engine for one-shots by id and for timers. `None` if the engine's own threads call the callbacks: then
-    /// one-shots and timers are tasks of `tasks`.
+    /// A second engine on the same shards, for one-shots by id and for timers: see [`Direct`]. `None` if the engine's
+    /// own threads call the callbacks. Then one-shots and timers are on the engine `tasks`, too, and each of them has a
+    /// closure.
     direct: Option<Direct>,
     keys: Keys,
     delivery: Delivery,
@@ -60,8 +61,9 @@ enum Turner {
 }
 
 impl Turner {
-    /// Starts the shards of an engine. Threads of the shards, if there are any, run until two things have happened: the
-    /// caller has dropped the returned shards, and all engines on these shards have ended.
+    /// Starts the shards of an engine. If `is_driven` is true, `tb_engine_advance` will run them. If the shards have
+    /// threads, these threads run until two things have happened: the caller has dropped the returned shards, and all
+    /// engines on these shards have ended.
     fn start(options: &tb_options, is_driven: bool) -> Result<(Self, Shards), Failure> {
         let (builder, loops) = (options.builder()?, options.loops()?);
         if loops != 0 && is_driven {
@@ -131,16 +133,15 @@ impl tb_engine {
         &self.delivery
     }
 
-    /// Returns the part of the engine that runs one-shots and timers without a task for each. Returns `None` if threads
-    /// of the engine call the callbacks: such an engine makes a task ([`tasks`](Self::tasks)) of each one-shot and
-    /// timer.
+    /// Returns the engine for one-shots by id and for timers: see [`Direct`]. Returns `None` if threads of the engine
+    /// call the callbacks. Then one-shots and timers are on the engine of [`tasks`](Self::tasks), too.
     #[inline]
     pub(crate) fn direct(&self) -> Option<&Direct> {
         self.direct.as_ref()
     }
 
-    /// Returns the shards that event loops of the C program run, and the engine for one-shots by id and for timers.
-    /// Fails for an engine that was made without loops.
+    /// Returns the shards that event loops of the C program run, and the engine on these shards for one-shots by id and
+    /// for timers (see [`Direct`]). Fails for an engine that was made without loops.
     pub(crate) fn loops(&self) -> Result<(&Shards, &Direct), Failure> {
         match (&self.turner, &self.direct) {
             (Turner::Loops(shards), Some(direct)) => Ok((shards, direct)),
@@ -192,9 +193,10 @@ impl tb_engine {
         Returned { by_id, by_key: self.keys.close() }
     }
 
-    /// Locks the driver of a driven engine. Returns `None` for any other engine. While another call advances the
-    /// engine, this call waits or fails. It waits on an engine whose events are polled. On an engine with callbacks it
-    /// fails, because it may come from a callback for which the other call waits.
+    /// Locks the driver of a driven engine. Returns `None` for any other engine. The driver may be locked already, for
+    /// example while `tb_engine_advance` runs. Then this function waits for the lock if the engine's events are polled.
+    /// It fails if the engine has callbacks: they run inside `tb_engine_advance`, and a callback that waits here would
+    /// wait for itself.
     fn driver(&self) -> Result<Option<MutexGuard<'_, DrivenShards>>, Failure> {
         let Turner::Driver(driver) = &self.turner else { return Ok(None) };
         if self.delivery.events().is_some() {
@@ -245,8 +247,8 @@ pub unsafe extern "C" fn tb_engine_create(
     unsafe { create(options, engine, false) }
 }
 
-/// Creates an engine without threads, for tests. Its clock starts at 0 and moves with `tb_engine_advance`. Callbacks
-/// run within that call.
+/// Creates an engine without threads, for tests (a driven engine). Its clock starts at 0, and moves only while the
+/// program calls `tb_engine_advance`. Callbacks run inside `tb_engine_advance`, on the calling thread.
 ///
 /// # Safety
 ///
@@ -260,8 +262,8 @@ pub unsafe extern "C" fn tb_engine_create_driven(
     unsafe { create(options, engine, true) }
 }
 
-/// Advances the clock of a driven engine by `by_ns`. The clock stops at each tick at which a timer is due, and the
-/// timer fires there.
+/// Advances the clock of an engine from `tb_engine_create_driven` by `by_ns`. The clock stops at each tick at which a
+/// timer is due, and the timer fires at that tick.
 ///
 /// # Safety
 ///
@@ -279,8 +281,8 @@ pub unsafe extern "C" fn tb_engine_advance(engine: *const tb_engine, by_ns: u64)
     })
 }
 
-/// Reads the engine's clock. All engines of the process count from the same origin, except that the clock of a driven
-/// engine starts at 0.
+/// Reads the engine's clock. The clock of an engine from `tb_engine_create_driven` starts at 0. The clocks of all other
+/// engines of the process count from the same origin.
 ///
 /// # Safety
 ///
@@ -332,7 +334,7 @@ pub unsafe extern "C" fn tb_engine_shutdown(
 /// Shuts an engine down, if it was not shut down before, and frees it. One-shots that had not fired are dropped. The
 /// descriptor of `tb_event_fd` is closed once the engine's timers and tasks are freed too. Must not be called while
 /// another thread uses the engine, nor in a callback of `tb_engine_advance`. Timers and tasks of the engine may be
-/// freed afterwards. In a child process nothing is freed.
+/// freed afterwards. In the child of a fork, nothing is freed.
 ///
 /// # Safety
 ///

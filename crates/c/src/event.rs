@@ -8,8 +8,8 @@ use std::time::Duration;
 use tourbillon::Timestamp;
 use tourbillon_tasks::Moment;
 
-/// The function that is called when a timer is due, with the timer's `user` and an event that lives as long as the
-/// call.
+/// The function that is called when a timer is due. It gets the timer's `user`, and an event that is valid until the
+/// function returns.
 pub type tb_callback = Option<unsafe extern "C" fn(user: *mut c_void, event: *const tb_event)>;
 
 /// A timer that is due. Events lie in the caller's arrays, so this struct keeps its size: fields of later versions take
@@ -32,8 +32,9 @@ pub struct tb_event {
     /// `deadline_ns`. The count is more than 1 if instants were missed, or were not polled in time. For everything
     /// else, the count is 1.
     pub count: u64,
-    /// The key of a one-shot that was scheduled by key; otherwise NULL. In a callback the key lives as long as the
-    /// call. In a polled event it lives until the thread that polled it calls `tb_poll` again, for any engine.
+    /// The key of a one-shot that was scheduled by key; otherwise NULL. The key that a callback gets is valid until the
+    /// callback returns. The key of a polled event is valid until the same thread calls `tb_poll` again, for any
+    /// engine.
     pub key: *const c_char,
     /// All 0. Later versions may give the words a meaning; 0 will then mean "not given".
     pub reserved: [u64; 5],
@@ -58,7 +59,8 @@ impl Target {
         tb_event { callback, user, id, deadline_ns, lateness_ns, count, key: ptr::null(), reserved: [0; 5] }
     }
 
-    /// Makes the event of a one-shot that has no id.
+    /// Makes the event of a one-shot that is due. `moment` has the one-shot's deadline and lateness. The event has the
+    /// id 0, which the caller replaces if the one-shot has an id for C programs.
     pub(crate) fn event_of(self, moment: &Moment<'_>) -> tb_event {
         self.event(0, moment.deadline, moment.lateness(), 1)
     }
@@ -77,8 +79,8 @@ impl Target {
 }
 
 thread_local! {
-    /// How many callbacks run on this thread at the moment. A callback may run within another, and they may belong to
-    /// different engines.
+    /// How many callbacks run on this thread at the moment. There can be more than one, because a callback may call a
+    /// function of the library that runs another callback. The callbacks may belong to different engines.
     static CALLBACKS: Cell<u32> = const { Cell::new(0) };
 }
 

@@ -39,19 +39,21 @@ use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon::{Executor, Job};
 
-/// The jobs of an engine that wait for a poll. A job makes the events of a batch of due timers.
+/// The queue of an engine's jobs, which the program's polls run. A [`Job`] is a batch of due timers. Running the job
+/// makes the timers' events.
 pub(crate) struct Events {
     jobs: SegQueue<Job>,
     begun: Mutex<Begun>,
     notifier: Notifier,
 }
 
-/// The jobs that polls have begun and put back, because the caller's array was full before all events of the job were
-/// in the array.
+/// The jobs that polls have run only in part, because the array of the poll's caller was full. A later poll goes on
+/// with them.
 #[derive(Debug, Default)]
 struct Begun {
     jobs: Vec<Job>,
-    /// Whether the engine was shut down. After the shutdown, a poll drops a job instead of putting it back.
+    /// Whether the engine was shut down. If it was, a poll that has run a job only in part drops the job, and does not
+    /// put it into `jobs`.
     is_closed: bool,
 }
 
@@ -97,7 +99,7 @@ impl Events {
         self.notifier.descriptor()
     }
 
-    /// Takes the next job from the queue. Jobs that a poll has begun and put back come first.
+    /// Takes the next job that a poll runs. The jobs that earlier polls have run only in part come first.
     fn take_job(&self) -> Option<Job> {
         let begun = self.begun().jobs.pop();
         begun.or_else(|| self.jobs.pop())
@@ -140,15 +142,15 @@ impl Room {
 }
 
 thread_local! {
-    /// The free part of the array that a poll on this thread fills: see V2 in the documentation of this module. The
-    /// value needs no drop, so it can be used even while the thread ends.
+    /// The free part of the array that a poll on this thread is filling with events. If no poll runs on this thread,
+    /// this is [`Room::NONE`]. The value needs no drop, so it can be used even while the thread ends.
     static ROOM: Cell<Room> = const { Cell::new(Room::NONE) };
     /// The keys of the events that this thread has polled last, kept alive for the program.
     static POLLED_KEYS: RefCell<Vec<Arc<CStr>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The array of a poll, which [`ROOM`] refers to as long as this value exists. The jobs that the poll runs on this
-/// thread put their events there.
+/// The array that a poll fills with events. As long as this value exists, [`ROOM`] refers to the array. So the jobs
+/// that the poll runs on this thread put their events into this array.
 struct Opened<'a> {
     length: usize,
     /// The value that [`ROOM`] had before it referred to this array. Dropping `Opened` restores the earlier value.

@@ -79,8 +79,8 @@ pub(crate) unsafe fn take<T: Handle>(handle: *mut T) -> Result<Option<T>, Failur
     }
 }
 
-/// Returns the memory into which a call writes a required result. Fails if the pointer is null. `name` is the pointer's
-/// name in the message.
+/// Returns the memory behind the pointer `place`, into which a function of the library writes a result. Fails if the
+/// pointer is null. `name` is the name of the function's parameter, for the error message.
 ///
 /// # Safety
 ///
@@ -91,7 +91,8 @@ pub(crate) unsafe fn place<'a, T>(place: *mut T, name: &str) -> Result<&'a mut M
     place.ok_or_else(|| Failure::null(name))
 }
 
-/// Writes an optional result of a call to `place`. Does nothing if the pointer is null.
+/// Stores the result `value` in the memory behind the pointer `place`. Does nothing if the pointer is null, because the
+/// C program then does not want the result.
 ///
 /// # Safety
 ///

@@ -73,11 +73,13 @@ pub(crate) struct Found {
     /// The callback of the cancelled one-shot and its `user`, which the caller owns again. `None` if no one-shot was
     /// pending.
     pub(crate) cancelled: Option<Target>,
-    /// Whether a callback of the key was running at the cancel, and the cancel has not waited for its end.
+    /// Whether callbacks of the key may still be running. False if none was running when the one-shot was cancelled, or
+    /// if the call has waited until they returned.
     pub(crate) is_running: bool,
 }
 
-/// A one-shot by key that a shutdown returns: the event with which the one-shot would have fired, and its key.
+/// A one-shot by key that had not fired when the engine was shut down: the event that its callback would have got, and
+/// its key.
 pub(crate) type Unkeyed = (tb_event, Arc<CStr>);
 
 impl Keys {
@@ -139,7 +141,8 @@ impl Keys {
         Found { cancelled, is_running }
     }
 
-    /// Refuses later calls, and returns the one-shots that were pending. The engine must have ended before.
+    /// Returns the one-shots that are pending, and makes later calls of [`schedule`](Self::schedule) and
+    /// [`reschedule`](Self::reschedule) fail. The caller must have shut the engine down before.
     pub(crate) fn close(&self) -> Vec<Unkeyed> {
         self.stripes.iter().flat_map(|stripe| stripe.close()).collect()
     }
@@ -259,7 +262,8 @@ impl Stripe {
         table.forget_if_empty(key);
     }
 
-    /// Takes the pending one-shot of `key` away. Also returns the timers of the key whose callbacks run.
+    /// Removes the pending one-shot of `key`, and returns it. Also returns the timers of the key whose callbacks are
+    /// running.
     fn take(&self, key: &CStr) -> (Option<Pending>, Vec<TimerId>) {
         let mut table = self.lock();
         let Some(entries) = table.entries.get_mut(key) else { return (None, Vec::new()) };

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tourbillon::{LoopLeft, LoopShard, Shards, Timestamp};
 
-/// The function that wakes a loop out of its poll.
+/// The function that ends the poll in which an event loop waits: see `tb_loop_wake_by`.
 pub type tb_wake = Option<unsafe extern "C" fn(user: *mut c_void)>;
 
 /// An event loop of the program. The loop runs one shard of its engine, by calls of `tb_loop_turn`.
@@ -79,8 +79,8 @@ impl tb_loop {
         Ok(Self { owner: here(), shard: RefCell::new(shard), notifier, origin: engine.origin() })
     }
 
-    /// Calls `f` with the loop's shard. Fails if another thread has created the loop, or if the call comes from a
-    /// callback of the loop's turn.
+    /// Calls `f` with the loop's shard. Fails if the calling thread has not created the loop. Also fails while
+    /// `tb_loop_turn` runs for this loop, because a turn borrows the shard: a callback cannot use its own loop.
     #[inline]
     fn lend<R>(&self, f: impl FnOnce(&mut LoopShard) -> R) -> Result<R, Failure> {
         if self.owner != here() {
@@ -100,7 +100,8 @@ impl fmt::Debug for tb_loop {
     }
 }
 
-/// Converts the number of a loop. Fails if the engine has no loop with this number.
+/// Converts the number of a loop, as the C program gives it, into the index of the loop's shard. Fails if the engine
+/// has no loop with this number.
 fn index_of(shards: &Shards, index: u32) -> Result<usize, Failure> {
     let (index, count) = (index as usize, shards.count());
     if index >= count {
@@ -111,10 +112,10 @@ fn index_of(shards: &Shards, index: u32) -> Result<usize, Failure> {
 }
 
 /// Creates one of the loops of an engine. `options.loops` of the engine is the number of its loops, and `index` is the
-/// number of this loop, counted from 0. The loop belongs to the calling thread: only this thread turns it, and timers
-/// that this thread schedules or arms go to the loop's shard. Fails with `TB_BUSY` if a loop with this index was
-/// created and not freed. Timers may be pending at the shard already: they were scheduled before the shard's first
-/// loop, or for a loop that was freed. These timers fire in the turns of this loop.
+/// number of this loop, counted from 0. The loop belongs to the calling thread: only this thread may call
+/// `tb_loop_turn` for it, and timers that this thread schedules or arms go to the loop's shard. Fails with `TB_BUSY` if
+/// a loop with this index was created and not freed. Timers may be pending at the shard already: they were scheduled
+/// before the shard's first loop, or for a loop that was freed. These timers fire when this loop turns.
 ///
 /// # Safety
 ///
@@ -174,12 +175,13 @@ impl Waker {
     }
 }
 
-/// Sets a function that wakes the loop in place of its descriptor. It is for event libraries that have a wake-up call
-/// of their own, such as `uv_async_send`. If a thread arms a timer for an earlier moment than `tb_loop_next_deadline`
-/// gave, this thread calls the function, once for each such moment. The function must make the present or the next poll
-/// return at once, must not block, and must not use this loop. Threads may call the function until `tb_loop_free` has
-/// returned. There is one exception: a thread that is arming a timer while the loop is freed may call the function
-/// shortly after `tb_loop_free` has returned. If a wake is lost, the loop finds the timer in its next turn.
+/// Sets a function that wakes the loop in place of the descriptor of `tb_loop_fd`. It is for event libraries that have
+/// a wake-up call of their own, such as `uv_async_send`. If a thread arms a timer for an earlier moment than
+/// `tb_loop_next_deadline` gave, this thread calls the function, once for each such moment. The function must make the
+/// present or the next poll of the loop return at once, must not block, and must not use this loop. If the poll does
+/// not return, the timer is not lost: it fires in the first turn of the loop after its deadline. Threads may call the
+/// function until `tb_loop_free` has returned. There is one exception: a thread that is arming a timer while the loop
+/// is freed may call the function shortly after `tb_loop_free` has returned.
 ///
 /// # Safety
 ///
@@ -198,9 +200,9 @@ pub unsafe extern "C" fn tb_loop_wake_by(
     })
 }
 
-/// Gets the latest moment, on the engine's clock, at which the loop must turn. The moment is in the past if the loop
-/// must turn at once, and `UINT64_MAX` if nothing is pending. Call it after the last call that arms a timer, and before
-/// each poll.
+/// Gets the latest moment, on the engine's clock, at which the program must call `tb_loop_turn`. The moment is in the
+/// past if the loop must turn at once, and `UINT64_MAX` if nothing is pending. Call `tb_loop_next_deadline` or
+/// `tb_loop_timeout` before each poll, after the last call that arms a timer.
 ///
 /// # Safety
 ///
@@ -249,14 +251,15 @@ pub unsafe extern "C" fn tb_loop_timeout(
     })
 }
 
-/// Fires the timers that are due at `now_ns`: calls their callbacks on this thread. At most `budget` timers are fired
-/// or moved, or a few dozen more; 0 means 1. One-shots by key and periodic tasks are counted separately, with a budget
-/// of the same size. `more` gets 1 if work is left, and 0 otherwise. `more` may be NULL, since `tb_loop_next_deadline`
-/// gives a moment in the past while work is left. A turn at which nothing is due takes no lock.
+/// Fires the timers that are due at `now_ns`: calls their callbacks on this thread. One such call is a turn of the
+/// loop. A turn fires or moves at most `budget` timers, or a few dozen more; a budget of 0 counts as 1. One-shots by
+/// key and periodic tasks are counted separately, with a budget of the same size. `more` gets 1 if work is left, and 0
+/// otherwise. `more` may be NULL, since `tb_loop_next_deadline` gives a moment in the past while work is left. A turn
+/// at which nothing is due takes no lock.
 ///
-/// A one-shot is due by `now_ns` alone. A timer is due only if the engine's clock has also reached its deadline. If
-/// `now_ns` is less than the `now_ns` of an earlier turn, nothing fires early: further timers become due only in turns
-/// whose `now_ns` is at least the `now_ns` of that earlier turn. A callback may use the engine, but must not use this
+/// A one-shot is due by `now_ns` alone. A timer is due only if the engine's clock has also reached its deadline.
+/// `now_ns` may be less than in an earlier turn. Then no timer becomes due in this turn, nor in the next turns, until
+/// `now_ns` has reached its value from the earlier turn again. A callback may use the engine, but must not use this
 /// loop (`TB_BUSY`).
 ///
 /// # Safety
@@ -283,10 +286,11 @@ pub unsafe extern "C" fn tb_loop_turn(
     })
 }
 
-/// Frees a loop. Any thread may call it while no other call uses the loop. Within a turn of the loop, the call fails
-/// with `TB_BUSY`. The timers of the loop's shard stay pending until they are cancelled, or the shutdown returns them,
-/// or a new loop with the same index fires them. To move a loop to another thread, free it and call `tb_loop_create`
-/// there. A loop may also be freed after `tb_engine_free`.
+/// Frees a loop. Any thread may free it while no other thread uses the loop. A callback that runs in a turn of this
+/// loop cannot free it: `tb_loop_free` then fails with `TB_BUSY`. The timers of the loop's shard stay pending until
+/// they are cancelled, or the shutdown returns them, or a new loop with the same index fires them. To move a loop to
+/// another thread, free it, and call `tb_loop_create` on the other thread. A loop may also be freed after
+/// `tb_engine_free`.
 ///
 /// # Safety
 ///
@@ -359,8 +363,8 @@ pub unsafe extern "C" fn tb_reschedule_on(
 }
 
 /// As `tb_timer_arm_at`, but also moves the timer to the shard of loop `index`, whose thread calls the callback from
-/// then on. Use it when a connection moves to another loop. If the timer's callback runs at this moment, or its shard
-/// is processing the timer, the timer stays on its shard for this arming.
+/// then on. Use it when a connection moves to another loop. In two cases the timer is armed, but stays at its present
+/// shard: the timer's callback is running, or the shard's thread is checking at this moment whether the timer is due.
 ///
 /// # Safety
 ///

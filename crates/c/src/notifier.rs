@@ -47,12 +47,14 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Keeps a descriptor readable while a queue has entries.
+/// Makes a descriptor readable when work waits for a poll, or for the turn of an event loop. A loop's turn is a call of
+/// `tb_loop_turn`.
 #[derive(Debug)]
 pub(crate) struct Notifier {
     event_fd: EventFd,
-    /// Whether a thread has written to the descriptor, or is about to write. A `clear` or an `acknowledge` that has
-    /// read the descriptor unsets the flag.
+    /// Whether a thread has written to the descriptor, or is about to write. As long as the flag is set, `signal` does
+    /// not write again. `clear` unsets the flag after it has read the descriptor. `acknowledge` unsets it only if its
+    /// read has found a write.
     is_signalled: AtomicBool,
 }
 
@@ -61,7 +63,8 @@ impl Notifier {
         Ok(Self { event_fd: EventFd::new()?, is_signalled: AtomicBool::new(false) })
     }
 
-    /// Makes the descriptor readable. The caller must have pushed an entry into the queue before.
+    /// Makes the descriptor readable. The caller must have added the work before: a job to the queue of events, or an
+    /// earlier timer to the loop's shard.
     pub(crate) fn signal(&self) {
         // Ordering: AcqRel [N1]. Each swap is in the release sequence of the swaps before it.
         if !self.is_signalled.swap(true, Ordering::AcqRel) {
@@ -69,8 +72,9 @@ impl Notifier {
         }
     }
 
-    /// Makes the descriptor unreadable. If an entry is pushed during the call, the descriptor becomes readable again.
-    /// The caller must have found the queue empty.
+    /// Makes the descriptor unreadable. The caller must have found the queue empty. Another thread may have pushed an
+    /// entry since then. So this function calls `is_empty` at its end, and makes the descriptor readable again if the
+    /// result is false.
     pub(crate) fn clear(&self, is_empty: impl FnOnce() -> bool) {
         let _is_read = self.event_fd.read();
         // Ordering: AcqRel [N1].
@@ -196,15 +200,15 @@ mod tests {
     enum Variant {
         /// The protocol without a fault.
         Right,
-        /// The fault: a clear unsets the flag before it reads the descriptor.
+        /// The fault: `clear` unsets `is_signalled` before it reads the descriptor.
         FlagBeforeRead,
-        /// The fault: a clear does not check the queue again.
+        /// The fault: `clear` does not call `is_empty` at its end.
         NoRecheck,
-        /// The fault: a clear leaves the descriptor readable.
+        /// The fault: `clear` does not read the descriptor, so the descriptor stays readable.
         NoRead,
-        /// The fault: a poll puts an entry back without a signal.
+        /// The fault: a poll that puts an entry back into the queue does not call `signal`.
         NoSignalOfReturn,
-        /// The fault: the turn of a loop unsets the flag, although the turn has found the descriptor unreadable.
+        /// The fault: `acknowledge` unsets `is_signalled` although the descriptor was not readable.
         UnsetWithoutRead,
     }
 
@@ -227,9 +231,10 @@ mod tests {
     enum Operation {
         Push,
         Poll,
-        /// A poll that takes an entry out of the queue, and puts the entry back.
+        /// A poll that takes an entry out of the queue, and puts it back because it has run the entry's job only in
+        /// part.
         PollInPart,
-        /// The turn of an event loop, which acknowledges the signal.
+        /// The turn of an event loop: a call of `acknowledge`, and then a look at the work that waits.
         Turn,
     }
 
@@ -323,17 +328,17 @@ mod tests {
     /// The findings in all final states. In a final state, each thread has finished all its operations.
     #[derive(Debug, Default, PartialEq, Eq)]
     struct Endings {
-        /// Whether a final state has entries in the queue, but no readable descriptor.
+        /// Whether there is a final state in which the queue has entries, but the descriptor is not readable.
         unsignalled: bool,
-        /// Whether the descriptor stays readable although no work is left. This is checked after one more poll, or one
-        /// more turn of the loop, which runs in each final state.
+        /// Whether the descriptor stays readable although the queue is empty. To check this, one more poll or one more
+        /// turn of the loop runs in each final state.
         stuck: bool,
         /// The number of states that were explored, final or not.
         worlds: usize,
     }
 
-    /// Explores all states that two threads that push and two threads that poll can reach. In each final state, one
-    /// more poll runs.
+    /// Explores all states that four threads can reach: two threads push entries, and two threads poll. In each final
+    /// state, one more poll runs.
     fn endings(variant: Variant) -> Endings {
         use Operation::*;
         let thread = |rest: &[Operation]| Thread { at: Step::Idle, rest: rest.to_vec() };
@@ -351,8 +356,8 @@ mod tests {
         endings
     }
 
-    /// Explores all states that two threads that push and the thread of an event loop can reach. In each final state,
-    /// the loop runs one more turn.
+    /// Explores all states that three threads can reach: two threads push entries, and the third runs the turns of an
+    /// event loop. In each final state, the loop runs one more turn.
     fn endings_of_turns(variant: Variant) -> Endings {
         use Operation::*;
         let thread = |rest: &[Operation]| Thread { at: Step::Idle, rest: rest.to_vec() };

@@ -61,11 +61,12 @@ pub struct tb_options {
     /// from `tb_engine_create_driven` has two groups of timers: one-shots by key together with periodic tasks, and
     /// everything else. `capacity` is then the limit of each group.
     pub capacity: u32,
-    /// A `tb_delivery`.
+    /// How due timers reach the program: a value of `tb_delivery`.
     pub delivery: u32,
-    /// A `tb_pinning`.
+    /// Whether the shards' threads are pinned to cores: a value of `tb_pinning`.
     pub pinning: u32,
-    /// A `tb_clock`. An engine from `tb_engine_create_driven` ignores this option, because it has a clock of its own.
+    /// The clock by which deadlines are measured: a value of `tb_clock`. An engine from `tb_engine_create_driven`
+    /// ignores this option, because it has a clock of its own.
     pub clock: u32,
     /// The number of the program's own event loops that drive the engine by `tb_loop_turn`: 1 to 1,024. With loops, the
     /// engine starts no threads, and has as many shards as loops; `shards` and `workers` must be 0, and `delivery` must

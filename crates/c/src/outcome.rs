@@ -13,9 +13,9 @@ pub enum tb_outcome {
     /// The callback of the one-shot, timer or task has begun, and may not have returned. An engine whose events are
     /// polled never returns this outcome.
     TB_RUNNING = 2,
-    /// Nothing was pending. A one-shot has fired, or was cancelled before. A timer or a task was at rest or had ended,
-    /// and no callback of it runs. On an engine whose events are polled: the event was polled, perhaps by another
-    /// thread at this moment.
+    /// Nothing was pending. A one-shot has fired, or was cancelled before. A timer was not armed, or a task had ended,
+    /// and no callback of the timer or task runs. On an engine whose events are polled, this outcome may also mean that
+    /// the event was polled, perhaps by another thread at this moment.
     TB_GONE = 3,
 }
 

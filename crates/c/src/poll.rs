@@ -7,14 +7,14 @@ use crate::{events, handles};
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
-/// Takes up to `n` events into `events`, and puts their number into `count`. Fewer than `n` means that no more were
-/// waiting at that moment. There may be no event although the descriptor was readable. The call does not wait for
-/// events. Several threads may call it: each event goes to one of them. A timer is pending until its event is polled:
-/// it can be cancelled, moved or armed again.
+/// Takes up to `n` events into `events`, and puts their number into `count`. If the number is less than `n`, no more
+/// events were waiting at that moment. There may be no event although the descriptor from `tb_event_fd` was readable.
+/// The call does not wait for events. Several threads may call it: each event goes to one of them. A timer is pending
+/// until its event is polled: the timer can be cancelled, moved or armed again.
 ///
 /// A shard hands over its due timers in batches. A batch has the timers that the shard has found due at once, 1,024 at
 /// most. While 128 batches of a shard wait for a poll, the shard holds further due timers back. When a poll has made
-/// room, these timers follow, and make the descriptor readable.
+/// room, the shard hands these timers over, too, and the descriptor becomes readable again.
 ///
 /// # Safety
 ///

@@ -18,7 +18,8 @@ mod imp {
         lives: bool,
     }
 
-    /// All handles, live and freed, by their addresses. Through this map, leak checkers also find freed handles.
+    /// All handles, live and freed, by their addresses. The memory of a freed handle stays allocated. A leak checker
+    /// finds it through this map, and so does not report it as a leak.
     static HANDLES: Mutex<BTreeMap<usize, Entry>> = Mutex::new(BTreeMap::new());
 
     fn handles() -> MutexGuard<'static, BTreeMap<usize, Entry>> {

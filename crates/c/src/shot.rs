@@ -14,13 +14,14 @@ use tourbillon::{Cancel, TimerId, Timestamp};
 /// Says to which shard a one-shot is scheduled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
-    /// The shard to which the calling thread schedules.
+    /// The calling thread's own shard: the shard of the thread's loop, or the shard that the engine has chosen for a
+    /// thread without a loop.
     Here,
     /// The shard that the loop with this index runs.
     Loop(usize),
 }
 
-/// Schedules a one-shot, and returns its id. An engine without loops accepts only `Here` as the place.
+/// Schedules a one-shot, and returns its id. For an engine without loops, the caller must pass [`Place::Here`].
 #[inline(always)]
 pub(crate) fn place(
     engine: &tb_engine,
@@ -41,13 +42,16 @@ pub(crate) fn place(
     Ok(id_of(timer?))
 }
 
-/// Converts the id of a one-shot that the caller is about to move. Fails for 0, the id of no timer.
+/// Converts the id of a one-shot that the caller is about to reschedule. Fails for 0, because ids are never 0.
 pub(crate) fn timer_to_move(id: u64) -> Result<TimerId, Failure> {
     let none = || Failure::new(tb_status::TB_NOT_PENDING, "0 is the id of no timer");
     annotate::moved();
     timer_of(id).ok_or_else(none)
 }
 
+/// Schedules a one-shot for the deadline that `deadline` returns, and writes its id to `id` if this pointer is not
+/// null.
+///
 /// # Safety
 ///
 /// The [contract](crate#contract).
@@ -67,9 +71,10 @@ unsafe fn schedule(
     })
 }
 
-/// Schedules a one-shot: `callback` is called once with `user`, no earlier than `delay_ns` from now. A delay of 0 is
-/// due when the present tick ends, and `UINT64_MAX` is never due. `id` may be NULL; ids are never 0. The callback of a
-/// one-shot that is refused is not called.
+/// Schedules a one-shot: `callback` is called once with `user`, no earlier than `delay_ns` from now. With a delay of 0,
+/// the one-shot is due at the end of the engine's present tick, whose length is `options.tick_ns`. With a delay of
+/// `UINT64_MAX`, it is never due. `id` gets the one-shot's id, which is never 0; `id` may be NULL. If this function
+/// fails, the callback is not called.
 ///
 /// # Safety
 ///
@@ -87,8 +92,8 @@ pub unsafe extern "C" fn tb_schedule(
     unsafe { schedule(engine, deadline, (callback, user), id) }
 }
 
-/// As `tb_schedule`, for a moment on the engine's clock. The call does not read the clock: it is for loops that have
-/// the time from `tb_now`.
+/// As `tb_schedule`, but `deadline_ns` is a time on the engine's clock instead of a delay. The function does not read
+/// the clock. So it is the cheaper choice for an event loop that has read the time with `tb_now`.
 ///
 /// # Safety
 ///
@@ -133,6 +138,8 @@ pub unsafe extern "C" fn tb_cancel_and_wait(
     unsafe { cancel(engine, id, outcome, true) }
 }
 
+/// Cancels a one-shot. If `and_wait` is true, waits for a running callback as [`tb_cancel_and_wait`] does.
+///
 /// # Safety
 ///
 /// The [contract](crate#contract).

@@ -6,12 +6,14 @@ use crate::handles;
 use crate::status::{Failure, guard, tb_status};
 use tourbillon::Stats;
 
-/// A snapshot of an engine's counters. The counters are read one after the other while the engine runs, so they may
-/// differ by the events in between. At rest they are exact: scheduled = cancelled + fired + returned + pending.
+/// A snapshot of an engine's counters. The counters are read one after the other while the engine runs. So a one-shot
+/// that fires between two reads may be in two of the counters, or in none. While the engine is at rest, the counters
+/// are exact: scheduled = cancelled + fired + returned + pending.
 ///
 /// An engine with `TB_POLLED`, with `options.loops`, or from `tb_engine_create_driven` has two groups of timers:
-/// one-shots by key together with periodic tasks, and everything else. Each lateness is then measured for each group,
-/// and the snapshot has the larger value.
+/// one-shots by key together with periodic tasks, and everything else. On such an engine, each percentile of the
+/// lateness is measured for each group by itself, and the snapshot has the larger of the two values. The same holds for
+/// the largest lateness.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tb_stats {
@@ -23,9 +25,9 @@ pub struct tb_stats {
     pub cancelled: u64,
     /// One-shots that fired.
     pub fired: u64,
-    /// One-shots returned by the shutdown.
+    /// One-shots that had not fired, and that `tb_engine_shutdown` has returned to the program.
     pub returned: u64,
-    /// One-shots that wait for their deadline, for a worker or for a poll.
+    /// One-shots that have not fired: they wait for their deadline, for a worker or for a poll.
     pub pending: u64,
     /// Timers and periodic tasks that exist.
     pub timers_alive: u64,
@@ -38,8 +40,8 @@ pub struct tb_stats {
     pub tickets: u64,
     /// How often a shard slept and woke.
     pub wakes: u64,
-    /// Chunks of due timers that no worker and no poll has begun. The number grows when the workers or polls fall
-    /// behind.
+    /// Chunks of due timers (up to 32 timers each) that wait because no worker and no poll has begun to fire them. The
+    /// number grows when the workers or polls fall behind.
     pub queued_chunks: u64,
     /// The median lateness. A lateness is the time from the deadline to the start of the callback, or to the poll.
     pub lateness_p50_ns: u64,
@@ -74,7 +76,8 @@ impl tb_stats {
         }
     }
 
-    /// Adds the snapshots of two engines that run on the same shards.
+    /// Adds the snapshots of an engine's two groups of timers (see [`tb_stats`]). Inside this library, each group is an
+    /// engine of its own, and both engines run on the same shards.
     fn plus(&self, other: &Self) -> Self {
         Self {
             size: self.size,

@@ -25,26 +25,29 @@ pub enum tb_status {
     TB_FULL = -4,
     /// The call cannot proceed now, for one of four reasons:
     ///
-    /// - The thread's queue to the shard (its lane) is full, and the call must not wait. A call must not wait if it
-    ///   comes from a callback that runs inline, or from a program that drives the engine.
-    /// - Another call is advancing the engine, and this call would advance or free the engine.
-    /// - The loop is being turned, and the call comes from a callback of that turn.
-    /// - Another `tb_loop` has the loop's index.
+    /// - The calling thread's lane, which is its queue to a shard, is full, and the call must not wait for room. A call
+    ///   must not wait in a callback that runs inline (`TB_INLINE`) or in `tb_loop_turn`, nor on an engine from
+    ///   `tb_engine_create_driven`.
+    /// - A call of `tb_engine_advance` is under way, and this call would also advance the engine, or would free it.
+    /// - A call of `tb_loop_turn` is under way, and one of its callbacks uses the same loop.
+    /// - `tb_loop_create` got the index of a loop that was created before and not freed.
     TB_BUSY = -5,
     /// The engine was shut down.
     TB_SHUT_DOWN = -6,
     /// The one-shot is not pending: it has fired, its callback runs, or it was cancelled.
     TB_NOT_PENDING = -7,
-    /// A handle was freed before, or never was one. Only libraries with debug assertions detect this; otherwise such a
-    /// call is undefined.
+    /// The handle was freed before, or the pointer was never a handle. Only a library that was built with debug
+    /// assertions detects this. In any other library, the behaviour of such a call is undefined.
     TB_STALE = -8,
-    /// The engine was not created for this call: it does not deliver by polling, or is not driven, or has no loops.
+    /// The engine was not created in the way that the call needs: with `TB_POLLED`, by `tb_engine_create_driven`, or
+    /// with `options.loops`.
     TB_WRONG_MODE = -9,
-    /// This system lacks a facility that the call needs.
+    /// This system lacks a facility that the call needs, such as `eventfd` or `CLOCK_BOOTTIME`.
     TB_UNSUPPORTED = -10,
-    /// The system refused a thread or a descriptor.
+    /// The system refused to start a thread or to create a descriptor.
     TB_SYSTEM = -11,
-    /// A panic was caught: a bug of the library. The engine may only be freed.
+    /// A panic was caught, which is a bug of the library. The program must not use the engine any more, except to free
+    /// it.
     TB_PANIC = -12,
     /// The engine was made before a fork, and this process is the child: the engine's threads are in the parent
     /// process.

@@ -53,19 +53,20 @@ impl tb_task {
     }
 }
 
-/// Divides the instants at which a periodic task is due between the task's events. Each instant belongs to exactly one
-/// event.
+/// Computes which instants each event of a periodic task counts. The instants are the moments at which the task is due,
+/// one in each period. Exactly one event counts each instant, even if the task had no run for the instant.
 struct Instants {
     /// The period of the task, in nanoseconds.
     period: u64,
-    /// The first instant that belongs to no event yet, in nanoseconds. `None` before the first run.
+    /// The first instant that no event has counted yet, in nanoseconds on the engine's clock. `None` before the first
+    /// run.
     next: Option<u64>,
 }
 
 impl Instants {
-    /// Makes the event of a run. All instants up to the start of the run belong to this event, except those that belong
-    /// to an earlier event. An instant has no run of its own if it came during the previous run, or while this run
-    /// waited for its start.
+    /// Makes the event of a run. The event counts all instants up to the start of the run that no earlier event has
+    /// counted. There are several such instants if the task had no runs for some of them: they came during the previous
+    /// run, or after this run was due and before it began.
     fn event(&mut self, target: Target, run: &Run) -> tb_event {
         let scheduled = run.scheduled.as_nanos();
         let first = self.next.unwrap_or(scheduled).min(scheduled);
@@ -76,11 +77,11 @@ impl Instants {
     }
 }
 
-/// Starts a task that is due every `period_ns`, at a fixed rate. The first run is due one period from now. An instant
-/// is missed if the callback for an earlier instant has not returned, or the event of an earlier instant was not
-/// polled. A missed instant has no run of its own. It belongs to the event of the next run: the field `count` of an
-/// event is the number of its instants, and `deadline_ns` is the first of them. If `task` is NULL, the task goes on
-/// until the shutdown.
+/// Starts a task that is due every `period_ns`, at a fixed rate. The moments at which the task is due are its instants,
+/// and the first of them is one period from now. An instant is missed if it comes before the callback for an earlier
+/// instant has returned, or before the event of an earlier instant was polled. A missed instant has no run of its own.
+/// The event of the next run counts it: the field `count` of an event is the number of instants that the event counts,
+/// and `deadline_ns` is the first of these instants. If `task` is NULL, the task goes on until the shutdown.
 ///
 /// # Safety
 ///
@@ -130,6 +131,8 @@ pub unsafe extern "C" fn tb_task_stop_and_wait(task: *const tb_task, outcome: *m
     unsafe { stop(task, outcome, true) }
 }
 
+/// Stops a task. If `and_wait` is true, waits for a run that has begun as [`tb_task_stop_and_wait`] does.
+///
 /// # Safety
 ///
 /// The [contract](crate#contract).

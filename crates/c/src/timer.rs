@@ -21,8 +21,11 @@ pub struct tb_timer {
 }
 
 enum Kind {
+    /// A timer whose payload is its target. It needs no closure: its engine calls the target's callback, or makes the
+    /// event.
     Direct(Timer<Target>),
-    /// The timer of an engine whose own threads call the callbacks. The closure of the timer calls the target.
+    /// A timer whose closure calls the callback of its target (the callback and its `user`). An engine whose own
+    /// threads call the callbacks has such timers. The second field is a copy of the target.
     Closure(TaskTimer, Target),
 }
 
@@ -145,9 +148,10 @@ pub unsafe extern "C" fn tb_timer_user(timer: *const tb_timer, user: *mut *mut c
     })
 }
 
-/// Arms a timer, which is then due no earlier than `delay_ns` from now. If the timer is armed, the new deadline takes
-/// the place of the old deadline, even if the timer is due and its event was not polled. If a callback for an earlier
-/// deadline has begun, the timer is due again once that callback has returned. Fails after a shutdown.
+/// Arms a timer, which is then due no earlier than `delay_ns` from now. If the timer was armed already, the new
+/// deadline replaces the old deadline, even if the old deadline has passed and its event was not polled. If a callback
+/// for an earlier deadline has begun, the timer fires again for the new deadline, but not before that callback has
+/// returned. Fails after a shutdown.
 ///
 /// # Safety
 ///
@@ -158,8 +162,8 @@ pub unsafe extern "C" fn tb_timer_arm(timer: *const tb_timer, delay_ns: u64) -> 
     guard(|| unsafe { handles::lend(timer) }?.arm(Duration::from_nanos(delay_ns)))
 }
 
-/// As `tb_timer_arm`, for a moment on the engine's clock. The call does not read the clock: it is for loops that have
-/// the time from `tb_now`.
+/// As `tb_timer_arm`, but `deadline_ns` is a time on the engine's clock instead of a delay. The function does not read
+/// the clock. So it is the cheaper choice for an event loop that has read the time with `tb_now`.
 ///
 /// # Safety
 ///
@@ -196,6 +200,8 @@ pub unsafe extern "C" fn tb_timer_disarm_and_wait(
     unsafe { disarm(timer, outcome, true) }
 }
 
+/// Disarms a timer. If `and_wait` is true, waits for a running callback as [`tb_timer_disarm_and_wait`] does.
+///
 /// # Safety
 ///
 /// The [contract](crate#contract).
@@ -212,9 +218,9 @@ unsafe fn disarm(timer: *const tb_timer, outcome: *mut tb_outcome, and_wait: boo
     })
 }
 
-/// Disarms a timer and frees it. The timer's own callback may call it. The call does not wait for a callback that runs
-/// on another thread: before you free the memory behind `user`, call `tb_timer_disarm_and_wait`. No event of the timer
-/// is polled afterwards.
+/// Disarms a timer and frees it. The timer's own callback may call this function. The function does not wait for a
+/// callback that runs on another thread. So call `tb_timer_disarm_and_wait` before you free the memory behind `user`.
+/// The event of a freed timer is not polled any more.
 ///
 /// # Safety
 ///

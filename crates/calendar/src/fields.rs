@@ -115,8 +115,8 @@ impl Fields {
         }
     }
 
-    /// Returns the expression in croner's notation. If an item counts from the last day of the month, returns four
-    /// expressions instead, for months of 28, 29, 30 and 31 days.
+    /// Returns the expression in the notation of the crate croner. If a day is counted from the last day of the month,
+    /// as in `L-3`, returns four expressions instead, for months of 28, 29, 30 and 31 days.
     pub(super) fn by_length(&self) -> Vec<String> {
         if let Some(nickname) = &self.nickname {
             return vec![nickname.clone()];
@@ -129,7 +129,7 @@ impl Fields {
         lengths.map(|length| self.in_months_of(length)).collect()
     }
 
-    /// Returns the expression in croner's notation for months of `length` days.
+    /// Returns the expression in the notation of the crate croner, for months of `length` days.
     fn in_months_of(&self, length: u32) -> String {
         let of_day = |item: &str| {
             before_last(item).map_or_else(|| item.to_owned(), |days| (length - days).to_string())
@@ -168,7 +168,8 @@ fn before_last(item: &str) -> Option<u32> {
     item.strip_prefix("L-")?.parse().ok().filter(|days| (1..=MOST_BEFORE_LAST).contains(days))
 }
 
-/// Checks the text of a field. Returns the text with its items in croner's notation.
+/// Checks the text of a field. Returns the text with its items, which commas separate, in the notation of the crate
+/// croner.
 fn understood(index: usize, field: &str) -> Result<String, String> {
     let name = FIELDS[index].name;
     let (plus, items) = match field.strip_prefix('+') {
@@ -206,8 +207,9 @@ fn is_item(index: usize, item: &str) -> bool {
     item.split(['-', '/', '#']).all(|word| FIELDS[index].is_word(word))
 }
 
-/// Returns an item of a field in croner's notation. A range without an end gets an end. A range that runs past the
-/// field's greatest value becomes a list. A wrong item is returned unchanged, so that croner refuses it.
+/// Returns an item of a field in the notation of the crate croner. An item such as `0/5`, with a step but without an
+/// end, gets the field's greatest value as its end. A range such as `22-4`, which runs past the field's greatest value,
+/// becomes a list. A wrong item is returned unchanged, so that croner refuses it.
 fn in_other_words(index: usize, item: &str) -> String {
     let kind = &FIELDS[index];
     let (range, step) = item.split_once('/').map_or((item, None), |(range, step)| (range, Some(step)));

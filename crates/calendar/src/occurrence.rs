@@ -11,12 +11,13 @@ use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ClockChange {
-    /// The planned local time does not exist. The run comes at the first instant after the gap.
+    /// The planned local time does not exist, because clocks skip it. The run comes at the first instant after the
+    /// skipped times.
     Moved,
-    /// The planned local time does not exist, and there is no run for it.
+    /// The planned local time does not exist, because clocks skip it. There is no run for it.
     Skipped,
-    /// The planned local time exists twice. A fixed calendar has a run at the earlier instant, a repeating calendar at
-    /// both.
+    /// The planned local time exists twice, because clocks are set back. A fixed calendar, which names times of the
+    /// day, has a run at the earlier instant. A repeating calendar, such as "each minute", has a run at both instants.
     Doubled,
 }
 
@@ -60,9 +61,9 @@ impl fmt::Display for Run {
     }
 }
 
-/// The limit that keeps a preview finite. A preview of fixed times ends after this number of local times without a run,
-/// even if it has too few runs. A preview of a repeating rule reads at most this number of clock changes before each
-/// run.
+/// The limit that keeps a preview finite. A preview of fixed times ends after this number of skipped local times, even
+/// if it has fewer runs than the caller asked for. A preview of a repeating rule looks for skipped local times at no
+/// more than this number of clock changes between two runs.
 const MOST_SKIPPED: usize = 1_000;
 
 /// Returns the next `count` runs of a rule for fixed times of the day. The list also has the local times that have no

@@ -1,11 +1,12 @@
 //! Defines the policies of a calendar for clock changes, and for days that a month lacks.
 
-/// Decides what a fixed calendar does about local times that clocks skip. See [the
-/// table](crate#when-clocks-are-changed).
+/// Decides what a fixed calendar does about local times that clocks skip. A calendar is fixed if it names times of the
+/// day, such as 2:30. See [the table](crate#when-clocks-are-changed).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DstPolicy {
-    /// If clocks skip a local time, the calendar runs at the first instant after the gap, as Vixie's cron does.
+    /// If clocks skip a local time, the calendar runs at the first instant after the skipped times, as Vixie's cron
+    /// does.
     #[default]
     Vixie,
     /// If clocks skip a local time, the calendar does not run for that time.

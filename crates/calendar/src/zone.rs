@@ -48,7 +48,9 @@ pub(super) fn next_fixed(
 
 /// Returns the next run after `instant` of a repeating rule, such as "each minute".
 ///
-/// Between two transitions of the zone, a clock shows each civil time at most once, and in order.
+/// The search examines the time between two transitions of the zone as a whole. During this time the zone's offset does
+/// not change, so each civil time belongs to one instant at most. If the rule's next civil time comes before the next
+/// transition, its instant is the run. Otherwise the search goes on with the time after the transition.
 pub(super) fn next_repeating(
     at_or_after: impl Fn(DateTime) -> Option<DateTime>,
     zone: &TimeZone,

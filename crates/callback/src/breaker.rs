@@ -14,12 +14,13 @@ use core::time::Duration;
 use std::time::Instant;
 
 /// The number of recent outcomes of callbacks that a breaker remembers. The breaker opens if half of these outcomes are
-/// failures.
+/// failures of the cause in the breaker's field `frequent`.
 const WINDOW: u32 = 20;
-/// The time for which a callback waits while another callback probes the receiver.
+/// The pause before another try of a callback that is not sent because another callback probes the receiver. A probe is
+/// the single callback that an open breaker lets through after its pause, to find out whether the receiver works again.
 const PROBED: Duration = Duration::from_millis(250);
 
-/// The evidence that an ended callback gives about its receiver.
+/// The evidence that an ended callback gives to a breaker about the host or the path that the breaker guards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sign {
     /// The callback shows that the receiver works.
@@ -42,7 +43,7 @@ pub(crate) enum Cause {
 #[derive(Debug)]
 pub(crate) struct Breaker {
     /// The cause whose failures open the breaker if they are half of the recent outcomes. Failures of the other cause
-    /// are not counted among the recent outcomes. Many failures in a row open the breaker for any cause.
+    /// are not counted among the recent outcomes. Enough failures in a row, of any causes, open the breaker, too.
     frequent: Cause,
     in_a_row: u32,
     /// The recent outcomes of callbacks, a bit for each. A bit is 1 for a failure whose cause equals the field
@@ -50,7 +51,8 @@ pub(crate) struct Breaker {
     window: u32,
     known: u32,
     open: Option<Open>,
-    /// The number of times that the breaker has opened, plus the number of calls of [`close`](Breaker::close).
+    /// The number of times that the breaker has opened, plus the number of calls of [`close`](Breaker::close). If the
+    /// number has changed during a callback, the end of this callback does not affect the breaker.
     openings: u64,
 }
 
@@ -81,8 +83,8 @@ impl Breaker {
         open.until.checked_duration_since(now).filter(|rest| !rest.is_zero())
     }
 
-    /// Records that a callback begins. If the breaker is open, this callback is the probe. The caller passes the
-    /// returned number to [`end`](Self::end) when the callback ends.
+    /// Records that a callback begins. If the breaker is open, this callback is the probe, which shows whether the
+    /// receiver works again. The caller passes the returned number to [`end`](Self::end) when the callback ends.
     pub(crate) fn begin(&mut self) -> u64 {
         if let Some(open) = &mut self.open {
             open.is_probed = true;

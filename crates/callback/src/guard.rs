@@ -144,9 +144,9 @@ pub struct Guard {
     /// Ranges that are permitted even if another rule blocks them. Only the addresses in `own` stay blocked. An
     /// address where a cloud serves metadata is permitted only by a range that consists of exactly this address.
     pub allowed: Vec<Range>,
-    /// The addresses at which the service itself listens. They are always blocked, because a callback could otherwise
-    /// command the service. An unspecified address (`0.0.0.0`, `::`) stands for every address of this machine. The port
-    /// of such an address is blocked on this machine's addresses and on private addresses.
+    /// The addresses at which the service that sends the callbacks listens itself. They are always blocked, because a
+    /// callback could otherwise give commands to the service. An unspecified address (`0.0.0.0`, `::`) stands for every
+    /// address of this machine: its port is blocked on all of this machine's addresses, and on all private addresses.
     pub own: Vec<SocketAddr>,
 }
 
@@ -156,7 +156,7 @@ pub struct Guard {
 pub enum Blocked {
     /// The address is not reachable from the whole internet.
     NotGlobal(IpAddr),
-    /// The service itself listens at this address.
+    /// The service that sends the callbacks listens at this address itself: see [`Guard::own`].
     Own(SocketAddr),
     /// The host's name has no address.
     NoAddress,
@@ -168,8 +168,8 @@ pub enum Blocked {
     Port(u16),
 }
 
-/// The text of a refusal leaves the address out, because a client must not learn the addresses of names inside the
-/// network.
+/// Writes the reason without the address. A client of the service may read this text, but must not learn to which
+/// addresses names inside the service's network resolve.
 impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

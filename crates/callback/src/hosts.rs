@@ -89,10 +89,10 @@ pub struct HostReport {
     pub running: usize,
     /// The number of failed callbacks since the last success.
     pub failures: u32,
-    /// The time for which no callbacks are sent. After it, a single callback probes whether the receiver works. `None`
-    /// if the breaker is closed.
+    /// The time, from the moment of this report, for which no further callbacks are sent. After it, a single callback
+    /// probes whether the receiver works. `None` if the breaker is closed.
     pub open_for: Option<Duration>,
-    /// The time for which the breaker has been open. `None` if the breaker is closed.
+    /// The time from the opening of the breaker to the moment of this report. `None` if the breaker is closed.
     pub open_since: Option<Duration>,
 }
 
@@ -107,7 +107,8 @@ pub(crate) struct Permit {
     is_settled: bool,
 }
 
-/// The evidence that an ended callback gives about its receiver.
+/// The evidence that an ended callback gives about its receiver. [`Host::end`] converts it to a [`Sign`] for the
+/// breaker of the host, and to another for the breaker of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
     /// The callback shows that the receiver works.
@@ -265,14 +266,15 @@ impl Host {
 }
 
 impl Permit {
-    /// Ends the callback for which this permit was given. `shown` says whether the receiver works.
+    /// Records that the callback for which this permit was given has ended. `shown` says whether the receiver works.
     pub(crate) fn settle(mut self, shown: Shown) {
         self.is_settled = true;
         self.hosts.settle(&self, shown, Instant::now());
     }
 }
 
-/// Dropping an unsettled permit ends its callback. This end shows neither that the receiver works nor that it fails.
+/// Dropping a permit without a call of [`settle`](Permit::settle) records that its callback has ended, but shows
+/// neither that the receiver works nor that it fails.
 impl Drop for Permit {
     fn drop(&mut self) {
         if !self.is_settled {

@@ -22,7 +22,7 @@ pub type Resolving = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + 
 /// A function that resolves a host name to addresses, and combines each address with the given port.
 pub type Resolver = Arc<dyn Fn(&str, u16) -> Resolving + Send + Sync>;
 
-/// The number of times that a look-up asks the name servers. All tries together must fit into the time of the look-up.
+/// The number of times that a look-up asks the name servers. The time limit of the look-up covers all tries together.
 const TRIES: u32 = 3;
 /// The greatest number of names whose addresses the resolver remembers.
 const CACHED: u64 = 4_096;

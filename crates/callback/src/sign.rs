@@ -5,7 +5,8 @@ use core::fmt;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// A secret that a sender and a receiver share.
+/// A secret that a sender and a receiver share. The sender signs callbacks with the secret, and the receiver verifies
+/// the signatures with it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Box<[u8]>);
 

@@ -32,7 +32,8 @@ use tower_service::Service;
 const GRACE: Duration = Duration::from_millis(100);
 /// The greatest number of bytes that a server may send for the head of an answer, including informational answers.
 const HEAD: usize = 1 << 20;
-/// A request counts as still on its way if its connection ends within this time after the last write to the connection.
+/// The time after the last write to a connection during which the request counts as on its way to the server. If the
+/// connection ends within this time, the request may be sent once more ([`Exchange::met_a_close`]).
 const SHORTLY: Duration = Duration::from_secs(1);
 
 /// The progress of a connection: the bytes read, the last write and the end. Clones refer to the same connection.
@@ -80,8 +81,8 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// Returns whether the server closed a kept connection while the request was on its way. Must be called after the
-    /// request has failed.
+    /// Returns whether the request probably failed because the server closed a reused connection while the request was
+    /// on its way to the server. Must be called at once after the request has failed.
     pub(crate) fn met_a_close(&self) -> bool {
         let state = *self.progress.0.borrow();
         let ended_shortly = state.written.is_some_and(|written| written.elapsed() <= SHORTLY);
@@ -118,7 +119,8 @@ pub(crate) struct Watched<C> {
 }
 
 impl<C> Watched<C> {
-    /// Wraps a connector. `body` is the greatest number of bytes of a body that the caller reads.
+    /// Wraps the connector `inner`. `body` is the greatest number of bytes that the caller reads from an answer's body.
+    /// If the server sends more than `body + HEAD` bytes between two writes of the client, the connection fails.
     pub(crate) fn new(inner: C, body: usize) -> Self {
         Self { inner, most: body.saturating_add(HEAD) }
     }
@@ -146,7 +148,8 @@ where
     }
 }
 
-/// A connection that a [`Watched`] connector has made. It records its bytes, its writes and its end.
+/// A connection that a [`Watched`] connector has made. The connection records the number of bytes read, the last write
+/// and its own end in the field `progress`.
 pub(crate) struct Wire<T> {
     inner: TokioIo<T>,
     progress: Progress,

@@ -17,7 +17,7 @@ pub(crate) struct Flags {
     /// The file that contains only the token [variable: TOURBILLON_TOKEN_FILE]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Service")]
     pub(crate) token_file: Option<String>,
-    /// The namespace [variable: TOURBILLON_NAMESPACE] [default: default]
+    /// The namespace of the timers [variable: TOURBILLON_NAMESPACE] [default: default]
     #[arg(short, long, global = true, value_name = "NAME", help_heading = "Service")]
     pub(crate) namespace: Option<String>,
     /// A file of certificates in PEM that are trusted in addition to the public authorities [variable: TOURBILLON_CA]
@@ -26,8 +26,8 @@ pub(crate) struct Flags {
     /// The timeout of one request [variable: TOURBILLON_TIMEOUT] [default: 10s]
     #[arg(long, global = true, value_name = "DURATION", help_heading = "Service")]
     pub(crate) timeout: Option<String>,
-    /// The file with these settings [variable: TOURBILLON_CONFIG] [default: tourbillon/cli.toml in the folder for
-    /// settings]
+    /// The TOML file that sets `url`, `token_file`, `namespace`, `ca` and `timeout` [variable: TOURBILLON_CONFIG]
+    /// [default: tourbillon/cli.toml in the user's folder for settings, such as ~/.config]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Service")]
     pub(crate) config: Option<PathBuf>,
 }

@@ -61,7 +61,7 @@ enum Command {
     Get(single::Which),
     /// Show a timer's past, even after its end: its attempts and how it ended
     History(single::Which),
-    /// Cancel a timer, or drop a dead one
+    /// Cancel a timer, or drop a dead timer
     Cancel(single::Which),
     /// Move a timer's due moment
     Move(single::Move),
@@ -88,7 +88,7 @@ enum Command {
     Ns(manage::Ns),
     /// List the hosts to which callbacks go, with their breakers and response times
     Endpoints,
-    /// List the nodes that share the timers, or the shards that the nodes deliver
+    /// List the nodes that share the timers, or the shards, into which the timers are divided
     Nodes(nodes::Which),
     /// List operations on many timers, or show one operation
     Operation(operation::Which),
@@ -105,7 +105,7 @@ enum Command {
     Audit(audit::Audit),
     /// Copy all timers, schedules and namespaces into a file, while the service runs
     Backup(backup::Backup),
-    /// Show the counters of the service
+    /// Show the counters of the service, such as the number of pending timers
     Stats,
     /// Show the counters of the service live, as a table
     Top(watch::Top),
@@ -113,7 +113,7 @@ enum Command {
     Bench(bench::Bench),
     /// Print a completion script for a shell
     Completions {
-        /// The shell.
+        /// The shell that will run the script
         shell: clap_complete::Shell,
     },
     /// Print each setting with its origin

@@ -16,8 +16,8 @@ impl Audit {
         Self(Paged::new(transport, join(&["v1", "audit"])))
     }
 
-    /// Keeps only entries about changes in this namespace. If the token is for a single namespace, this condition is
-    /// required.
+    /// Keeps only entries about changes in this namespace. If the client's own token is limited to a single namespace,
+    /// this condition is required.
     #[must_use]
     pub fn namespace(self, name: impl Into<String>) -> Self {
         Self(self.0.with("namespace", name))

@@ -66,15 +66,15 @@ impl Builder {
         Self { token: Some(Token::File(path.into())), ..self }
     }
 
-    /// Trusts the certificates in a PEM file, in addition to the web's authorities. The file is read when the client is
-    /// made.
+    /// Trusts the certificates in a PEM file, in addition to the certificate authorities of the web. The file is read
+    /// when the client is made.
     #[must_use]
     pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.authorities.push(Pem::File(path.into()));
         self
     }
 
-    /// Trusts these certificates in PEM, in addition to the web's authorities.
+    /// Trusts these certificates in PEM, in addition to the certificate authorities of the web.
     #[must_use]
     pub fn ca_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.authorities.push(Pem::Bytes(pem.into()));
@@ -214,7 +214,8 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "namespaces"]))).await
     }
 
-    /// Returns the present counts of the service.
+    /// Returns the present numbers of timers in each phase, and the numbers of new timers, deliveries and failures
+    /// since the service started.
     ///
     /// # Errors
     ///
@@ -223,8 +224,9 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "stats"]))).await
     }
 
-    /// Returns the counts of the service over time: from `since` on, or by default over the last 72 hours. The time is
-    /// divided into at most `points` intervals, 360 by default, and each interval has its own counts.
+    /// Returns how many timers were made, delivered and cancelled over time: from `since` on, or by default over the
+    /// last 72 hours. The time is divided into at most `points` intervals, 360 by default, and each interval has its
+    /// own numbers.
     ///
     /// # Errors
     ///
@@ -263,7 +265,8 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "endpoints"]))).await
     }
 
-    /// Returns the nodes of the service, and the shards that each node delivers.
+    /// Returns the nodes of the service, and the shards into which its timers are divided. For each shard, the answer
+    /// names the node that delivers the shard's timers.
     ///
     /// # Errors
     ///
@@ -272,7 +275,7 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "nodes"]))).await
     }
 
-    /// Returns the queues in which timers or receivers wait, in all namespaces that the token may read. They are
+    /// Returns the queues in which timers or receivers wait, in all namespaces that the token may read. The queues are
     /// sorted by namespace and name.
     ///
     /// # Errors
@@ -288,8 +291,8 @@ impl Client {
         List::new(Arc::clone(&self.0), join(&["v1", "timers"]))
     }
 
-    /// Makes a list of the audit trail, which records changes with the people and programs that requested them. Needs
-    /// the rights of an administrator. Sends no request.
+    /// Makes a list of the entries of the audit trail. Each entry records a change, and the person or program that
+    /// requested it. The caller needs the rights of an administrator. Sends no request.
     #[must_use]
     pub fn audit(&self) -> Audit {
         Audit::new(Arc::clone(&self.0))

@@ -13,13 +13,14 @@ pub enum Error {
     Problem(Box<Problem>),
     /// The connection failed. The service has changed nothing for the request.
     Connection(Box<str>),
-    /// A request that only reads got no answer in time. For other requests, the error is an [unknown
-    /// outcome](Self::UnknownOutcome) instead.
+    /// The answer did not come in time. This error is only for requests that read. If a request that changes the
+    /// service gets no answer in time, the error is an [unknown outcome](Self::UnknownOutcome) instead.
     Timeout,
     /// It is unknown whether the service has fulfilled the request. After the request was sent, the connection broke,
     /// the answer did not come in time, or the answer could not be read.
     UnknownOutcome(Box<str>),
-    /// The answer cannot be read. The service has changed nothing for the request.
+    /// The answer cannot be read, but it is certain that the service has changed nothing: the request only reads, or
+    /// the status of the answer means that the request was not fulfilled.
     Decode {
         /// The HTTP status of the answer.
         status: u16,
@@ -79,7 +80,7 @@ pub enum BuildError {
     Url(Box<str>),
     /// The token is empty, or contains characters that are not permitted in a header.
     Token,
-    /// A file that the settings name cannot be read.
+    /// A file with the token or with certificates cannot be read.
     File {
         /// The path of the file that cannot be read.
         path: PathBuf,

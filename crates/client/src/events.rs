@@ -13,7 +13,8 @@ use tourbillon_api::Event;
 /// The greatest size of a single event in a stream, in bytes.
 const LONGEST: usize = 1 << 20;
 
-/// The time without a byte after which a connection counts as broken. The service sends a comment every 15 s.
+/// The time without a byte after which a connection counts as broken. Even if no event happens, the service sends a
+/// comment (a line that the client ignores) every 15 s.
 const SILENCE: Duration = Duration::from_secs(45);
 
 /// An item of a stream of events: an event, or a gap in the events.
@@ -57,8 +58,9 @@ impl Events {
         }
     }
 
-    /// Sets how long the client waits for the next byte. If no byte arrives for this time, a connection counts as
-    /// broken. The default is 45 s. The service sends a comment every 15 s.
+    /// Sets how long the client waits for the next byte. If no byte arrives for this time, the connection counts as
+    /// broken. The default is 45 s. Even if no event happens, the service sends a comment (a line that the client
+    /// ignores) every 15 s, so the time should be longer than that.
     #[must_use]
     pub fn silence(self, silence: Duration) -> Self {
         Self { silence, ..self }

@@ -56,8 +56,8 @@ impl Namespace {
         TimerAt::new(&self.transport, &self.path, "ids", id)
     }
 
-    /// Delivers a dead timer again, as if it were new. The timer is found by its id, because its key may now belong to
-    /// another timer.
+    /// Delivers a dead timer again, as if it were new. A timer is dead if the service has given up its delivery, for
+    /// example after too many failures. The timer is found by its id, because its key may now belong to another timer.
     ///
     /// # Errors
     ///
@@ -104,7 +104,7 @@ impl Namespace {
         self.transport.send(&Call::change(Method::POST, self.below(&["batch"])).json(batch)?).await
     }
 
-    /// Starts an operation that cancels many timers.
+    /// Starts an operation (a change of many timers in the background) that cancels timers.
     ///
     /// # Errors
     ///
@@ -113,7 +113,8 @@ impl Namespace {
         self.transport.send(&Call::change(Method::POST, self.below(&["cancellations"])).json(which)?).await
     }
 
-    /// Starts an operation that replays dead timers.
+    /// Starts an operation (a change of many timers in the background) that delivers dead timers again, as
+    /// [`replay`](Self::replay) does for a single timer.
     ///
     /// # Errors
     ///
@@ -217,7 +218,7 @@ impl Namespace {
         self.transport.send_for(call, |_| Ok(())).await
     }
 
-    /// Returns the limits and the present counts of the namespace.
+    /// Returns the limits of the namespace, and the present numbers of its timers and schedules.
     ///
     /// # Errors
     ///
@@ -244,7 +245,8 @@ impl Namespace {
         self.settle(&Call::change(Method::DELETE, self.path.to_string())).await
     }
 
-    /// Makes a new signing secret. For a while, the service also signs with the older secrets.
+    /// Makes a new secret, with which the service signs the callbacks of the namespace. For a while, the service signs
+    /// each callback also with the older secrets.
     ///
     /// # Errors
     ///

@@ -41,8 +41,8 @@ impl<'a> TimerAt<'a> {
         self.transport.send(&Call::read(format!("{}/past", self.path))).await
     }
 
-    /// Cancels the timer. A dead timer is removed. If there is no such timer, the call succeeds, and the answer says
-    /// so.
+    /// Cancels the timer. A dead timer is found only by its id, and is removed. If the service has no timer with this
+    /// key or id, the call still succeeds, and [`Cancelled::result`] says that no timer was found.
     ///
     /// # Errors
     ///

@@ -42,9 +42,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 pub(crate) enum Effect {
     /// The request does not change the service.
     Read,
-    /// The request makes a timer under an idempotency key, so it may be repeated.
+    /// The request makes a timer under an idempotency key. The service recognises a repeated request by the key, so the
+    /// request may be repeated.
     Creation,
-    /// The request changes the service in another way, so it must not be repeated.
+    /// The request changes the service, but not as a [`Creation`](Self::Creation) does. If it was sent, it must not be
+    /// repeated, because the service could fulfil it twice.
     Change,
 }
 
@@ -57,8 +59,8 @@ pub(crate) struct Call {
     pub(crate) body: Option<Bytes>,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) effect: Effect,
-    /// The longest time for which the service may wait for an event before it answers. This time is added to the
-    /// client's timeout.
+    /// The longest time for which the service may delay its answer, because it waits for a timer to become due
+    /// ([`Queue::claim`](crate::Queue::claim)). This time is added to the client's timeout.
     pub(crate) wait: Duration,
     /// A further status, outside of 2xx, that counts as a success of this request. `None` if only 2xx counts.
     pub(crate) also: Option<StatusCode>,
@@ -107,8 +109,8 @@ struct Failed {
     again: Option<Duration>,
 }
 
-/// The stage at which an exchange with the service failed. It determines whether the service may have fulfilled the
-/// request.
+/// The stage at which an exchange with the service failed. The stage determines whether the service may have fulfilled
+/// the request.
 enum Broken {
     /// The exchange failed before the request was sent. The text says why.
     Before(String),
@@ -331,8 +333,9 @@ fn problem(status: StatusCode, body: &[u8]) -> Option<Problem> {
     Some(Problem { kind: known, title, status: status.as_u16(), detail, errors, outcome, retry_after_ms })
 }
 
-/// Returns whether this error of the last attempt proves that all earlier attempts have failed for the same reason. If
-/// so, no attempt has changed anything.
+/// Returns whether the error of the last attempt proves that the earlier attempts, which sent the same request, have
+/// changed nothing. Such an error means that the service refuses the request each time: the request cannot be read, its
+/// content is refused, or another timer has its key.
 fn holds_for_all(error: &Error) -> bool {
     match error {
         Error::Problem(problem) => {

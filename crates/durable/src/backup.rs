@@ -225,7 +225,8 @@ pub struct Contents {
     pub at: UtcMillis,
     /// The number of timers in the backup.
     pub timers: u64,
-    /// The attached value, in JSON. `None` if the program attached no value.
+    /// The value that the program attached to the backup ([`write_with`]), in JSON. `None` if the program attached no
+    /// value.
     pub attached: Option<Box<str>>,
 }
 
@@ -261,14 +262,14 @@ pub fn read(from: impl BufRead) -> Result<Contents, BackupError> {
 /// Restores a backup. The fields determine when the restored timers become due.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Restore {
-    /// The earliest due moment of a restored timer: a timer that was due earlier becomes due at this moment. Dead
-    /// timers keep their due moments. `None` changes no due moments.
+    /// The earliest due moment of a restored timer. A timer whose due moment in the backup is earlier becomes due at
+    /// this moment instead. Dead timers keep their due moments. `None` changes no due moments.
     pub due_floor: Option<UtcMillis>,
-    /// The rate at which overdue timers become due, in timers per second. The first overdue timer becomes due at
-    /// [`due_floor`](Self::due_floor). A timer is overdue if it is not dead, and was due at the floor or before. The
-    /// overdue timers become due in the order of their old due moments. If the rate is `None`, all overdue timers
-    /// become due at the floor. Without a floor, the rate has no effect. With a rate, a restore needs 24 bytes of
-    /// memory for each overdue timer.
+    /// The number of overdue timers that become due in each second. A timer is overdue if it is not dead, and its due
+    /// moment in the backup is not later than [`due_floor`](Self::due_floor). The first overdue timer becomes due at
+    /// the floor. The other overdue timers follow in the order of their old due moments. If the rate is `None` or 0,
+    /// all overdue timers become due at the floor. Without a floor, the rate has no effect. With a rate, a restore
+    /// needs 24 bytes of memory for each overdue timer.
     pub rate: Option<u32>,
 }
 
@@ -276,10 +277,11 @@ pub struct Restore {
 struct Delay {
     /// The earliest due moment of a restored timer ([`Restore::due_floor`]).
     floor: UtcMillis,
-    /// The rate at which overdue timers become due, in timers per second ([`Restore::rate`]). Zero if all overdue
-    /// timers become due at the floor.
+    /// The number of overdue timers that become due in each second ([`Restore::rate`]). Zero if all overdue timers
+    /// become due at the floor.
     rate: u32,
-    /// The due moments and ids of the overdue timers, in order. Empty if `rate` is zero.
+    /// The old due moments and the ids of the overdue timers, in the order in which these timers become due. Empty if
+    /// `rate` is zero.
     order: Vec<(UtcMillis, TimerId)>,
 }
 

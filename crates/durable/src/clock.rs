@@ -14,7 +14,8 @@ use tourbillon::{Clock, ClockReport, OnStep, Timestamp};
 /// this thread sleeps until the kernel announces a step. On other systems it compares the time of day with a monotonic
 /// clock once a second. The thread starts with the first subscription.
 ///
-/// The clock is for stores, not for engines: after a step back, an engine would wait until its clock has caught up.
+/// The clock is for stores. It is not suitable for the engine of the `tourbillon` crate: after a step back, no timer of
+/// the engine would fire until the time of day has caught up.
 ///
 /// ```
 /// use tourbillon::Clock as _;
@@ -69,7 +70,8 @@ fn call_subscribers() {
     subscribers().append(&mut called);
 }
 
-/// Calls the subscribed functions after each step of the time of day. Runs until the process ends.
+/// Calls the subscribed functions each time the time of day steps, which means that it is set to another time. Runs
+/// until the process ends.
 fn watch() {
     #[cfg(target_os = "linux")]
     let _failed = kernel::each_step(call_subscribers);
@@ -84,9 +86,9 @@ fn watch() {
     }
 }
 
-/// The limit for a gradual correction of the time of day, in nanoseconds per second. The [`distance`] between the time
-/// of day and the monotonic clock is compared once a second. If the distance has changed by more than this limit, the
-/// time of day has stepped.
+/// The greatest change of the [`distance`] within a second that does not count as a step, in nanoseconds. The system
+/// may also correct the time of day gradually, which changes the distance by less. A greater change means that the time
+/// of day was set to another time.
 const NOTICED: u128 = 2_000_000;
 
 /// Returns the time of day minus the monotonic clock, in nanoseconds. Only the difference between two results of this
@@ -105,8 +107,8 @@ mod kernel {
     use std::fs::File;
     use std::io::{self, Read};
 
-    /// Waits for steps of the system's time of day, and calls `on_step` after each step. Returns an error if the kernel
-    /// does not announce steps. Otherwise does not return.
+    /// Calls `on_step` each time the system's time of day is set to another time. Returns an error if the kernel does
+    /// not announce such a step. Otherwise does not return.
     pub(super) fn each_step(on_step: impl Fn()) -> io::Result<()> {
         let timer = timerfd_create(TimerfdClockId::Realtime, TimerfdFlags::CLOEXEC)?;
         // The timer is set to a moment that never comes. A step of the clock cancels the wait for this moment, and so

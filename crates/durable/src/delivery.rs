@@ -46,7 +46,7 @@ pub struct Delivery {
     pub scheduled: UtcMillis,
     /// The moment at which this delivery became due.
     pub due: UtcMillis,
-    /// The time from the due moment to the claim, by the store's clock.
+    /// The time from the due moment to the claim (the call that took the timer from the store), by the store's clock.
     pub lateness: Duration,
     /// The number of the attempt: the number of earlier failures, plus one.
     pub attempt: u32,
@@ -57,8 +57,9 @@ pub struct Delivery {
     pub pause: Duration,
     /// The trace context that the timer's creator has given. `None` if the creator has given no trace context.
     pub trace: Option<Box<str>>,
-    /// The token of the lease. Any process that shares the store can end the delivery with this token. `None` for a
-    /// timer that is delivered at most once, because the store has already removed the timer.
+    /// The token of the claim by which the runtime took the timer from the store. Any process that shares the store can
+    /// report the end of the delivery with this token, for example by [`Op::Ack`](crate::store::Op::Ack). `None` for a
+    /// timer that is delivered at most once: the claim has removed such a timer from the store.
     pub token: Option<Token>,
     lease: Arc<Settlement>,
 }
@@ -80,14 +81,15 @@ impl Settlement {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Settles the delivery. Returns true for the first caller only. This caller must then call [`wake`](Self::wake).
-    /// The call of `wake` runs the executor's wakers, so the caller must not hold a lock during this call.
+    /// Marks the delivery as settled. Returns true for the first caller only, which decides how the delivery ends. This
+    /// caller must then call [`wake`](Self::wake). The call of `wake` runs the executor's wakers, so the caller must
+    /// not hold a lock during this call.
     #[must_use = "only one caller may end the delivery"]
     pub(crate) fn settle(&self) -> bool {
         !core::mem::replace(&mut self.lock().is_settled, true)
     }
 
-    /// Wakes all futures that wait until the delivery is settled.
+    /// Wakes all futures that wait until the delivery is settled ([`poll`](Self::poll)).
     pub(crate) fn wake(&self) {
         let wakers = core::mem::take(&mut self.lock().wakers);
         for waker in wakers {
@@ -100,8 +102,8 @@ impl Settlement {
         self.lock().is_settled
     }
 
-    /// Returns whether the delivery is settled. If the delivery is not settled yet, [`wake`](Self::wake) will wake
-    /// `waker`.
+    /// Returns whether the delivery is settled, which means that its end is decided. If it is not settled yet, keeps
+    /// `waker` until a call of [`wake`](Self::wake) wakes it.
     pub(crate) fn poll(&self, waker: &Waker) -> bool {
         let mut inner = self.lock();
         if !inner.is_settled && !inner.wakers.iter().any(|known| known.will_wake(waker)) {
@@ -136,9 +138,10 @@ impl Delivery {
         }
     }
 
-    /// Returns true if the handler's answer no longer counts: its timeout has passed, the lease was lost, or the
-    /// runtime stops. A blocking handler can call this method, and then return early. An asynchronous handler does not
-    /// need this method, because the runtime drops its future.
+    /// Returns true if the answer of this delivery's handler no longer counts. The reason is that the policy's
+    /// [`timeout`](crate::policy::Policy::timeout) has passed, that the runtime has lost its lease (the right to
+    /// deliver the timer), or that the runtime stops. A blocking handler can call this method, and then return early.
+    /// An asynchronous handler does not need this method, because the runtime drops its future.
     ///
     /// ```
     /// use tourbillon_durable::store::MemoryStore;

@@ -43,9 +43,9 @@ use tourbillon_words::UtcMillis;
 
 /// A scheduler outside of the process that wakes the program.
 pub trait ExternalScheduler {
-    /// Asks for a wake-up at the moment `due`. A wake-up is a start of the program, or a call of
-    /// [`Timers::look`](crate::Timers::look). A new request replaces the earlier request. `None` means that no timer is
-    /// pending, and withdraws the earlier request.
+    /// Asks the scheduler to wake the program at the moment `due`, when the program's first timer is due. To wake the
+    /// program, the scheduler starts it, or makes the running program call [`Timers::look`](crate::Timers::look). A new
+    /// request replaces the earlier request. `None` means that no timer is pending, and withdraws the earlier request.
     fn wake_at(&self, due: Option<UtcMillis>);
 }
 

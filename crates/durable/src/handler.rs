@@ -30,28 +30,31 @@ pub enum Verdict {
     /// The work is done. The timer ends, or the next occurrence of its series follows.
     Done,
     /// The work failed. The timer is delivered again after a pause. When the policy permits no further attempt, the
-    /// timer is dead.
+    /// timer is dead: it stays stored, but is not delivered again.
     Retry {
         /// The text of the error, which is stored with the timer.
         error: Box<str>,
         /// The pause until the next attempt. `None` means the policy's pause.
         after: Option<Duration>,
     },
-    /// The work can never succeed. The timer is dead at once. The store keeps this text as the timer's error.
+    /// The work can never succeed. The timer is dead at once: it stays stored, but is not delivered again. The store
+    /// keeps this text as the timer's error.
     Dead(Box<str>),
-    /// The work must be done later, not before this moment. The delivery does not count as a failure, and does not
-    /// count towards the limit [`deliveries`](crate::policy::Policy::deliveries). The timer stays stored under the same
-    /// id, and becomes due at the moment. If the moment is later than the timer's
-    /// [`max_age`](crate::policy::Policy::max_age) permits, the timer is dead.
+    /// The work must be done later, not before this moment. The timer stays stored under the same id, and becomes due
+    /// at this moment. The delivery does not count as a failure, and does not count towards the limit
+    /// [`deliveries`](crate::policy::Policy::deliveries). If the moment is later than the timer's
+    /// [`max_age`](crate::policy::Policy::max_age) permits, the timer is dead instead.
     ///
-    /// A timer that is delivered at most once was removed from the store by its claim. A snooze stores it again,
-    /// because its handler has done nothing yet. If the process dies before the timer is stored, the timer is lost. If
-    /// such a timer is an occurrence of a series, the next occurrence already exists. After the snooze, the timer no
-    /// longer belongs to the series. If the next occurrence has the timer's key, the timer has no key any more.
+    /// If the timer is delivered at most once, the runtime has removed it from the store before it called the handler.
+    /// The snooze stores the timer again, because the handler has done nothing yet. If the process dies before the
+    /// timer is stored again, the timer is lost. If such a timer is an occurrence of a series, it no longer belongs to
+    /// the series after the snooze: the next occurrence is already stored. If another timer, such as this next
+    /// occurrence, has the same key by now, the snoozed timer is stored without a key.
     Snooze(UtcMillis),
     /// The work cannot be done now, and it is unknown when it can be done. For example, a namespace is paused, or a
-    /// receiver asks for a pause. The timer is parked for this reason until [`Timers::unpark`](crate::Timers::unpark)
-    /// makes it pending again. The delivery does not count as an attempt, and does not count towards the limit
+    /// receiver asks for a pause. The timer is *parked* for this reason: it stays stored, but is not delivered, even if
+    /// it is due. A call of [`Timers::unpark`](crate::Timers::unpark) with the same reason makes the timer pending
+    /// again. The delivery does not count as an attempt, and does not count towards the limit
     /// [`deliveries`](crate::policy::Policy::deliveries). A handler must return this verdict only if it has done
     /// nothing. Therefore even a timer that is delivered at most once is stored again as a parked timer, and is
     /// delivered later.
@@ -61,44 +64,49 @@ pub enum Verdict {
     /// handler parks for a longer or a reserved reason, the delivery counts as a failure, and the error says why.
     ///
     /// A parked timer keeps its due moment, and can be cancelled, moved and replaced.
-    /// [`Timers::fire`](crate::Timers::fire) unparks a single timer. The next occurrence of a series comes only after
-    /// the end of the parked occurrence.
+    /// [`Timers::fire`](crate::Timers::fire) makes a single parked timer pending and due now. If an occurrence of a
+    /// series is parked, the next occurrence comes only after the parked occurrence has ended. The exception is a timer
+    /// that is delivered at most once: its next occurrence is already stored.
     ///
     /// The time in which a timer is parked counts as lateness. So a timer with
-    /// [`Misfire::Within`](crate::policy::Misfire) is skipped if it is unparked after its grace period and has not
-    /// failed before. If a delivery fails after [`max_age`](crate::policy::Policy::max_age), the timer is dead. A timer
-    /// that is unparked more than 5 s after its due moment is delivered at the
-    /// [`catch_up_rate`](crate::Builder::catch_up_rate).
+    /// [`Misfire::Within`](crate::policy::Misfire) ends without a delivery if it is unparked too late for this rule and
+    /// has not failed before. If a delivery fails after the unparking, the timer is dead if the next attempt would come
+    /// later than [`max_age`](crate::policy::Policy::max_age) permits. A timer that is unparked more than 5 s after its
+    /// due moment is delivered at the [`catch_up_rate`](crate::Builder::catch_up_rate).
     ///
     /// # Races
     ///
-    /// The park is stored some time after the handler's decision. An unpark in this time does not find the timer, which
-    /// then stays parked. The program must close this gap. For each stored park, its observer gets an
-    /// [`Event::Ended`](crate::Event::Ended) with the phase parked. The program then checks its condition again, and
-    /// unparks the timers if the reason is gone. A process that dies loses such events. So a program must, at its
-    /// start, unpark the timers of all reasons that no longer hold.
+    /// The store gets the parked timer some time after the handler has returned this verdict. If the program unparks
+    /// the reason during this time, the call does not find the timer. The timer is then parked for a reason that may no
+    /// longer hold. So the program needs an observer ([`Builder::observe`](crate::Builder::observe)). When the store
+    /// has parked a timer, the observer gets an [`Event::Ended`](crate::Event::Ended) with the phase parked. The
+    /// program then checks whether the reason still holds, and unparks the timers if it does not. A process that dies
+    /// loses such events. So a program must, at its start, unpark the timers of all reasons that no longer hold.
     Park(Box<str>),
 }
 
 impl Verdict {
-    /// The greatest length of a reason for which a handler parks a timer, in bytes.
+    /// The greatest length of the reason in [`Park`](Self::Park), in bytes.
     pub const LONGEST_REASON: usize = 255;
-    /// The prefix of the reasons that the runtime uses for unknown kinds. The runtime parks a timer for such a reason
-    /// if it has no handler for the timer's kind. The name of the kind follows the prefix.
+    /// The prefix of the reason for which the runtime itself parks a timer, if it has no handler for the timer's kind.
+    /// The reason consists of this prefix and the name of the kind. See [`Park`](Self::Park) for parked timers.
     pub const NO_HANDLER: &str = "no handler: ";
 
-    /// Returns the reason for which the runtime parks timers of a kind that has no handler.
+    /// Returns the reason for which the runtime parks a timer (stores it without delivering it) if the timer has this
+    /// kind, and the runtime has no handler for the kind.
     pub(crate) fn reason_for_unknown(kind: &str) -> Box<str> {
         format!("{}{kind}", Self::NO_HANDLER).into()
     }
 
-    /// Returns true if the runtime uses this reason for timers whose kind has no handler.
+    /// Returns whether a timer that is parked for this reason was parked because the runtime has no handler for its
+    /// kind.
     pub(crate) fn is_for_no_handler(reason: &str) -> bool {
         reason.starts_with(Self::NO_HANDLER)
     }
 
-    /// Returns the verdict. If the verdict parks the timer for a reason that is too long or reserved, returns a failure
-    /// instead.
+    /// Returns the verdict, if a handler may return it. A handler must not park a timer for a reason that is too long,
+    /// or for a reason that only the runtime uses. Instead of such a verdict, returns [`Retry`](Self::Retry) with an
+    /// error that says so.
     pub(crate) fn admitted(self) -> Self {
         let error = match &self {
             Self::Park(reason) if reason.len() > Self::LONGEST_REASON => {

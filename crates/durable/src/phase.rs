@@ -11,8 +11,8 @@ pub enum State {
     Pending,
     /// A process has claimed the timer and delivers it. The process is the holder of the lease.
     Leased(Lease),
-    /// The timer is set aside for this reason: it is not delivered, even if it is due. A call that unparks the timers
-    /// with this reason makes it pending again.
+    /// The timer is set aside for this reason: it is not delivered, even if it is due. It becomes pending again by a
+    /// call of [`Timers::unpark`](crate::Timers::unpark) with this reason, or of [`Timers::fire`](crate::Timers::fire).
     Parked(Box<str>),
     /// The timer is not delivered again. It stays stored until it is replayed or removed.
     Dead(Death),
@@ -33,9 +33,10 @@ pub struct Lease {
 /// Identifies a claim, the call by which a process takes due timers from the store. No two claims have the same token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Token {
-    /// A random number that the claiming process draws at each start.
+    /// A random number that identifies the run of the process that claimed the timers. The process draws a new number
+    /// at each start.
     pub incarnation: u64,
-    /// The number of the claim. The claiming process counts its claims from its start.
+    /// The number of the claim. The process counts its claims from its start.
     pub claim: u64,
 }
 
@@ -61,12 +62,14 @@ pub struct Death {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum DeathReason {
-    /// The number of failed deliveries reached the limit that the policy sets.
+    /// The number of failed deliveries reached the policy's limit [`attempts`](crate::policy::Policy::attempts).
     Attempts,
-    /// The number of deliveries reached the limit that the policy sets. Some of these deliveries ended without an
-    /// answer of the handler: the process died, or the lease ended.
+    /// The number of deliveries reached the policy's limit [`deliveries`](crate::policy::Policy::deliveries), and the
+    /// last delivery ended without an answer of the handler: the process died, or the lease ended. This limit counts
+    /// failed deliveries as well as deliveries without an answer.
     Deliveries,
-    /// The timer would be older at its next delivery than the policy permits.
+    /// The timer's next delivery would come later than the policy's limit [`max_age`](crate::policy::Policy::max_age)
+    /// permits.
     Age,
     /// The handler reported that no delivery of the timer can succeed.
     Refused,

@@ -12,7 +12,8 @@ use tourbillon_calendar::jiff::{self, civil::Time};
 use tourbillon_calendar::{Calendar, CalendarError, DstPolicy, ShortMonth};
 use tourbillon_words::UtcMillis;
 
-/// The series to which a timer belongs. Each occurrence has a copy of the series' data.
+/// A series of timers that follow each other by a plan. Each timer of the series is an *occurrence*, and has its own
+/// copy of this data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// The id of the series, which is also the id of its first occurrence. The ids of the later occurrences are
@@ -20,11 +21,13 @@ pub struct Series {
     pub id: TimerId,
     /// The plan that determines the instants of the series.
     pub plan: Plan,
-    /// The rule for instants that pass before the present occurrence has ended.
+    /// The rule for the instants of the plan that pass while an earlier occurrence has not ended yet.
     pub missed: MissedInstants,
     /// No occurrence is scheduled after this moment. `None` if the series does not end.
     pub end: Option<UtcMillis>,
-    /// Whether the series is paused. The occurrences of a paused series are parked.
+    /// True if the series is paused. The occurrences of a paused series are parked
+    /// ([`State::Parked`](crate::state::State::Parked)): they are stored, but are not delivered until the series is
+    /// resumed.
     pub paused: bool,
 }
 
@@ -41,8 +44,8 @@ pub enum Plan {
         expression: Box<str>,
         /// The name of the time zone.
         zone: Box<str>,
-        /// True if instants in a gap of local time are left out. Otherwise an instant in a gap comes at the end of the
-        /// gap.
+        /// True if instants in a gap of local time (see [`Plan`]) are left out. Otherwise an instant in a gap comes at
+        /// the end of the gap.
         skip_gaps: bool,
     },
     /// An instant on a day of each month, in a time zone of the IANA database.
@@ -56,21 +59,23 @@ pub enum Plan {
         /// True if a month without this day has its instant on the last day of the month. Otherwise such a month has no
         /// instant.
         last_if_short: bool,
-        /// True if instants in a gap of local time are left out. Otherwise an instant in a gap comes at the end of the
-        /// gap.
+        /// True if instants in a gap of local time (see [`Plan`]) are left out. Otherwise an instant in a gap comes at
+        /// the end of the gap.
         skip_gaps: bool,
     },
 }
 
-/// The rule for instants that pass before the present occurrence has ended, for example during a downtime, or during a
-/// delivery that takes longer than the period.
+/// The rule for the instants of a plan that pass while an earlier occurrence of the series has not ended yet. The
+/// earlier occurrence still waits for its delivery, for example during a downtime, or its delivery takes longer than
+/// the time between two instants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MissedInstants {
-    /// The passed instants are left out and counted. If the present occurrence is itself late, the timer's policy
-    /// decides whether it is delivered.
+    /// The passed instants get no occurrences, but are counted. This rule does not concern the earlier occurrence: if
+    /// it is late itself, the policy's [`misfire`](crate::policy::Policy::misfire) decides whether it is delivered.
     #[default]
     Skip,
-    /// Each passed instant gets an occurrence. The occurrences are delivered one after the other.
+    /// Each passed instant gets an occurrence. The occurrences are delivered one after the other, after the earlier
+    /// occurrence has ended.
     All,
 }
 
@@ -78,7 +83,7 @@ pub enum MissedInstants {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// The cron expression, the day or the time zone is not valid.
+    /// The cron expression, the day of the month or the time zone is not valid.
     Calendar(Arc<CalendarError>),
     /// The second of the day is 86,400 or more.
     Second(u32),
@@ -152,8 +157,8 @@ impl Plan {
     }
 
     /// Makes a plan from a cron expression of five or six fields, in a time zone of the IANA database. An instant in a
-    /// gap of local time comes at the end of the gap. [`without_gaps`](Self::without_gaps) leaves such instants out
-    /// instead.
+    /// gap of local time (see [`Plan`]) comes at the end of the gap. [`without_gaps`](Self::without_gaps) leaves such
+    /// instants out instead.
     ///
     /// # Errors
     ///
@@ -177,8 +182,8 @@ impl Plan {
 
     /// Makes a plan with an instant on a day of each month, in a time zone of the IANA database. The day is from 1 to
     /// 31, and the second of the day is from 0 to 86,399. In a month without this day, the last day is used. An instant
-    /// in a gap of local time comes at the end of the gap. [`without_gaps`](Self::without_gaps) leaves such instants
-    /// out instead.
+    /// in a gap of local time (see [`Plan`]) comes at the end of the gap. [`without_gaps`](Self::without_gaps) leaves
+    /// such instants out instead.
     ///
     /// # Errors
     ///
@@ -200,7 +205,8 @@ impl Plan {
         Self::Monthly { day, second, zone, last_if_short: true, skip_gaps: false }.validated()
     }
 
-    /// Makes the plan leave out instants in gaps of local time. A plan with a fixed period does not change.
+    /// Makes the plan leave out instants in gaps of local time (see [`Plan`]). A plan with a fixed period does not
+    /// change.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -315,21 +321,22 @@ impl Instants {
     }
 }
 
-/// The next occurrence of a series, and the number of instants that are left out before this occurrence.
+/// The next occurrence of a series, and the number of instants before it that get no occurrence, because they have
+/// already passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Following {
     /// The instant of the next occurrence. `None` if the series has ended.
     pub instant: Option<UtcMillis>,
-    /// The number of instants that are left out before the next occurrence. The number is at most [`MOST_COUNTED`].
+    /// The number of passed instants that get no occurrence. The number is at most [`MOST_COUNTED`].
     pub skipped: u64,
 }
 
-/// The greatest value of [`Following::skipped`]. If more instants are left out, the count stops here.
+/// The greatest value of [`Following::skipped`]. If more instants have passed, the count stops here.
 pub const MOST_COUNTED: u64 = 100_000;
 
 impl Series {
-    /// Computes the next occurrence of the series. The present occurrence was scheduled for `scheduled`, and ends at
-    /// `now`.
+    /// Computes the next occurrence of the series, at the moment `now` at which the occurrence before it has ended.
+    /// That occurrence was scheduled for the instant `scheduled`.
     ///
     /// ```
     /// use std::time::Duration;

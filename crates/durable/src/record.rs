@@ -23,8 +23,9 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use tourbillon_words::UtcMillis;
 
-/// The version of the record format. If the format changes, this version must change, and each store needs a new
-/// layout. The store on Redis does not compile until it lists a layout with this version.
+/// The version of the record format. If the format changes, this version must change. The layout of each store, which
+/// describes where the store keeps its data, then needs a new version, too. The store on Redis does not compile until
+/// its list of layouts has an entry with this version.
 pub(crate) const VERSION: u8 = 3;
 
 /// The length of a record's checksum, in bytes.

@@ -78,7 +78,8 @@ pub enum Event {
     Park(Box<str>, Option<Token>),
     /// The timer is no longer parked, and becomes pending.
     Unpark,
-    /// The user moves the due moment. An occurrence of a series keeps its scheduled instant.
+    /// The user moves the timer's due moment to this moment. [`Timer::scheduled`] moves with it, unless the timer
+    /// belongs to a series.
     Move(UtcMillis),
     /// A dead timer is delivered again, as if it were new.
     Replay,
@@ -145,7 +146,8 @@ fn dead(timer: &Timer, reason: DeathReason, at: UtcMillis) -> Timer {
     with(timer, State::Dead(Death { reason, at }))
 }
 
-/// Returns whether the timer would be older at `due` than its policy permits.
+/// Returns whether a delivery at the moment `due` would come after the greatest age that the timer's policy permits.
+/// The age counts from the moment for which the timer is scheduled.
 fn is_too_old(timer: &Timer, due: UtcMillis) -> bool {
     timer.policy.max_age.is_some_and(|age| due > timer.scheduled + age)
 }

@@ -1,5 +1,5 @@
-//! Compares [`step`] with the list of transitions, for every combination of inputs. Also checks which fields a
-//! transition may change.
+//! Compares [`step`] with [`TRANSITIONS`], for every combination of inputs. Also checks which fields a transition
+//! may change.
 
 use super::*;
 use crate::policy::Policy;
@@ -96,7 +96,7 @@ fn phase_of(next: &Next) -> Phase {
     }
 }
 
-/// Checks that [`step`] makes exactly the transitions that the list of transitions has.
+/// Checks that [`step`] permits exactly the transitions that [`TRANSITIONS`] lists.
 #[test]
 fn the_list_is_the_function() {
     let mut seen: BTreeMap<(Phase, EventKind), BTreeSet<Phase>> = BTreeMap::new();
@@ -114,8 +114,10 @@ fn the_list_is_the_function() {
     assert_eq!(seen, listed);
 }
 
-/// Checks the invariants D1, D2 and D3 of [`state`](crate::state), the count of failures (D4), and the fields that no
-/// transition changes.
+/// Checks invariants of [`state`](crate::state) for every event: a timer is claimed only when it is due (D1), only the
+/// holder of the present lease can renew it or end the delivery (D2), a withdrawn timer is not claimed again (D3), and
+/// only a failed delivery adds a failure (D4). Also checks that no transition changes the timer's id, payload, key,
+/// labels and moment of creation.
 #[test]
 fn the_invariants_hold_for_every_event() {
     for before in timers() {

@@ -17,7 +17,7 @@ pub(crate) trait Supervisor: Send + Sync {
     ///
     /// - The delivery is already settled ([`Settlement`]).
     /// - The lease of the delivery has expired, for example during a long SIGSTOP. Another process may already deliver
-    ///   the timer, so this call also releases the timer.
+    ///   the timer. In this case, `may_begin` also gives up the lease ([`Op::Release`](crate::store::Op::Release)).
     fn may_begin(&self, number: u64) -> bool;
 
     /// Records the verdict of the handler of the delivery `number`.

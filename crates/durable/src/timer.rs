@@ -211,7 +211,8 @@ impl Timer {
         !matches!(self.state, State::Dead(_) | State::Leased(Lease { withdrawn: Some(_), .. }))
     }
 
-    /// Returns whether the timer is parked for this reason.
+    /// Returns whether the timer's state is [`State::Parked`] with this reason. A parked timer is set aside: it is not
+    /// delivered, even if it is due.
     #[must_use]
     pub fn is_parked_for(&self, reason: &str) -> bool {
         matches!(&self.state, State::Parked(other) if **other == *reason)

@@ -123,7 +123,8 @@ impl Cluster {
     }
 
     /// Sets how long a node may be silent before the other nodes consider it dead. [`start`](Self::start) sets a
-    /// minute, so that a busy machine changes no roles.
+    /// minute. With a shorter time, a node that is slow on a busy machine could count as dead, and its replica would
+    /// replace it as the primary.
     pub fn node_timeout(&self, time: Duration) {
         let milliseconds = time.as_millis().to_string();
         for node in &self.nodes {
@@ -136,9 +137,10 @@ impl Cluster {
     /// `how` is the word after `CLUSTER FAILOVER`: `FORCE`, `TAKEOVER`, or `None`. With `None` the old primary hands
     /// over, and no change is lost.
     ///
-    /// The primaries vote on the change, except with `TAKEOVER`. After a vote for a replica of a primary, a voter
-    /// refuses all replicas of this primary for twice the node timeout. So within this time two nodes can change roles
-    /// and change back, but cannot change once more.
+    /// The primaries vote on the change, except with `TAKEOVER`. After a vote for a replica of some primary, a voter
+    /// refuses all replicas of the same primary for twice the node timeout. Within this time, two nodes can exchange
+    /// their roles and change back, because the second vote is for a replica of another primary. A third change needs
+    /// another vote for a replica of the first primary, so it is refused.
     ///
     /// # Panics
     ///

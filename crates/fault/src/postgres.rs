@@ -104,8 +104,9 @@ impl Postgres {
         Some(Self::launch(programs, tempfile::tempdir().expect("a temporary folder"), None, settings))
     }
 
-    /// Works as [`start`](Self::start), with the server's tables on the disk of the folder `disk`. The write-ahead log
-    /// is on another disk, since a server ends when it cannot write its log.
+    /// Works as [`start`](Self::start), with the server's tables on the disk of the folder `disk`, so that a test can
+    /// fill this disk. The write-ahead log is on another disk, since the server would end if the disk of the log were
+    /// full.
     #[must_use]
     pub fn start_on(disk: &Path, settings: &[&str]) -> Option<Self> {
         let programs = installed()?;
@@ -185,7 +186,7 @@ impl Postgres {
         self.present(own);
     }
 
-    /// Gives a server that accepts TLS another certificate, and starts the server again.
+    /// Replaces the certificate that the server presents to TLS clients by `own`, and starts the server again.
     #[cfg(feature = "tls")]
     pub fn present(&mut self, own: &Issued) {
         self.put("server.crt", &own.certificate);

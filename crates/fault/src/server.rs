@@ -215,7 +215,7 @@ impl Server {
         drop(self.query::<redis::Value>(words));
     }
 
-    /// Runs a command over a new connection to the server that signs in with `password`.
+    /// Opens a new connection to the server, signs in with `password`, and runs a command. Ignores the answer.
     ///
     /// # Panics
     ///

@@ -19,10 +19,12 @@ const BUSY: Duration = Duration::from_millis(50);
 const SOON: Duration = Duration::from_secs(1);
 /// The shortest pause between two looks if notifications cause the looks. A look checks whether the node must claim.
 const RUNG: Duration = Duration::from_millis(2);
-/// The shortest time after which the task adds up the rows of `tally` (numbers of timers) again.
+/// The shortest time after which the task again adds up the rows of the table `tally` (changes of the numbers of
+/// timers).
 const SUM: Duration = Duration::from_secs(5);
 
-/// Starts the task of a node. The task ends soon after the store is dropped.
+/// Starts the background task of a node, which gives the signs of life (heartbeats) and looks for work. `pause` is the
+/// time between two looks if nothing makes the task look earlier. The task ends soon after the store is dropped.
 pub(crate) fn start(node: &Arc<Node>, pause: Duration) {
     let weak = Arc::downgrade(node);
     let task = async move {
@@ -44,7 +46,7 @@ pub(crate) fn start(node: &Arc<Node>, pause: Duration) {
             if !node.is_member() {
                 continue;
             }
-            match turn(&node, &mut summed).await {
+            match look_and_sum(&node, &mut summed).await {
                 // A notification has announced a timer. The claim under way may have begun before the commit of this
                 // timer. So the task looks again soon.
                 Ok(Next::AfterClaim) if is_rung => {
@@ -68,11 +70,13 @@ pub(crate) fn start(node: &Arc<Node>, pause: Duration) {
 
 /// The time at which the task next looks for work (checks whether the node must claim).
 enum Next {
-    /// The task looks again after the pause that the settings give.
+    /// The task looks for work again after the pause that was passed to [`start`].
     Later,
-    /// The task looks again soon, because a timer is due soon or waits for a claim.
+    /// The task looks for work again after [`BUSY`], because a timer is due soon, or because a due timer waits for a
+    /// claim.
     Soon,
-    /// The task looks again soon, because a claim was under way, and the task could not look this time.
+    /// The task looks for work again soon. It could not look this time, because a claim of this node was under way, and
+    /// a look must not run beside a claim.
     AfterClaim,
 }
 
@@ -89,8 +93,9 @@ pub(crate) fn listen_for(node: &Arc<Node>, connect: Connect) {
     drop(node.deployment.pool.spawn::<()>(task));
 }
 
-/// Looks for work once, and adds up the rows of `tally` if that is due.
-async fn turn(node: &Node, summed: &mut Instant) -> Result<Next, Failure> {
+/// Looks for work once: calls [`look`]. Then adds up the rows of the table `tally` (changes of the numbers of timers)
+/// if this is worthwhile and was not done for [`SUM`]. `summed` is the moment at which the rows were last added up.
+async fn look_and_sum(node: &Node, summed: &mut Instant) -> Result<Next, Failure> {
     let mut session = node.deployment.pool.session().await?.within(node.ttl);
     let Looked { next, has_sums } = look(node, &mut session).await?;
     if summed.elapsed() >= SUM && (node.has_claimed.swap(false, Ordering::Relaxed) || has_sums) {
@@ -103,13 +108,14 @@ async fn turn(node: &Node, summed: &mut Instant) -> Result<Next, Failure> {
 /// The result of the function [`look`], which checks whether the node must claim.
 struct Looked {
     next: Next,
-    /// Whether `tally` has many rows, which should be added up.
+    /// Whether the table `tally` (changes of the numbers of timers) has many rows. Then the task adds them up to one
+    /// row for each number.
     has_sums: bool,
 }
 
 /// Finds out whether this node must claim, and gives a sign of life (heartbeat) if one is due. While a claim is under
-/// way, only gives the sign of life, because the claim reads the due timers anyway. The claim also changes the
-/// low-water marks (the due moments up to which claims have read the timers), and a look begins at these marks.
+/// way, only gives the sign of life. The claim reads the due timers anyway. It also changes the low-water marks (the
+/// due moments up to which claims have read the timers), and a look could only begin at the old marks.
 async fn look(node: &Node, session: &mut Session) -> Result<Looked, Failure> {
     let is_sign_due = node.is_sign_due();
     let Ok(_no_claim) = node.claims.try_lock() else {

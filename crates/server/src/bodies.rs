@@ -87,8 +87,8 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
     }
 }
 
-/// Adds `number` to a client's number in the map if `permits` accepts the client's earlier number. Returns whether
-/// `number` was added.
+/// Adds `number` to a client's count in `numbers`, for example the client's bytes or its waiting bodies. Adds nothing
+/// if `permits` returns false for the earlier count. Returns whether `number` was added.
 fn add<C: Clone + Eq + Hash>(
     numbers: &mut HashMap<C, usize>,
     client: &C,
@@ -103,7 +103,8 @@ fn add<C: Clone + Eq + Hash>(
     true
 }
 
-/// Subtracts `number` from a client's number in the map. Removes the client once its number is zero.
+/// Subtracts `number` from a client's count in `numbers`, for example the client's bytes or its waiting bodies. Removes
+/// the client once the count is zero.
 fn subtract<C: Clone + Eq + Hash>(numbers: &mut HashMap<C, usize>, client: &C, number: usize) {
     if let Entry::Occupied(mut has) = numbers.entry(client.clone()) {
         *has.get_mut() -= number;
@@ -113,7 +114,7 @@ fn subtract<C: Clone + Eq + Hash>(numbers: &mut HashMap<C, usize>, client: &C, n
     }
 }
 
-/// A body that waits for memory. It counts as waiting until this value is dropped.
+/// A request's body that waits for memory. The body counts as waiting until this value is dropped.
 struct Waiting<'b, C: Clone + Eq + Hash> {
     bodies: &'b Bodies<C>,
     client: &'b C,

@@ -8,7 +8,7 @@ use http::Extensions;
 use http::request::Parts;
 use std::sync::Arc;
 
-/// Receives facts about a request from its handler, for the request's connection.
+/// Tells a connection facts about a request that arrived on it. The request's handler calls these methods.
 pub(crate) trait Notes: Send + Sync + 'static {
     /// Notes that the request may wait without end for an event, as a long poll does.
     fn waits(&self);

@@ -189,8 +189,9 @@ const MOST_PAUSES: usize = 32;
 const MOST_ATTEMPTS: u32 = 1_000;
 const DEFAULT_TIMEOUT_MS: u64 = 15_000;
 const LEAST_TIMEOUT_MS: u64 = 100;
-/// The time that the runtime adds to a handler's own timeout when it waits for the handler. So the handler ends first,
-/// even if it waits for a permit before its call.
+/// The time by which the runtime waits longer for a handler than a callback or a claim (a receiver's hold on a fetched
+/// timer) may last. So the handler can end by itself, even if it has waited for a permit before the callback or the
+/// claim began.
 const BEYOND: Duration = Duration::from_secs(15);
 
 /// Returns the longest time for one delivery attempt, in milliseconds. Fails if the request's timeout is too short, or

@@ -14,10 +14,10 @@ use tourbillon_durable::store::{Cursor, Filter, Page, StoreError};
 use tourbillon_durable::timer::Timer;
 use uuid::Uuid;
 
-/// The greatest number of reads from the store for one page.
+/// The greatest number of reads from the store for one page of a list that is not a walk.
 const MOST_PAGES: usize = 10;
 /// The greatest number of reads from the store for one page of a walk. A walk is a list by label or key over all
-/// namespaces. This number exceeds [`MOST_PAGES`], because each namespace needs at least one read.
+/// namespaces. It needs more reads than another list ([`MOST_PAGES`]), because it reads each namespace separately.
 const MOST_OF_A_WALK: usize = 50;
 /// The greatest number of timers in the first read for a page. The payload sizes of these timers determine the number
 /// of timers in the next read.
@@ -25,7 +25,8 @@ const FIRST: u32 = 50;
 /// The total size of payloads, in bytes, at which a page ends early.
 const ENOUGH: usize = 1 << 20;
 
-/// A list of the timers that `filter` selects. If `group` is set, the list has only the dead timers of this group.
+/// A list of the timers that `filter` selects. If `group` is set, the list has only the dead timers of this group,
+/// which have the same destination and the same last error.
 pub(crate) struct Listing {
     filter: Filter,
     group: Option<DeadGroup>,
@@ -40,7 +41,7 @@ pub(crate) struct Listed {
     pub(crate) next: Option<String>,
 }
 
-/// The UUID namespace of the hashes that [`mark`] makes.
+/// The UUID namespace for [`mark`], which makes a hash of a list's conditions.
 const LISTS: Uuid = Uuid::from_u128(0x0c1d_91a5_6f3a_4e0c_b7c4_7f2d_5a6e_9b13);
 
 /// Makes the text of a cursor from `mark`, which identifies the list, and `place`, a position in the list.
@@ -69,7 +70,7 @@ impl Listing {
         Self { mark: mark(&filter, None), filter, group: None }
     }
 
-    /// Makes a list of the dead timers in a group.
+    /// Makes a list of the dead timers that `filter` selects and that belong to the group.
     pub(crate) fn of_group(filter: Filter, group: DeadGroup) -> Self {
         let filter = Filter { phase: Some(Phase::Dead), ..filter };
         Self { mark: mark(&filter, Some(&group)), filter, group: Some(group) }
@@ -94,8 +95,8 @@ impl Listing {
     }
 
     /// Removes from a page the timers that the list does not show. If the list is limited to a group of dead timers
-    /// ([`DeadGroup`]), the timers outside of this group are removed. The internal timers of schedules are always
-    /// removed, because no list shows the namespaces of these timers.
+    /// ([`DeadGroup`]), the timers outside of this group are removed. The internal timers in which the store keeps
+    /// schedules are always removed.
     fn keep(&self, page: &mut Page) {
         page.timers.retain(|timer| {
             let is_of_group = self.group.as_ref().is_none_or(|group| group.has(timer));
@@ -103,8 +104,8 @@ impl Listing {
         });
     }
 
-    /// Reads a page of a list that is not a walk through the namespaces. Such a list is within one namespace, or has
-    /// neither a label nor a key prefix.
+    /// Reads a page of a list that is not a walk: a list within one namespace, or a list over all namespaces without a
+    /// label and without a key prefix. [`walk`](Self::walk) reads the other lists, namespace by namespace.
     async fn go_on(
         &self,
         service: &Service,

@@ -43,8 +43,8 @@ pub struct Settings {
     pub max_timers: u64,
     /// The longest time from a timer's creation to its due moment. 36,600 days by default.
     pub max_delay: Duration,
-    /// The greatest number of late timers that a namespace delivers in a second, for example after a downtime. `None`
-    /// for no limit. 10,000 by default.
+    /// The greatest number of late timers that a namespace delivers in a second, for example after a downtime. A timer
+    /// is late if its due moment passed more than 5 s ago. `None` for no limit. 10,000 by default.
     pub catch_up_rate: Option<u32>,
     /// The Redis deployment that stores the timers, and that several nodes can share. `None`, the default, stores the
     /// timers elsewhere.
@@ -94,7 +94,8 @@ pub struct PostgresSettings {
     pub migrates: bool,
     /// The name of this node, for people.
     pub node: String,
-    /// The time without a heartbeat after which other nodes take over this node's shards. 10 s by default.
+    /// The time without a heartbeat of this node after which other nodes take over its shards, the parts of the timers
+    /// that it delivers. 10 s by default.
     pub ttl: Duration,
     /// Whether this node has a further connection on which it listens for new timers that are due at once. False by
     /// default. See [`PostgresBuilder::listen`](tourbillon_postgres::PostgresBuilder::listen).
@@ -117,13 +118,13 @@ pub struct RedisSettings {
     pub connect: Connect,
     /// The name of the deployment on the Redis servers. Services with the same name share their timers.
     pub deployment: String,
-    /// The number of shards. `None`, the default, accepts the number of an existing deployment, and gives a new
-    /// deployment 64 shards.
+    /// The number of shards, the parts into which the deployment divides its timers. `None`, the default, keeps the
+    /// number of an existing deployment, and gives a new deployment 64 shards.
     pub shards: Option<u16>,
     /// The name of this node, for people.
     pub node: String,
-    /// The duration of this node's lease on its shards. If the node dies, other nodes take over its shards after this
-    /// time: see `RedisBuilder::ttl`. 10 s by default.
+    /// The duration of this node's lease on its shards, the parts of the timers that it delivers. If the node dies,
+    /// other nodes take over its shards after this time: see `RedisBuilder::ttl`. 10 s by default.
     pub ttl: Duration,
     /// The greatest time by which the data of the Redis servers may go back, for example in a failover. After a greater
     /// loss, the store closes: see `RedisBuilder::may_lose`. 10 s by default.
@@ -145,8 +146,8 @@ impl RedisSettings {
     }
 }
 
-/// The settings for sending spans to an OpenTelemetry collector, by OTLP over HTTP with protobuf. Spans record
-/// creations and deliveries.
+/// The settings for sending spans to an OpenTelemetry collector, by OTLP over HTTP with protobuf. A span records the
+/// creation of a timer, or an attempt to deliver a timer.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct TelemetrySettings {

@@ -1,22 +1,22 @@
-//! Steps through the namespaces for a list over all of them. Such a list, a *walk*, reads the pages of each namespace
-//! in turn.
+//! Keeps the position of a list of timers or schedules over all namespaces. Such a list, a *walk*, reads all pages of
+//! one namespace, and then the pages of the next namespace.
 
 use core::ops::Bound;
 use std::collections::BTreeMap;
 use tourbillon_durable::store::Cursor;
 
-/// A position in a walk, which lists something in all namespaces, one namespace after the other. The position consists
-/// of a namespace, and of the cursor of the next page in this namespace. Without a cursor, the first page of the
-/// namespace is next.
+/// The position at which a list of timers or schedules over all namespaces continues. Such a list (a walk) reads one
+/// namespace after the other. The position consists of a namespace, and of the cursor of the page that is read next in
+/// this namespace. Without a cursor, the namespace's first page is next.
 pub(crate) struct Place {
     pub(crate) namespace: Box<str>,
     pub(crate) cursor: Option<Cursor>,
 }
 
 impl Place {
-    /// Returns the position at the start of the namespace that follows `other`. If `other` is `None`, returns the start
-    /// of the first namespace. With `goes_back`, the namespaces are in descending order. Returns `None` if no namespace
-    /// follows.
+    /// Returns the position at which the list reads the first page of the namespace that follows `other`. If `other` is
+    /// `None`, this is the first namespace of the list. With `goes_back`, the list reads the namespaces in descending
+    /// order. Returns `None` if no namespace follows.
     pub(crate) fn behind<T>(
         all: &BTreeMap<Box<str>, T>,
         other: Option<&str>,
@@ -30,8 +30,8 @@ impl Place {
         next.map(|(name, _)| Self { namespace: name.clone(), cursor: None })
     }
 
-    /// Encodes the position for a cursor: the length of the namespace's name, the name, and the cursor in the
-    /// namespace.
+    /// Encodes the position as bytes, for the cursor that a client gets with a page of the list. The bytes contain the
+    /// length of the namespace's name, the name, and the bytes of the field `cursor`.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let length = u8::try_from(self.namespace.len()).unwrap_or(u8::MAX);
         let cursor = self.cursor.as_ref().map_or(&[][..], Cursor::as_bytes);

@@ -58,8 +58,9 @@ const FORM: u8 = 1;
 const FORM_WITH_FINGERPRINT: u8 = 2;
 const FORM_WITH_HEAD: u8 = 3;
 
-/// The greatest number of bytes that the stored form of a timer's work needs in addition to the texts and the body.
-/// Each header of a callback needs a few more bytes.
+/// The greatest number of bytes that the stored form of a timer's work (a callback, or an entry of a queue) needs in
+/// addition to its body and its texts, such as the URL. A callback also needs a few bytes for each header, which are
+/// not included here.
 pub(crate) const OVERHEAD: usize = 96 + LONGEST_ID;
 
 /// Writes the stored form of a timer's work. `work` is a [`StoredCallback`] or a [`StoredPull`]. `head` has the facts

@@ -43,7 +43,7 @@ type Done = (Box<dyn Job>, Result<()>);
 pub(crate) struct Shared {
     pub(crate) queue: Queue,
     pub(crate) clock: Arc<dyn Clock>,
-    /// The free room on the disk, or `None` for a store in memory.
+    /// Decides whether the disk has room for new timers. `None` for a store in memory.
     pub(crate) room: Option<Room>,
     wakes: RwLock<Vec<Wake>>,
 }
@@ -91,8 +91,8 @@ pub(crate) struct Committer {
     /// The moment since which the disk lacks changes that the operating system has, or `None` if the disk has all
     /// changes.
     unsynced: Option<Instant>,
-    /// True if a sync has failed, so that the log on the disk may lack changes. False again once the log has been moved
-    /// to the database.
+    /// True if a sync has failed, so that SQLite's log (the WAL file) on the disk may lack changes. False again once
+    /// the changes in the log have been written to the database's file.
     is_suspect: bool,
     /// True if the disk was full at the last transaction. Each job is then a transaction of its own, so that ends of
     /// deliveries do not fail together with new timers.
@@ -264,7 +264,8 @@ impl Committer {
         run(connection, "BEGIN IMMEDIATE").map_err(busy)
     }
 
-    /// Commits a transaction. `changes` is the connection's number of changes before the transaction.
+    /// Commits a transaction. `changes` is the number of rows that the connection had changed before the transaction.
+    /// If the connection has changed no row since then, no sync is needed for this transaction.
     fn commit(
         &mut self,
         connection: &Connection,
@@ -307,8 +308,8 @@ impl Committer {
         self.sync_on(&connection)
     }
 
-    /// Makes all earlier commits durable by one more commit, with a sync. This commit only changes a counter. After a
-    /// failed sync, moves the log to the database instead.
+    /// Makes all earlier commits durable by one more commit, with a sync. This commit only changes a counter. If an
+    /// earlier sync has failed, calls [`move_log`](Self::move_log) instead.
     fn sync_on(&mut self, connection: &Connection) -> Result<()> {
         self.set_sync(connection, true)?;
         if self.is_suspect {
@@ -325,7 +326,8 @@ impl Committer {
         Ok(())
     }
 
-    /// Moves the log to the database, and syncs the database.
+    /// Writes the changes in SQLite's log (the WAL file) to the database's file, and syncs that file. Fails if another
+    /// connection still reads from the log.
     fn move_log(&mut self, connection: &Connection) -> Result<()> {
         let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
         let is_busy: bool = connection.query_row(sql, [], |row| row.get(0)).map_err(failed)?;

@@ -10,7 +10,7 @@ use tourbillon_durable::store::{Durability, StoreError};
 
 /// A request of a caller. The thread that writes runs the jobs that wait at the same time in one transaction.
 pub(crate) trait Job: Send {
-    /// Returns the durability that the job's changes must have before the answer.
+    /// Returns the durability that the job's changes must have before the caller gets the result of the job.
     fn durability(&self) -> Durability;
     /// Makes the changes of the job. After an error, the changes are rolled back.
     fn run(&mut self, act: &Act<'_>) -> Result<()>;
@@ -56,7 +56,7 @@ pub(crate) fn closed() -> StoreError {
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Box<dyn Job>>,
-    /// True if the thread must look for changes of other connections.
+    /// True if the thread that writes must look for changes of other connections.
     must_look: bool,
     is_closed: bool,
 }
@@ -68,7 +68,7 @@ pub(crate) struct Queue {
     changed: Condvar,
 }
 
-/// The work that the thread finds in the queue.
+/// The work that the thread that writes finds in the queue.
 pub(crate) struct Work {
     pub(crate) jobs: Vec<Box<dyn Job>>,
     pub(crate) must_look: bool,
@@ -93,13 +93,13 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Makes the thread look for changes of other connections at once.
+    /// Makes the thread that writes look for changes of other connections at once.
     pub(crate) fn look(&self) {
         self.lock().must_look = true;
         self.changed.notify_one();
     }
 
-    /// Takes no more jobs. The thread runs the remaining jobs, and then ends.
+    /// Closes the queue to new jobs. The thread that writes runs the remaining jobs, and then ends.
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_one();

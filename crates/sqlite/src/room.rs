@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// The pause between attempts to create the reserve (a file that keeps bytes of the disk free).
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Decides whether the disk has room for new timers, and whether the database is still in its place.
+/// Decides whether the disk has room for new timers, and whether the database's file was removed or replaced.
 #[derive(Debug)]
 pub(crate) struct Room {
     path: PathBuf,
@@ -60,8 +60,9 @@ impl Room {
         self.reason().filter(|error| error.kind() != StoreErrorKind::Full || has_new(ops))
     }
 
-    /// Returns the error with which the store refuses new timers, or `None` if it accepts them. An error of another
-    /// kind than [`StoreErrorKind::Full`] applies to every change: the file of the database was removed or replaced.
+    /// Returns the error with which the store refuses new timers, or `None` if it accepts them. With the kind
+    /// [`StoreErrorKind::Full`], the disk has no room for new timers. With any other kind, the database's file was
+    /// removed or replaced, and the store refuses all operations.
     pub(crate) fn reason(&self) -> Option<StoreError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -137,9 +138,10 @@ impl Room {
     }
 }
 
-/// Returns whether the operations contain new timers, which the store refuses on a full disk. An occurrence of a
-/// schedule does not count as a new timer, so it is not refused. The store recognizes it by its batch, which contains
-/// an operation that replaces the schedule's own timer.
+/// Returns whether the operations of a request store new timers, which the store refuses on a full disk. The
+/// occurrences of a schedule do not count as new timers, so they are not refused. A request that stores an occurrence
+/// also replaces the schedule's own timer ([`IfPresent::ReplaceOnly`]). The function recognizes such a request by the
+/// replacement.
 fn has_new(ops: &[Op]) -> bool {
     let follows = |op: &Op| matches!(op, Op::Place(_, IfPresent::ReplaceOnly(_)));
     ops.iter().any(|op| matches!(op, Op::Place(..))) && !ops.iter().any(follows)

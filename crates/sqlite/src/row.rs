@@ -26,7 +26,7 @@ pub(crate) fn id_of(bytes: &[u8]) -> Option<TimerId> {
     bytes.try_into().ok().map(|bytes| TimerId::from_u128(u128::from_be_bytes(bytes)))
 }
 
-/// Returns the number of a phase in rows, or `None` for the phases of timers that are not stored.
+/// Returns the number that stands for a phase in the table, or `None` for the phases of timers that are not stored.
 pub(crate) fn number(phase: Phase) -> Option<i64> {
     match phase {
         Phase::Pending => Some(0),
@@ -39,24 +39,26 @@ pub(crate) fn number(phase: Phase) -> Option<i64> {
 
 pub(crate) const PHASES: [Phase; 4] = [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead];
 
-/// The columns of a timer's row besides the id and the record.
+/// The columns of a timer's row, without its id and without its record (the whole timer, encoded, with a checksum).
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Columns<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) key: Option<&'a str>,
-    /// True if the timer owns its key. A timer loses its key when it dies, or when it is withdrawn during its delivery.
+    /// True if the timer has a key, and no other timer may have the same key. A timer loses its key when it is given
+    /// up, or when it is cancelled or replaced during its delivery.
     pub(crate) owns_key: bool,
     pub(crate) kind: &'a str,
     pub(crate) phase: i64,
     pub(crate) created: i64,
     pub(crate) due: i64,
-    /// The end of the lease.
+    /// The moment at which the timer's lease ends, or `None` if the timer has no lease.
     pub(crate) until: Option<i64>,
     pub(crate) incarnation: Option<i64>,
     pub(crate) claim: Option<i64>,
-    /// The reason for which the timer is parked.
+    /// The reason why the timer is parked (set aside, and not delivered even if it is due), or `None` if it is not
+    /// parked.
     pub(crate) reason: Option<&'a str>,
-    /// The moment of the timer's death.
+    /// The moment at which the timer became dead (given up: it is not delivered again), or `None` if it is not dead.
     pub(crate) died: Option<i64>,
 }
 

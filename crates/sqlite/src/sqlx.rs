@@ -22,7 +22,8 @@ fn failed(error: sqlx::Error) -> StoreError {
     StoreError::caused_by(StoreErrorKind::Io, error)
 }
 
-/// Takes the lock for writers, and calls a function with sqlx's connection as a connection of rusqlite.
+/// Takes SQLite's lock for writers on the database, and then calls `act` with a rusqlite connection that uses sqlx's
+/// handle.
 #[expect(unsafe_code, reason = "rusqlite borrows the handle of sqlx")]
 async fn on<T>(connection: &mut SqliteConnection, act: impl FnOnce(&Connection) -> T) -> Result<T> {
     // A write without rows waits for the lock for writers, and keeps it until the end of the transaction.

@@ -315,7 +315,7 @@ impl SqliteStore {
         self.thread.take().map_or(Ok(()), |thread| thread.join().unwrap_or_else(panicked))
     }
 
-    /// Sends a function to the thread that writes, and returns its answer.
+    /// Makes the thread that writes call `function` in a transaction. The future gives the function's result.
     fn ask<'a, T: Send + 'static>(
         &self,
         durability: Durability,
@@ -326,7 +326,8 @@ impl SqliteStore {
         Box::pin(async move { answer.await.unwrap_or_else(|_| Err(crate::queue::closed())) })
     }
 
-    /// Reads in the calling thread. The read does not wait for transactions that write.
+    /// Reads in the calling thread. In a database on disk, the read does not wait for transactions that write. A store
+    /// in memory has one connection for all, so the read waits.
     fn read<'a, T: Send + 'a>(&self, read: impl FnOnce(&Act<'_>) -> Result<T>) -> StoreFuture<'a, T> {
         let connection = lock(&self.reader);
         let result = read_on(&connection, self.now(), read);
@@ -334,8 +335,8 @@ impl SqliteStore {
         Box::pin(core::future::ready(result))
     }
 
-    /// Reads the whole store on a connection of its own, so that other reads do not wait. In memory, there is only one
-    /// connection.
+    /// Runs a function that reads the whole store. The function gets a new connection, so that other reads do not wait
+    /// for it. A store in memory has only one connection, so there the other reads wait.
     fn read_all<T>(&self, read: impl FnOnce(&Act<'_>) -> Result<T>) -> Result<T> {
         match &self.path {
             Some(path) => read_on(&connect(path)?, self.now(), read),

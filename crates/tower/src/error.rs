@@ -114,7 +114,7 @@ pub enum TimeoutError<E> {
 }
 
 impl<E> TimeoutError<E> {
-    /// Returns the limit that ended the wait; `None` if the service or the body has failed by itself.
+    /// Returns the error of the time limit; `None` if the service or the body has failed by itself.
     #[must_use]
     pub fn elapsed(&self) -> Option<Elapsed> {
         match self {
@@ -123,7 +123,8 @@ impl<E> TimeoutError<E> {
         }
     }
 
-    /// Returns the inner error; `None` if a limit ended the wait.
+    /// Returns the error with which the service or the body has failed by itself; `None` if this is the error of a time
+    /// limit.
     #[must_use]
     pub fn into_inner(self) -> Option<E> {
         match self {

@@ -34,7 +34,7 @@ impl fmt::Display for InvalidRate {
 
 impl Error for InvalidRate {}
 
-/// Makes the limit of a rate, and checks the rate.
+/// Checks a rate of `calls` calls in each period, and makes a limit for this rate on the process's own engine.
 fn limit(calls: u64, period: Duration) -> Result<Arc<Limit>, InvalidRate> {
     if calls == 0 {
         return Err(InvalidRate::NoCalls);
@@ -45,7 +45,7 @@ fn limit(calls: u64, period: Duration) -> Result<Arc<Limit>, InvalidRate> {
     Ok(Limit::new(Rate { calls, period }, Timers::default()))
 }
 
-/// Makes a limit of the same rate on another engine, with all of its slots free.
+/// Makes a new limit on `engine`, with the rate of `limit`. All slots of the new limit are free.
 fn moved(limit: &Limit, engine: &Handle<Wakeup>) -> Arc<Limit> {
     Limit::new(limit.rate(), Timers::on(engine))
 }

@@ -95,7 +95,7 @@ pub struct ExponentialBackoff {
     first: Duration,
     cap: Duration,
     has_jitter: bool,
-    /// The number of delays that were drawn so far.
+    /// The number of delays so far, which determines the bound of the next delay.
     count: u32,
     random: Arc<Random>,
     timers: Timers,
@@ -132,7 +132,8 @@ impl ExponentialBackoff {
         Self { random: Arc::new(Random::new(seed)), ..self }
     }
 
-    /// Draws the next delay.
+    /// Computes the next delay: a random time between zero and the delay's bound, or the bound itself if the backoff
+    /// has no jitter. Counts the delay.
     fn next_delay(&mut self) -> Duration {
         let doubled = 1u64.checked_shl(self.count).unwrap_or(u64::MAX);
         let bound = nanos(self.first).saturating_mul(doubled).min(nanos(self.cap));

@@ -59,9 +59,9 @@ impl<S> Layer<S> for TimeoutLayer {
 /// A service whose responses have a time limit.
 ///
 /// The time begins when [`call`](Service::call) begins, and ends when the response is ready. Two spans are *not*
-/// included. The first is the wait until the service is ready: `poll_ready` has no limit, because an error of
-/// `poll_ready` is final. The second is the body of an HTTP response, which is sent after the response; `TimeoutBody`,
-/// with the feature `http-body`, limits the body.
+/// included. The first is the wait until the service is ready: `poll_ready` has no limit, because a service whose
+/// `poll_ready` has failed must be discarded, and a service that is only slow should be kept. The second is the body of
+/// an HTTP response, which is sent after the response; `TimeoutBody`, with the feature `http-body`, limits the body.
 ///
 /// A response that is ready at the first poll costs a clock read. A response that comes later costs an owned timer of
 /// the engine, in O(1) and without a lock. While the engine is full, the future has no timer. Each poll then wakes the

@@ -11,7 +11,8 @@ use std::task::{Context, Poll, ready};
 use tourbillon::Timestamp;
 use tourbillon::future::Sleep;
 
-/// The limit that services share.
+/// A rate limit that several services share: the slots of the rate, and the engine whose timers the waiting services
+/// use.
 pub(crate) struct Limit {
     slots: Mutex<Slots>,
     timers: Timers,
@@ -30,7 +31,8 @@ impl Limit {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the slots, and wakes tasks after the lock is released.
+    /// Calls `change` with the slots, which are locked during the call. After the release of the lock, wakes the tasks
+    /// of the waiting services to which `change` has given or promised a slot.
     fn change(&self, change: impl FnOnce(&mut Slots) -> Changes) {
         let changes = change(&mut self.lock());
         changes.apply();

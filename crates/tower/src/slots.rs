@@ -28,24 +28,28 @@ pub(crate) struct Rate {
 #[derive(Debug)]
 pub(crate) struct Slots {
     rate: Rate,
-    /// The end of the period that began last.
+    /// The end of the latest period, or zero before the first call. The end may have passed, because the next period
+    /// begins only with a call.
     end: Timestamp,
-    /// The number of calls made in the period that began last.
+    /// The number of calls made in the latest period, or zero once the period was found to be over.
     used: u64,
     /// The number of slots that services have reserved and not used up.
     reserved: u64,
-    /// The number of waiting services that have the promise of a slot in the next period.
+    /// The number of waiting services that will get a slot when the present period ends. [`Slots`] explains this
+    /// *promise* of a slot.
     promised: u64,
     /// The waiting services in the order of their arrival, each by its number. A waker is `None` after it was woken,
     /// until the service polls again.
     queue: BTreeMap<u64, Option<Waker>>,
     /// The number that the next service to wait will get.
     next_number: u64,
-    /// A waiting service has the promise of a slot in the next period if its number is below this number.
+    /// Divides the queue: each waiting service whose number is less than `promised_below` has the promise of a slot in
+    /// the next period. The services behind them have no promise.
     promised_below: u64,
 }
 
-/// The place of a service in the queue. A service whose number is no longer in the queue has a slot.
+/// The number of a waiting service, which is its place in the queue. When the service gets a slot, its number leaves
+/// the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Number(u64);
 
@@ -54,15 +58,16 @@ pub(crate) struct Number(u64);
 pub(crate) enum Turn {
     /// The service has a slot.
     Now,
-    /// The service waits at this place in the queue. It will get a slot at this moment, the end of the present period.
+    /// The service waits at this place in the queue. It will get a slot at the end of the present period, which is the
+    /// moment in the second field.
     At(Number, Timestamp),
     /// The service waits at this place in the queue. It is woken when it gets a slot, or when a slot of the next period
     /// is promised to it.
     Later(Number),
 }
 
-/// The wakers to wake or drop after a change of the slots. The caller wakes and drops them without the lock, because
-/// wakers run code of other crates.
+/// The wakers that a method of [`Slots`] has taken out of the queue. [`apply`](Self::apply) wakes or drops them. The
+/// caller must release the lock of the [`Slots`] before, because wakers run code of other crates.
 #[must_use = "the wakers are called when no lock is held"]
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
@@ -72,7 +77,8 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Wakes the tasks of the services that have got a slot or a promise.
+    /// Wakes the tasks of the services that have got a slot, or the promise of a slot in the next period. Drops the
+    /// other wakers.
     pub(crate) fn apply(self) {
         self.woken.into_iter().for_each(Waker::wake);
         drop((self.dropped, self.replaced));
@@ -97,12 +103,14 @@ impl Slots {
         self.rate
     }
 
-    /// Returns the end of the period that began last.
+    /// Returns the end of the latest period, which may have passed, or zero before the first call.
     pub(crate) fn end(&self) -> Timestamp {
         self.end
     }
 
-    /// Reserves a slot for a service, if a slot is free or if the service got a slot while it waited.
+    /// Reserves a slot for a service. Returns whether the service has a slot now. A service without a `number` gets a
+    /// slot if a slot is free. A service with a `number` has waited in the queue. It has a slot if its number has left
+    /// the queue.
     pub(crate) fn try_reserve(&mut self, number: Option<Number>) -> bool {
         if let Some(Number(number)) = number {
             return !self.queue.contains_key(&number);
@@ -183,8 +191,9 @@ impl Slots {
         changes.dropped = mem::replace(&mut self.queue, waiting);
     }
 
-    /// Gives the free slots to the first waiting services, and promises slots of the next period to the services behind
-    /// them.
+    /// Gives the free slots to the services at the front of the queue, and removes these services from the queue. Then
+    /// promises the remaining slots of the next period to the services behind them, which stay in the queue. Adds the
+    /// wakers of both groups to `changes`: a service with a promise must wake up to set its timer.
     fn give(&mut self, changes: &mut Changes) {
         while self.used + self.reserved < self.rate.calls
             && let Some((number, waker)) = self.queue.pop_first()

@@ -47,7 +47,7 @@ pub(crate) struct Bench {
     /// For callbacks: the address at which the receiver listens. The service must be allowed to call it
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     receiver: SocketAddr,
-    /// For callbacks: how long to wait for the next callback at the end, before giving up
+    /// For callbacks: after the last creation, stop waiting once no callback has arrived for this time plus --delay
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse::duration)]
     patience: Duration,
 }
@@ -105,7 +105,7 @@ struct Report {
     first_error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     callbacks: Option<Callbacks>,
-    /// The comparison of the service's counts with the counts of this report.
+    /// Whether the timers in the service, or the callbacks that arrived, match the created timers.
     check: Check,
 }
 
@@ -122,7 +122,8 @@ struct Callbacks {
     lateness: Percentiles,
 }
 
-/// The comparison of this program's counts with the service's counts.
+/// The result of the check for lost timers: whether the timers in the service, or the callbacks that arrived, match the
+/// created timers. `text` has the compared numbers.
 #[derive(Debug, Serialize)]
 struct Check {
     is_right: bool,

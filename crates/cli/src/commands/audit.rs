@@ -6,7 +6,7 @@ use clap::Args;
 use tourbillon_client::Client;
 use tourbillon_client::api::{AuditAction, AuditAuthor, AuditEntry, Moment};
 
-/// The conditions for the listed entries.
+/// The conditions that select entries of the audit trail. Each entry is a change that a user or a token requested.
 #[derive(Debug, Args)]
 pub(crate) struct Audit {
     /// Show the changes in all namespaces, even if a setting names a namespace
@@ -18,13 +18,13 @@ pub(crate) struct Audit {
     /// Only changes of this kind, such as cancel-many or set-namespace
     #[arg(long, value_name = "ACTION", value_parser = action)]
     action: Option<AuditAction>,
-    /// Only entries from this moment on
+    /// Only changes from this moment on
     #[arg(long, value_name = "MOMENT")]
     since: Option<Moment>,
-    /// Only entries before this moment
+    /// Only changes before this moment
     #[arg(long, value_name = "MOMENT")]
     until: Option<Moment>,
-    /// The greatest number of entries
+    /// The greatest number of changes to list
     #[arg(long, value_name = "NUMBER", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
 }

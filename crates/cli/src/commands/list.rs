@@ -25,8 +25,8 @@ pub(crate) struct List {
     /// Only timers that are due after this moment
     #[arg(long, value_name = "MOMENT")]
     due_after: Option<Moment>,
-    /// Only timers that were made after this moment. A moment in the future finds the timers that were made while the
-    /// clock was ahead
+    /// Only timers that were made after this moment. If the moment is in the future, these are timers that were made
+    /// while the service's clock was ahead of the true time
     #[arg(long, value_name = "MOMENT")]
     created_after: Option<Moment>,
     #[command(flatten)]
@@ -50,9 +50,9 @@ enum Phase {
     Pending,
     /// The timer is being delivered
     Leased,
-    /// The timer is parked
+    /// The service holds the timer back, for example because its host is paused, or because no receiver fetches it
     Parked,
-    /// The service gave up on the timer
+    /// The service gave up on the timer, and keeps it until it is replayed or dropped
     Dead,
 }
 
@@ -192,7 +192,7 @@ pub(crate) async fn cancel_many(many: CancelMany, timers: &Namespace, output: Ou
     operation::show(operation, !many.no_wait, "cancelled", timers, output).await
 }
 
-/// Dead timers.
+/// A command that lists, replays or drops dead timers, on which the service gave up.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Dead {
     /// List dead timers
@@ -205,13 +205,13 @@ pub(crate) enum Dead {
     },
     /// Deliver dead timers again, as if they were new
     Replay {
-        /// The ids of the timers, or their former keys
+        /// The ids of the dead timers, or the keys that these timers had until they died
         #[arg(required = true, value_name = "ID or KEY")]
         names: Vec<String>,
     },
     /// Drop dead timers
     Drop {
-        /// The ids of the timers, or their former keys
+        /// The ids of the dead timers, or the keys that these timers had until they died
         #[arg(required = true, value_name = "ID or KEY")]
         names: Vec<String>,
     },

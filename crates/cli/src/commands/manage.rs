@@ -10,26 +10,26 @@ use std::io;
 use tourbillon_client::api::{NamespaceLimits, NamespaceView, ProblemKind};
 use tourbillon_client::{Client, Error};
 
-/// Namespaces.
+/// A command that shows or changes namespaces.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Ns {
     /// List the namespaces
     List,
     /// Show a namespace
     Get {
-        /// The name
+        /// The namespace's name
         name: String,
     },
     /// Make a namespace, or change some of its limits
     Set(Box<Set>),
     /// Remove a namespace that has no timers
     Delete {
-        /// The name
+        /// The namespace's name
         name: String,
     },
     /// Make a new signing secret, which is shown only once
     RotateSecret {
-        /// The name
+        /// The namespace's name
         name: String,
     },
 }
@@ -37,7 +37,7 @@ pub(crate) enum Ns {
 /// A namespace and the limits to change. Other limits stay unchanged.
 #[derive(Debug, Args)]
 pub(crate) struct Set {
-    /// The name
+    /// The namespace's name
     name: String,
     /// The greatest number of stored timers, or `none`
     #[arg(long, value_name = "NUMBER", value_parser = parse::limit::<u64>)]
@@ -67,19 +67,19 @@ pub(crate) struct Set {
     /// Let callbacks go to all hosts
     #[arg(long)]
     allow_all_hosts: bool,
-    /// Hold deliveries back
+    /// Hold all deliveries of the namespace back. New timers are still accepted
     #[arg(long, conflicts_with = "resume")]
     pause: bool,
-    /// Stop holding deliveries back
+    /// Deliver the namespace's timers again after --pause
     #[arg(long)]
     resume: bool,
-    /// Keep the beginning of each receiver's answer with the timer
+    /// Store the beginning of each HTTP answer to a callback, for debugging
     #[arg(long, conflicts_with = "drop_answers")]
     keep_answers: bool,
-    /// Keep only the status of each answer
+    /// Store only the status of each HTTP answer to a callback
     #[arg(long)]
     drop_answers: bool,
-    /// Remove all limits that the namespace has before setting the given ones
+    /// Reset every limit of the namespace that no other flag sets. Without --replace, such a limit stays unchanged
     #[arg(long)]
     replace: bool,
 }

@@ -8,15 +8,16 @@ use std::collections::HashMap;
 use tourbillon_client::Client;
 use tourbillon_client::api::{Moment, Node, Nodes, Shard};
 
-/// Whether to list nodes or shards.
+/// Whether to list the nodes of the service, or the shards, into which its timers are divided.
 #[derive(Debug, Args)]
 pub(crate) struct Which {
-    /// List the shards, each with its node
+    /// List the shards, into which the timers are divided, each with the node that delivers its timers
     #[arg(long)]
     shards: bool,
 }
 
-/// Prints the nodes that share the timers. With the flag `--shards`, prints the shards instead, each with its node.
+/// Prints the nodes that share the timers. With the flag `--shards`, prints instead the shards, into which the timers
+/// are divided, each with the node that delivers its timers.
 pub(crate) async fn nodes(which: Which, client: &Client, output: Output) -> Result<(), Failure> {
     let all = client.nodes().await?;
     if output.is_json {

@@ -6,7 +6,8 @@ use clap::Args;
 use tourbillon_client::Namespace;
 use tourbillon_client::api::{Operation, OperationState};
 
-/// The operations to show, and whether to wait.
+/// The operations to show, and whether to wait for the end of an operation. An operation is a change of many timers
+/// that the service makes in the background.
 #[derive(Debug, Args)]
 pub(crate) struct Which {
     /// The operation's id, which a command such as `cancel-many` printed. Without an id, all operations of the last
@@ -17,7 +18,8 @@ pub(crate) struct Which {
     wait: bool,
 }
 
-/// Lists the operations of a namespace. If the user gives an id, prints only the operation with this id.
+/// Lists the operations of a namespace: the changes of many timers that the service makes in the background. If the
+/// user gives an id, prints only the operation with this id.
 pub(crate) async fn operation(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let Some(id) = which.id else {
         let columns = ["ID", "STATE", "BEGUN", "CHANGED", "IN FLIGHT", "REFUSED", "ERROR"];
@@ -38,8 +40,8 @@ fn row(operation: &Operation) -> [String; 7] {
     ]
 }
 
-/// Prints an operation. If `waits` is true, first waits for the operation's end. `verb` names the change, such as
-/// "cancelled". Fails if the operation has failed.
+/// Prints the progress of an operation, a change of many timers in the background. If `waits` is true, first waits for
+/// the operation's end. `verb` names the change, such as "cancelled". Fails if the operation has failed.
 pub(super) async fn show(
     mut operation: Operation,
     waits: bool,

@@ -35,7 +35,7 @@ pub(crate) struct Put {
     /// Send an HTTP request to this URL
     #[arg(long, value_name = "URL", conflicts_with = "queue", help_heading = "What happens")]
     callback: Option<String>,
-    /// Wait in this queue for a receiver that fetches the timer
+    /// Let a receiver fetch the timer from this queue
     #[arg(long, value_name = "NAME", help_heading = "What happens")]
     queue: Option<String>,
     /// The HTTP method of the callback. POST by default
@@ -66,7 +66,7 @@ pub(crate) struct Put {
     /// The W3C trace context (`traceparent`) that each delivery carries
     #[arg(long, value_name = "TRACEPARENT")]
     trace: Option<String>,
-    /// The number of failures after which the timer is dead
+    /// The number of failed attempts after which the service gives up on the timer
     #[arg(long, value_name = "NUMBER", help_heading = "Policy")]
     attempts: Option<u32>,
     /// The greatest age of the timer, counted from the due moment. No delivery is planned after this age
@@ -75,7 +75,8 @@ pub(crate) struct Put {
     /// The timeout of one attempt
     #[arg(long, value_name = "DURATION", value_parser = parse::millis, help_heading = "Policy")]
     attempt_timeout: Option<u64>,
-    /// The pause after a failure: standard, fixed:5s, exponential:1s..1h or ladder:1s,5s,1m
+    /// The pause after a failed attempt: standard (growing from 5s to 24h), fixed:5s, exponential:1s..1h or
+    /// ladder:1s,5s,1m
     #[arg(long, value_name = "BACKOFF", value_parser = parse::backoff, help_heading = "Policy")]
     backoff: Option<Backoff>,
     /// The greatest lateness of a delivery. A delivery that would be later is skipped
@@ -93,7 +94,7 @@ pub(crate) struct Put {
 enum Present {
     /// The new timer is refused
     Reject,
-    /// The old timer stays, even if its delivery has begun, and the new timer is discarded. The answer has the old
+    /// The old timer stays, even if its delivery has begun, and the new timer is discarded. The command prints the old
     /// timer's phase
     Keep,
     /// The new timer replaces the old timer

@@ -9,7 +9,7 @@ use std::time::Instant;
 use tourbillon_client::Namespace;
 use tourbillon_client::api::{self, Nack as Refusal};
 
-/// The queue from which timers are fetched.
+/// The queue from which timers are fetched, the greatest number of timers to fetch, and the longest wait for them.
 #[derive(Debug, Args)]
 pub(crate) struct Claim {
     /// The name of the queue
@@ -54,10 +54,10 @@ pub(crate) async fn claim(claim: Claim, timers: &Namespace, output: Output) -> R
     Ok(())
 }
 
-/// The claims to acknowledge.
+/// The fetched timers to acknowledge, each by its claim.
 #[derive(Debug, Args)]
 pub(crate) struct Ack {
-    /// The claims
+    /// The claims of the timers, as the command `claim` printed them
     #[arg(required = true, value_name = "CLAIM")]
     claims: Vec<String>,
 }
@@ -70,15 +70,15 @@ pub(crate) async fn ack(ack: Ack, timers: &Namespace) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The claim to reject.
+/// The fetched timer to reject, by its claim, and the details of the failure.
 #[derive(Debug, Args)]
 pub(crate) struct Nack {
-    /// The claim
+    /// The timer's claim, as the command `claim` printed it
     claim: String,
-    /// The error, which is stored with the timer
+    /// The reason for the failure, which the service stores with the timer
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
-    /// The pause before the next delivery. The policy's pause applies instead if it is longer
+    /// The shortest pause before the next delivery. If the timer's policy sets a longer pause, the longer pause applies
     #[arg(long, value_name = "DURATION", value_parser = parse::millis, conflicts_with = "dead")]
     retry_after: Option<u64>,
     /// The delivery can never succeed, so the timer is dead at once
@@ -93,10 +93,10 @@ pub(crate) async fn nack(nack: Nack, timers: &Namespace) -> Result<(), Failure> 
     Ok(())
 }
 
-/// The claim to renew.
+/// The fetched timer whose claim is renewed.
 #[derive(Debug, Args)]
 pub(crate) struct Renew {
-    /// The claim
+    /// The timer's claim, as the command `claim` printed it
     claim: String,
 }
 

@@ -12,12 +12,13 @@ use tourbillon_client::api::{
     ScheduleView,
 };
 
-/// Schedules.
+/// A command that shows or changes schedules. An instant of a schedule is a moment that its plan names. The schedule
+/// makes a timer for each instant.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Schedule {
-    /// Make a schedule, or replace an existing one, and show its next instants
+    /// Make a schedule, or replace an existing schedule, and show the next moments at which it makes timers
     Put(Box<Put>),
-    /// Show a schedule with its next instants
+    /// Show a schedule, with the next moments at which it makes timers
     Get(Key),
     /// List schedules
     List {
@@ -33,9 +34,9 @@ pub(crate) enum Schedule {
     Resume(Key),
     /// Make a timer of a schedule now
     Trigger(Key),
-    /// Make timers for the past instants in a range of time
+    /// Make a timer for each past instant in a range of time. Instants are the moments that a schedule's plan names
     Backfill {
-        /// The key
+        /// The schedule's key
         key: String,
         /// The first moment of the range
         #[arg(long, value_name = "MOMENT")]
@@ -43,21 +44,21 @@ pub(crate) enum Schedule {
         /// The last moment of the range. The present by default
         #[arg(long, value_name = "MOMENT")]
         until: Option<Moment>,
-        /// The greatest number of instants. A range with more instants is refused
+        /// The greatest number of instants in the range. A range with more instants is refused
         #[arg(long, value_name = "NUMBER")]
         limit: Option<u32>,
         /// Do not wait until all timers are made
         #[arg(long)]
         no_wait: bool,
     },
-    /// Show the next instants of a schedule without making it
+    /// Show the next moments at which a schedule would make timers, without making the schedule
     Preview(Box<Rule>),
 }
 
 /// The key of a schedule.
 #[derive(Debug, Args)]
 pub(crate) struct Key {
-    /// The key
+    /// The schedule's key
     key: String,
 }
 
@@ -76,7 +77,7 @@ pub(crate) struct Rule {
     /// Skip months that are too short for --day
     #[arg(long, requires = "day", help_heading = "When")]
     skip_short: bool,
-    /// A fixed period
+    /// The fixed period from each instant to the next. It is counted from --start, or else from the schedule's creation
     #[arg(long, value_name = "DURATION", value_parser = parse::millis, conflicts_with_all = ["cron", "day"], help_heading = "When")]
     every: Option<u64>,
     /// The time zone, such as `Europe/Zurich`. UTC by default
@@ -85,10 +86,10 @@ pub(crate) struct Rule {
     /// Skip local times that a clock change leaves out, instead of moving them behind the gap
     #[arg(long, help_heading = "When")]
     skip_gaps: bool,
-    /// The schedule has no instants before this moment
+    /// The moment at which the schedule's plan begins
     #[arg(long, value_name = "MOMENT", help_heading = "When")]
     start: Option<Moment>,
-    /// The schedule has no instants after this moment
+    /// The moment at which the schedule's plan ends
     #[arg(long, value_name = "MOMENT", help_heading = "When")]
     end: Option<Moment>,
 }
@@ -96,20 +97,21 @@ pub(crate) struct Rule {
 /// Makes a schedule with one of --cron, --day, --every and --file, and with either a callback or a queue.
 #[derive(Debug, Args)]
 pub(crate) struct Put {
-    /// The key
+    /// The schedule's key
     key: String,
     #[command(flatten)]
     rule: Rule,
-    /// What happens with instants that passed unnoticed, for example while the service was down
+    /// What happens with missed instants: moments of the plan at which the service could not make a timer, for example
+    /// because the service was down
     #[arg(long, value_enum, value_name = "WHAT")]
     missed: Option<Missed>,
-    /// An instant that is noticed later than this counts as missed. 10s by default
+    /// An instant of the plan counts as missed if the service handles it with a greater delay than this. 10s by default
     #[arg(long, value_name = "DURATION", value_parser = parse::millis)]
     grace: Option<u64>,
-    /// What happens with an instant that comes while the previous occurrence is under way
+    /// What happens at an instant of the plan while the schedule's previous timer still waits or is being delivered
     #[arg(long, value_enum, value_name = "WHAT")]
     overlap: Option<Overlap>,
-    /// The greatest delay from an instant until its occurrence is due
+    /// The greatest delay from an instant of the plan until the timer for this instant is due
     #[arg(long, value_name = "DURATION", value_parser = parse::millis)]
     jitter: Option<u64>,
     /// Read the schedule from a file in JSON, or from the standard input if it is `-`
@@ -118,7 +120,7 @@ pub(crate) struct Put {
     /// Send an HTTP request to this URL
     #[arg(long, value_name = "URL", conflicts_with = "queue", help_heading = "What happens")]
     callback: Option<String>,
-    /// Wait in this queue for a receiver that fetches the occurrence
+    /// Let a receiver fetch the schedule's timers from this queue
     #[arg(long, value_name = "NAME", help_heading = "What happens")]
     queue: Option<String>,
     /// The body as text
@@ -127,37 +129,39 @@ pub(crate) struct Put {
     /// The body as JSON
     #[arg(long, value_name = "JSON", help_heading = "What happens")]
     body_json: Option<RawJson>,
-    /// A label of the occurrences
+    /// A label of the timers that the schedule makes
     #[arg(short, long, value_name = "LABEL")]
     label: Vec<String>,
-    /// The number of failures after which an occurrence is dead
+    /// The number of failed attempts after which the service gives up on a timer of the schedule
     #[arg(long, value_name = "NUMBER", help_heading = "Policy")]
     attempts: Option<u32>,
     /// The timeout of one attempt
     #[arg(long, value_name = "DURATION", value_parser = parse::millis, help_heading = "Policy")]
     attempt_timeout: Option<u64>,
-    /// The pause after a failure: standard, fixed:5s, exponential:1s..1h or ladder:1s,5s,1m
+    /// The pause after a failed attempt: standard (growing from 5s to 24h), fixed:5s, exponential:1s..1h or
+    /// ladder:1s,5s,1m
     #[arg(long, value_name = "BACKOFF", value_parser = parse::backoff, help_heading = "Policy")]
     backoff: Option<Backoff>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Missed {
-    /// The missed instants get no occurrences
+    /// The schedule makes no timers for missed instants
     Skip,
-    /// Only the last missed instant gets an occurrence
+    /// The schedule makes a timer only for the last missed instant, and none if a later instant is on time
     Once,
-    /// Each missed instant gets an occurrence
+    /// The schedule makes a timer for each missed instant, as far as --overlap permits
     All,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Overlap {
-    /// The instant is skipped
+    /// The schedule makes no timer for the instant
     Skip,
-    /// The instant gets its occurrence
+    /// The schedule makes the timer for the instant all the same
     Allow,
-    /// One instant waits for the end of the previous occurrence, and further instants are skipped
+    /// The schedule makes the timer for the instant once the previous timer has ended. It skips all further instants
+    /// until then
     QueueOne,
 }
 

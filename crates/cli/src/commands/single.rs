@@ -11,10 +11,10 @@ use tourbillon_client::{Namespace, TimerAt};
 /// A timer, given by its key or its id.
 #[derive(Debug, Args)]
 pub(crate) struct Which {
-    /// The key
+    /// The timer's key
     #[arg(required_unless_present = "id")]
     key: Option<String>,
-    /// The id, for a timer that has no key or is dead
+    /// The timer's id, for a timer that has no key or is dead
     #[arg(long, value_name = "ID", conflicts_with = "key")]
     id: Option<String>,
 }

@@ -114,7 +114,7 @@ fn text(stats: &ServiceStats, before: Option<&ServiceStats>) -> String {
     text
 }
 
-/// How the table of counters is shown.
+/// How often the command `top` updates the table of the service's counters, and whether it prints the table only once.
 #[derive(Debug, Args)]
 pub(crate) struct Top {
     /// The time between two updates

@@ -210,7 +210,7 @@ impl Builder {
     /// use tourbillon_durable::Durable;
     /// use tourbillon_durable::store::MemoryStore;
     ///
-    /// // Each on a thread of its own.
+    /// // Each future runs on a thread of its own.
     /// let spawn = |work| drop(std::thread::spawn(|| pollster::block_on(work)));
     /// let builder = Durable::builder(MemoryStore::default()).executor(spawn);
     /// let durable = builder.bytes_handler("mail", async |_, _| {}).start()?;
@@ -268,12 +268,12 @@ impl Builder {
         self
     }
 
-    /// Sets the durability with which the store confirms the end of a delivery. The default is
-    /// [`Durability::Volatile`]. With this default, if the process dies within some 20 ms after the end of a delivery,
-    /// the timer is delivered again, under the same id. A higher durability makes a repeated delivery rarer, but not
-    /// impossible. The runtime claims further timers only after the store has confirmed all ends. The exception is a
-    /// store that has parts ([`TimerStore::parts`]): other timers are claimed while ends of deliveries wait for their
-    /// confirmation.
+    /// Sets the durability of the results of deliveries: the store confirms a result only once it has this durability.
+    /// The default is [`Durability::Volatile`]. With this default, if the process dies within some 20 ms after the end
+    /// of a delivery, the timer is delivered again, under the same id. A higher durability makes a repeated delivery
+    /// rarer, but not impossible. It also delays the confirmation, and the runtime claims no further timers until the
+    /// store has confirmed the results of all deliveries that have ended. The exception is a store that has parts
+    /// ([`TimerStore::parts`]): other timers are claimed while results wait for their confirmation.
     pub fn end_durability(mut self, durability: Durability) -> Self {
         self.settings.end_durability = durability;
         self

@@ -46,7 +46,8 @@ pub(crate) struct Together {
 #[derive(Debug)]
 pub(crate) struct InTurn {
     rate: Option<u32>,
-    /// The buckets of permits that are not full, by namespace. A namespace without an entry has a full bucket.
+    /// The buckets that are not full, by namespace. A [`Bucket`] has the permits (rights to a late delivery) of one
+    /// namespace. A namespace without an entry has a full bucket.
     buckets: BTreeMap<Box<str>, Bucket>,
 }
 
@@ -70,8 +71,8 @@ impl Bucket {
     }
 
     /// Removes the permits (rights to a late delivery) that do not fit into the bucket at `now`. Returns true if the
-    /// bucket is full. A bucket whose `used_until` is more than two seconds in the future becomes full, too, because
-    /// the clock has stepped back.
+    /// bucket is full. If `used_until` is more than two seconds after `now`, the clock has stepped back. In this case,
+    /// the bucket is filled at once: otherwise it would have no permit until the clock reaches `used_until` again.
     fn fill(&mut self, rate: u32, now: UtcMillis) -> bool {
         let full = UtcMillis::from_millis(now.as_millis().saturating_sub(Self::burst(rate)));
         let is_full = self.used_until < full || self.used_until > now + Duration::from_secs(2);
@@ -166,12 +167,13 @@ impl InTurn {
         }
     }
 
-    /// Returns the time until a claim may take more late timers. Returns `None` if the bucket of each namespace is full
-    /// of permits (rights to a late delivery). If a bucket has permits now but is not full, the time is at most
-    /// [`SOON`]: the bucket may have been empty during the last claim.
+    /// Returns the time until a claim may take more late timers. Returns `None` if each namespace has a full bucket of
+    /// permits (rights to a late delivery). If a bucket has permits but is not full, the time is at most [`SOON`]. Such
+    /// a bucket may have been empty during the last claim, which then left late timers in the store.
     ///
-    /// The time may be long on a store with several parts. Each part counts the late timers of a claim separately, so
-    /// the claim may take more late timers than there are permits.
+    /// The time may be long if the store keeps its timers in several shards. Each shard may count the late timers of a
+    /// claim separately, so the claim may use more permits than the bucket had. Such a bucket gets its next permit only
+    /// after the time in which these additional permits would have come.
     pub(crate) fn rest(&self, now: UtcMillis) -> Option<Duration> {
         let rate = self.rate?;
         let rests = self.buckets.values().map(|bucket| bucket.permits(rate, now).err().unwrap_or(SOON));

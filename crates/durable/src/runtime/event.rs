@@ -23,13 +23,14 @@ pub enum Incident {
         /// The time by which the skipped delivery was late.
         lateness: Duration,
     },
-    /// Instants of a series were left out, because they had already passed when the occurrence before them ended.
+    /// Occurrences of a series (a timer that repeats) were left out. Their instants, the moments for which they were
+    /// scheduled, had already passed when the previous occurrence ended.
     InstantsSkipped {
         /// The id of the occurrence that ended.
         id: TimerId,
         /// The series' key. `None` if the series has no key.
         key: Option<Box<str>>,
-        /// The number of the series' instants that were left out.
+        /// The number of occurrences that were left out.
         count: u64,
     },
     /// The timer is dead, and is not delivered again. [`DeathReason`](crate::state::DeathReason) lists the possible
@@ -46,7 +47,8 @@ pub enum Incident {
         /// The timer's kind.
         kind: Box<str>,
     },
-    /// Records in the store could not be read. Their bytes were set aside.
+    /// The records of some timers could not be read, for example because they were damaged. The store keeps the bytes
+    /// of these records in a separate place, and does not deliver the timers.
     Quarantined {
         /// The number of records that could not be read.
         count: u32,
@@ -115,7 +117,8 @@ impl Attempt {
 #[non_exhaustive]
 pub enum Ending {
     /// The handler answered with this verdict. Three cases count as [`Verdict::Retry`]: a panic of the handler, a
-    /// handler that does not answer in time, and a park for a reason that handlers must not use.
+    /// handler that does not answer in time, and a [`Verdict::Park`] whose reason is too long or is reserved for the
+    /// runtime.
     Answered(Verdict),
     /// The delivery was late by more than its policy permits, so the handler was not called.
     Skipped,
@@ -142,20 +145,22 @@ pub enum Event {
         /// The time from the due moment of the delivery to `at`.
         lateness: Duration,
     },
-    /// A delivery has ended, and the store has confirmed its end. The end is as durable as
-    /// [`end_durability`](crate::Builder::end_durability) demands. If the handler was not called, no `Began` precedes
-    /// this event.
+    /// A delivery has ended, and the store has confirmed its result with the durability that
+    /// [`end_durability`](crate::Builder::end_durability) demands. If a timer is delivered at most once, its claim has
+    /// already removed it from the store. So normally the result of such a delivery is not stored, and this event does
+    /// not wait for the store. If the handler was not called, no `Began` precedes this event.
     Ended {
         /// The delivery to which the event belongs.
         attempt: Arc<Attempt>,
-        /// The moment at which the runtime received the store's confirmation of the end.
+        /// The moment at which the runtime received the store's confirmation of the delivery's result. If the delivery
+        /// had no result to store, the moment at which it ended.
         at: UtcMillis,
         /// The way in which the delivery ended.
         ending: Ending,
         /// The time from the handler's call to its answer, or to its timeout. The runtime's clock measures this time.
         /// `None` if the handler was not called.
         took: Option<Duration>,
-        /// The phase of the timer after this end: done, pending again, parked, dead, or withdrawn. A timer that is
+        /// The phase of the timer after this delivery: done, pending again, parked, dead, or withdrawn. A timer that is
         /// delivered at most once is done even if its handler failed. It has another phase only if it was snoozed,
         /// parked, or given back.
         phase: Phase,
@@ -172,14 +177,16 @@ pub enum Event {
     LeaseLost {
         /// The delivery to which the event belongs.
         attempt: Arc<Attempt>,
-        /// The moment at which the runtime noticed the loss.
+        /// The moment at which the runtime noticed that the lease was lost, or had ended.
         at: UtcMillis,
     },
-    /// The end of a delivery could not be stored. The timer is delivered again once the lease has ended.
+    /// The result of a delivery could not be stored, because calls at the store failed. Normally the timer is delivered
+    /// again once the lease has ended. A timer that is delivered at most once may be lost, because its claim has
+    /// removed it from the store.
     EndLost {
         /// The delivery to which the event belongs.
         attempt: Arc<Attempt>,
-        /// The moment at which the runtime gave up storing the end.
+        /// The moment at which the runtime gave up its attempts to store the result.
         at: UtcMillis,
     },
     /// A lease was ended because its holder was gone, for example after the process had died.
@@ -188,7 +195,7 @@ pub enum Event {
         id: TimerId,
         /// The moment at which the runtime learned that the lease had ended.
         at: UtcMillis,
-        /// The timer's phase after the lease: pending again, or dead.
+        /// The timer's phase after its lease was ended: pending again, or dead.
         phase: Phase,
     },
     /// An incident has happened. [`Builder::on_incident`](crate::Builder::on_incident) gets the same value.

@@ -41,14 +41,15 @@ pub struct Stats {
     pub released: u64,
     /// The number of deliveries that were skipped because they were too late.
     pub skipped: u64,
-    /// The number of instants that were left out of series.
+    /// The number of occurrences of series that were left out, because the moments for which they were scheduled had
+    /// already passed when the previous occurrence ended.
     pub instants_skipped: u64,
     /// The number of timers that were due while the runtime had no handler for their kind.
     pub unknown_kind: u64,
     /// The number of deliveries that lost their lease, or whose handler answered after the lease had ended.
     pub leases_lost: u64,
-    /// The number of deliveries whose end could not be reported to the store. The timers of these deliveries are
-    /// delivered again.
+    /// The number of deliveries whose result could not be reported to the store. Normally the timers of these
+    /// deliveries are delivered again. Timers that are delivered at most once may be lost.
     pub ends_lost: u64,
     /// The number of stored records that could not be read.
     pub quarantined: u64,
@@ -61,8 +62,9 @@ pub struct Stats {
     /// The number of steps by which the store's clock went back, and the total length of these steps.
     pub clock_steps_back: (u64, Duration),
     /// The times from the due moments of deliveries to the calls of their handlers, by the store's clock. After a
-    /// snooze, a retry or a move, the new due moment counts. A parked timer keeps its due moment, so the time in which
-    /// it was parked counts.
+    /// snooze, a retry, or a call of [`Timers::move_to`](crate::Timers::move_to), the new due moment counts. A parked
+    /// timer, which is set aside for a reason ([`Verdict::Park`]), keeps its due moment. So the time in which it was
+    /// parked counts.
     pub lateness: Times,
     /// The times from the calls of handlers to their answers or timeouts, by the runtime's clock. Two kinds of
     /// deliveries do not count: those that lost their lease, and those that the runtime gave back when it stopped.
@@ -222,8 +224,9 @@ impl Reporter {
         self.report(&Incident::StoreFailed(error.clone()));
     }
 
-    /// Counts and reports an error of a call that unparks timers. Such an error does not stop claims and deliveries, so
-    /// the runtime's health does not change.
+    /// Counts and reports an error of a call that makes parked timers pending again. These timers were set aside,
+    /// because the runtime had no handler for their kind. Such an error does not stop claims and deliveries, so the
+    /// runtime's health does not change.
     pub(crate) fn unpark_failed(&self, error: &StoreError) {
         self.lock().stats.store_errors += 1;
         self.report(&Incident::StoreFailed(error.clone()));

@@ -1,4 +1,5 @@
-//! Notices steps of the store's clock by a comparison with a steady clock, which does not step.
+//! Notices steps of the store's clock, which are sudden changes of its time. For this, the store's clock is compared
+//! with a steady clock, which cannot be set.
 
 use core::time::Duration;
 use tourbillon::Timestamp;
@@ -9,8 +10,8 @@ use tourbillon_words::UtcMillis;
 /// clocks is added to this time.
 const LEAST: Duration = Duration::from_millis(500);
 /// The inverse of the permitted drift between the store's clock and the steady clock. The drift may be 200 parts per
-/// million of the time since the last comparison. The clocks of two machines that are not synchronised drift apart more
-/// slowly.
+/// million of the time since the last comparison. Even the clocks of two machines without synchronisation drift apart
+/// more slowly, so a greater difference is not drift.
 const DRIFT: u32 = 5_000;
 /// The longest time between two readings of the steady clock that count as readings of the same moment. The store's
 /// clock is read between these two readings. If more time passes between them, all clocks are read again.
@@ -23,7 +24,7 @@ const READINGS: usize = 8;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Steps(Option<(UtcMillis, Timestamp)>);
 
-/// A step of the store's clock, ahead or back.
+/// A step of the store's clock: a sudden change of its time, ahead or back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     /// The moment that the store's clock would show if it had not stepped.
@@ -67,8 +68,9 @@ mod tests {
 
     const START: u64 = 1_700_000_000_000;
 
-    /// Returns the steps that `compare` notices, in seconds. Each pair has the milliseconds of the store's clock, and
-    /// the milliseconds of the steady clock at the same time.
+    /// Compares the two clocks once for each pair in `shown`, and returns the noticed steps of the store's clock, in
+    /// seconds. A pair has the milliseconds that the store's clock shows, and the milliseconds that the steady clock
+    /// shows at the same time.
     fn steps(shown: &[(u64, u64)]) -> Vec<i64> {
         let mut steps = Steps::default();
         let seen = shown.iter().filter_map(|(store, steady)| {

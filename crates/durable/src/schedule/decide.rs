@@ -14,12 +14,12 @@ pub const MOST_AT_ONCE: usize = 100;
 /// the latest ones get occurrences.
 pub const MOST_CAUGHT_UP: u64 = 10_000;
 /// The greatest expected difference between the clocks of processes that share a store. If a stored moment is further
-/// in the future, it was stored while the clock was ahead.
+/// in the future, it was stored while the store's clock was ahead of the true time.
 pub(super) const SLACK: Duration = Duration::from_secs(1);
 /// The interval at which a schedule with a queued instant checks whether the last occurrence has ended.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The result of a decision about the instants that have come.
+/// The result of a decision, which determines which of the instants that have come get occurrences.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Decision {
@@ -66,7 +66,7 @@ impl Progress {
     ///
     /// - The plan, the start or the end has changed.
     /// - The plan was not valid before the change.
-    /// - The next instant was computed while the clock was ahead.
+    /// - The next instant was computed while the store's clock was ahead of the true time.
     ///
     /// # Errors
     ///
@@ -96,9 +96,9 @@ impl Progress {
         Ok(Self { next, paused: false, fault: None, ..progress })
     }
 
-    /// Corrects the progress of a schedule, if the progress was stored while the clock was ahead. The progress needs a
-    /// correction if its next instant is later than the first instant after now. Otherwise the result is `None`. The
-    /// counters do not change.
+    /// Corrects the progress of a schedule, if the progress was stored while the store's clock was ahead of the true
+    /// time. The progress needs a correction if its next instant is later than the first instant after now. Otherwise
+    /// the result is `None`. The counters do not change.
     ///
     /// An instant that got its occurrence while the clock was ahead may come again now. It gets no second occurrence
     /// while the first occurrence is stored, or within an hour after the first occurrence ended.
@@ -119,7 +119,7 @@ impl Progress {
     }
 
     /// Returns the progress without the moments that are too far in the future: later than `now` by more than
-    /// [`SLACK`]. Such moments were stored while the clock was ahead.
+    /// [`SLACK`]. Such moments were stored while the store's clock was ahead of the true time.
     fn without_future(mut self, now: UtcMillis) -> Self {
         let latest = now + SLACK;
         let is_past = |moment: &UtcMillis| *moment <= latest;
@@ -138,8 +138,8 @@ impl Progress {
         self.last_scheduled.map_or(now, |last| last.max(now))
     }
 
-    /// Decides about the instants that have come at `now`. An occurrence is due at its instant plus `offset`.
-    /// `is_under_way` is true if the last occurrence has not ended.
+    /// Decides which of the instants that have come at `now` get occurrences. An occurrence is due at its instant plus
+    /// `offset`. `is_under_way` is true if the last occurrence has not ended.
     ///
     /// # Errors
     ///

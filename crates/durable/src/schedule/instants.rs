@@ -12,9 +12,9 @@ use tourbillon_words::UtcMillis;
 pub struct Occurrence {
     /// The instant. `None` if a clock change skips the planned local time.
     pub instant: Option<UtcMillis>,
-    /// The local time that the plan calls for, without an offset.
+    /// The local time that the plan calls for, without the time zone's offset from UTC.
     pub planned: Box<str>,
-    /// The local time at the instant, with its offset. `None` if there is no instant.
+    /// The local time at the instant, with the time zone's offset from UTC. `None` if there is no instant.
     pub local: Option<Box<str>>,
     /// The clock change that affects the instant. `None` if no clock change affects the instant.
     pub change: Option<ClockChange>,

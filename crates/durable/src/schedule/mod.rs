@@ -50,8 +50,9 @@ pub struct Schedule {
     /// The rule for instants that passed while no process ran.
     #[serde(default)]
     pub missed: Missed,
-    /// The greatest permitted lateness of a decision about an instant. If the decision is later, the instant counts as
-    /// missed. 10 s by default.
+    /// The longest time from an instant (plus the jitter) to the moment at which the schedule decides whether the
+    /// instant gets an occurrence. If the schedule decides later, for example because no process ran, the instant
+    /// counts as missed. 10 s by default.
     #[serde(default = "default_grace")]
     pub grace: Duration,
     /// The rule for an instant that comes while the last occurrence has not ended.

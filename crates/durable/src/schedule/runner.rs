@@ -26,8 +26,9 @@ const LIST: u32 = 200;
 pub(super) struct ScheduleRunner(pub(super) Arc<ScheduleStore>);
 
 impl ScheduleRunner {
-    /// Recomputes the next instant of each schedule, if this instant was computed while the clock was ahead. Returns
-    /// the number of changed schedules. See [`Schedules::follow_clock`](super::Schedules::follow_clock).
+    /// Recomputes the next instants of schedules that are too late, because they were computed while the store's clock
+    /// was ahead of the true time. Returns the number of changed schedules. See
+    /// [`Schedules::follow_clock`](super::Schedules::follow_clock).
     pub(super) fn follow_clock(&self) -> Result<u64, StoreError> {
         let counts = block_on(self.0.store.counts())?;
         let mut namespaces: Vec<&str> =
@@ -55,8 +56,8 @@ impl ScheduleRunner {
         Ok(followed)
     }
 
-    /// Recomputes the next instant of a schedule, if this instant was computed while the clock was ahead. Returns true
-    /// if the schedule has changed.
+    /// Recomputes the next instant of a schedule, if this instant was computed while the store's clock was ahead of the
+    /// true time. Returns true if the schedule has changed.
     fn follow_clock_of(&self, at: &ScheduleKey) -> Result<bool, ScheduleFault> {
         let is_ahead = |stored: &Stored, now| match stored.progress {
             // When such a schedule is resumed, its next instant is recomputed.
@@ -85,7 +86,8 @@ impl ScheduleRunner {
         Ok(true)
     }
 
-    /// Decides about the instants of the schedule whose timer is delivered.
+    /// Handles the delivery of a timer that stores a schedule. Decides which of the instants that have come get
+    /// occurrences, and stores these occurrences and the schedule's new state.
     pub(super) fn deliver(&self, delivery: &Delivery) -> Verdict {
         let name = delivery.namespace.strip_prefix(NAMESPACES).zip(delivery.key.as_deref());
         let Some((namespace, key)) = name else { return Verdict::Dead("this is not a schedule".into()) };
@@ -105,8 +107,9 @@ impl ScheduleRunner {
         }
     }
 
-    /// Makes the decision of a schedule whose timer is being delivered, and stores the result. If another process has
-    /// changed the schedule, the schedule has a new timer, and this method changes nothing.
+    /// Decides which of the schedule's instants get occurrences, and stores these occurrences and the schedule's new
+    /// state. `timer` is the timer that stores the schedule and is being delivered. If another process changes the
+    /// schedule at the same time, the schedule gets another timer, and the new state is not stored.
     fn act(&self, at: &ScheduleKey, timer: TimerId, stored: Stored) -> Result<Verdict, StoreError> {
         let mode = IfPresent::ReplaceOnly(timer);
         let now = self.0.store.now();
@@ -166,7 +169,7 @@ impl ScheduleRunner {
     }
 
     /// Returns true if the schedule's last occurrence has not ended. Two kinds of occurrences count as ended: a dead
-    /// occurrence, and a pending occurrence that was made while the clock was ahead.
+    /// occurrence, and a pending occurrence that was made while the store's clock was ahead of the true time.
     fn is_under_way(&self, stored: &Stored, now: UtcMillis) -> Result<bool, StoreError> {
         let Some(id) = stored.progress.last_occurrence else { return Ok(false) };
         let last = block_on(self.0.store.get(id.into()))?;

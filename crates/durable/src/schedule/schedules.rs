@@ -22,8 +22,13 @@ use std::sync::{Arc, PoisonError};
 ///
 /// Several processes that share a store may change and run the same schedules. A change is stored only if no other
 /// thread or process has changed the schedule since it was read. So no change is lost, and a removed schedule does not
-/// come back. Once a call that removes, pauses or changes a schedule has returned, no process makes occurrences by the
-/// former rule. To ensure this, the call waits for a decision under way, for at most ten seconds.
+/// come back.
+///
+/// While a call removes, pauses or changes a schedule, another process may be about to store occurrences by the
+/// schedule's former rule. In a store that processes share ([`TimerStore::is_shared`]), the call waits for that
+/// process, for at most ten seconds, and fails if the wait was in vain; the change is stored all the same. So once such
+/// a call has returned, no process stores occurrences by the former rule, unless it has stood still for longer than a
+/// lease.
 ///
 /// # Examples
 ///
@@ -114,9 +119,9 @@ impl Schedules {
             .follow_clock(move || schedules.follow_clock().map(drop))
     }
 
-    /// Recomputes the next instant of each schedule, if this instant was computed while the clock was ahead. Returns
-    /// the number of schedules that changed. A runtime with these schedules calls this method at its start and after
-    /// each step back of the clock. The call reads all schedules.
+    /// Recomputes the next instants of schedules that are too late, because they were computed while the store's clock
+    /// was ahead of the true time. Returns the number of schedules that changed. A runtime with these schedules calls
+    /// this method at its start, and whenever the store's clock was set back. The call reads all schedules.
     ///
     /// # Errors
     ///

@@ -23,8 +23,8 @@ const LOCKS: usize = 64;
 /// The greatest number of attempts to change a schedule. An attempt fails if another process changes the schedule
 /// first.
 pub(super) const TURNS: usize = 64;
-/// The longest time for which a change of a schedule waits for a decision under way (a delivery that makes
-/// occurrences). During this time, the change checks every [`LOOK`] whether the decision has finished.
+/// The longest time for which a change of a schedule waits for the end of a delivery that makes occurrences of this
+/// schedule. During this time, the change checks every [`LOOK`] whether the delivery has ended.
 const SETTLING: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -141,8 +141,8 @@ pub(super) fn contended() -> StoreError {
     StoreError::new(StoreErrorKind::Io, format!("others changed the schedule during {TURNS} attempts"))
 }
 
-/// Returns true if the last operation has stored the schedule's timer. `outcomes` holds the outcomes of all operations
-/// of the call.
+/// Returns true if the last operation of a call of [`apply`](ScheduleStore::apply) has stored the schedule's timer.
+/// `outcomes` holds the outcomes of all operations of this call, in their order.
 pub(super) fn has_replaced(outcomes: &[Outcome]) -> bool {
     matches!(outcomes.last(), Some(Outcome::Created(_) | Outcome::Replaced { .. }))
 }

@@ -21,7 +21,8 @@ pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 const PAUSED: &str = "schedule paused";
 const ENDED: &str = "schedule ended";
-/// The prefix of the reason for which the timer of a schedule is parked, if the schedule's plan is no longer valid.
+/// The prefix of the text that says why a schedule's timer is parked (stored, but not delivered), if the schedule's
+/// plan is no longer valid.
 const FAULT: &str = "schedule: ";
 
 /// The payload of the timer that stores a schedule.
@@ -116,8 +117,8 @@ pub(super) fn wake_of(timer: &Timer) -> Option<UtcMillis> {
     }
 }
 
-/// Returns the reason for which the timer of a schedule with this fault is parked. A long reason is cut to the
-/// permitted length.
+/// Returns the text that says why a schedule's timer is parked (stored, but not delivered). `fault` is the error of the
+/// schedule's plan. A long text is cut to the permitted length of a reason.
 fn parked(fault: &str) -> Box<str> {
     let mut reason = format!("{FAULT}{fault}");
     let most = (0..=Verdict::LONGEST_REASON).rev().find(|at| reason.is_char_boundary(*at));

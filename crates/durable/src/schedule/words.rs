@@ -138,7 +138,8 @@ pub enum ScheduleEvent {
     Parked(Box<str>),
     /// The schedule has no further instant.
     Ended,
-    /// The next instant was recomputed, because it had been computed while the clock was ahead.
+    /// The next instant was recomputed, because it had been computed while the store's clock was ahead of the true
+    /// time.
     Followed {
         /// The former next instant. `None` if the schedule had ended.
         from: Option<UtcMillis>,

@@ -284,8 +284,9 @@ fn id_of(key: &[u8]) -> TimerId {
     TimerId::from_u128(u128::from_be_bytes(bytes))
 }
 
-/// The table entries of the timers that the dry run was given. Also records the entries that the dry run has looked for
-/// and not found.
+/// The table entries that the dry run works on. At first, `entries` has the entries of the timers and ids that the dry
+/// run was given. The operations change these entries. `asked` has the entries that the operations have looked for and
+/// not found.
 #[derive(Debug, Default)]
 struct KnownTables {
     entries: [BTreeMap<Vec<u8>, Vec<u8>>; Table::ALL.len()],
@@ -294,7 +295,8 @@ struct KnownTables {
 
 /// The table entries that the dry run has looked for and not found. `timers`, `keys` and `remembered` are the entries
 /// that the dry run tried to read. The dry run assumes that the store does not have these entries, and [`Changes`]
-/// lists the assumptions. `removed` has the ids that the dry run tried to remove from the remembered ids.
+/// lists the assumptions. `remembered` and `removed` are about the table of the ids of ended timers, which a store
+/// remembers for some time. `removed` has the ids that the dry run tried to remove from this table.
 /// [`Changes::forget`] includes these ids, because the server may still remember them.
 #[derive(Debug, Default)]
 struct Missed {

@@ -20,11 +20,13 @@ pub enum Point {
     AfterReplay,
     /// An opening of the store has ended leases of earlier processes, and this change is on the disk.
     LeasesEnded,
-    /// The store has received a batch of requests that includes ends of deliveries.
+    /// The store has received a batch of requests. At least one request reports that a delivery succeeded or failed.
     EndsReceived,
-    /// A batch that includes ends of deliveries has been committed in the database's memory.
+    /// The database has committed a batch in which a request reports that a delivery succeeded or failed. Usually the
+    /// commit is only in memory, and the journal's file does not have the batch yet.
     EndsCommitted,
-    /// A batch that includes a claim has been committed in the database's memory.
+    /// The database has committed a batch in which a request claims timers. Usually the commit is only in memory, and
+    /// the journal's file does not have the batch yet.
     ClaimCommitted,
     /// The store is about to write records to the journal.
     BeforeJournalWrite,

@@ -31,9 +31,9 @@ pub struct Filter {
     pub namespace: Option<Box<str>>,
     /// The label that each listed timer has. `None` does not restrict the list.
     pub label: Option<Box<str>>,
-    /// The beginning of the listed timers' keys. `None` does not restrict the list. A dead timer no longer owns its
-    /// key, so it is listed by its key only if `phase` is dead. A timer that was withdrawn during its delivery is not
-    /// listed by its key.
+    /// The beginning of the listed timers' keys. `None` does not restrict the list. A list by keys has only timers that
+    /// still own their keys, so it has no dead timers, and no timers that were withdrawn during their deliveries. The
+    /// exception is a filter whose `phase` is dead: it lists the dead timers whose former keys begin with this text.
     pub key_prefix: Option<Box<str>>,
     /// The phase of the listed timers. `None` does not restrict the list.
     pub phase: Option<Phase>,

@@ -51,15 +51,16 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 /// The worst failure that an acknowledged change must survive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
-    /// The change need not survive a failure. When the call is answered, the change is only in memory. It is in the
-    /// file about 20 ms later, and is lost if the process dies in between.
+    /// The change need not survive a failure. When the store confirms the change to the caller, the change is only in
+    /// memory. The store writes the change to its file about 20 ms later. If the process dies before this write, the
+    /// change is lost.
     Volatile,
-    /// The change must survive the death of the process, for example by SIGKILL. When the call is answered, the
-    /// operating system has the change. It is on the disk about 20 ms later, and is lost if the machine loses power in
-    /// between.
+    /// The change must survive the death of the process, for example by SIGKILL. When the store confirms the change to
+    /// the caller, the operating system has the change. The change is on the disk about 20 ms later. If the machine
+    /// loses power before that, the change is lost.
     ProcessCrash,
-    /// The change must survive a loss of power. When the call is answered, the change is on the disk. Callers that wait
-    /// at the same time share one write.
+    /// The change must survive a loss of power. When the store confirms the change to the caller, the change is on the
+    /// disk. Callers that wait at the same time share one write to the disk.
     #[default]
     PowerLoss,
 }
@@ -70,7 +71,7 @@ pub enum Durability {
 /// use tourbillon_durable::Spec;
 /// use tourbillon_durable::store::IfPresent;
 ///
-/// // A session that is used again has its end later: the old timer goes.
+/// // The user has used the session again, so the session ends later. The new timer replaces the timer of the old end.
 /// let end = Spec::new(Vec::<u8>::new()).key("session 17").if_present(IfPresent::Replace);
 /// # let _ = end;
 /// ```
@@ -142,8 +143,8 @@ pub enum Op {
     /// Ends a lease and parks the timer for a reason, for example a limit that the user has set.
     Park(TimerId, Token, Box<str>),
     /// Unparks timers: the timers that are parked for the given reason become pending again, up to the given number of
-    /// timers. An occurrence of a paused series becomes paused instead, and does not count towards the number.
-    /// Unparking the reason [`PAUSED`] resumes the timers.
+    /// timers. An occurrence of a paused series becomes paused instead, and does not count towards the number. If the
+    /// reason is [`PAUSED`], the operation resumes paused timers and their series, as [`Op::Resume`] does.
     Unpark(Box<str>, u32),
     /// Makes a dead timer pending and due now, with its counts of deliveries and failures reset.
     Replay(TimerId),
@@ -164,7 +165,7 @@ pub enum Outcome {
         /// The id of the timer that keeps the key.
         id: TimerId,
         /// The phase of the timer that keeps the key. If the phase is [`Phase::Leased`], a delivery of that timer has
-        /// begun, and its handler may have read data from before this call.
+        /// begun. So the handler may have read the application's data before the caller last changed this data.
         was: Phase,
     },
     /// The new timer has replaced another timer.
@@ -210,8 +211,8 @@ pub enum Outcome {
         /// The number of instants of the series that were skipped because they had already passed.
         skipped: u64,
     },
-    /// The number of timers that the operation has made pending again. If the number is below the limit, no timer is
-    /// parked for the reason any longer.
+    /// The number of timers that an [`Op::Unpark`] has made pending again. If the number is below the limit of this
+    /// operation, no timer is parked for the operation's reason any longer.
     Unparked(u32),
     /// No stored timer has the id or key. After this outcome, a timer that is delivered at most once may still be
     /// delivered: its claim removes it from the store before the delivery begins. The delivery may begin until the
@@ -265,7 +266,9 @@ pub struct Claimed {
     pub next_claim: Option<UtcMillis>,
     /// The number of records that the claim could not read. The store sets such records aside, with their bytes.
     pub quarantined: u32,
-    /// The instants of series that were skipped because they had already passed.
+    /// The skipped instants of each series of which the claim has ended an occurrence. A claim ends each timer that is
+    /// delivered at most once. Scheduled instants of the series are skipped if they have already passed when the
+    /// occurrence ends.
     pub left_out: Vec<LeftOut>,
     /// The moment at which the caller should call [`reap`](TimerStore::reap). Usually `None`. A store that several
     /// processes share sets the moment, for example after this process has taken over shards from a process that may be
@@ -313,15 +316,18 @@ impl LeftOut {
 /// The answer to a [`reap`](TimerStore::reap), which ends expired leases.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reaped {
-    /// The ids of the timers that the reap has made pending again.
+    /// The ids of the timers that the call has made pending again. An occurrence of a paused series has become paused
+    /// instead.
     pub returned: Vec<TimerId>,
-    /// The ids of the timers that the reap has made dead, because their policies permit no further delivery.
+    /// The ids of the timers that the call has made dead, because their policies permit no further delivery.
     pub dead: Vec<TimerId>,
-    /// The number of timers that the reap has ended, because they had been withdrawn.
+    /// The number of timers that were withdrawn while they were leased. The call has removed them from the store. Until
+    /// then, the store kept them because their deliveries might have been under way.
     pub withdrawn: u32,
     /// The moment at which the first remaining lease ends. `None` if no lease remains.
     pub next: Option<UtcMillis>,
-    /// The instants of series that were skipped because they had already passed.
+    /// The skipped instants of each series of which the call has made an occurrence dead. Scheduled instants of the
+    /// series are skipped if they have already passed when the occurrence ends.
     pub left_out: Vec<LeftOut>,
 }
 
@@ -472,8 +478,9 @@ pub trait TimerStore: Send + Sync + 'static {
     /// Returns the stored timer at an address. `None` if no timer has the address's id or key.
     fn get(&self, at: Address) -> StoreFuture<'_, Option<Timer>>;
 
-    /// Returns a page of at most `limit` timers that match the filter. The page begins at `cursor`, or at the start of
-    /// the list if `cursor` is `None`. The store finds the page by an index, without reading earlier pages.
+    /// Returns a page of at most `limit` timers that match the filter. The order of the timers depends on the filter
+    /// ([`Filter`]). The page begins at `cursor`, or with the first timer in this order if `cursor` is `None`. The
+    /// store finds the page by an index, without reading earlier pages.
     fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> StoreFuture<'_, Page>;
 
     /// Returns the numbers of stored timers by namespace and phase.
@@ -513,14 +520,16 @@ pub trait TimerStore: Send + Sync + 'static {
 
     /// Releases the shards that this process owns in a store that several processes share, so other processes can take
     /// them over at once. Without a call of `leave`, the other processes must wait until the ownership expires. Leases
-    /// stay as they are. A runtime calls `leave` when it stops. With its next claim, the process takes part again.
+    /// stay as they are. A runtime calls `leave` when it stops. After the next claim of this process, the process may
+    /// own shards again.
     fn leave(&self) -> StoreFuture<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Returns whether the operations of one [`apply`](Self::apply) are one transaction: other processes see all of their
-    /// effects, or none. An operation that is refused does not undo the others. If the store is not transactional, each
-    /// operation is a separate transaction, and any of them may have taken effect when the call fails.
+    /// Returns whether the operations of one [`apply`](Self::apply) are one transaction: other processes see all of
+    /// their effects, or none. An operation that is refused does not undo the others. If the store is not
+    /// transactional, each operation is a separate transaction, and any of them may have taken effect when the call
+    /// fails.
     fn is_transactional(&self) -> bool {
         true
     }
@@ -532,18 +541,21 @@ pub trait TimerStore: Send + Sync + 'static {
         true
     }
 
-    /// Returns the number of parts of the store. Each part stores ends of deliveries by itself, so one part may fail
-    /// while the other parts answer. The number never changes.
+    /// Returns the number of parts of the store that confirm the results of deliveries independently of each other. For
+    /// example, a store on several servers has several parts, and one part may fail while the other parts answer. The
+    /// number never changes.
     ///
-    /// A runtime sends each part one batch of ends at a time. While it waits for the answer, it continues to claim
-    /// timers, and to send ends to the other parts. If the number is 0, as in most stores, the runtime does not claim
-    /// timers until the store has answered all ends.
+    /// A runtime reports the results of deliveries by operations such as [`Op::Ack`] and [`Op::Fail`]. It sends each
+    /// part one batch of results at a time. While the runtime waits for the answer of a part, it continues to claim
+    /// timers, and to send results to the other parts. If the number is 0, as in most stores, the runtime does not
+    /// claim timers until the store has confirmed all results.
     fn parts(&self) -> u32 {
         0
     }
 
-    /// Returns which part of the store confirms the end of a timer's delivery. The [`parts`](Self::parts) of a store
-    /// are numbered from 0. The caller asks only about timers that this process has claimed. The method must not block.
+    /// Returns the number, counted from 0, of the part of the store ([`parts`](Self::parts)) to which the runtime
+    /// reports the result of a timer's delivery. The caller asks only about timers that this process has claimed. The
+    /// method must not block.
     fn part_of(&self, _: TimerId) -> u32 {
         0
     }
@@ -569,7 +581,8 @@ pub trait TimerStore: Send + Sync + 'static {
     }
 
     /// Unparks timers: at most `limit` of the timers that are parked for the given reason become pending again. Returns
-    /// the number of these timers. Unlike [`Op::Unpark`], the method unparks only timers that this process would claim.
+    /// the number of these timers. In a store that several processes share, the method unparks only timers of the
+    /// shards that this process owns, unlike [`Op::Unpark`].
     fn put_back(&self, reason: Box<str>, limit: u32) -> StoreFuture<'_, u32> {
         Box::pin(async move {
             let outcomes = self.apply(vec![Op::Unpark(reason, limit)], Durability::Volatile).await?;

@@ -28,7 +28,7 @@ pub struct Node {
     pub version: Box<str>,
     /// The moment of the node's start, by the store's time.
     pub since: UtcMillis,
-    /// The moment of the node's last sign of life, by the store's time.
+    /// The last moment, by the store's time, at which the node reported to the store that it still runs.
     pub seen: UtcMillis,
     /// Whether `seen` is recent enough for the node to own shards.
     pub is_live: bool,

@@ -26,8 +26,8 @@ pub fn free_for(has: usize, free: usize) -> usize {
     SHARE.saturating_mul(free).saturating_sub(has).div_ceil(SHARE + 1)
 }
 
-/// The numbers of free places and of deliveries under way in a runtime. From these numbers, a claim computes how many
-/// timers it may take from each namespace.
+/// The numbers of free places and of deliveries under way in a runtime. Each delivery under way occupies one place.
+/// From these numbers, a claim computes how many timers it may take from each namespace.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Shares {
@@ -35,32 +35,35 @@ pub struct Shares {
     pub free: usize,
     /// The number of deliveries under way in each namespace. A namespace without deliveries has no entry.
     pub under_way: Arc<BTreeMap<Box<str>, usize>>,
-    /// The limit for the late timers of each namespace. `None` means no limit.
+    /// The limit for the late timers of each namespace: the timers whose due moments are long past. `None` means no
+    /// limit.
     pub late: Option<Late>,
 }
 
-/// The limit for the late timers that a claim takes from each namespace. After a downtime, millions of timers may be
-/// late.
+/// The limit for the late timers that a claim takes from each namespace. A timer is late if its due moment is more than
+/// [`after`](Self::after) ago. After a downtime, millions of timers may be late. The limit spreads their deliveries
+/// over time.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Late {
     /// The time after the due moment beyond which a timer counts as late.
     pub after: Duration,
-    /// The number of late timers that a claim may take from a namespace without an entry in `left`.
+    /// The number of late timers that the claim may take from a namespace without an entry in `left`.
     pub each: usize,
-    /// The number of late timers that claims may still take from each namespace. A namespace whose late timers were not
-    /// claimed recently has no entry.
+    /// The number of late timers that the claim may take from a namespace, by namespace. A namespace whose late timers
+    /// were not claimed recently has no entry.
     pub left: Arc<BTreeMap<Box<str>, usize>>,
 }
 
 impl Late {
-    /// Makes a limit for late timers from the values of its fields.
+    /// Makes a limit. The arguments are the values of the fields with the same names.
     #[must_use]
     pub fn new(after: Duration, each: usize, left: Arc<BTreeMap<Box<str>, usize>>) -> Self {
         Self { after, each, left }
     }
 
-    /// Returns the number of late timers that a claim may still take from a namespace.
+    /// Returns the number of late timers that the claim may take from a namespace: the namespace's entry in the field
+    /// `left`, or `each` if it has no entry.
     #[must_use]
     pub fn left(&self, namespace: &str) -> usize {
         self.left.get(namespace).copied().unwrap_or(self.each)
@@ -68,14 +71,14 @@ impl Late {
 }
 
 impl Shares {
-    /// Makes the shares of a claim. The arguments are the values of the fields with the same names. The field `late` is
-    /// `None`, so late timers have no limit of their own.
+    /// Makes the value that a runtime passes to a claim. The arguments are the values of the fields with the same
+    /// names. The field `late` is `None`: timers whose due moments are long past have no special limit.
     #[must_use]
     pub fn new(free: usize, under_way: Arc<BTreeMap<Box<str>, usize>>) -> Self {
         Self { free, under_way, late: None }
     }
 
-    /// Sets the limit for late timers.
+    /// Sets the field `late`, the limit for timers whose due moments are long past.
     #[must_use]
     pub fn with_late(mut self, late: Option<Late>) -> Self {
         self.late = late;
@@ -93,8 +96,9 @@ impl Shares {
 
     /// Returns the number of further timers of a namespace that a claim of at most `limit` timers takes. The claim has
     /// already taken `taken` timers of the namespace, and `all` timers altogether. Two limits apply: the namespace's
-    /// share of the [free places](Self::room), and its share of the claim. Without the second limit, a namespace with
-    /// very short deliveries would fill every claim, because its places are free again at the next claim.
+    /// share of the [free places](Self::room), and its share of the `limit` timers of this claim, by the same rule
+    /// ([`SHARE`]). Without the second limit, a namespace with very short deliveries would fill every claim, because
+    /// its places are free again at the next claim.
     #[must_use]
     pub fn left(&self, limit: u32, namespace: &str, taken: usize, all: usize) -> usize {
         let most = usize::try_from(limit).unwrap_or(usize::MAX);

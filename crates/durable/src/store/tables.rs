@@ -3,7 +3,9 @@
 use super::error::StoreError;
 
 /// The tables in which a store keeps its timers. The doc of each variant names the parts of a key in their order, and
-/// the value of an entry. If no value is named, the value is empty.
+/// the value of an entry. If no value is named, the value is empty. [`State`](crate::state::State) describes the
+/// pending, leased, parked and dead timers. A timer's [`Phase`](crate::state::Phase) is the name of its state, without
+/// the data of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub(crate) enum Table {
@@ -15,24 +17,25 @@ pub(crate) enum Table {
     Due,
     /// The table of leased timers. Key: end of the lease, id.
     Leases,
-    /// The table of parked timers. Key: reason, due moment, id.
+    /// The table of parked timers, which are set aside for a reason. Key: reason, due moment, id.
     Parked,
-    /// The table of dead timers. Key: moment of death, id.
+    /// The table of dead timers. Key: the moment at which the timer became dead, id.
     Dead,
     /// The table of timers by their labels. Key: namespace, label, id.
     Labels,
     /// The table of timers that own no key and are not dead. Key: namespace, id. `Keyless` and `Keys` together list all
     /// timers of a namespace except the dead timers.
     Keyless,
-    /// The table of parked and dead timers by namespace. Key: namespace, phase, and the key of the timer's entry in
-    /// `Parked` or `Dead`.
+    /// The table of parked and dead timers by namespace. Key: namespace, phase (parked or dead), and the key of the
+    /// timer's entry in `Parked` or `Dead`.
     Stopped,
     /// The table of ended timers whose callers chose their ids. Key: id. Value: the moment until which the id is
     /// remembered.
     Recent,
     /// The table of the ids in `Recent` by time. Key: the moment until which the id is remembered, id.
     Forget,
-    /// The table of the counts of timers. Key: namespace, phase. Value: count.
+    /// The table of the counts of timers. Key: namespace, phase. Value: the number of the namespace's timers in this
+    /// phase.
     Counts,
     /// The table of the counts of pending timers. Key: hour of UTC in which the timers are due. Value: count.
     Hours,

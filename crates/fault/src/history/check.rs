@@ -1,5 +1,4 @@
 //! Checks a history against invariants that every store promises. [`Broken`] has a variant for each kind of violation.
-//! Most variants name the invariant that is violated by its number, I1 to I7 or I10.
 
 use super::excuses::Excuses;
 use super::lives::{Answered, Life, Lives, Withdrawn};
@@ -28,41 +27,41 @@ pub struct End {
     pub faults: Vec<String>,
 }
 
-/// A violation of an invariant that a store promises. Numbers such as I1 name the invariant.
+/// A violation of an invariant that every store promises.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Broken {
-    /// I1: the store acknowledged the timer, but the timer was neither delivered nor is it stored.
+    /// The store acknowledged the timer, but the timer was not delivered, and the store does not have it any more.
     Lost(Id),
-    /// I1: the timer is still pending, leased to a node, or parked, although every timer should have ended. Also
-    /// reported for a stored timer that no record of the run names.
+    /// At the end of the run, the timer is still pending, leased to a node, or parked, although every timer should have
+    /// ended. Also reported for a stored timer that no record of the run names.
     Stuck(Id),
-    /// I2: a delivery of the timer began before its due moment. The number is the difference in microseconds.
+    /// A delivery of the timer began before the timer's due moment. The number is the difference in microseconds.
     Early(Id, u64),
-    /// I3, I5: a delivery of the timer began after a client had withdrawn the timer, by cancelling or replacing it.
+    /// A delivery of the timer began after a client had withdrawn the timer, by cancelling or replacing it.
     Revived(Id),
-    /// I3: the store still has the timer, although a client has withdrawn the timer.
+    /// The store still has the timer, although a client has withdrawn the timer, by cancelling or replacing it.
     Kept(Id),
-    /// I4: the timer was delivered again, and no fault of the run explains the repetition.
+    /// The timer was delivered again, and no fault of the run explains the repetition.
     Doubled(Id),
     /// The timer was delivered twice, although its policy is at most once.
     Twice(Id),
-    /// I10: two calls with the same id have both created the timer.
+    /// Two calls with the same id have both created the timer.
     CreatedTwice(Id),
     /// The store kept the timer under different ids at different deliveries. So the store had several timers, although
     /// clients created a single timer.
     Renamed(Id),
     /// The timer exists, although no client's call can have stored it.
     Phantom(Id),
-    /// I6: two timers of the series with this id were delivered for the same instant. The number is the instant, in
-    /// milliseconds of UTC.
+    /// Two timers of the series with this id were delivered for the same instant of the series. The number is the
+    /// instant, in milliseconds of UTC.
     InstantTwice(Id, u64),
-    /// I6: the series with this id has not delivered one of its instants. The number is the instant, in milliseconds of
-    /// UTC.
+    /// No delivery has succeeded for an instant of the series with this id. The number is the instant, in milliseconds
+    /// of UTC.
     InstantMissing(Id, u64),
-    /// I7: the store's check of its own data has found the damage that the text describes.
+    /// The store's check of its own data has found the damage that the text describes.
     Structure(String),
-    /// I7: the store's counters and its content disagree. The first value is the number of timers according to the
+    /// The store's counters and its content disagree. The first value is the number of timers according to the
     /// counters. The second value is the number of stored timers.
     Counts(u64, u64),
 }
@@ -337,8 +336,8 @@ impl Judge<'_> {
         life.due_at(at).saturating_mul(1_000) <= latest
     }
 
-    /// Checks that a series delivered each of its instants ([`Broken::InstantMissing`]), and that no two timers were
-    /// delivered for the same instant ([`Broken::InstantTwice`]).
+    /// Checks that a delivery has succeeded for each instant of a series ([`Broken::InstantMissing`]), and that no two
+    /// timers were delivered for the same instant ([`Broken::InstantTwice`]).
     fn series(&mut self, id: Id, first: Option<&Life>, instants: &BTreeMap<u64, Vec<&Delivery>>) {
         for (at, deliveries) in instants {
             if deliveries.iter().any(|delivery| delivery.id != deliveries[0].id) {

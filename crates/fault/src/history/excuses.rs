@@ -20,15 +20,17 @@
 use super::terms::Terms;
 use super::{Cause, Delivery, Fault, Moment};
 
-/// The longest time after which a node on a busy machine claims a due timer, in microseconds.
+/// The longest time from a timer's due moment until a node on a busy machine claims the timer (takes it for delivery),
+/// in microseconds.
 const BUSY: Moment = 2_000_000;
 
 /// The longest time by which a replica lags behind its primary on a busy machine, in microseconds. The same bound holds
-/// for two other times: how long PostgreSQL's file lags behind answers that do not wait for the disk, and how long a
-/// handler takes.
+/// for two other times. The first is the time from PostgreSQL's answer to a call until its file contains the call's
+/// change, if the answer does not wait for the disk. The second is the time that a handler takes.
 const BEHIND: Moment = 1_000_000;
 
-/// The longest time for which a busy receiver leaves a request of a killed node unread, in microseconds.
+/// The longest time from the kill of a node until a busy receiver has read the last callback that the node had sent, in
+/// microseconds.
 const IN_FLIGHT: Moment = 500_000;
 
 /// The longest time from the end of a node's pause to the start of a handler that the pause held up, in microseconds.
@@ -37,8 +39,9 @@ const AT_ONCE: Moment = 1_000_000;
 pub(super) struct Excuses<'a> {
     terms: &'a Terms,
     faults: &'a [Fault],
-    /// The number of repetitions or losses that each fault has explained so far, in the order of `faults`. A pause may
-    /// explain only one repetition. A fault of a node may explain only as many losses as the node has workers.
+    /// The number of repeated deliveries or lost timers that each fault has explained so far, in the order of `faults`.
+    /// If a node runs on after a pause and repeats a delivery, the pause explains only one repeated delivery. A fault
+    /// of a node explains at most as many lost timers as the node can deliver at a time ([`Terms::workers`]).
     taken: Vec<usize>,
 }
 
@@ -76,7 +79,7 @@ impl<'a> Excuses<'a> {
     /// explains it.
     pub(super) fn of_duplicate(&mut self, first: &Delivery, again: &Delivery) -> Option<Cause> {
         self.killed(first, again)
-            .or_else(|| self.out(first, again))
+            .or_else(|| self.outage(first, again))
             .or_else(|| self.forgotten(first))
             .or_else(|| self.not_written(first, again))
             .or_else(|| self.resumed(first, again))
@@ -94,10 +97,11 @@ impl<'a> Excuses<'a> {
         self.faults.iter().find(is_meant).map(|fault| fault.cause)
     }
 
-    /// Considers the outages that may have kept a node from renewing its lease for the delivery `first`: outages of the
-    /// node, of its network, or of the servers. Returns the kind of the longest outage. Returns `None` if the outages
-    /// lasted less than half a lease in total.
-    fn out(&self, first: &Delivery, again: &Delivery) -> Option<Cause> {
+    /// Considers the outages that may have kept a node from renewing its lease of the timer during the delivery
+    /// `first`: outages of the node, of its network, or of the servers. Returns the kind of the longest outage. Returns
+    /// `None` if all outages together were shorter than half of [`Terms::lease`], since such outages cannot have made
+    /// the lease end.
+    fn outage(&self, first: &Delivery, again: &Delivery) -> Option<Cause> {
         let lease = self.terms.lease;
         let span = |fault: &Fault| {
             let from = fault.from.max(first.begun.saturating_sub(lease));
@@ -112,8 +116,8 @@ impl<'a> Excuses<'a> {
         longest.filter(|_| is_enough).map(|(_, cause)| cause)
     }
 
-    /// Returns the kind of a fault that may have made the servers forget the end of the delivery `first`. Returns
-    /// `None` if there was no such fault, or if the run's settings do not permit the loss.
+    /// Returns the kind of a fault by which the servers may have lost the record that the delivery `first` has ended.
+    /// Returns `None` if there was no such fault, or if the run's settings do not permit the loss.
     fn forgotten(&self, first: &Delivery) -> Option<Cause> {
         let lease = self.terms.lease;
         let windows = self.terms.lossy.iter().filter(|(from, until)| {
@@ -130,12 +134,12 @@ impl<'a> Excuses<'a> {
         windows.filter_map(fault).map(|fault| fault.cause).next()
     }
 
-    /// Returns the kind of a fault that may have made the servers forget the claim or the end of the delivery `first`.
-    /// The fault is a failover to a replica that did not have the change, or a kill of PostgreSQL before it wrote the
-    /// change.
+    /// Returns the kind of a fault by which the servers may have lost one of two changes: the claim with which a node
+    /// took the timer for the delivery `first`, or the record that this delivery has ended. The fault is a failover to
+    /// a replica that did not have the change, or a kill of PostgreSQL before it wrote the change.
     ///
-    /// A node may begin deliveries of a lost claim until it next renews its leases. This is at most a third of a lease
-    /// after the fault.
+    /// If the servers lose a claim, its node learns of the loss only when it next renews its leases, at most a third of
+    /// a lease after the fault. Until then, the node may still begin deliveries of the claimed timers.
     fn not_written(&self, first: &Delivery, again: &Delivery) -> Option<Cause> {
         let is_meant = |fault: &&Fault| {
             (fault.cause == Cause::Crash || fault.cause == Cause::Failover && self.terms.loses_ends)
@@ -161,7 +165,8 @@ impl<'a> Excuses<'a> {
     }
 
     /// Returns whether the servers may have lost the claim that led to `first`, a delivery of an at-most-once timer,
-    /// and the run's settings permit the loss. Without such a loss, a second delivery is a violation.
+    /// and the run's settings permit the loss. A claim is the change with which a node takes a timer for delivery.
+    /// Without such a loss, a second delivery is a violation.
     pub(super) fn is_claim_forgotten(&self, first: &Delivery) -> bool {
         let lossy = |(from, until): &(Moment, Moment)| {
             (*from..=until.saturating_add(self.terms.lease)).contains(&first.begun)
@@ -172,9 +177,9 @@ impl<'a> Excuses<'a> {
     /// An at-most-once timer was absent from the store at the moment `absent`, although its delivery began later, at
     /// `begun`. Returns whether a fault explains this.
     ///
-    /// A claim takes such a timer out of the store. If the node then cannot begin the delivery, the node puts the timer
-    /// back. A fault of the node or of the servers can delay this, so that the timer is in the store again only after
-    /// the fault.
+    /// When a node claims such a timer for delivery, the claim takes the timer out of the store. If the node then
+    /// cannot begin the delivery, the node puts the timer back. A fault of the node or of the servers can delay this,
+    /// so that the timer is in the store again only after the fault.
     pub(super) fn is_return_held_up(&self, absent: Moment, begun: Moment) -> bool {
         let is_meant = |fault: &Fault| {
             fault.cause != Cause::Kill
@@ -190,8 +195,9 @@ impl<'a> Excuses<'a> {
     /// moment at which the timer can have become due. Returns the number of timers that a fault explains, and the
     /// timers that no fault explains.
     ///
-    /// A claim takes an at-most-once timer out of the store. The timer is lost if the claim's answer is lost, or if the
-    /// node dies or is stopped for a lease before it calls the handler.
+    /// When a node claims an at-most-once timer for delivery, the claim takes the timer out of the store. The timer is
+    /// lost in two cases: the store's answer to the claim is lost, or the node is killed or stopped and does not call
+    /// the handler before its lease of the timer ends.
     pub(super) fn of_losses<T>(&mut self, mut lost: Vec<((Moment, Moment), T)>) -> (usize, Vec<T>) {
         lost.sort_by_key(|(due, _)| *due);
         self.taken.fill(0);

@@ -61,8 +61,8 @@ impl Life {
     }
 
     /// Returns the earliest due moment that the timer can have had at the moment `at`, in milliseconds of UTC. A call
-    /// may take effect at any moment before its answer. So the due moment of a call remains possible until a later call
-    /// has certainly replaced it.
+    /// that stores or moves the timer may take effect at any moment before its answer. So the due moment that such a
+    /// call has asked for remains possible until a later call has certainly replaced it.
     pub(super) fn due_at(&self, at: Moment) -> u64 {
         let created = self.acknowledged.map_or(0, |call| call.at);
         let placed = (created, self.place.as_ref().map_or(0, |place| place.due));

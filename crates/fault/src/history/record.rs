@@ -12,7 +12,8 @@ pub type Moment = u64;
 /// The id of a timer.
 pub type Id = u128;
 
-/// An event of a run, as a client, the receiver or the test itself has noted it.
+/// An event of a run, as a client, the test itself, or the receiver has noted it. The receiver is the process to which
+/// nodes report their deliveries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// A client begins a call. The number identifies the call.
@@ -71,7 +72,8 @@ pub enum Answer {
     InFlight,
     /// The store moved the timer's due moment.
     Moved,
-    /// The store did not move the timer, because a delivery had begun or the timer is dead.
+    /// The store did not move the timer, because a delivery had begun, or because the timer is dead: all attempts to
+    /// deliver it have failed.
     Leased,
     /// The store has no timer with the id of the call.
     NotFound,
@@ -119,8 +121,9 @@ pub enum Cause {
     Pause,
     /// A server was killed, stopped, or too busy to answer.
     Server,
-    /// A PostgreSQL server was killed. It may have lost changes of the last second that do not wait for the disk:
-    /// claims and ends of deliveries.
+    /// A PostgreSQL server was killed. The server may have lost changes of the last second before the kill, but only
+    /// changes that do not wait for the disk: nodes' claims of timers for delivery, and the records that deliveries
+    /// have ended.
     Crash,
     /// A replica took over from its primary.
     Failover,

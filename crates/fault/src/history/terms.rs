@@ -7,19 +7,21 @@ use super::Moment;
 pub struct Terms {
     /// The spans of time in which the servers may lose the effect of an acknowledged call.
     pub lossy: Vec<(Moment, Moment)>,
-    /// Whether a failover may lose the end of a delivery. A node reports the end to the primary, and does not wait for
-    /// a replica.
+    /// Whether a failover may lose the record that a delivery has ended. A node reports the end of a delivery to the
+    /// primary, and does not wait until a replica has the report.
     pub loses_ends: bool,
-    /// How long a lease of a timer lasts. When it has ended, another node may deliver the timer.
+    /// How long a node's lease of a timer lasts after the node has taken or renewed the lease. When the lease has
+    /// ended, another node may deliver the timer.
     pub lease: Moment,
-    /// How long a node owns a shard without a renewal.
+    /// How long a node owns a shard, which is a part of the timers, after it has taken or renewed the ownership.
     pub ttl: Moment,
     /// How long a client waits for a server's reply.
     pub response: Moment,
     /// The greatest number of handlers that a node runs at a time.
     pub workers: usize,
-    /// Whether a node parks a timer whose delivery it must hold back, as a node of the service does. An at-most-once
-    /// timer is not stored until the node has parked it.
+    /// Whether a node parks a timer that it has claimed but must not deliver yet, as `tourbillond` does. To park a
+    /// timer is to store it so that no node claims it for now. A claim takes an at-most-once timer out of the store, so
+    /// such a timer is not stored between its claim and its parking.
     pub parks: bool,
     /// The moment at which the monotonic clock was zero, in microseconds of UTC.
     pub wall: u64,

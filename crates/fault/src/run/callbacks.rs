@@ -19,11 +19,12 @@ use tourbillon_durable::timer::Timer;
 /// The host name of the receiver in the URLs of callbacks. Each node has its own name server, which resolves the name.
 pub(super) const HOST: &str = "receiver.test";
 
-/// The address 127.1.0.0 as a number. The address of a node is the sum of this number and the node's number. Smaller
-/// addresses have other uses.
+/// The address 127.1.0.0 as a number. The sum of this number and a node's number is the address at which the node
+/// reaches the receiver. Smaller addresses have other uses.
 const FIRST: u32 = 0x7f01_0000;
 
-/// Returns the address at which the node with this number finds the receiver.
+/// Returns the address of this machine at which the node with this number reaches the receiver. Each node uses another
+/// address, so the receiver knows which node has sent a callback.
 fn address_of(node: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(FIRST + node)
 }
@@ -93,7 +94,7 @@ fn answer(question: &[u8], address: Ipv4Addr) -> Option<Vec<u8>> {
     Some(answer)
 }
 
-/// Accepts callbacks. Never returns.
+/// Accepts callbacks of nodes at `listener`, and writes each callback to `journal` before answering it. Never returns.
 pub(super) fn receive(listener: &TcpListener, journal: &Arc<Journal>) {
     for stream in listener.incoming() {
         let (Ok(stream), journal) = (stream, Arc::clone(journal)) else { continue };
@@ -151,7 +152,8 @@ fn delivery(request: &Message, node: &str) -> Option<Delivery> {
     })
 }
 
-/// Returns the policy of a timer with a callback, in the JSON of the HTTP interface and of the SQL functions.
+/// Returns the delivery policy for a timer with a callback, as JSON: the number of attempts, the guarantee, and the
+/// pause after a failed attempt. The HTTP interface and the SQL functions accept this JSON.
 pub(super) fn policy(attempts: u32, is_once: bool) -> serde_json::Value {
     let guarantee = if is_once { "at-most-once" } else { "at-least-once" };
     let pause = u64::try_from(AGAIN.as_millis()).unwrap_or(50);

@@ -22,7 +22,8 @@ const LISTENS: &str = "listening on";
 pub struct Node {
     name: String,
     pub(super) part: Part,
-    /// Whether the process is one of `tourbillond`.
+    /// Whether the process runs the daemon `tourbillond`. If false, the process is this program, started as a node that
+    /// runs the library.
     is_daemon: bool,
 }
 
@@ -83,7 +84,8 @@ impl Node {
     }
 
     /// Shuts the node down. Returns the number of its deliveries, including deliveries whose handlers did not begin.
-    /// For `tourbillond`, the number is always zero. Returns `None` if the node did not shut down in order.
+    /// For `tourbillond`, the number is always zero. Returns `None` if the node did not end in time and was killed, or
+    /// if it ended without a report of the number.
     pub(super) fn end(&mut self) -> Option<u64> {
         if self.is_daemon {
             self.part.signal(Signal::TERM);
@@ -94,7 +96,8 @@ impl Node {
     }
 }
 
-/// The processes of `tourbillond` of a run.
+/// Starts the nodes of a run if they are processes of the daemon `tourbillond`. Contains the settings that these nodes
+/// share, and the addresses of the nodes that run.
 #[derive(Debug)]
 pub struct Daemons {
     program: PathBuf,
@@ -102,7 +105,8 @@ pub struct Daemons {
     server: String,
     /// The server's URL for nodes whose connections have TLS, and the certificate of the authority that they trust.
     secure: Option<(String, String)>,
-    /// The port at which the receiver accepts callbacks.
+    /// The port at which the receiver, the process that records the deliveries of the run, accepts the HTTP callbacks
+    /// of the nodes.
     receiver: u16,
     pub(super) addresses: Addresses,
 }
@@ -150,7 +154,8 @@ impl Daemons {
         self.receiver
     }
 
-    /// Returns the URL of the receiver, with which the URLs of callbacks begin.
+    /// Returns the URL of the receiver, the process that accepts the callbacks of timers. The URL of each callback is
+    /// this URL, followed by a path.
     pub(super) fn receiver(&self) -> String {
         format!("http://{HOST}:{}", self.receiver)
     }

@@ -22,13 +22,14 @@ pub(super) struct Wanted {
     pub(super) call: Call,
     /// How often the timer's delivery fails before it succeeds.
     pub(super) fails: u32,
-    /// The number of failed deliveries after which the timer is dead.
+    /// The number of failed deliveries after which the timer is dead: the store keeps it, and delivers it no more.
     pub(super) attempts: u32,
     /// Whether the client has sent the operation before, and has got no definite answer.
     pub(super) is_again: bool,
 }
 
-/// A client's way to the store.
+/// The interface through which a client of a run calls the store: through the library, by HTTP requests to nodes, or by
+/// SQL.
 pub(super) trait Door: Send {
     /// Returns the present moment of the store's clock.
     fn now(&mut self) -> UtcMillis;

@@ -19,9 +19,9 @@ const KEYS: u64 = 20;
 /// The number of timers that a client remembers, so that it can cancel them later.
 const RECENT: usize = 200;
 
-/// A run proves nothing if its clients got fewer answers than the number of operations that they should have begun,
-/// divided by this number.
-const LEAST: f64 = 50.0;
+/// The smallest acceptable share of answers among the operations that the clients should have begun, according to
+/// [`Load::rate`]. A run with a smaller share proves nothing.
+const LEAST_SHARE: f64 = 0.02;
 
 /// How long clients repeat unanswered calls after the end of the load.
 const LAST_ANSWERS: Duration = Duration::from_secs(120);
@@ -252,10 +252,10 @@ impl Clients {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// Returns a description of the problem if the clients got far fewer answers than they should have.
+    /// Returns a description of the problem if the clients got too few answers. [`LEAST_SHARE`] is the limit.
     pub(super) fn starved(&self) -> Option<String> {
         let (wanted, done) = (f64::from(self.rate) * self.begun.elapsed().as_secs_f64(), self.done());
-        let is_starved = !self.are_closed() && (done as f64) < wanted / LEAST;
+        let is_starved = !self.are_closed() && (done as f64) < wanted * LEAST_SHARE;
         is_starved
             .then(|| format!("the clients got {done} answers, and should have begun {wanted:.0} operations"))
     }

@@ -34,11 +34,13 @@ pub struct NodeSettings {
     pub shards: u16,
     /// The node's name in the history. Each start of a node has a new name.
     pub name: String,
-    /// The path of the local socket at which the receiver accepts reports.
+    /// The path of the local socket at which the receiver, the process that records the run's deliveries, accepts the
+    /// nodes' reports.
     pub receiver: PathBuf,
-    /// How long a lease of a timer lasts. When it has ended, another node may deliver the timer.
+    /// How long the node's lease of a timer lasts after the node has taken or renewed the lease. When the lease has
+    /// ended, another node may deliver the timer.
     pub lease: Duration,
-    /// How long the node owns a shard without a renewal.
+    /// How long the node owns a shard after it has taken or renewed the ownership.
     pub ttl: Duration,
     /// The greatest number of handlers that the node runs at a time.
     pub workers: usize,
@@ -71,7 +73,8 @@ thread_local! {
     static POST: RefCell<Option<Post>> = const { RefCell::new(None) };
 }
 
-/// Sends a record to the receiver at the socket `to`. Each thread has its own connection.
+/// Sends a record to the receiver, the process that records the run's deliveries, at the local socket `to`. Each thread
+/// has its own connection to the receiver.
 fn send(to: &Path, record: &Record) {
     POST.with_borrow_mut(|post| post.get_or_insert_with(|| Post::to(to)).send(record));
 }
@@ -147,8 +150,8 @@ fn say(line: impl fmt::Display) {
     drop(writeln!(out, "{line}").and_then(|()| out.flush()));
 }
 
-/// Returns the moment at which the monotonic clock was zero, in microseconds of UTC. Reads the time of day as programs
-/// see it, so `faketime` may shift the result.
+/// Returns the moment at which the monotonic clock was zero, in microseconds of UTC. Reads the time of day from the
+/// standard library. So if the process runs under `faketime`, the result is shifted, too.
 fn wall_of_programs() -> u128 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     since.as_micros().saturating_sub(moment().into())

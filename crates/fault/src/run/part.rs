@@ -17,7 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// The environment variable that turns this program into a node or a receiver of a run.
+/// The environment variable that makes this program run as a node, or as the receiver of the nodes' reports. The value
+/// of the variable says which of these two, and with which settings.
 const PART: &str = "TOURBILLON_FAULT_PART";
 
 /// How long a child process may take to end.
@@ -36,8 +37,8 @@ pub(super) struct Part {
     is_leader: bool,
 }
 
-/// If this process was started as a part of a run, runs a node or the receiver, and never returns. In any other
-/// process, returns at once.
+/// If a run has started this process as a node or as the receiver of the nodes' reports, runs the node or the receiver,
+/// and never returns. In any other process, returns at once.
 pub fn be_part() {
     let Ok(words) = env::var(PART) else { return };
     let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
@@ -78,7 +79,7 @@ impl Part {
         Self::reading(child, output, false)
     }
 
-    /// Starts another program, and collects the lines of its standard error.
+    /// Starts a program other than this program, and collects the lines of its standard error.
     pub(super) fn start_other(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn().expect("a process");

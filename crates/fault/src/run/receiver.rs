@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// The file of the receiver, to which it appends records, one a line.
+/// The file to which the receiver, the process that records the run's deliveries, appends its records, one a line.
 #[derive(Debug)]
 pub struct Journal(Mutex<File>);
 
@@ -61,7 +61,7 @@ fn serve(stream: &UnixStream, journal: &Journal) -> io::Result<()> {
     Ok(())
 }
 
-/// A node's connection to the receiver, over which it sends records.
+/// A connection over which a node sends its records to the receiver, the process that writes them to a file.
 #[derive(Debug)]
 pub struct Post {
     to: PathBuf,
@@ -69,13 +69,13 @@ pub struct Post {
 }
 
 impl Post {
-    /// Makes a connection to the receiver at `socket`. The connection opens when it sends its first record.
+    /// Makes a connection to the receiver at `socket`. The first call of [`send`](Self::send) opens the connection.
     #[must_use]
     pub fn to(socket: impl Into<PathBuf>) -> Self {
         Self { to: socket.into(), open: None }
     }
 
-    /// Sends a record to the receiver, and repeats it until the receiver answers.
+    /// Sends a record to the receiver, again and again until the receiver answers.
     pub fn send(&mut self, record: &Record) {
         while self.try_send(record).is_err() {
             self.open = None;

@@ -39,16 +39,16 @@ impl Addresses {
 /// A client that sends requests to one node after the other.
 pub(super) struct Requests {
     nodes: Addresses,
-    /// The URL of the receiver.
+    /// The first part of the URLs of callbacks: the URL of the receiver, the process that gets the callbacks.
     receiver: String,
     response: Duration,
     turn: usize,
     open: Option<BufReader<TcpStream>>,
     /// The number of requests on the open connection.
     sent: u32,
-    /// The id of each timer in the store, by the timer's id in the history.
+    /// The ids under which the store keeps the client's timers. The keys are the timers' ids in the history.
     stored: HashMap<Id, String>,
-    /// The id of each timer in the history, by the timer's id in the store.
+    /// The ids that the client's timers have in the history. The keys are the ids under which the store keeps them.
     named: HashMap<String, Id>,
 }
 
@@ -191,7 +191,7 @@ impl Requests {
 }
 
 impl Door for Requests {
-    /// Returns the machine's time of day, which is the clock of its PostgreSQL server.
+    /// Returns the machine's time of day. The PostgreSQL server of the run uses the same clock.
     fn now(&mut self) -> UtcMillis {
         UtcMillis::from_millis((wall() + moment()) / 1_000)
     }

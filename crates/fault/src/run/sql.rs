@@ -17,15 +17,16 @@ use tourbillon_durable::timer::TimerId;
 /// How long a client waits for the answer to a statement, which may wait for a lock.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The statement that replaces the function which makes ids for timers whose creators choose no id. The history knows a
-/// timer by its id. So a client sets the id before it creates such a timer.
+/// The statement that replaces the database's function `fresh_id`. The database calls this function to get an id for a
+/// timer that is stored without an id. The history needs to know this id, too. So the new function returns the setting
+/// `test.id`, which a client sets before it stores such a timer.
 const IDS: &str = "CREATE OR REPLACE FUNCTION tourbillon.fresh_id() RETURNS uuid LANGUAGE sql VOLATILE AS
                    $$ SELECT current_setting('test.id')::uuid $$";
 
 /// A client that has its own connection to the server.
 pub(super) struct Sql {
     url: String,
-    /// The URL of the receiver.
+    /// The first part of the URLs of callbacks: the URL of the receiver, the process that gets the callbacks.
     receiver: String,
     /// The longest time for which a transaction stays open.
     longest: Duration,
@@ -45,7 +46,8 @@ impl Sql {
         Self { url, receiver, longest, runtime, rng, client: None }
     }
 
-    /// Prepares a deployment for the clients.
+    /// Prepares the database for all clients of the run: replaces the function that chooses the ids of timers, as
+    /// [`IDS`] describes.
     pub(super) fn prepare(&mut self) {
         let _connected = self.connect().expect("a connection to the server");
         let _replaced = self.run(IDS).expect("the schema is there");
@@ -152,8 +154,9 @@ impl Sql {
     }
 }
 
-/// Returns the id that the database must choose for a new timer. Returns `None` if the client chooses the id, or if the
-/// call creates no timer. The client chooses the ids of half of the timers, and of timers that it sends again.
+/// Returns the id that the database's function `fresh_id` must return for the operation `wanted` (see [`IDS`]). Returns
+/// `None` if the client passes the id in its statement, or if the operation creates no timer. The client passes the ids
+/// of half of the timers, and the ids of all timers that it sends again.
 fn fresh_id_of(wanted: &Wanted) -> Option<TimerId> {
     match &wanted.call {
         Call::Place(place) if !wanted.is_again && place.id.is_multiple_of(2) => {
@@ -196,7 +199,7 @@ fn answer_of(row: &SimpleQueryRow, wanted: &Wanted) -> Answer {
 }
 
 impl Door for Sql {
-    /// Returns the machine's time of day, which is the clock of its PostgreSQL server.
+    /// Returns the machine's time of day. The PostgreSQL server of the run uses the same clock.
     fn now(&mut self) -> UtcMillis {
         UtcMillis::from_millis((wall() + moment()) / 1_000)
     }

@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a client waits for the answer to a request.
 const RESPONSE: Duration = Duration::from_secs(2);
 
-/// The number of the first client that uses SQL.
+/// The clients are numbered. The numbers of the clients that use SQL begin here, and those of the other clients at 0.
 const FIRST_OF_SQL: u64 = 1_000;
 
 /// A test run with faults: its settings, its processes, and its findings so far.
@@ -65,9 +65,9 @@ pub struct Stage {
     socket: PathBuf,
     faults: Arc<Mutex<Vec<Fault>>>,
     clients: Option<Clients>,
-    /// The clients that use SQL. Their calls last as long as their transactions.
+    /// The clients that use SQL. A call of such a client counts as answered only when its transaction ends.
     clients_of_sql: Option<Clients>,
-    /// The runtime of the connections of clients that use SQL.
+    /// The tokio runtime on which the connections of the clients that use SQL run.
     runtime: Option<Arc<Runtime>>,
     daemons: Option<Daemons>,
     started: u32,
@@ -138,7 +138,8 @@ fn created(records: &[Record]) -> usize {
     records.iter().filter(has_created).count()
 }
 
-/// Reads a store's content: its timers, its own count of its timers, and the damage that its check finds.
+/// Reads the content of a store: the state of each timer, the number of timers according to the store's own counters,
+/// and the damage to the data that [`TimerStore::check`] finds.
 ///
 /// # Errors
 ///
@@ -161,9 +162,10 @@ impl Stage {
     /// The name of the deployment that every run uses.
     pub const DEPLOYMENT: &str = "run";
 
-    /// Prepares a run on the servers `target`, and starts its receiver. To make its child processes, the run starts the
-    /// executable of the calling process again, with the arguments `program`. With these arguments, the executable must
-    /// call [`be_part`](super::be_part) first.
+    /// Prepares a run on the servers `target`, and starts the run's receiver (the process to which nodes report their
+    /// deliveries). To make its child processes, the run starts the executable of the calling process again, with the
+    /// arguments `program`. With these arguments, the executable must call [`be_part`](super::be_part) before anything
+    /// else.
     ///
     /// # Panics
     ///
@@ -175,8 +177,9 @@ impl Stage {
         stage
     }
 
-    /// Prepares a run with processes of `tourbillond`, and starts its receiver. The program must call
-    /// [`be_part`](super::be_part) first.
+    /// Prepares a run whose nodes are processes of `tourbillond`, and starts the run's receiver (the process to which
+    /// nodes send their callbacks). To start the receiver, the run starts the executable of the calling process again,
+    /// without arguments. The executable must call [`be_part`](super::be_part) before anything else.
     ///
     /// # Panics
     ///
@@ -188,8 +191,8 @@ impl Stage {
         stage
     }
 
-    /// Prepares a run, and starts its receiver. `port` is the port at which the receiver accepts callbacks; 0 for a run
-    /// without callbacks.
+    /// Prepares a run, and starts its receiver: the process that records the deliveries of all nodes. `port` is the
+    /// port at which the receiver accepts callbacks; 0 for a run without callbacks.
     fn prepare(shards: u16, program: &[&str], port: u16) -> Self {
         let folder = tempfile::Builder::new().prefix("tourbillon-fault-").tempdir().expect("a folder");
         let program: Vec<String> = program.iter().map(|&word| word.to_owned()).collect();
@@ -364,7 +367,8 @@ impl Stage {
         self.clients_of_sql = Some(clients.expect("files of clients"));
     }
 
-    /// Returns the number of the clients' operations that have a definite answer.
+    /// Returns the number of the clients' operations that are done. An operation is not done if its call has failed, or
+    /// if it is unknown whether the call had an effect.
     #[must_use]
     pub fn done(&self) -> u64 {
         self.clients.iter().chain(&self.clients_of_sql).map(Clients::done).sum()
@@ -376,7 +380,8 @@ impl Stage {
         self.clients.as_ref().is_some_and(Clients::are_closed)
     }
 
-    /// Waits until `count` more operations of the clients have a definite answer. Notes a problem after two minutes.
+    /// Waits until `count` more operations of the clients are done (see [`done`](Self::done)). Notes a problem after
+    /// two minutes.
     pub fn await_progress(&mut self, count: u64) {
         let (before, start) = (self.done(), Instant::now());
         while self.done() < before + count {
@@ -449,8 +454,8 @@ impl Stage {
         delivered
     }
 
-    /// Ends the load. Returns two lists: the records of the clients that call the store or its nodes, and the records
-    /// of the clients that use SQL.
+    /// Ends all clients, and returns their records in two lists. The second list has the records of the clients that
+    /// use SQL, and the first the records of all other clients.
     fn end_clients(&mut self) -> [Vec<Record>; 2] {
         let clients = [self.clients.take(), self.clients_of_sql.take()];
         self.problems.extend(clients.iter().flatten().filter_map(Clients::starved));
@@ -477,7 +482,8 @@ impl Stage {
         Ok(Arc::new(ask(PostgresStore::builder().poll(None).open(&connect))?))
     }
 
-    /// Returns the records that the receiver has got so far: deliveries, and spans in which a node did not run.
+    /// Returns the records that the run's receiver (the process that records deliveries) has written so far:
+    /// deliveries, and spans in which a node did not run.
     ///
     /// # Errors
     ///
@@ -486,8 +492,8 @@ impl Stage {
         read(&self.folder.path().join("deliveries"))
     }
 
-    /// Ends the load, waits until no timer is left to deliver, ends the nodes, and checks the history. `terms` are the
-    /// losses that the run permits.
+    /// Ends the clients, waits until no timer is left to deliver, ends the nodes, and checks the history. `terms` say
+    /// which losses the run permits.
     #[must_use]
     pub fn finish(mut self, terms: Terms) -> Row {
         let records = self.end_clients();
@@ -502,8 +508,8 @@ impl Stage {
         self.judge(records, terms, &end)
     }
 
-    /// Ends the load and the nodes, and checks the history. Does not wait for the timers, because the run has deleted
-    /// their data.
+    /// Ends the clients and the nodes, and checks the history. Does not wait for the timers, because the run has
+    /// deleted their data.
     #[must_use]
     pub fn finish_without_store(mut self, terms: Terms) -> Row {
         let records = self.end_clients();
@@ -555,8 +561,8 @@ impl Stage {
         row
     }
 
-    /// Waits until no timer is pending, leased or parked. A node parks a timer whose callback it must
-    /// hold back. Notes a problem after [`DRAIN`].
+    /// Waits until no timer is pending, leased or parked. A timer is parked while a node must not deliver it yet, for
+    /// example because too many deliveries of its namespace are under way. Notes a problem after [`DRAIN`].
     fn drain(&mut self) {
         let start = Instant::now();
         let mut store = self.store();

@@ -31,7 +31,8 @@ impl From<Row> for Outcome {
 }
 
 impl Given {
-    /// Prepares a run on the servers `target`. Starts its receiver, but neither nodes nor clients.
+    /// Prepares a run on the servers `target`. Starts the run's receiver (the process to which nodes report their
+    /// deliveries), but neither nodes nor clients.
     pub(crate) fn stage(&self, target: Target) -> Stage {
         Stage::new(target, SHARDS, &[])
     }

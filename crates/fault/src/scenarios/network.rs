@@ -11,7 +11,8 @@ use tourbillon_fault::{Fate, Proxy, Server};
 
 const NO_SERVER: Outcome = Outcome::Skipped("no redis-server");
 
-/// Harms the connections of nodes to a server.
+/// Puts a proxy between a server and its nodes and clients. The proxy delays, cuts, silences and refuses connections,
+/// and loses requests and replies.
 pub(super) fn harmed(given: &mut Given) -> Outcome {
     let Some(server) = Server::start(&[]) else { return NO_SERVER };
     let proxy = Proxy::start(server.address());
@@ -21,7 +22,8 @@ pub(super) fn harmed(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// Delays, cuts, silences and refuses the connections through a proxy, and loses requests and replies.
+/// Makes a proxy delay, cut, silence and refuse connections, and lose requests and replies, until the scenario's time
+/// is over.
 pub(super) fn harm(given: &mut Given, stage: &mut Stage, proxy: &Proxy) {
     given.again(Duration::from_secs(3), |given| {
         let (kind, time) = (given.rng.u8(..7), given.up_to(Duration::from_secs(2)));

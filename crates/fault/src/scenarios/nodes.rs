@@ -51,7 +51,7 @@ pub(super) fn killed(given: &mut Given) -> Outcome {
     row.into()
 }
 
-/// Stops nodes for a third of a lease or for two leases.
+/// Stops one node at a time, either for a third of the time that a lease lasts, or for twice that time.
 pub(super) fn paused(given: &mut Given) -> Outcome {
     let Some((_server, mut stage)) = begin(given, Load::default()) else { return NO_SERVER };
     given.again(Duration::from_secs(3), |given| {

@@ -59,8 +59,8 @@ fn url_of_nodes(port: u16) -> String {
     format!("postgresql://node@127.0.0.1:{port}/postgres?sslmode=verify-full")
 }
 
-/// Prepares a run on a server. The nodes' connections have TLS, which the server demands. They go to the port `port` of
-/// this machine.
+/// Prepares a run on a server, which demands TLS on the nodes' connections. The nodes connect to the port `port` of
+/// this machine: the server's own port, or the port of a proxy before the server.
 fn stage_with_tls(server: &mut Postgres, port: u16) -> Result<Stage, Outcome> {
     let Some(daemons) = Daemons::on(server.url()) else { return Err(Outcome::Skipped(NO_PROGRAM)) };
     let authority = Authority::new("the authority of the run");
@@ -105,10 +105,10 @@ pub(super) fn quiet(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// The name of the node that is stopped, and the moment at which it was stopped.
+/// The name of the node that is stopped, and the moment at which it was stopped. `None` if no node is stopped.
 type Still = Option<(String, u64)>;
 
-/// Lets the stopped node run on.
+/// Lets the stopped node run on, and records its pause in the history. Does nothing if no node is stopped.
 fn go_on(stage: &mut Stage, still: &mut Still) {
     let Some((name, since)) = still.take() else { return };
     if let Some(node) = stage.nodes.iter().find(|node| node.name() == name) {
@@ -219,7 +219,8 @@ pub(super) fn stopped(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// Harms the connections of the nodes to the server.
+/// Puts a proxy between the nodes and the server. The proxy delays, cuts, silences and refuses connections, and loses
+/// requests and replies.
 pub(super) fn harmed(given: &mut Given) -> Outcome {
     let prepared = start().and_then(|mut server| {
         let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, server.port())));

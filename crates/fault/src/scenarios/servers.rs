@@ -9,8 +9,9 @@ use tourbillon_fault::run::{Load, Stage, Target, moment};
 
 const NO_SERVER: Outcome = Outcome::Skipped("no redis-server");
 
-/// The greatest age of a change that a killed server with `appendfsync everysec` loses, in microseconds. A write may
-/// wait two seconds for the disk.
+/// The greatest age, in microseconds, of a change that is lost when a server with `appendfsync everysec` is killed.
+/// While the disk is busy, the server may write a change to its file up to two seconds late. The third second is a
+/// margin.
 const EVERYSEC: u64 = 3_000_000;
 
 fn begin(given: &Given, arguments: &[&str]) -> Option<(Server, Stage)> {
@@ -31,9 +32,8 @@ enum Death {
     InOrder,
 }
 
-/// Waits for up to a second until the server has written all its changes to the append-only file. Returns a moment such
-/// that the file has all changes that the server answered before that moment. These changes survive a kill of the
-/// server.
+/// Waits for up to a second until the server has written all its changes to the append-only file. Returns a moment: the
+/// file has every change that the server acknowledged before this moment. These changes survive a kill of the server.
 fn written(server: &Server) -> Moment {
     let begun = moment();
     loop {

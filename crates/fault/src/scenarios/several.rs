@@ -15,8 +15,8 @@ fn roles(watched: &mut Watched) -> (&mut Server, &mut Server) {
     if first.info("role").as_deref() == Some("master") { (first, second) } else { (second, first) }
 }
 
-/// Waits until the replica has caught up with the primary. Returns a moment such that the replica has all changes that
-/// the primary answered before that moment.
+/// Waits until the replica has caught up with the primary. Returns a moment: the replica has every change that the
+/// primary acknowledged before this moment.
 fn replicated(primary: &Server) -> Moment {
     eventually_some("the replica has all changes", || {
         let asked = moment();

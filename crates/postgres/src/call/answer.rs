@@ -23,7 +23,7 @@ pub struct Seen {
     pub phase: Phase,
     /// The timer may be delivered from this moment on.
     pub due: UtcMillis,
-    /// The moment for which the timer is scheduled.
+    /// The moment for which the timer is scheduled. Retries and snoozes move `due`, but not this moment.
     pub scheduled: UtcMillis,
     /// The moment at which the timer was created.
     pub created: UtcMillis,

@@ -28,10 +28,11 @@ pub struct CallError {
 pub enum CallErrorKind {
     /// Another timer has the key. The value is the id of that timer, if the server's message names it.
     KeyExists(Option<TimerId>),
-    /// No timer has the key of a creation with
-    /// [`IfPresent::ReplaceOnly`](tourbillon_durable::store::IfPresent::ReplaceOnly).
+    /// The caller wanted to replace an existing timer
+    /// ([`IfPresent::ReplaceOnly`](tourbillon_durable::store::IfPresent::ReplaceOnly)), but no timer has the key.
     NotFound,
-    /// The lease of the delivery was lost: a store has ended the expired lease, or the delivery has already ended.
+    /// The caller does not hold the lease (the exclusive right to deliver the timer) any more. Either the lease has
+    /// expired and a node has ended it, or the delivery has already ended.
     Lost,
     /// Other transactions have changed the same timer. The caller should repeat its transaction.
     Conflict,

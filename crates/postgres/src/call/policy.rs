@@ -5,7 +5,8 @@ use core::time::Duration;
 use tourbillon_api as api;
 use tourbillon_durable::policy::{Backoff, Misfire, Policy};
 
-/// Returns the milliseconds of a time, rounded up. The SQL functions refuse a time that is too long.
+/// Returns the milliseconds of a time, rounded up. A time that does not fit becomes `u64::MAX`, which the SQL functions
+/// refuse.
 fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -16,7 +16,8 @@ pub(super) fn sqlstate_of(message: &str) -> Option<&'static str> {
     sources().flat_map(raised).find(|(form, _)| fits(form, message)).map(|(_, code)| code)
 }
 
-/// Returns the messages that a part of a migration raises, with their SQLSTATEs. In a message `%` stands for a value.
+/// Returns the messages of all errors that the SQL functions in `sql` raise, with their SQLSTATEs. `sql` is the text of
+/// a file of a migration. In a message, `%` stands for a value.
 fn raised(sql: &'static str) -> impl Iterator<Item = (String, &'static str)> {
     sql.split("RAISE EXCEPTION '").skip(1).filter_map(|rest| {
         let statement = rest.split(';').next()?;

@@ -59,7 +59,7 @@ fn headers(callback: &Callback) -> Result<Value, CallError> {
     Ok(Value::text(serde_json::to_string(&headers).unwrap_or_default()))
 }
 
-/// Returns the statement that stores a timer, and its values.
+/// Returns the statement that stores a timer, and the values of the statement's parameters.
 ///
 /// # Errors
 ///

@@ -56,8 +56,9 @@ impl<A> fmt::Debug for Call<A> {
 }
 
 impl<A> Call<A> {
-    /// Makes a call. The function `read` reads the answer of the server. It returns `None` if the SQL function cannot
-    /// give such an answer.
+    /// Makes a call, which is not run yet. In the statement `text`, the name of `schema` replaces the name
+    /// `tourbillon`. The function `read` reads the server's answer. It returns `None` if the text is not a possible
+    /// answer of the SQL function.
     pub(super) fn new(
         schema: &SchemaName,
         text: &str,
@@ -104,7 +105,7 @@ impl<A> Call<A> {
     }
 }
 
-/// Returns the error of a text that PostgreSQL cannot store.
+/// Returns the error for a text with a zero byte, which PostgreSQL cannot store.
 pub(super) fn zero_byte() -> CallError {
     CallError::new(CallErrorKind::Invalid, "a text in PostgreSQL has no zero byte")
 }

@@ -55,13 +55,13 @@ use tourbillon_durable::{Changed, Due, Kind, Limits, Placed, Rejection, Spec, Ut
 #[derive(Clone)]
 pub struct Transactional {
     schema: SchemaName,
-    /// The store of this process that made this value, or nothing. [`wake`](Self::wake) makes this store look for new
-    /// timers.
+    /// The open store that made this value, and that [`wake`](Self::wake) makes look for new timers. Empty if this
+    /// value was made without a store.
     store: Weak<Deployment>,
 }
 
-/// The default works with the schema `tourbillon`, and belongs to no store of this process. So [`Transactional::wake`]
-/// of the default has no effect.
+/// The default works with the schema `tourbillon`. It is made without an open store, so its method
+/// [`Transactional::wake`] has no effect.
 impl Default for Transactional {
     fn default() -> Self {
         Self { schema: SchemaName::default(), store: Weak::new() }
@@ -101,8 +101,8 @@ impl Transactional {
         Self { schema: deployment.pool.schema().clone(), store: Arc::downgrade(deployment) }
     }
 
-    /// Returns a `Transactional` for the schema `name` that belongs to no store of this process. So the method
-    /// [`wake`](Self::wake) of the returned value has no effect.
+    /// Returns a `Transactional` for the schema `name`. The value is made without an open store, so its method
+    /// [`wake`](Self::wake) has no effect.
     ///
     /// # Errors
     ///
@@ -115,9 +115,9 @@ impl Transactional {
         Ok(Self { schema, store: Weak::new() })
     }
 
-    /// Makes the store of this process look for new timers at once. A program calls this method after a commit. The
-    /// call does not wait. If no store of this process has made this value, the call has no effect. The stores of other
-    /// processes find the new timers at their next look (see [`POLL`](crate::POLL)).
+    /// Makes the store that made this value look for new timers at once. A program calls this method after a commit.
+    /// The method does not wait. It has no effect if this value was made without a store. The stores of other processes
+    /// find the new timers at their next poll (see [`POLL`](crate::POLL)).
     pub fn wake(&self) {
         if let Some(store) = self.store.upgrade() {
             store.alarm.wake();
@@ -126,15 +126,14 @@ impl Transactional {
 
     /// Creates a timer. A delay counts from the moment at which the server runs the statement, by the server's clock.
     ///
-    /// The durability in the description has no effect: the commit of the transaction decides the durability. The times
-    /// in the policy are rounded up to whole milliseconds.
+    /// The durability in `spec` has no effect: the commit of the transaction decides the durability. The times in the
+    /// policy of `spec` are rounded up to whole milliseconds.
     ///
     /// # Errors
     ///
-    /// This method fails if the description is not valid, or exceeds a limit. It fails with
-    /// [`CallErrorKind::Unsupported`] if the description has a series, a jitter, or a limit of deliveries. The call
-    /// fails with [`CallErrorKind::KeyExists`] if another timer has the key. After this error, the transaction can go
-    /// on.
+    /// This method fails if `spec` is not valid, or exceeds a limit. It fails with [`CallErrorKind::Unsupported`] if
+    /// `spec` has a series, a jitter, or a limit of deliveries. The returned call fails with
+    /// [`CallErrorKind::KeyExists`] if another timer has the key. After this error, the transaction can go on.
     pub fn schedule<K: Kind>(&self, spec: &Spec<K>) -> Result<Call<Placed>, CallError> {
         self.place(spec, spec.operation_of_kind(UtcMillis::ZERO, &limits()))
     }

@@ -7,8 +7,8 @@ use serde::Serialize;
 use tourbillon_durable::timer::Address;
 use tourbillon_durable::{Due, Rejection};
 
-/// The longest delay that is sent to the server. A longer delay is refused without a call. The SQL functions accept
-/// only shorter delays.
+/// The longest delay that this crate sends to the server. This crate itself refuses a longer delay. The SQL functions
+/// have a lower limit, which the server checks.
 const LONGEST_DELAY: Duration = Duration::from_secs(101 * 366 * 86_400);
 
 /// Returns the values for the parameters `due` and `delay`. A delay is written as hours, minutes and seconds. It is not

@@ -26,15 +26,16 @@ pub(crate) struct Claims {
     pub(crate) batches: Arc<Batches>,
 }
 
-/// The answer of the SQL function `claim`: the first row, and the rows of the leased timers.
+/// The answer of the SQL function `claim`: the [`Head`] from the first row, and a further row for each leased timer.
 struct Looked {
     head: Head,
     rows: Vec<Row>,
 }
 
 impl Claims {
-    /// Claims due timers, the earliest due moments first. If `shares` are given, no lane (group of namespaces) gets
-    /// more than its share (part of the free places for deliveries).
+    /// Claims due timers, the earliest due moments first. If `shares` are given, each lane (group of namespaces) gets
+    /// only a part of the places that are free for deliveries. A lane with many deliveries under way gets a smaller
+    /// part.
     pub(crate) async fn claim(
         &self,
         by: Claimant,
@@ -105,8 +106,9 @@ impl Claims {
         if once.is_empty() { Ok(()) } else { self.forget(once, token, claimed).await }
     }
 
-    /// Runs the SQL function `claim`. First gives a sign of life (heartbeat) if one is due, or if this process is not a
-    /// node. If other nodes have removed this node, makes the process a node again, and repeats the claim.
+    /// Runs the SQL function `claim`. First sends a heartbeat if a heartbeat is due, or if this process is not a node
+    /// yet: the heartbeat makes the process a node. If the claim's answer says that other nodes have removed this node,
+    /// sends a heartbeat again, and repeats the claim.
     async fn look(
         &self,
         session: &mut Session,
@@ -211,7 +213,7 @@ impl Claims {
     }
 
     /// Sets aside rows that cannot be read: the timers become dead, and their contents stay as they are. Passes over
-    /// timers that other transactions hold. Returns the number of rows that were set aside.
+    /// timers that other transactions have locked. Returns the number of rows that were set aside.
     async fn set_aside(&self, session: &mut Session, ids: Vec<Id>, token: Token) -> Result<u32, Failure> {
         if ids.is_empty() {
             return Ok(0);
@@ -235,7 +237,8 @@ impl Claims {
     }
 }
 
-/// Returns the shares of a claim as JSON, in the form that the SQL function `claim` reads.
+/// Returns `shares` as JSON, in the form that the SQL function `claim` reads. The shares are the numbers from which the
+/// function computes how many timers it may take from each lane (group of namespaces).
 fn shares_json(shares: &Shares) -> String {
     // Larger numbers could overflow on the server, which multiplies some of them.
     let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
@@ -260,7 +263,9 @@ struct Forget {
 impl Work for Forget {
     type Result = Vec<Outcome>;
 
-    /// Returns `true`, because a claim must not wait long for a transaction of a caller.
+    /// Returns `true`, so the work does not wait long for locks of callers' transactions. The claim ends only after
+    /// this work, and should end soon. A timer that another transaction has locked stays leased until its lease
+    /// expires.
     fn is_brief(&self) -> bool {
         true
     }

@@ -114,11 +114,12 @@ struct Reap {
 }
 
 impl Work for Reap {
-    /// The effect of the transaction, and the number of expired leases that the transaction has locked.
+    /// The effect on the timers whose leases have expired, and the number of expired leases that the transaction has
+    /// locked.
     type Result = (Reaped, i64);
 
-    /// Returns `true`: the work does not wait long for another transaction. A reap (search for expired leases) leaves
-    /// the timers that other transactions have locked to a later reap.
+    /// Returns `true`, so the work does not wait long for locks of other transactions. If another transaction has
+    /// locked a timer or its lease, a later reap (search for expired leases) ends the lease.
     fn is_brief(&self) -> bool {
         true
     }

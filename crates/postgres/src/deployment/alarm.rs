@@ -25,24 +25,25 @@ pub(crate) struct Alarm {
 
 #[derive(Default)]
 struct FirstDue {
-    /// The due moment of the first timer that the last claim has not leased, from the claim's answer. A new timer that
-    /// is due before this moment wakes the subscribers. `None` before the first claim.
+    /// The due moment of the first timer that the last claim has left in the store, from the claim's answer. A timer
+    /// that is committed later and due before this moment wakes the subscribers (functions that wake the runtime).
+    /// `None` before the first claim.
     known: Option<UtcMillis>,
-    /// The shards of other nodes, from the last claim's answer. Bit `n` stands for shard `n`. Zero before the first
-    /// claim.
+    /// The shards that belong to other nodes, from the last claim's answer. Bit `n` stands for shard `n`. Timers in
+    /// these shards do not wake the subscribers, because only the other nodes claim them. Zero before the first claim.
     others: u32,
     /// The claims that were sent to the server and have not ended.
     claims: Vec<ClaimUnderWay>,
-    /// The number of the claim that began last.
+    /// The number of the newest claim. Claims are numbered from 1, in the order in which they begin.
     last: u64,
 }
 
 /// A summary of the timers that a transaction has made pending.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Made {
-    /// The earliest due moment of the timers. `None` if no timer was made pending.
+    /// The earliest due moment of these timers. `None` if no timer was made pending.
     pub(crate) due: Option<UtcMillis>,
-    /// The shards of the timers. Bit `n` stands for shard `n`.
+    /// The shards in which these timers are. Bit `n` stands for shard `n`.
     shards: u32,
 }
 
@@ -66,9 +67,9 @@ struct ClaimUnderWay {
 pub(crate) struct Claiming<'a> {
     alarm: &'a Alarm,
     number: u64,
-    /// The due moment of the first timer that the claim has left in the store, from the claim's answer. The moment is
-    /// later if due timers were left because their namespaces have used up their shares of the handlers. The outer
-    /// `None` means that the claim has no answer. The inner `None` means that the claim has left no timer.
+    /// The due moment of the first timer that the claim has left in the store, from the claim's answer. Due timers do
+    /// not count if the claim has left them because their namespaces have used up their shares of the handlers. The
+    /// outer `None` means that the claim has no answer. The inner `None` means that the claim has left no timer.
     pub(crate) answer: Option<Option<UtcMillis>>,
 }
 
@@ -90,9 +91,11 @@ impl Alarm {
         }
     }
 
-    /// Sets the shards of other nodes. Bit `n` of `others` stands for shard `n`. Each successful claim of this node
-    /// calls this method with the shards in the claim's answer, before the claim ends. Zero means that a timer of any
-    /// shard wakes the subscribers. For example, the node sets zero after this process has stopped being a node.
+    /// Records which shards belong to other nodes: bit `n` of `others` stands for shard `n`. From now on, a timer that
+    /// is committed in one of these shards does not wake the subscribers. Each successful claim of this node calls this
+    /// method with the shards in the claim's answer, before the claim ends. When this process has stopped being a node,
+    /// the owners of the shards are unknown. The node then sets zero, so that a timer of any shard wakes the
+    /// subscribers.
     pub(crate) fn set_others(&self, others: u32) {
         self.first_due().others = others;
     }

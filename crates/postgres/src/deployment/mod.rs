@@ -10,7 +10,8 @@ use crate::link::{Failure, Pool, Session};
 use std::sync::Arc;
 use tourbillon_durable::store::StoreError;
 
-/// The parts of a deployment that all operations share.
+/// A store's access to its deployment (a set of timers in one schema, and the nodes that deliver them): the
+/// connections, the clock, and the alarm. All operations of the store share these parts.
 pub(crate) struct Deployment {
     pub(crate) pool: Arc<Pool>,
     pub(crate) time: Time,

@@ -74,8 +74,9 @@ impl Time {
         }
     }
 
-    /// Records the server's time in the answer to a statement that was sent at the moment `sent`. Returns whether the
-    /// server's clock has been set since the last measurement.
+    /// Measures the server's time by the answer to a statement, at the arrival of the answer. `sent` is the moment at
+    /// which the statement was sent, and `server` the time in the answer. The measurement may replace the last (see
+    /// [`AGE`]). Returns whether the server's clock has been set since the last measurement.
     pub(crate) fn learn(&self, sent: Timestamp, server: UtcMillis) -> bool {
         let Self::Server(measured) = self else { return false };
         let mut measured = Self::lock(measured);

@@ -21,7 +21,8 @@ pub(crate) const COLUMNS: &str = "r.id, r.due, r.created, r.phase, r.namespace, 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Extra {
-    /// The scheduled moment. `None` if the scheduled moment is the due moment.
+    /// The moment for which the timer is scheduled. Retries and snoozes move the due moment, but not this moment.
+    /// `None` if the two moments are equal.
     #[serde(skip_serializing_if = "Option::is_none")]
     scheduled: Option<UtcMillis>,
     #[serde(skip_serializing_if = "is_default")]

@@ -5,7 +5,8 @@ use std::borrow::Cow;
 /// The name that stands for the schema in the statements of this crate.
 const STATED: &str = "tourbillon";
 
-/// The name of a schema that holds a deployment.
+/// The name of a schema in PostgreSQL. The schema holds the tables and functions of one deployment: a set of timers,
+/// and the nodes that deliver them.
 #[derive(Clone, Debug)]
 pub(crate) struct SchemaName(Box<str>);
 
@@ -42,7 +43,7 @@ impl SchemaName {
         format!("\"{}\"", self.0)
     }
 
-    /// Replaces the name `tourbillon` in a statement by this name.
+    /// Returns the statement `sql` with the name `self` in place of the schema name `tourbillon`.
     pub(crate) fn put_into<'a>(&self, sql: &'a str) -> Cow<'a, str> {
         if *self.0 == *STATED {
             return Cow::Borrowed(sql);

@@ -193,9 +193,11 @@ impl Connect {
         self
     }
 
-    /// Sets the response timeout: the time for which a call waits for the answer to a statement. 10 s by default. The
-    /// time includes a wait for a lock of another transaction. In an operation, the server ends such a wait after nine
-    /// tenths of the time. A claim waits for the [`ttl`](crate::PostgresBuilder::ttl) of the node at most.
+    /// Sets the response timeout: the longest time for which a call waits for the answer to a statement. 10 s by
+    /// default. The time includes waits for locks of other transactions. If a transaction that changes timers waits for
+    /// a lock for nine tenths of this time, the server ends the wait. If the node's
+    /// [`ttl`](crate::PostgresBuilder::ttl) is shorter than the response timeout, a claim waits for its answer only for
+    /// the `ttl`.
     #[must_use]
     pub fn response_timeout(mut self, time: Duration) -> Self {
         self.response_timeout = time;

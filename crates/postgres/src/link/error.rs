@@ -66,7 +66,8 @@ impl Failure {
         }
     }
 
-    /// Returns the failure of a connection that was lost, or did not answer.
+    /// Returns the failure of a statement if the connection was lost, or the answer did not come in time. This is
+    /// [`Failure::Unknown`] if `commits` says that the statement may have committed, and [`Failure::Lost`] otherwise.
     pub(crate) fn lost(message: String, commits: bool) -> Self {
         if commits {
             return Self::Unknown(StoreError::new(StoreErrorKind::Unknown, message));

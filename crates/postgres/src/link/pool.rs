@@ -19,8 +19,9 @@ use tourbillon_durable::store::{StoreError, StoreErrorKind};
 /// The pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The number of connections that stay free for urgent calls: claims, renewals, signs of life, and ends of deliveries.
-/// Reads, and calls that may wait for transactions of callers, use only the other connections.
+/// The number of connections that stay free for urgent calls: claims, renewals of leases, signs of life (heartbeats),
+/// and ends of deliveries. The other connections, or one connection of a very small pool, also serve reads, and calls
+/// that may wait for a lock of another transaction.
 const RESERVED: usize = 2;
 
 /// The connections to a server. The settings limit their number. A call waits for a free connection.
@@ -28,8 +29,9 @@ pub(crate) struct Pool {
     connect: Connect,
     shelf: Arc<Shelf>,
     /// Limits the number of connections that are in use.
-    places: Arc<Semaphore>,
-    /// Limits the number of connections that are used by reads, and by calls that may wait for transactions of callers.
+    permits: Arc<Semaphore>,
+    /// Limits the number of connections that serve reads, and calls that may wait for a lock of another transaction.
+    /// The limit keeps [`RESERVED`] connections free for urgent calls.
     calls: Arc<Semaphore>,
     /// The runtime that drives the connections. `None` once the pool is dropped.
     runtime: Option<Runtime>,
@@ -52,10 +54,10 @@ impl Pool {
             .enable_all()
             .build()
             .map_err(|error| StoreError::caused_by(StoreErrorKind::Io, error))?;
-        let places = Arc::new(Semaphore::new(connect.connections));
+        let permits = Arc::new(Semaphore::new(connect.connections));
         let shelf = Arc::new(Shelf::new(schema, connect.response_timeout));
         let calls = Arc::new(Semaphore::new(connect.connections.saturating_sub(RESERVED).max(1)));
-        Ok(Arc::new(Self { connect, shelf, places, calls, runtime: Some(runtime) }))
+        Ok(Arc::new(Self { connect, shelf, permits, calls, runtime: Some(runtime) }))
     }
 
     /// Runs a future on the runtime of the connections, and waits for its result. If the returned future is dropped,
@@ -86,17 +88,18 @@ impl Pool {
         self.connect.patience
     }
 
-    /// Returns a connection as [`session`](Self::session) does, for a read or for a call that may wait for transactions
-    /// of callers. However many such calls wait, [`RESERVED`] connections stay free for other calls.
+    /// Returns a connection as [`session`](Self::session) does, for a read, or for a call that may wait for a lock of
+    /// another transaction. However many such calls wait, [`RESERVED`] connections stay free for urgent calls.
     pub(crate) async fn session_for_call(self: &Arc<Self>) -> Result<Session, Failure> {
-        let place = self.place(&self.calls).await?;
-        Ok(self.session().await?.keep(place))
+        let permit = self.permit(&self.calls).await?;
+        Ok(self.session().await?.keep(permit))
     }
 
-    /// Takes a permit of a semaphore. Waits for it for the response timeout at most.
-    async fn place(&self, places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Failure> {
-        match timeout(self.connect.response_timeout, Arc::clone(places).acquire_owned()).await {
-            Ok(Ok(place)) => Ok(place),
+    /// Takes a permit of one of the semaphores of this pool. The permit stands for the use of a connection. Fails if no
+    /// permit becomes free within the response timeout.
+    async fn permit(&self, permits: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Failure> {
+        match timeout(self.connect.response_timeout, Arc::clone(permits).acquire_owned()).await {
+            Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) => Err(Failure::Failed(closed())),
             Err(_) => Err(Failure::Lost(io("all connections are in use"))),
         }
@@ -106,13 +109,13 @@ impl Pool {
     /// [`Connect::patience`] sets.
     pub(crate) async fn session(self: &Arc<Self>) -> Result<Session, Failure> {
         let begin = Instant::now();
-        let place = self.place(&self.places).await?;
+        let permit = self.permit(&self.permits).await?;
         loop {
             match self.shelf.take() {
                 Some(client) if client.is_closed() => {}
-                Some(client) => return Ok(Session::new(Arc::clone(&self.shelf), client, place)),
+                Some(client) => return Ok(Session::new(Arc::clone(&self.shelf), client, permit)),
                 None => match self.dial().await {
-                    Ok(client) => return Ok(Session::new(Arc::clone(&self.shelf), client, place)),
+                    Ok(client) => return Ok(Session::new(Arc::clone(&self.shelf), client, permit)),
                     Err(failure @ Failure::Failed(_)) => return Err(failure),
                     Err(failure) if begin.elapsed() >= self.connect.patience => return Err(failure),
                     Err(_) => sleep(PAUSE).await,

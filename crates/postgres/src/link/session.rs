@@ -39,9 +39,10 @@ fn long_wait(response_timeout: Duration) -> u32 {
 pub(crate) struct Session {
     shelf: Arc<Shelf>,
     client: Option<Client>,
-    /// The permit for a connection. The second permit is set if the session is for a read, or for a call that may wait
-    /// for transactions of callers. Both permits are released after the connection has gone back to the pool.
-    _places: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
+    /// The permits with which the pool limits the connections in use. The second permit is set if the session serves a
+    /// read, or a call that may wait for a lock of another transaction (`Pool::session_for_call`). Both permits are
+    /// released after the connection has gone back to the pool.
+    _permits: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
     /// The longest wait for the answer to a statement.
     limit: Duration,
     /// Whether the connection may go back to the pool.
@@ -51,7 +52,7 @@ pub(crate) struct Session {
     /// `default_transaction_read_only` that applied at the start of the session. The setting may have changed since,
     /// and a new session may then accept writes. So the connection does not go back to the pool.
     is_read_only: bool,
-    /// Whether the statements of the open transaction wait as [`LockWait::Long`] says.
+    /// Whether the statements of the open transaction wait for a lock as long as [`LockWait::Long`] permits.
     waits_long: bool,
 }
 
@@ -72,12 +73,12 @@ impl Drop for Session {
 }
 
 impl Session {
-    pub(super) fn new(shelf: Arc<Shelf>, client: Client, place: OwnedSemaphorePermit) -> Self {
-        let (_places, limit) = ((place, None), shelf.response_timeout());
+    pub(super) fn new(shelf: Arc<Shelf>, client: Client, permit: OwnedSemaphorePermit) -> Self {
+        let (_permits, limit) = ((permit, None), shelf.response_timeout());
         Self {
             shelf,
             client: Some(client),
-            _places,
+            _permits,
             limit,
             is_clean: true,
             is_in_transaction: false,
@@ -86,10 +87,10 @@ impl Session {
         }
     }
 
-    /// Keeps the permit of a read, or of a call that may wait for transactions of callers, until the session is
-    /// dropped.
-    pub(super) fn keep(mut self, place: OwnedSemaphorePermit) -> Self {
-        self._places.1 = Some(place);
+    /// Keeps a second permit until the session is dropped: the permit of a read, or of a call that may wait for a lock
+    /// of another transaction.
+    pub(super) fn keep(mut self, permit: OwnedSemaphorePermit) -> Self {
+        self._permits.1 = Some(permit);
         self
     }
 
@@ -149,8 +150,10 @@ impl Session {
         Err(failure)
     }
 
-    /// Returns the failure of a statement. If the server has ended a long wait for a lock, the failure is the same as
-    /// for an answer that comes too late.
+    /// Converts the error of a statement to a failure. `commits` says whether the statement may have committed. If the
+    /// server has ended the wait for a lock because it took as long as [`LockWait::Long`] permits, the failure is
+    /// [`Failure::Lost`], as if no answer had come in time. If the session is read-only, also closes the free
+    /// connections of the pool, because they may be read-only, too.
     fn failure(&mut self, error: Error, commits: bool) -> Failure {
         if error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION) {
             self.is_read_only = true;

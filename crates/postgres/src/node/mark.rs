@@ -32,12 +32,13 @@ use tourbillon_durable::timer::TimerId;
 /// if the timer was due more than an hour after the row was written. The marks can pass such a timer before the commit
 /// only if the transaction is open for an hour. The limit is a little shorter than an hour.
 const LONG: i64 = 50 * 60_000;
-/// The greatest length of the list [`Mark::held`]. The next claim first tries to lock the timers in this list.
+/// The greatest length of the list [`Mark::held`] of timers that a claim could not lease, because other transactions
+/// had locked them. The next claim first tries to lock these timers again.
 const MOST_HELD: usize = 10_000;
 /// The shortest and the longest delay, in milliseconds, before the low-water marks are reset because a claim has found
 /// more than [`MOST_HELD`] timers that other transactions have locked. The delay begins once the claims have read all
-/// timers that were due at that claim. After the reset, the next claim reads all timers again, from the earliest due
-/// moment on. So it finds the locked timers for which [`Mark::held`] had no room.
+/// timers that were already due at the moment of that claim. After the reset, the next claim reads all timers again,
+/// from the earliest due moment on. So it finds the locked timers for which [`Mark::held`] had no room.
 const RESCAN: (i64, i64) = (10_000, 600_000);
 
 /// The low-water marks of a node. A mark is a due moment with a timer id: the claims of this node have read the timers
@@ -54,50 +55,56 @@ pub(crate) struct Mark {
     /// after the space lists the numbers of the shards, each with its epoch (a counter of the shard's changes of
     /// owner). If a claim finds another text, the marks are reset.
     pub(crate) owned: String,
-    /// The due moment of the mark for all lanes (groups of namespaces) that are not in `lanes`. The claims have read
-    /// the timers of these lanes up to this moment.
+    /// The due moment of the mark that the lanes (groups of namespaces) share, except for the lanes in `lanes`. The
+    /// claims of this node have read the timers of these lanes up to this moment.
     pub(crate) due: i64,
-    /// The timer id of the mark whose due moment is `due`. Timers with the same due moment are ordered by their ids.
+    /// The timer id that completes the mark at `due`. Timers with the same due moment are ordered by their ids. Of the
+    /// timers that are due exactly at `due`, the claims have read the timers up to this id.
     pub(crate) id: Id,
-    /// The lanes (groups of namespaces) that have marks of their own. The last claim may not have taken all due timers
-    /// of such a lane. So the claims have read this lane only up to the lane's own mark, which is before the mark of
-    /// the other lanes.
+    /// The lanes (groups of namespaces) that have a mark of their own instead of the shared mark at `due`. The last
+    /// claim may not have taken all due timers of such a lane. So the claims have read this lane only up to its own
+    /// mark, which is before the shared mark.
     pub(crate) lanes: Vec<i16>,
-    /// The due moments of the marks of the lanes in `lanes`, in the same order.
+    /// For each lane in `lanes`, in the same order: the due moment up to which the claims have read this lane.
     pub(crate) lane_dues: Vec<i64>,
-    /// The timer ids of the marks of the lanes in `lanes`, in the same order.
+    /// For each lane in `lanes`, in the same order: the timer id up to which the claims have read the timers that are
+    /// due exactly at the moment in `lane_dues`.
     pub(crate) lane_ids: Vec<Id>,
     /// The lanes (groups of namespaces) that have a due timer, but from which a claim takes no timer at present. Either
     /// as many timers of the lane are being delivered as the rules for shares permit, or the lane's overdue timers need
-    /// a permit (from the limit for late timers). Only the end of a delivery or a new permit changes this, and the
-    /// runtime then claims without being woken. So the reads between claims leave these lanes out.
+    /// a permit from the limit for late timers. A claim can take timers of such a lane again once a delivery ends or a
+    /// new permit exists. In both cases the runtime claims without being woken. So the [looks](crate::upkeep), which
+    /// read between claims, leave these lanes out.
     pub(crate) withheld: Vec<i16>,
-    /// A snapshot from an earlier claim, or from an earlier read between claims. The next claim or read searches for
-    /// timers that were committed since this snapshot and are due before the marks. `None` before the first claim, and
-    /// after a reset of the marks: the next claim then reads all timers, from the earliest due moment on.
+    /// The snapshot of the last claim, or of a later [look](crate::upkeep) (a read between claims). The next claim or
+    /// look searches for timers that were committed since this snapshot, although their due moments are before the
+    /// low-water marks. `None` before the first claim, and after a reset of the marks: the next claim then reads all
+    /// timers, from the earliest due moment on.
     pub(crate) seen: Option<String>,
     /// The timers that the last claim could not lease, because other transactions had locked them. Up to [`MOST_HELD`]
     /// timers. The next claim tries to lock these timers first.
     pub(crate) held: Vec<Id>,
-    /// Whether a read since the last claim has shown that another claim is needed. This is so if the read found a timer
-    /// that was committed after claims had read beyond the timer's due moment, if it found very many new rows, or if
-    /// the list [`held`](Self::held) was not empty. The next read need not search for such timers again.
+    /// Whether a [look](crate::upkeep) (a read between claims) since the last claim has shown that another claim is
+    /// needed. The look shows this in three cases: it finds a late timer, which was committed after claims had read
+    /// beyond the timer's due moment; it finds very many new rows; or the list [`held`](Self::held) is not empty. Once
+    /// this is true, the next look need not search for late timers again.
     pub(crate) has_late: bool,
     /// The server's time at the last claim that read all timers, from the earliest due moment on. The first claim does
     /// this, and the first claim after a reset of the marks.
     started: i64,
-    /// The server's time at the first claim since the last reset of the marks that found more locked timers than `held`
-    /// has room for. `None` if there was no such claim.
+    /// The server's time at the first claim that has found more locked timers than `held` has room for. Only claims
+    /// since the last reset of the marks count. `None` if there was no such claim.
     overflow: Option<i64>,
-    /// The moment at which the marks are reset after an `overflow`. The next claim then reads all timers again, and
-    /// finds the locked timers for which `held` had no room. `None` until the claims have read all timers that were due
-    /// at `overflow`.
+    /// The moment at which the low-water marks are reset because `held` had no room for all locked timers. After the
+    /// reset, the next claim reads all timers again, and finds these locked timers. `None` until the claims have read
+    /// all timers that were already due at the moment `overflow`.
     rescan: Option<i64>,
     /// The transactions in progress. They show when a [`LONG`] transaction ends.
     open: Open,
 }
 
-/// The first row of a claim's answer: all facts except for the leased timers.
+/// The first row of a claim's answer: the new low-water marks, and the other results of the claim. The leased timers
+/// follow in the other rows.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Head {
     /// The server's time at the claim.
@@ -116,8 +123,8 @@ pub(crate) struct Head {
     free: u64,
     #[serde(default)]
     held: Vec<TimerId>,
-    /// The earliest due moment of a timer of this node that the claim has neither leased nor put into the list `held`.
-    /// All lanes (groups of namespaces) count.
+    /// The earliest due moment of a timer of this node that the claim has neither leased nor put into the list `held`
+    /// (timers that other transactions have locked). All lanes (groups of namespaces) count.
     pub(crate) next: Option<i64>,
     /// As `next`, but without the due timers of [withheld](Mark::withheld) lanes, from which a claim takes no timer at
     /// present.
@@ -156,9 +163,9 @@ impl Default for Mark {
 }
 
 impl Mark {
-    /// Replaces the low-water marks by the marks in a claim's answer. Returns whether `owned` has changed since the
-    /// last claim. Then the shards of the node have changed, or the server has started again, has crashed, or has been
-    /// replaced by another server.
+    /// Replaces the low-water marks by the marks in a claim's answer. Returns whether the text [`owned`](Self::owned)
+    /// has changed since the last claim. Then the shards of the node have changed, or the server has started again, has
+    /// crashed, or has been replaced by another server.
     pub(crate) fn follow(&mut self, head: &Head) -> bool {
         let has_changed = self.owned != head.owned;
         if lifetime(&self.owned) != lifetime(&head.owned) {
@@ -196,27 +203,28 @@ impl Mark {
     }
 
     /// Returns whether the claims have read all timers that were due at `moment`. Timers of withheld lanes (lanes from
-    /// which claims take no timer at present) do not count. The marks must not be reset before the claims have come
-    /// this far. Otherwise the claims would read the same locked timers after each reset, and would never come to the
-    /// timers behind them. Also returns `true` ten minutes after `moment`, because transactions may have released the
-    /// locked timers by then.
+    /// which claims take no timer at present) do not count. Before the claims have come this far, the low-water marks
+    /// must not be reset to the earliest due moment. Otherwise the claims would read the same locked timers after each
+    /// reset, and would never come to the timers with later due moments. Also returns `true` ten minutes after
+    /// `moment`, because transactions may have released the locked timers by then.
     fn has_read(&self, moment: i64, now: i64) -> bool {
         let is_read = |(lane, due): (&i16, &i64)| *due >= moment || self.withheld.contains(lane);
         let are_read = self.due >= moment && self.lanes.iter().zip(&self.lane_dues).all(is_read);
         are_read || now.saturating_sub(moment) >= RESCAN.1
     }
 
-    /// Returns whether it is time for the reset of the marks that `rescan` plans. After the reset, the next claim reads
-    /// all timers again, and finds the locked timers for which `held` had no room. Also returns `true` if the planned
-    /// moment is too far ahead: then the server's clock was set back.
+    /// Returns whether the low-water marks must be reset now, because the moment [`rescan`](Self::rescan) has come.
+    /// After the reset, the next claim reads all timers again, and finds the locked timers for which `held` had no
+    /// room. Also returns `true` if the moment `rescan` is too far ahead: then the server's clock was set back.
     fn is_rescan_due(&self, now: i64) -> bool {
         self.rescan.is_some_and(|moment| moment <= now || moment - now > RESCAN.1)
     }
 
-    /// Records the answer of a read between claims, which leases nothing. A timer is late if it was committed after
-    /// claims had read beyond its due moment. If the read has found no late timer, the next read searches for timers
-    /// that were committed since the snapshot of this read. Returns true if the low-water marks were reset: the next
-    /// claim then reads all timers again, from the earliest due moment on.
+    /// Records the answer of a [look](crate::upkeep), which reads between claims and leases nothing. `seen` is the
+    /// snapshot of the look. `has_late` says whether the look has shown that a claim is needed (see
+    /// [`Mark::has_late`]). If no claim is needed, the next look searches only for timers that were committed since the
+    /// snapshot `seen`. Returns true if the low-water marks were reset: the next claim then reads all timers again,
+    /// from the earliest due moment on.
     pub(crate) fn notice(&mut self, seen: &str, free: u64, now: i64, has_late: bool) -> bool {
         let has_long_ended = self.open.learn(seen, free, now, LONG);
         let resets = has_long_ended || self.is_rescan_due(now);
@@ -248,8 +256,8 @@ impl Mark {
     }
 }
 
-/// Returns the part of `owned` before the space. It identifies a run of the server: it is different after each start,
-/// crash or failover of the server.
+/// Returns the part of the text [`Mark::owned`] before the space. It identifies a run of the server: it is different
+/// after each start, crash or failover of the server.
 fn lifetime(owned: &str) -> &str {
     owned.split(' ').next().unwrap_or_default()
 }
@@ -295,10 +303,9 @@ mod tests {
         assert_eq!((mark.due, mark.seen.as_deref()), (-1, None));
     }
 
-    /// Passes the answer of a claim at the moment `now` to `mark`. In this answer, the number of timers that other
-    /// transactions have locked is `held`. If `left` is before `now`, the claim has read the timers of lane 3 only up
-    /// to the due moment `left`, and the timers of all other lanes up to `now`. Returns the due moment of the mark of
-    /// the other lanes.
+    /// Passes the answer of a claim at the moment `now` to `mark`. The claim has found `held` timers that other
+    /// transactions have locked. It has read all lanes up to the due moment `now`, but lane 3 only up to `left` if
+    /// `left` is earlier. Returns the due moment of the mark that the other lanes share, which is -1 after a reset.
     fn claims(mark: &mut Mark, now: i64, held: usize, left: i64) -> i64 {
         let behind = if left < now { vec![(3, left, TimerId::from_u128(7))] } else { Vec::new() };
         mark.follow(&Head { now, mark_due: now, behind, ..head("9:9:", held) });
@@ -329,8 +336,9 @@ mod tests {
         assert!(mark.notice("9:9:", 9, 1_000_000, false));
     }
 
-    /// Other transactions have locked very many timers. The runtime has few free places for deliveries, so each claim
-    /// reads only a few of the locked timers, and the claims come slowly to the timers behind them.
+    /// Other transactions have locked very many timers. The runtime can start only a few deliveries at a time, so each
+    /// claim reads only a few of the locked timers. Many claims are needed until one of them reads the timers with
+    /// later due moments.
     #[test]
     fn the_mark_comes_back_only_after_all_that_was_due_was_read() {
         let mut mark = Mark::default();

@@ -4,18 +4,19 @@ use core::mem::take;
 use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Stands for an unknown moment: the transaction may have begun at any time.
+/// Stands for the unknown start of a transaction, which may have begun at any time.
 const UNKNOWN: i64 = i64::MIN;
 
 /// The transactions that may have been in progress when this node last read a snapshot. The numbers in the fields are
 /// transaction ids. Each moment in the fields is a time of the server in milliseconds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Open {
-    /// The transactions that the snapshot listed as in progress, by their numbers. Each has a moment at which the
-    /// transaction had not begun yet.
+    /// The transactions that the snapshot listed as in progress, by their numbers. The value is a moment at which the
+    /// transaction had not begun yet. So the transaction cannot be older than that.
     since: BTreeMap<u64, i64>,
-    /// The numbers from the snapshot's `xmax` on that the server had already assigned to transactions when the snapshot
-    /// was read. The snapshot does not list these numbers. Their transactions may have been open.
+    /// The numbers that are at least the `xmax` of the snapshot, but that the server had already assigned to
+    /// transactions when the snapshot was read. A snapshot does not list such numbers. These transactions may have been
+    /// open.
     hidden: Range<u64>,
     /// Records from earlier reads of snapshots, in ascending order. Each record is a transaction number, and a moment
     /// at which the server had not yet assigned this number to a transaction.
@@ -79,8 +80,9 @@ impl Open {
     }
 
     /// Records that the server had not assigned the number `free` at the moment `now`. Removes the records whose
-    /// moments are at least `long` ago. These records make no difference: a transaction counts as long if it may have
-    /// begun at such a moment, and also if it has no record. Keeps about 300 records at most.
+    /// moments are at least `long` ago. They are not needed: they could only show that a transaction may be long, and a
+    /// transaction counts as long anyway if no record shows the earliest moment at which it may have begun. Keeps about
+    /// 300 records at most.
     fn remember(&mut self, free: u64, now: i64, long: i64) {
         self.free.retain(|(_, moment)| now.saturating_sub(*moment) < long);
         match self.free.last_mut() {

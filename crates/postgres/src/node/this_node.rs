@@ -33,7 +33,8 @@ pub(crate) struct Node {
     /// Lets only one claim or [look](crate::upkeep) run at a time, because each of them begins at the low-water marks
     /// that the previous claim or look has set.
     pub(crate) claims: tokio::sync::Mutex<()>,
-    /// Whether this node has leased a timer since it last added up the rows of the table `tally` (numbers of timers).
+    /// Whether this node has leased a timer since it last added up the rows of the table `tally` (changes of the
+    /// numbers of timers).
     pub(crate) has_claimed: AtomicBool,
     /// Wakes the [task](crate::upkeep) of the node, because the process has become a node, a notification has arrived,
     /// or the store is dropped.
@@ -43,7 +44,7 @@ pub(crate) struct Node {
 #[derive(Default)]
 struct State {
     is_member: bool,
-    /// The moment of the last sign of life, by the store's time.
+    /// The moment of the last sign of life (heartbeat), by the store's time. `None` while the process is not a node.
     sign: Option<UtcMillis>,
     mark: Mark,
 }
@@ -66,12 +67,12 @@ impl Node {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a copy of the low-water marks.
+    /// Returns a copy of this node's low-water marks: the due moments up to which its claims have read the timers.
     pub(crate) fn mark(&self) -> Mark {
         self.state().mark.clone()
     }
 
-    /// Changes the low-water marks by `change`, and returns its result.
+    /// Calls `change` with this node's low-water marks, which `change` may alter. Returns the result of `change`.
     pub(crate) fn with_mark<T>(&self, change: impl FnOnce(&mut Mark) -> T) -> T {
         change(&mut self.state().mark)
     }
@@ -90,7 +91,8 @@ impl Node {
         self.deployment.alarm.set_others(0);
     }
 
-    /// Returns whether a sign of life (heartbeat) is due, or the process is not a node yet.
+    /// Returns whether the process must give a sign of life (heartbeat): a quarter of the `ttl` has passed since the
+    /// last one, or the process is not a node yet.
     pub(crate) fn is_sign_due(&self) -> bool {
         let (state, now) = (self.state(), self.deployment.time.now());
         // If `now` is before the last sign, the clock was set back.
@@ -98,8 +100,9 @@ impl Node {
         !state.is_member || state.sign.is_none_or(is_old)
     }
 
-    /// Gives a sign of life (heartbeat), and takes this node's part of the shards. If the process is not a node yet, it
-    /// is a node afterwards.
+    /// Gives a sign of life (heartbeat): renews the row of this process in the table `node`, or inserts the row if the
+    /// process is not a node yet. The same statement divides the shards (parts of the timers) among all live nodes.
+    /// This node gives up and takes over shards accordingly.
     pub(crate) async fn give_sign(&self, session: &mut Session) -> Result<(), Failure> {
         let (name, version, ttl) = (&*self.name, VERSION, ms(self.ttl));
         let now = self.deployment.time.argument();
@@ -116,7 +119,7 @@ impl Node {
         Ok(())
     }
 
-    /// Records a sign of life. The process is a node from now on.
+    /// Records that the server has received a sign of life (heartbeat) now, and that this process is a node.
     pub(crate) fn has_signed(&self) {
         let was_member = {
             let (mut state, now) = (self.state(), self.deployment.time.now());

@@ -45,13 +45,13 @@ pub(super) fn is_end(op: &Op) -> bool {
     ended_by(op).is_some()
 }
 
-/// Returns whether an operation withdraws a timer by its id. A bulk operation of the service sends many of these at
-/// once.
-fn withdraws_an_id(op: &Op) -> bool {
+/// Returns whether an operation cancels a timer that it names by the id. A client of the HTTP service can cancel many
+/// timers by one request, and the service then sends many such operations in one call.
+fn is_cancel_by_id(op: &Op) -> bool {
     matches!(op, Op::Cancel(Address::Id(_), _))
 }
 
-/// The work of a call: applies its operations in order.
+/// The transaction for one call of `Batches`: applies the operations of the call in order.
 pub(super) struct Apply(pub(super) Vec<Op>);
 
 impl Work for Apply {
@@ -67,7 +67,7 @@ impl Work for Apply {
             if self.0.iter().all(is_end) {
                 return apply_ends(session, act, turn, &self.0).await;
             }
-            if self.0.iter().all(withdraws_an_id) {
+            if self.0.iter().all(is_cancel_by_id) {
                 return operate_all(session, act, turn, self.0.clone()).await;
             }
             let mut outcomes = Vec::with_capacity(self.0.len());
@@ -113,8 +113,9 @@ impl Apply {
 /// timer has expired, the outcome is a refusal.
 pub(super) struct ApplyEnds {
     pub(super) ends: Vec<Op>,
-    /// Whether the runtime already has the outcomes. This is so in each attempt after the first. An operation that
-    /// still has no effect is then kept for the next attempt, even if its lease has expired.
+    /// Whether the runtime already has the outcomes. False for the first transaction that tries to apply the
+    /// operations, and true when `LateEnds` tries again. If true, an operation whose timer is still locked is kept for
+    /// the next try, even if the lease of the timer has expired.
     pub(super) are_answered: bool,
 }
 
@@ -156,7 +157,8 @@ impl Work for ApplyEnds {
 }
 
 /// Applies operations that end deliveries. One statement applies all operations that only remove their timers. The
-/// other operations, such as failures, share one read of their timers and one dry run.
+/// timers of the other operations, such as failures, are read together, and one dry run (`DryRun`) computes the effects
+/// of these operations.
 async fn apply_ends(
     session: &mut Session,
     act: &mut Act,

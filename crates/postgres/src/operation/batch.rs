@@ -12,8 +12,8 @@ use std::sync::Arc;
 use tourbillon_durable::store::dry_run::admit;
 use tourbillon_durable::store::{Durability, Op, Outcome, StoreError};
 
-/// The greatest number of put-backs ([`Op::Return`]) of one call that run at the same time. Each takes a connection,
-/// and other calls need connections, too.
+/// The greatest number of [`Op::Return`] operations of one call that run at the same time. Each takes a connection, and
+/// other calls need connections, too.
 const AT_ONCE: usize = 3;
 
 /// Applies batches of operations.
@@ -27,8 +27,8 @@ impl Batches {
     /// Applies operations in order. Normally one transaction applies them all. The exceptions:
     ///
     /// - A single creation is stored by the queue of creations, together with the creations of other calls.
-    /// - A single [`Op::Unpark`] is repeated while transactions of callers hold parked timers.
-    /// - Several transactions apply the operations if each operation ends a delivery or puts a timer back
+    /// - A single [`Op::Unpark`] is repeated while transactions of callers have locked timers that it must unpark.
+    /// - Several transactions apply the operations if each operation ends a delivery or stores a timer again
     ///   ([`Op::Return`]), and `durability` permits an answer before the changes are on the disk. See
     ///   [`apply_apart`](Self::apply_apart).
     pub(crate) async fn apply(
@@ -65,15 +65,16 @@ impl Batches {
         self.apply_together(ops, durability).await
     }
 
-    /// Makes parked timers pending again: up to `limit` timers that are parked for `reason` in the shards of the node
-    /// `owner`. Returns the number of these timers.
+    /// Unparks timers: at most `limit` timers that are parked (set aside) for `reason` become pending again. Takes only
+    /// timers in the shards of the node `owner`. Returns the number of these timers.
     pub(crate) async fn put_back(&self, reason: &str, limit: u32, owner: i64) -> Result<u32, StoreError> {
         unpark(&self.transactions, Durability::Volatile, reason, limit, Some(owner)).await
     }
 
-    /// Applies the ends of deliveries and the put-backs ([`Op::Return`]) of a runtime. The ends share one transaction,
-    /// which does not wait for transactions of callers. A put-back may wait for a transaction of a caller. So each
-    /// put-back has a separate transaction, and holds no timer of another delivery while it waits.
+    /// Applies operations of a runtime that end deliveries, or that store a timer again ([`Op::Return`]). All
+    /// operations that end deliveries share one transaction, which does not wait long for transactions of callers. An
+    /// [`Op::Return`] may wait for a transaction of a caller. So each [`Op::Return`] has a separate transaction, and
+    /// locks no timer of another delivery while it waits.
     async fn apply_apart(&self, ops: Vec<Op>, durability: Durability) -> Result<Vec<Outcome>, StoreError> {
         let are_ends: Vec<bool> = ops.iter().map(is_end).collect();
         let (ends, others): (Vec<Op>, Vec<Op>) = ops.into_iter().partition(is_end);
@@ -103,8 +104,8 @@ impl Batches {
     }
 }
 
-/// The work of a flush. It changes no timer, but its commit brings all earlier commits to the disk. The row that it
-/// inserts adds 0 to a count.
+/// The transaction of [`Batches::flush`]. It changes no timer, but its commit brings all earlier commits to the disk.
+/// The row that it inserts adds 0 to a count.
 struct Flush;
 
 impl Work for Flush {

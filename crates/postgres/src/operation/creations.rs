@@ -38,7 +38,7 @@ struct Queue {
     tasks: usize,
 }
 
-/// The queue of creations.
+/// Stores new timers. They wait in a queue until one of the tasks sends a statement with many of them to the server.
 pub(crate) struct Creations {
     deployment: Arc<Deployment>,
     queue: Mutex<Queue>,
@@ -124,7 +124,7 @@ impl Creations {
     }
 
     /// Takes the creations of the next statement from the queue. Their ids and keys differ from each other. If no
-    /// creation waits, returns an empty list, and the task must end.
+    /// creation waits, returns an empty list, and no longer counts the calling task, which must end.
     fn take(&self) -> Vec<Waiting> {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut ids, mut keys, mut taken) = (BTreeSet::<TimerId>::new(), BTreeSet::new(), Vec::new());

@@ -25,8 +25,9 @@ fn admit(timers: &[Timer]) -> Result<(), StoreError> {
     timers.iter().try_for_each(admit)
 }
 
-/// Stores timers of a backup within an open transaction that keeps other writers of timers out. The transaction cannot
-/// be repeated here, so each failure ends it.
+/// Stores timers of a backup within the open transaction of a restore, which has locked the table of timers against
+/// other writers. The transaction may already have stored other timers of the backup, so it cannot be repeated here.
+/// Therefore a conflict that would otherwise be [`Failure::Again`] becomes [`Failure::Failed`], and the restore ends.
 pub(crate) async fn import_all(
     session: &mut Session,
     act: &mut Act,
@@ -48,7 +49,7 @@ pub(crate) async fn import_all(
     })
 }
 
-/// The work of an import.
+/// The transaction of [`import`]: stores these timers of a backup.
 struct Import {
     timers: Vec<Timer>,
 }

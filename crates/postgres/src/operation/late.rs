@@ -33,11 +33,11 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use tourbillon_durable::store::{Durability, Op, StoreError};
 
-/// The pause between two attempts to apply the waiting operations, which end deliveries.
+/// The pause between two attempts to apply the operations that wait in [`LateEnds`].
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The time after which the store drops the waiting operations if all attempts during this time have failed. The leases
-/// of their timers then expire, and the timers are delivered again.
+/// The time after which the store drops the operations that wait in [`LateEnds`], if all attempts to apply them have
+/// failed during this time. The leases of their timers then expire, and the timers are delivered again.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The operations that end deliveries, and wait for the next attempt to apply them. `has_task` is true while the task
@@ -53,22 +53,22 @@ struct Waiting {
 pub(crate) struct LateEnds {
     transactions: Transactions,
     waiting: Mutex<Waiting>,
-    /// The holder of this lock tries to apply the waiting operations. So there is only one attempt at a time. A thread
-    /// that needs this lock and the lock of `waiting` takes this lock first.
-    turn: tokio::sync::Mutex<()>,
+    /// Locked during each attempt to apply the operations in `waiting`. So there is only one attempt at a time. A
+    /// thread that needs this lock and the lock of `waiting` takes this lock first.
+    attempt: tokio::sync::Mutex<()>,
 }
 
 impl LateEnds {
     pub(crate) fn new(transactions: Transactions) -> Self {
-        Self { transactions, waiting: Mutex::default(), turn: tokio::sync::Mutex::default() }
+        Self { transactions, waiting: Mutex::default(), attempt: tokio::sync::Mutex::default() }
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps operations that end deliveries, and tries to apply them until each operation has had its effect or is
-    /// dropped.
+    /// Adds operations that end deliveries to the list `waiting`, and tries to apply them until each operation has had
+    /// its effect or is dropped.
     pub(super) fn keep(self: &Arc<Self>, ops: Vec<Op>) {
         if ops.is_empty() {
             return;
@@ -104,11 +104,11 @@ impl LateEnds {
         }
     }
 
-    /// Tries to apply all waiting operations. First waits for an attempt that is under way. Keeps the operations whose
-    /// timers are still locked by other transactions. If the attempt fails with a transient error, keeps all
-    /// operations. If the attempt fails with another error, drops them.
+    /// Tries to apply all operations in the list `waiting`. First waits for an attempt that is under way. Keeps the
+    /// operations whose timers are still locked by other transactions. If the attempt fails with a transient error,
+    /// keeps all operations. If the attempt fails with another error, drops all operations that it tried to apply.
     pub(super) async fn try_all(self: &Arc<Self>) -> Result<(), StoreError> {
-        let _turn = self.turn.lock().await;
+        let _attempt = self.attempt.lock().await;
         let ops = core::mem::take(&mut self.waiting().ops);
         if ops.is_empty() {
             return Ok(());

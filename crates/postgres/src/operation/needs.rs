@@ -15,12 +15,12 @@ use tourbillon_durable::timer::{Address, Timer, TimerId};
 /// The number of timers that a bulk operation locks at a time.
 const AT_ONCE: i64 = 1_000;
 
-/// The length, in milliseconds, to which a lease is prolonged while the end of the delivery waits for a transaction of
-/// a caller. Each try to apply the end prolongs the lease if less than half of this time is left. The tries follow each
-/// other much faster than that.
+/// The time in milliseconds for which a lease is prolonged while the operation that ends its delivery waits for a
+/// transaction of a caller. Each attempt to apply that operation prolongs the lease if less than half of this time is
+/// left. The attempts follow each other much faster than that.
 const PROLONGED: i64 = 10_000;
 
-/// The stored data from which the effect of operations is computed.
+/// The stored data that a [`DryRun`] needs to compute the effect of operations.
 pub(crate) struct Known {
     pub(crate) now: UtcMillis,
     pub(crate) timers: Vec<Timer>,
@@ -30,7 +30,8 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Makes a dry run that starts with these data.
+    /// Makes a dry run that knows these data. The dry run computes the effect of operations without access to the
+    /// server.
     pub(crate) fn dry_run(&self) -> DryRun {
         let mut draft = DryRun::new(self.now);
         self.timers.iter().for_each(|timer| draft.know(timer));
@@ -150,9 +151,10 @@ pub(crate) async fn held(session: &mut Session, ops: &[Op]) -> Result<BTreeSet<I
     Ok(rows.iter().map(|row| row.get(0)).filter(|id| !free.contains(id)).collect())
 }
 
-/// Prolongs the leases of deliveries whose ends wait for transactions of callers. So no reap (search for expired
-/// leases) ends these leases before the next try to apply the ends. Does not wait for locks. Returns the present leases
-/// of the same timers, without the expired leases.
+/// Prolongs the given leases. The operations that end their deliveries wait for transactions of callers. With the
+/// longer leases, no reap (search for expired leases) ends the leases before the next attempt to apply these
+/// operations. Passes over leases that other transactions have locked. Returns the present leases of the same timers,
+/// without the expired leases.
 pub(crate) async fn prolong(
     session: &mut Session,
     act: &Act,
@@ -183,8 +185,9 @@ pub(crate) async fn prolong(
     lasting(session, now, &ids).await
 }
 
-/// Returns the leases of some timers, without the expired leases. Another transaction may have locked a returned lease.
-/// That transaction is not a reap (search for expired leases), since a reap locks only expired leases.
+/// Returns the leases of the given timers, without the expired leases. If another transaction has locked a returned
+/// lease or its timer, that transaction cannot be a reap (search for expired leases). A reap locks only expired leases
+/// and their timers.
 pub(crate) async fn lasting(
     session: &mut Session,
     now: Option<i64>,
@@ -266,7 +269,8 @@ macro_rules! owned {
     };
 }
 
-/// Returns whether a timer is parked for a reason in a shard of the node `owner`. `None` stands for all shards.
+/// Returns whether at least one timer is parked (set aside) for `reason` in the shards of the node `owner`. If `owner`
+/// is `None`, searches all shards.
 pub(crate) async fn is_any_parked(
     session: &mut Session,
     reason: &str,
@@ -281,10 +285,10 @@ pub(crate) async fn is_any_parked(
     Ok(rows.first().is_some_and(|row| row.get(0)))
 }
 
-/// Locks the timers that are parked for a reason, in the order of their due moments, and adds their ids to `ids`. Stops
-/// after `limit` timers that can become pending. A timer that must stay parked, because its series is paused, is
-/// locked, too, but does not count. [`Turn::owner`] says which shards are searched. [`Turn::skips`] says whether timers
-/// that other transactions hold are passed over.
+/// Locks the timers that are parked (set aside) for `reason`, in the order of their due moments, and adds their ids to
+/// `ids`. Stops after `limit` timers that can become pending. A timer that must stay parked, because its series is
+/// paused, is locked, too, but does not count. Searches the shards that [`Turn::owner`] names. If [`Turn::skips`] is
+/// true, passes over timers that other transactions have locked.
 async fn lock_parked(
     session: &mut Session,
     reason: &str,

@@ -24,8 +24,8 @@ pub(crate) async fn foresee(
     Ok(known.dry_run().apply_all(ends)?.0)
 }
 
-/// Applies operations in order. Reads their timers once, before the first operation. Each operation names a timer by
-/// its id, and concerns no other stored timer.
+/// Applies operations in order. Reads their timers once, before the first operation. Each of the given operations must
+/// name its timer by the id, and must not affect another stored timer.
 pub(crate) async fn operate_all(
     session: &mut Session,
     act: &mut Act,
@@ -41,13 +41,14 @@ pub(crate) async fn operate_all(
     Ok(outcomes)
 }
 
-/// Records that a put-back ([`Op::Return`]) takes effect. Returns false if the record exists already: an earlier
-/// request has made the put-back, and its answer was lost. Only the record shows this, because another node may have
-/// claimed the timer again. If an earlier request of the same put-back is still under way, waits for that request.
+/// Records that an [`Op::Return`], which stores a timer again after a claim has removed it, takes effect. Returns false
+/// if the record exists already: an earlier request has stored the timer, and the answer to that request was lost. The
+/// row of the timer does not show this, because another node may have claimed and removed the timer again. If an
+/// earlier request for the same operation is still under way, waits for that request.
 ///
 /// The record is an id made of the timer's id and the token. The table of the remembered ids of ended timers keeps it
 /// for an hour.
-async fn mark_put_back(session: &mut Session, act: &Act, id: TimerId, token: Token) -> Result<bool, Failure> {
+async fn record_return(session: &mut Session, act: &Act, id: TimerId, token: Token) -> Result<bool, Failure> {
     let sql = "INSERT INTO tourbillon.remembered (id, until)
                VALUES (tourbillon.mark_of($1, $2, $3), coalesce($4, tourbillon.now_ms()) + 3600000)
                ON CONFLICT (id) DO NOTHING RETURNING id";
@@ -66,7 +67,7 @@ pub(crate) async fn operate(
     op: &Op,
 ) -> Result<Outcome, Failure> {
     if let Op::Return(timer, token) = op
-        && !mark_put_back(session, act, timer.id, *token).await?
+        && !record_return(session, act, timer.id, *token).await?
     {
         return Ok(Outcome::Repeated(timer.id));
     }

@@ -24,27 +24,28 @@ use tourbillon_durable::timer::TimerId;
 /// The greatest number of attempts of a transaction while other transactions change the same timers.
 const TURNS: u32 = 64;
 
-/// The time in milliseconds for which a statement of a [brief](Work::is_brief) work waits for a lock.
+/// The time in milliseconds for which a statement waits for a lock if [`Work::is_brief`] is true for its transaction.
 const BRIEF: u32 = 20;
 
-/// The state that all attempts of a transaction share. An attempt leaves facts here for the next attempt.
+/// The state that all attempts of a transaction share. A failed attempt records here how the next attempt must differ.
 #[derive(Default)]
 pub(crate) struct Turn {
     /// The ids of new timers that an attempt could not insert, because the id or the key was taken. The next attempt
     /// also reads the stored timers with these ids.
     pub(crate) also: BTreeSet<TimerId>,
-    /// Whether the attempt must pass over timers that other transactions hold. Set once such a timer has held up a
-    /// [brief](Work::is_brief) work.
+    /// Whether the attempt must pass over timers that other transactions have locked, instead of waiting for them. True
+    /// after an attempt has failed with [`Failure::Again`], if [`Work::is_brief`] is true.
     pub(crate) skips: bool,
     /// The incarnation of the node in whose shards [`Op::Unpark`](tourbillon_durable::store::Op::Unpark) searches for
     /// parked timers (timers that wait until they are unparked). `None` means all shards.
     pub(crate) owner: Option<i64>,
 }
 
-/// The parts of the store that each attempt of a transaction uses, and the effects of one attempt.
+/// The context in which one attempt of a transaction runs: the deployment, and a summary of the timers that the attempt
+/// has made pending.
 pub(crate) struct Act {
     pub(crate) deployment: Arc<Deployment>,
-    /// The timers that the attempt has made pending.
+    /// A summary of the timers that this attempt has made pending (waiting until they are due).
     pub(crate) made: Made,
 }
 
@@ -56,14 +57,16 @@ pub(crate) trait Work: Sync {
     /// The result of the work.
     type Result: Send;
 
-    /// Returns whether the work is brief: it must not wait long for a transaction of a caller. A statement of a brief
-    /// work waits for a lock for 20 ms at most. After that the work runs again, and must pass over the timers that
-    /// other transactions hold (see [`Turn::skips`]).
+    /// Returns whether the transaction must not wait long for other transactions, for example for a transaction of a
+    /// caller. If so, each statement waits for a lock for 20 ms at most. If a statement fails after this time, the work
+    /// runs again in a new transaction, and must pass over the timers that other transactions have locked (see
+    /// [`Turn::skips`]).
     fn is_brief(&self) -> bool {
         false
     }
 
-    /// Runs the work in an open transaction.
+    /// Does this work once, in the transaction that is open in `session`. The caller then commits the transaction, or
+    /// rolls it back after an error.
     fn run<'a>(
         &'a self,
         session: &'a mut Session,
@@ -79,8 +82,8 @@ pub(crate) struct Transactions {
 }
 
 impl Transactions {
-    /// Runs a work in a transaction. The table of this module says when the transaction is repeated. Also returns the
-    /// due moment of the first timer that the work has made pending.
+    /// Runs `work` in a transaction. The table of this module says when the transaction is repeated. Returns the result
+    /// of the work, and the earliest due moment of the timers that the work has made pending.
     pub(crate) async fn transact<W: Work>(
         &self,
         durability: Durability,

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use tourbillon_durable::store::{Durability, Op, Outcome, StoreError};
 
-/// The pause between two attempts while transactions of callers have locked parked timers.
+/// The pause between two attempts to unpark timers, while transactions of callers have locked some of these timers.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The longest time for which [`unpark`] waits for callers' transactions that have locked parked timers.
+/// The longest time for which [`unpark`] waits for transactions of callers that have locked timers which it must
+/// unpark.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// One attempt to make parked timers pending again. Each attempt is one transaction.
+/// One attempt to unpark timers (see [`unpark`]). Each attempt is one transaction.
 struct Unpark<'r> {
     reason: &'r str,
     limit: u32,
@@ -49,9 +50,9 @@ impl Work for Unpark<'_> {
     }
 }
 
-/// Makes parked timers pending again, up to `limit` timers that are parked for `reason`. Returns the number of these
-/// timers. If `owner` is given, searches only the shards of this node. If the number is below the limit, no timer in
-/// the searched shards is parked for the reason any longer.
+/// Unparks timers: at most `limit` timers that are parked (set aside) for `reason` become pending again. Returns the
+/// number of these timers. If `owner` is given, searches only the shards of this node. If the number is below the
+/// limit, no timer in the searched shards is parked for the reason any longer.
 pub(super) async fn unpark(
     transactions: &Transactions,
     durability: Durability,

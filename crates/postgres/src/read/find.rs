@@ -34,8 +34,8 @@ pub(crate) async fn find(deployment: &Deployment, at: &Address) -> Result<Option
 }
 
 /// Returns the timers that are leased under a token. Leaves out timers that are delivered at most once. The delivery of
-/// such a timer begins only after the store has removed the timer. So a timer that is still stored must not be
-/// delivered under its present lease, and is pending again when the lease expires.
+/// such a timer begins only after the store has removed the timer. If such a timer is still stored, its delivery has
+/// not begun. It must not begin under the present lease either, and the timer is pending again when the lease expires.
 pub(crate) async fn recover(deployment: &Deployment, token: Token) -> Result<Vec<Leased>, StoreError> {
     let mut session = deployment.session().await?;
     let sql = format!(

@@ -42,7 +42,8 @@ impl Order {
     }
 }
 
-/// The place of a timer in a list, which a cursor contains: the value of the order's column, and the id.
+/// The position of a timer in an ordered list: the value of the column by which the list is ordered, and the timer's
+/// id. A cursor contains the position of the last timer of a page.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Place {
     number: Option<i64>,

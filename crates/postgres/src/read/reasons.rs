@@ -5,9 +5,9 @@ use crate::link::Failure;
 use tokio_postgres::types::Type;
 use tourbillon_durable::store::{Cursor, Reasons, StoreError};
 
-/// Returns a page of the reasons for which timers are parked in the shards of a node, each with the number of these
-/// timers. The page begins behind the reason `after`. To find the next reason, the search skips all index entries of
-/// the present reason.
+/// Returns a page of the reasons for which timers are parked (set aside until they are unparked) in the shards of the
+/// node `owner`, each with the number of these timers. The page begins behind the reason `after`. To find the next
+/// reason, the search skips the index entries of all other timers with the reason that it has just found.
 pub(crate) async fn reasons(
     deployment: &Deployment,
     owner: i64,
@@ -43,7 +43,8 @@ pub(crate) async fn reasons(
     Ok(page)
 }
 
-/// Returns the reasons among `reasons` for which at least one due timer is parked, in any shard.
+/// Returns those of the given `reasons` for which at least one due timer is parked (set aside until it is unparked), in
+/// any shard.
 pub(crate) async fn parked_among(
     deployment: &Deployment,
     reasons: Vec<Box<str>>,

@@ -73,7 +73,8 @@ pub(crate) async fn prepare(pool: &Arc<Pool>, migrates: bool) -> Result<(), Stor
     prepare_by(pool, migrates, &MIGRATIONS).await
 }
 
-/// Works as [`prepare`], with other migrations. The number of the last migration is the version.
+/// Works as [`prepare`], but with the given migrations instead of [`MIGRATIONS`]. The schema gets the number of the
+/// last given migration as its version. Tests pass other migrations.
 pub(crate) async fn prepare_by(
     pool: &Arc<Pool>,
     migrates: bool,

@@ -7,7 +7,7 @@ use tourbillon::Clock;
 /// The default pause between two polls. A poll finds due timers that other processes have created.
 pub const POLL: Duration = Duration::from_millis(250);
 
-/// The default time without a sign of life after which a node counts as dead.
+/// The default time after which a node counts as dead if it has given no sign of life (heartbeat).
 pub const TTL: Duration = Duration::from_secs(10);
 
 /// Opens a [`PostgresStore`](crate::PostgresStore).
@@ -47,7 +47,9 @@ impl PostgresBuilder {
         self
     }
 
-    /// Sets the time without a sign of life after which this node counts as dead. [`TTL`] by default.
+    /// Sets the time after which this node counts as dead if it has given no sign of life. A sign of life is a
+    /// heartbeat that the store sends to the server four times in this time. The other nodes take over the timers of a
+    /// dead node. [`TTL`] by default.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self

@@ -94,12 +94,13 @@ pub(super) fn admit(name: &str, length: usize) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The change of a document.
+/// A replacement, creation or removal of a shared document. `version` is the version that the caller expects. Without a
+/// `value`, the document is removed.
 struct Change {
     name: String,
     version: i64,
     value: Option<Vec<u8>>,
-    /// The version that the document gets.
+    /// The version that the document gets by this change.
     fresh: i64,
 }
 
@@ -110,8 +111,8 @@ impl Change {
         Ok(Self { name, version: version.cast_signed(), value, fresh: fresh_version() })
     }
 
-    /// Makes the change if the row of the document has the expected version. The version 0 stands for a name without a
-    /// row.
+    /// Changes the document as `self` says, if the row of the document has the version `expected`. The version 0 stands
+    /// for a name without a row.
     async fn attempt(&self, deployment: &Deployment, expected: i64) -> Result<After, Failure> {
         let mut session = deployment.pool.session_for_call().await?;
         let params: [Param<'_>; 4] = [
@@ -135,7 +136,7 @@ impl Change {
 /// The row of a document after an attempt to change it.
 #[derive(Default)]
 struct After {
-    /// Whether this attempt has made the change.
+    /// Whether this attempt has replaced, created or removed the document.
     is_replaced: bool,
     version: i64,
     /// Whether the document exists. The row of a removed document stays, but has no value.

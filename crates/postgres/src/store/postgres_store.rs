@@ -102,7 +102,8 @@ impl PostgresStore {
         self.node.incarnation.cast_unsigned()
     }
 
-    /// Returns the reasons among `reasons` for which at least one due timer is parked, in any shard. A process that
+    /// Returns those of the given `reasons` for which at least one due timer is parked, in any shard. A parked timer is
+    /// not delivered until it is unparked or fetched. Its reason is the text with which it was parked. A process that
     /// waits for parked timers calls this method again and again, because a pooler in transaction mode passes no
     /// notifications on.
     ///
@@ -121,7 +122,8 @@ impl PostgresStore {
         self.node.mark().owned
     }
 
-    /// Runs a call on the runtime of the connections. The call runs to its end even if the answer is dropped.
+    /// Runs the future of a store call on the runtime of the connections. The future runs to its end even if the
+    /// returned future is dropped.
     fn call<T, F>(&self, call: F) -> StoreFuture<'static, T>
     where
         T: Send + 'static,

@@ -29,8 +29,8 @@ use tourbillon_durable::timer::Timer;
 /// The name of the document that a restore writes before its commit. If the answer of the commit is lost, the version
 /// of this document shows whether the commit had its effect.
 const MARK: &str = "restored";
-/// The settings of the transaction. They permit a longer pause between two statements than in other transactions,
-/// because the restore reads its file during such a pause.
+/// The settings of the restore's transaction. They permit a longer pause between two statements than in other
+/// transactions, because the program reads the backup during the pauses.
 const SETTINGS: &str = "SET LOCAL idle_in_transaction_session_timeout = 60000";
 /// The longest time for which a statement of the restore waits for a lock.
 const WAIT: LockWait = LockWait::Short(5_000);
@@ -54,7 +54,7 @@ impl fmt::Debug for Restoration {
     }
 }
 
-/// The future of a step within the transaction.
+/// The future of one step of a restore, such as the import of some timers. All steps run in the restore's transaction.
 type Step<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
 
 impl PostgresStore {
@@ -98,7 +98,7 @@ async fn begin(deployment: &Deployment) -> Result<Option<Session>, Failure> {
 }
 
 impl Restoration {
-    /// Runs a step of the transaction on the runtime of the connections.
+    /// Runs a step of the restore, within the restore's transaction, on the runtime of the connections.
     async fn run<T: Send + 'static>(
         &self,
         step: impl for<'a> FnOnce(&'a mut Session, Arc<Deployment>) -> Step<'a, T> + Send + 'static,
@@ -201,8 +201,9 @@ impl Restoration {
     }
 }
 
-/// Finds out whether the commit of a restore took effect, if the answer to the commit was lost. If the transaction is
-/// still open, waits for its end. `lost` is the error to return if this function cannot find out.
+/// Finds out whether the commit of a restore took effect, after the answer to the commit was lost. It took effect if
+/// the document [`MARK`] has the version `version`. If the transaction is still open, waits for its end. `lost` is the
+/// error to return if this function cannot find out.
 async fn confirm(deployment: &Deployment, version: i64, lost: StoreError) -> Result<(), StoreError> {
     let begin = Instant::now();
     loop {

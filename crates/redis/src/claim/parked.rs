@@ -51,7 +51,7 @@ const TURNS: usize = 4;
 /// The greatest number of parked timers that one claim leases.
 const AT_ONCE: u32 = 512;
 
-/// Leases timers that are parked for a given reason, in all shards.
+/// Leases parked timers, which are set aside for a reason, in all shards. Each claim leases timers of one reason.
 pub(crate) struct ParkedClaims {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
@@ -66,8 +66,9 @@ impl ParkedClaims {
         Self { deployment, node, transactions, claims }
     }
 
-    /// Leases due timers that are parked for this reason. Begins with the timers that have been due for longest. Takes
-    /// `wanted` timers, or half of the due timers if that is more. In both cases, stays within `limit`.
+    /// Leases due timers that are parked (set aside) for the reason `reason`, and begins with the timers that have been
+    /// due for longest. Leases `wanted` timers, or up to half of the due timers if that half is larger than `wanted`.
+    /// In both cases, stays within `limit`.
     pub(crate) async fn claim(
         &self,
         claimant: Claimant,
@@ -145,7 +146,8 @@ impl ParkedClaims {
         failed.filter(|_| claimed.leased.is_empty()).map_or(Ok(claimed), Err)
     }
 
-    /// Adds a leased timer to the answer, or parks it again if its series is paused.
+    /// Adds a leased timer to the answer of the claim. If the timer belongs to a paused series, parks the timer again
+    /// (sets it aside) instead.
     async fn hand_out(&self, leased: Found, token: Token, claimed: &mut Claimed) -> Result<(), StoreError> {
         if leased.timer.series.as_ref().is_some_and(|series| series.paused) {
             let id = leased.id();
@@ -156,8 +158,9 @@ impl ParkedClaims {
         self.claims.leases.take(leased, token, claimed).await
     }
 
-    /// Returns the index entries of the due timers that are parked for a reason, in the order of their due moments.
-    /// `beginning` is the encoded reason, with which these entries begin. Leaves out shards that do not answer.
+    /// Returns the index entries of due timers that are parked (set aside) for one reason, in the order of the timers'
+    /// due moments. An index entry is a member of the sorted set [`Part::Parked`]. `beginning` is the encoded reason,
+    /// with which the entries of this reason begin. Leaves out shards that do not answer.
     async fn parked(&self, beginning: &[u8], most: usize) -> Result<Vec<IndexEntry>, StoreError> {
         let each = (2 * most / self.deployment.layout.shards().len().max(1) + 3).min(most);
         let calls = self.deployment.all_groups().into_iter().map(|group| {

@@ -23,19 +23,20 @@ pub(crate) struct Turns {
     /// late. The second value is the greatest number of late timers that the claim takes from one lane (group of
     /// namespaces). If a lane has an entry in `lanes`, the limit in that entry applies instead.
     late: Option<(Duration, usize)>,
-    /// The counts of each lane, by the number of the lane. A lane without an entry has no deliveries under way, and the
-    /// claim has taken none of its timers.
+    /// The counts of each lane (group of namespaces), by the number of the lane. A lane without an entry has no
+    /// deliveries under way, and the claim has taken no timer from it.
     lanes: BTreeMap<u64, Lane>,
 }
 
-/// The numbers of timers of one lane, which is one of 64 groups of namespaces.
+/// The counts of one lane, a group of namespaces, during a claim. All namespaces are divided into 64 lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lane {
-    /// The number of deliveries under way for timers of this lane.
+    /// The number of deliveries under way for timers of the namespaces in this lane.
     has: usize,
-    /// The number of timers that the claim has taken from this lane.
+    /// The number of timers that the claim has taken from this lane so far.
     taken: usize,
-    /// The number of late timers that this lane may still take.
+    /// The number of late timers that the claim may still take from this lane. [`Turns::late`] says when a timer counts
+    /// as late.
     late: usize,
 }
 
@@ -98,17 +99,18 @@ impl Turns {
         self.lanes.values().any(leaves)
     }
 
-    /// Computes an argument of the claim's script, which the script uses as the number of the lane's deliveries under
-    /// way. The result may differ from the real number. With the result, the one rule of the script has the effect of
-    /// two rules, which must both permit a further timer of the lane:
+    /// Computes the number that the claim's script uses as the number of deliveries under way in the lane. It may
+    /// differ from the real number, because the script has only one rule where the claim has two. By the claim's rules,
+    /// a further timer of the lane may be taken if both conditions hold:
     ///
-    /// - The lane's share of the runtime: `SHARE * self.free > lane.has`.
-    /// - The lane's share of the claim: `SHARE * self.left > lane.taken`.
+    /// - The lane has not used up its share of the runtime's deliveries: `SHARE * self.free > lane.has`.
+    /// - The lane has not used up its share of this claim: `SHARE * self.left > lane.taken`.
     ///
-    /// The script's rule is `SHARE * left > argument`. With the argument `lane.taken`, the script's rule equals the
-    /// second rule. With the argument `lane.has`, reduced by [`SHARE`] for each free place that the claim cannot fill,
-    /// it equals the first rule. The result is the greater of these two arguments, so that both rules hold. Each timer
-    /// that the script takes changes both rules alike, so the result stays right.
+    /// The script takes a further timer if `SHARE * self.left > argument`. With the argument `lane.taken`, this is the
+    /// second condition. With the argument `lane.has - SHARE * (self.free - self.left)`, it is the first condition. The
+    /// result is the greater of these two arguments, so the script takes a timer only if both conditions hold. After
+    /// each timer, the script itself subtracts 1 from its copy of `self.left`, and adds 1 to the argument of the
+    /// timer's lane. So the result stays right for the whole script.
     fn argument(&self, lane: &Lane) -> usize {
         let beyond = SHARE.saturating_mul(self.free - self.left.min(self.free));
         lane.taken.max(lane.has.saturating_sub(beyond))
@@ -118,9 +120,9 @@ impl Turns {
 /// Limits how many timers the script of a claim may take from each lane (one of 64 groups of namespaces).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PerLane<'t> {
-    /// No lane has a limit.
+    /// The script may take any number of timers from each lane.
     Any,
-    /// From each lane, the claim may take the lane's share, which [`Turns`] computes.
+    /// From each lane, the script may take the lane's share of the claim, which [`Turns`] computes.
     InTurn(&'t Turns),
     /// The key of this map is the number of a lane, and the value is the number of timers that the script may take from
     /// that lane. The script takes no timers from a lane without an entry. In a cluster, the lanes' shares are divided

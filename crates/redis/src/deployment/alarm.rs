@@ -8,11 +8,12 @@
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use tourbillon_durable::UtcMillis;
 
-/// A function that is called after timers were parked. The argument is the reason for parking, or `None` if messages
-/// about parked timers may have been missed.
+/// A function that is called after a process has parked timers (set them aside for a reason). The argument is the
+/// reason, or `None` if messages about parked timers may have been missed.
 pub(crate) type OnParked = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
-/// Wakes the runtime when a timer is due earlier than the last claim's answer says.
+/// Wakes the runtime when a timer may be due before the next due moment that the runtime knows. The runtime knows this
+/// moment from the answer to its last claim. Also calls the [`OnParked`] functions.
 #[derive(Default)]
 pub(crate) struct Alarm {
     wakers: RwLock<Vec<Box<dyn Fn() + Send + Sync>>>,
@@ -81,9 +82,9 @@ impl Alarm {
         self.on_parked.write().unwrap_or_else(PoisonError::into_inner).push(on_parked);
     }
 
-    /// Calls the functions that were subscribed with [`subscribe_to_parked`](Self::subscribe_to_parked). The argument
-    /// `reason` is the reason for which timers were parked, or `None` if messages about parked timers may have been
-    /// missed.
+    /// Calls the functions that were subscribed with [`subscribe_to_parked`](Self::subscribe_to_parked), after a
+    /// process has parked timers (set them aside) for the reason `reason`. `reason` is `None` if messages about parked
+    /// timers may have been missed.
     pub(crate) fn tell_parked(&self, reason: Option<&str>) {
         for tell in &*self.on_parked.read().unwrap_or_else(PoisonError::into_inner) {
             tell(reason);

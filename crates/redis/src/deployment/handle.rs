@@ -24,7 +24,7 @@ pub(crate) struct Deployment {
     pub(crate) alarm: Alarm,
     /// The key under which the deployment's own settings are stored.
     pub(crate) key: Vec<u8>,
-    /// The key of the hash that stores the deployment's shared documents.
+    /// The key of the hash that stores the deployment's shared documents ([`SharedDocument`](crate::SharedDocument)).
     pub(crate) documents: Vec<u8>,
     /// The random id that the deployment got at its creation, which distinguishes deployments of the same name.
     id: RwLock<Vec<u8>>,
@@ -40,9 +40,9 @@ pub(crate) struct Deployment {
 /// The state of a store that refuses all calls.
 struct Closed {
     reason: Box<str>,
-    /// The moment at which the store was closed, or at which it last asked the servers whether the deployment was
-    /// restored or recreated. In that case, the store accepts calls again. `None` if the store stays closed for good,
-    /// and so never asks.
+    /// The moment at which the store last asked the servers whether the deployment was restored or recreated. Before
+    /// the store has asked, this is the moment at which it was closed. If the deployment was restored or recreated, the
+    /// store accepts calls again. `None` if the store never asks, because it stays closed for good.
     looked: Option<Instant>,
 }
 

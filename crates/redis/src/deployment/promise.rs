@@ -75,8 +75,9 @@ impl Witnesses {
     }
 }
 
-/// Adds `witness` to the set that the current operation collects with [`Witnesses::collect`]. `witness` belongs to the
-/// server on which a script of the operation has just run. Does nothing if the operation collects no witnesses.
+/// Adds `witness` to the set that the current operation collects with [`Witnesses::collect`]. A [`Witness`] can confirm
+/// that the changes of its server are durable. `witness` belongs to a server on which a script of the operation has
+/// run. Does nothing if `witness` is `None`, or if the operation collects no witnesses.
 pub(crate) fn note(witness: Option<Arc<Witness>>) {
     if let Some(witness) = witness {
         // Outside a scope, no promise was made.

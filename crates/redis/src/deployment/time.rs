@@ -37,15 +37,15 @@ pub(crate) fn time_text(time: Duration) -> Vec<u8> {
     decimal(millis(time))
 }
 
-/// The server's time in an answer, with the moment at which the call was sent.
+/// A measurement of the server's time, made from the answer of a script. Each such answer contains the server's time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
-    /// The moment at which the call was sent, on this machine. The server read its own clock after this moment. So the
+    /// The moment on this machine at which the script was sent. The server read its own clock after this moment. So the
     /// sum of `server` and the time since `sent` is never behind the server's time.
     sent: Timestamp,
-    /// The server's time in the answer.
+    /// The server's time in the script's answer.
     server: UtcMillis,
-    /// The time between the call and its answer.
+    /// The time from `sent` to the arrival of the script's answer, or [`Duration::MAX`] before the first answer.
     took: Duration,
 }
 
@@ -78,8 +78,9 @@ impl Time {
         }
     }
 
-    /// Learns the server's time from the answer to a call that was sent at the moment `sent`. Returns true if the
-    /// answer shows that the server's clock was set to another time after the last measurement.
+    /// Learns the server's time from the answer of a script that was sent at the moment `sent`. `server` is the
+    /// server's time in the answer. Returns true if the answer shows that the server's clock was set to another time
+    /// after the last measurement.
     pub(crate) fn learn(&self, sent: Timestamp, server: UtcMillis) -> bool {
         let Self::Server(measured) = self else { return false };
         let mut measured = Self::lock(measured);

@@ -66,14 +66,16 @@ impl Topology {
         self == Self::Cluster
     }
 
-    /// Returns whether a [redirect](crate::layout::Redirect) may lead nowhere, as in a cluster. There, a script writes
-    /// the redirect before the commit stores the timer. The redirect is left behind if no commit follows.
+    /// Returns whether a [redirect](crate::layout::Redirect) may lead to a shard that does not store the timer. On one
+    /// server, the script that stores or removes a timer also writes or removes the redirect. In a cluster, these are
+    /// separate scripts. If an operation stops between them, the redirect is left without its timer.
     pub(crate) fn has_loose_redirects(self) -> bool {
         self == Self::Cluster
     }
 
-    /// Returns the number of queues for the ends of deliveries. The ends in one queue do not delay the ends in another
-    /// queue.
+    /// Returns the number of queues in which a runtime sends the results of deliveries to the store
+    /// ([`TimerStore::parts`](tourbillon_durable::store::TimerStore::parts)). While one queue waits for a server, the
+    /// runtime continues to send the results in the other queues.
     pub(crate) fn queues(self, layout: &Layout) -> u32 {
         let shards = u32::from(layout.shards().end);
         match self {
@@ -82,8 +84,9 @@ impl Topology {
         }
     }
 
-    /// Returns the queue for the end of a delivery. `home` is the shard that stores the timer, and `id_shard` is the
-    /// shard to which the timer's id belongs. In a cluster, the end needs both shards, so the queue depends on both.
+    /// Returns the number of the queue for the result of a timer's delivery. `home` is the shard that stores the timer,
+    /// and `id_shard` is the shard to which the timer's id belongs. In a cluster, the store may need both shards to
+    /// store the result, so the queue depends on both.
     pub(crate) fn queue_of(self, layout: &Layout, home: Shard, id_shard: Shard) -> u32 {
         match self {
             Self::OneServer => 0,

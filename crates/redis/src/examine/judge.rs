@@ -27,7 +27,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Adds the fields of a server's answer to `INFO`.
+    /// Adds the fields of `info` to these facts. `info` is the server's answer to the command `INFO`.
     pub(crate) fn read(&mut self, info: &str) {
         let fields = info.lines().filter_map(|line| line.trim_end().split_once(':'));
         self.info.extend(fields.map(|(name, value)| (name.to_owned(), value.to_owned())));

@@ -16,7 +16,8 @@ pub use report::{Grade, Line, Report};
 /// The number of times that the clock of each server is read. The reading that took the least time counts.
 const READINGS: usize = 5;
 
-/// The deployment's part of a report.
+/// The facts about the deployment that a report contains in addition to the facts about the servers. The default value
+/// has no facts, for a check that reads no deployment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     /// The stored version of the layout, and the version that this crate writes. The stored version is `None` if the
@@ -24,9 +25,9 @@ pub(crate) struct Plan {
     pub(crate) layout: Option<(Option<u64>, u64)>,
     /// The hash tags of the shards, without braces.
     pub(crate) tags: Vec<Vec<u8>>,
-    /// A [`Line`] of the report for each loss of the deployment's data.
+    /// The text of a [`Line`] of the report for each loss of the deployment's data.
     pub(crate) losses: Vec<String>,
-    /// A [`Line`] of the report for each reason why the deployment cannot be opened.
+    /// The text of a [`Line`] of the report for each reason why the deployment cannot be opened.
     pub(crate) refusals: Vec<String>,
 }
 

@@ -26,8 +26,8 @@ pub(crate) struct Found {
     pub(crate) timer: Timer,
 }
 
-/// An entry that a shard stores for a timer, such as its record or its entry in an index. All entries can be computed
-/// from the timer.
+/// A piece of data that a shard stores for a timer: the timer's record, or the timer's member, field or score in
+/// another [`Part`] of the shard. [`entries`] computes all these pieces from the timer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Entry {
     Record(Vec<u8>),
@@ -152,27 +152,29 @@ pub(crate) fn key_beginning(namespace: &str, key: &str) -> Vec<u8> {
     bytes
 }
 
-/// Encodes the entry of a key, without the id of the timer that has the key.
+/// Encodes the beginning of a member of the sorted sets [`Part::Keys`]: the namespace and the key. In the whole member,
+/// the id of the timer that has the key follows.
 pub(crate) fn key_entry(namespace: &str, key: &str) -> Vec<u8> {
     let mut bytes = key_beginning(namespace, key);
     bytes.extend([0, 0]);
     bytes
 }
 
-/// Encodes the entry of a label, without the timer's id.
+/// Encodes the beginning of a member of the sorted set [`Part::Labels`]: the namespace and the label. In the whole
+/// member, the id of a timer that has the label follows.
 pub(crate) fn label_entry(namespace: &str, label: &str) -> Vec<u8> {
     [part(namespace), part(label)].concat()
 }
 
-/// Encodes a namespace and a phase, which is parked or dead. The entries of the namespace's timers in this phase begin
-/// with the result.
+/// Encodes the beginning of a member of the sorted set [`Part::Stopped`]: a namespace and a phase. The phase is parked
+/// (set aside for a reason) or dead (not delivered again).
 pub(crate) fn stopped_beginning(namespace: &str, phase: Phase) -> Vec<u8> {
     let mut bytes = part(namespace);
     bytes.push(phase_byte(phase));
     bytes
 }
 
-/// Returns the byte that encodes a phase in entries and in the fields of the hash of counts.
+/// Returns the byte that encodes a phase in the members of [`Part::Stopped`] and in the fields of [`Part::Counts`].
 pub(crate) fn phase_byte(phase: Phase) -> u8 {
     match phase {
         Phase::Pending => 0,
@@ -183,12 +185,12 @@ pub(crate) fn phase_byte(phase: Phase) -> u8 {
     }
 }
 
-/// The byte after the namespace in the entry of a timer without a key. No key begins with this byte, so all keys of the
-/// namespace sort before it.
+/// The byte after the namespace in the member that a timer without a key has in one of the sorted sets [`Part::Keys`].
+/// No key begins with this byte, so all keys of the namespace sort before it.
 pub(crate) const KEYLESS: u8 = u8::MAX;
 
-/// Encodes the entry that a timer without a key has in one of the sorted sets [`Part::Keys`]. Leaves out the timer's
-/// id.
+/// Encodes the beginning of the member that a timer without a key has in one of the sorted sets [`Part::Keys`]: the
+/// namespace and [`KEYLESS`]. In the whole member, the timer's id follows.
 pub(crate) fn keyless_entry(namespace: &str) -> Vec<u8> {
     let mut bytes = part(namespace);
     bytes.push(KEYLESS);

@@ -18,7 +18,8 @@ pub(crate) const VERSION: u64 = 5;
 /// In a sorted set *in the order of the members*, all members have the same score, so Redis sorts them by their bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Part {
-    /// A hash with the id of the deployment, and the owner of the shard.
+    /// A hash with the id of the deployment, and with the owner of the shard: the only node that claims the shard's
+    /// pending timers.
     Meta,
     /// A sorted set of all timers, in the order of the members. A member is: id, length of the payload, encoded record.
     Records,
@@ -34,21 +35,26 @@ pub(crate) enum Part {
     /// A sorted set that says which of the sorted sets [`Keys`](Self::Keys) may have entries of a namespace. A member
     /// is a namespace, followed by the number of one sorted set `Keys`. The sorted set is in the order of the members.
     Places,
-    /// A sorted set of parked and dead timers, in the order of the members. The member of a parked timer is: namespace,
-    /// phase, reason, due moment, id. The member of a dead timer is: namespace, phase, moment of death, id.
+    /// A sorted set of the timers that are parked (set aside for a reason) or dead (not delivered again), in the order
+    /// of the members. The member of a parked timer is: namespace, phase, reason, due moment, id. The member of a dead
+    /// timer is: namespace, phase, moment of death, id.
     Stopped,
     /// A sorted set of the timers' labels, in the order of the members. A member is: namespace, label, id.
     Labels,
-    /// A sorted set of parked timers, in the order of the members. A member is: reason, due moment, id.
+    /// A sorted set of parked timers, in the order of the members. A parked timer is set aside for a reason, and not
+    /// delivered even if it is due. A member is: reason, due moment, id.
     Parked,
-    /// A sorted set of dead timers. A member is an id, and its score is the moment of death.
+    /// A sorted set of dead timers, which are not delivered again. A member is an id, and its score is the moment of
+    /// death.
     Dead,
-    /// A sorted set of ids and marks that are remembered for some time. The score of a member is the moment until which
-    /// it is remembered. A member is one of:
+    /// A sorted set of members that the shard remembers for some time. The score of a member is the moment until which
+    /// the shard remembers it. A member is one of:
     ///
-    /// - the id of an ended timer, if the caller chose the id
-    /// - the mark of a put-back (`operation/put_back.rs`)
-    /// - the mark of a [void redirect](crate::layout::Redirect::void)
+    /// - The id of an ended timer, if the caller chose the id.
+    /// - The id of a timer and the token of a claim. They show that the timer was already stored again after this claim
+    ///   (`operation/put_back.rs`).
+    /// - The id of a timer and the mark of a redirect. While they are remembered, the creation that has written the
+    ///   redirect cannot store its timer ([`Redirect::void`](crate::layout::Redirect::void)).
     Recent,
     /// A hash of the numbers of timers. A field is a namespace and a phase, and its value is the number of the
     /// namespace's timers in that phase.
@@ -62,16 +68,17 @@ pub(crate) enum Part {
     /// A sorted set of the pending timers of one slice. A member is an id, and its score is the due moment.
     Slice(Slice),
     /// A hash of timers that are stored in another shard, although their ids belong to this shard. The field is the id,
-    /// and the value is a [redirect](crate::layout::Redirect).
+    /// and the value is a [redirect](crate::layout::Redirect), which has the number of the other shard.
     Redirects(u8),
 }
 
-/// The number of hashes into which a shard divides its [redirects](crate::layout::Redirect). Redis keeps a hash with
-/// few fields in a compact form.
+/// The number of hashes [`Part::Redirects`] into which a shard divides its redirects. Redis keeps a hash with few
+/// fields in a compact form.
 pub(crate) const REDIRECT_HASHES: u16 = 256;
 
-/// The number of sorted sets [`Part::Keys`] of a deployment. With many sorted sets, each one has few members, and Redis
-/// keeps a small sorted set in a compact form. But a list in the order of the keys must read all of them.
+/// The number of sorted sets [`Part::Keys`] of a deployment. With many sorted sets, each sorted set has few members,
+/// and Redis keeps a small sorted set in a compact form. The disadvantage is that a caller who lists timers in the
+/// order of their keys must read all these sorted sets.
 const KEY_SETS: u16 = 8_192;
 
 /// The greatest number of shards of a deployment.
@@ -101,13 +108,14 @@ impl Layout {
         format!("tb:{{{name}}}:deployment").into_bytes()
     }
 
-    /// Returns the key that stores the shared documents.
+    /// Returns the key of the hash that stores the deployment's shared documents
+    /// ([`SharedDocument`](crate::SharedDocument)).
     pub(crate) fn documents(name: &str) -> Vec<u8> {
         format!("tb:{{{name}}}:notes").into_bytes()
     }
 
-    /// Returns the key of a sorted set whose members are the nodes. A node's score is the moment of its last sign of
-    /// life.
+    /// Returns the key of a sorted set whose members are the nodes. A node's score is the moment at which the node last
+    /// reported that it is alive.
     pub(crate) fn signs(name: &str) -> Vec<u8> {
         format!("tb:{{{name}}}:nodes").into_bytes()
     }
@@ -127,10 +135,11 @@ impl Layout {
         format!("tb:{{{name}}}:node:{node}").into_bytes()
     }
 
-    /// Returns a key that never exists, in the slot of the key `beside`. Each script names such a key last. While a
-    /// cluster moves a slot, a server refuses a script before it runs if a named key is absent. Without the absent key,
-    /// the server could start the script. The script could then fail in the middle, at a key that it has removed
-    /// itself.
+    /// Returns a key that never exists, in the slot of the key `beside`. Each script gets such a key as its last key.
+    /// The key has an effect only while a cluster moves the slot from one server to another. In this time, each of the
+    /// two servers starts a script only if all keys of the script exist on that server. So both servers refuse all
+    /// scripts of this crate until the slot has moved. Without the key that never exists, a server could start a
+    /// script, and the script could fail in the middle, at a key that it has removed itself.
     pub(crate) fn absent(beside: &[u8]) -> Vec<u8> {
         let end = beside.iter().position(|byte| *byte == b'}').map_or(beside.len(), |at| at + 1);
         let (tag, _) = beside.split_at(end);
@@ -197,8 +206,9 @@ impl Layout {
         Shard::try_from(sum & mask).unwrap_or_default()
     }
 
-    /// Returns the shard to which a timer id belongs. The timer is stored there, unless that shard has a redirect for
-    /// the id.
+    /// Returns the shard to which a timer id belongs. The timer is stored in this shard or in another shard. If it is
+    /// stored in another shard, this shard has a [redirect](crate::layout::Redirect) for the id, with the number of the
+    /// other shard.
     pub(crate) fn shard_of_id(&self, id: TimerId) -> Shard {
         self.shard_of(&id.as_u128().to_be_bytes())
     }
@@ -265,7 +275,8 @@ impl Layout {
         }
     }
 
-    /// Returns the Redis hash that stores the redirect of a timer id, if the id has a redirect.
+    /// Returns the hash [`Part::Redirects`] for a timer id. If the timer is not stored in the shard of its id, this
+    /// hash of the id's shard has the [redirect](crate::layout::Redirect) to the shard that stores the timer.
     pub(crate) fn redirects_of(id: TimerId) -> Part {
         let [_, bucket, ..] = crc32fast::hash(&id.as_u128().to_be_bytes()).to_be_bytes();
         Part::Redirects(bucket)

@@ -12,7 +12,8 @@ use tourbillon_durable::timer::TimerId;
 pub(crate) struct Redirect(Vec<u8>);
 
 impl Redirect {
-    /// Makes a redirect to the shard `home`, with a new random mark.
+    /// Makes a redirect for the creation of one timer in a cluster. `home` is the shard that will store the timer. The
+    /// redirect gets a new random mark, so it differs from the redirects of all other creations.
     pub(crate) fn fresh(home: Shard) -> Self {
         let [.., a, b, c, d] = id_bytes(TimerId::fresh());
         Self([home.to_string().as_bytes(), b":", &[a, b, c, d]].concat())
@@ -31,14 +32,14 @@ impl Redirect {
         self.0.split_at(colon)
     }
 
-    /// Returns the shard to which the redirect leads, or `None` if the bytes are damaged.
+    /// Returns the shard that stores the timer according to this redirect, or `None` if the bytes are damaged.
     pub(crate) fn home(&self) -> Option<Shard> {
         core::str::from_utf8(self.split().0).ok()?.parse().ok()
     }
 
-    /// Returns the bytes that mark the redirect of the timer `id` as void. The shard to which the redirect leads stores
-    /// these bytes in its set of the ids of ended timers. While the bytes are stored there, a creation that has written
-    /// this redirect cannot commit.
+    /// Returns the bytes that make this redirect of the timer `id` void. The shard to which the redirect leads stores
+    /// the bytes in its sorted set [`Part::Recent`](crate::layout::Part::Recent). While the bytes are stored there, the
+    /// creation that has written this redirect cannot store its timer in that shard.
     pub(crate) fn void(&self, id: TimerId) -> Vec<u8> {
         [&id_bytes(id)[..], self.split().1].concat()
     }

@@ -30,8 +30,9 @@ pub(crate) fn slot_of(key: &[u8]) -> u32 {
 }
 
 /// Returns the hash tag of a shard: the text `<name>:<shard>.<n>`. The number `n` is the smallest number for which the
-/// slot of the tag is in the middle of the shard's range of slots. In a cluster of three or six primaries, the range of
-/// a primary may end within a shard's range, but never in its middle.
+/// slot of the tag is one of the middle slots of the shard's range. So the tags lie evenly over the slots, and thus
+/// over primaries with equal ranges of slots. In a cluster of three or six primaries, the range of a primary may end
+/// within the range of a shard, but never at the middle slots of the shard's range.
 pub(super) fn tag_of(name: &str, shard: Shard, shards: u16) -> Box<str> {
     let share = SLOTS / u32::from(shards.max(1));
     let width = share.min(WIDTH);

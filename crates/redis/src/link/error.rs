@@ -13,7 +13,7 @@ pub(crate) struct LinkError {
     may_have_run: bool,
 }
 
-/// Makes the error of a call without a reply.
+/// Makes the error for a request to which a server has not replied.
 pub(crate) fn no_reply() -> RedisError {
     std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "a reply is missing").into()
 }
@@ -92,7 +92,7 @@ impl LinkError {
         Self { message: message.into(), code: error.code().map(Into::into), may_have_run }
     }
 
-    /// Makes the error of a call without a reply within the time limit.
+    /// Makes the error of a call whose script got no reply within the time `limit`. The script may have run.
     pub(crate) fn late(script: &str, limit: Duration) -> Self {
         Self::unknown(format!("no reply to the script {script} within {limit:?}"))
     }

@@ -17,8 +17,8 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// Sends commands on the connection. Returns their replies in order, without the first `skipped` replies. Errors of
-    /// the server are values in the list.
+    /// Sends commands on the connection. Returns their replies in order, without the first `skipped` replies. The reply
+    /// to a command that the server refuses is a [`Value::ServerError`].
     pub(crate) async fn send(&mut self, commands: &Pipeline, skipped: usize) -> RedisResult<Vec<Value>> {
         self.connection.calls.req_packed_commands(commands, skipped, commands.len() - skipped).await
     }
@@ -28,8 +28,8 @@ impl Route {
         self.reconnector.doubt(self.attempt).await;
     }
 
-    /// Returns the server that a redirection names, or `None` if the error is not a redirection or the servers are not
-    /// a cluster.
+    /// Returns the server that a redirection names. A redirection is the error `MOVED` or `ASK`, by which a server of a
+    /// cluster says that another server has the keys. Returns `None` for any other error, or without a cluster.
     pub(crate) fn redirection(&self, error: &RedisError) -> Option<Address> {
         Address::read(error.redirect_node()?.0, self.address.as_ref()?)
     }

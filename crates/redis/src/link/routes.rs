@@ -29,7 +29,8 @@ pub(crate) enum Routes {
 pub(crate) enum Place<'a> {
     /// The primary that has this key, or any primary for `None`.
     Key(Option<&'a [u8]>),
-    /// The server at an address that a redirection has named.
+    /// The server at this address. A redirection (the error `ASK`) has named this server, or the call goes to each
+    /// primary.
     Address(Address),
 }
 
@@ -55,8 +56,8 @@ impl Routes {
         }
     }
 
-    /// Waits for a connection to the server that `place` describes. Returns `None` if the runtime ends, or if a server
-    /// that a redirection has named cannot be reached in time.
+    /// Waits for a connection to the server that `place` describes. Returns `None` if the runtime ends, or if the
+    /// server at a [`Place::Address`] cannot be reached in time.
     pub(crate) async fn to(&self, place: &Place<'_>) -> Option<Route> {
         match (self, place) {
             (Self::Server { reconnector, roles, .. }, _) => {

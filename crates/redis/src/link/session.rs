@@ -119,7 +119,8 @@ impl Session {
         self.spawn(|caller| async move { caller.run(&call).await })
     }
 
-    /// Sends commands to any primary, and returns the replies. Errors of the server are values in the list.
+    /// Sends commands to any primary, and returns the replies. The reply to a command that the server refuses is a
+    /// [`Value::ServerError`].
     #[cfg(test)]
     pub(crate) fn ask(&self, commands: Pipeline) -> Answer<'static, Vec<Value>> {
         self.spawn(async move |caller: Arc<Caller>| {
@@ -232,7 +233,7 @@ impl Caller {
         let key = call.keys.first().map(Vec::as_slice);
         let (mut by, mut place, mut pause) = (By::Name, Place::Key(key), SHORTEST);
         loop {
-            let is_elsewhere = matches!(place, Place::Address(_));
+            let is_redirected = matches!(place, Place::Address(_));
             let found = self.route(call.script.name(), &place, end).await;
             // A redirection is for one attempt only.
             place = Place::Key(key);
@@ -240,7 +241,7 @@ impl Caller {
                 Ok(route) => route,
                 // The server that a redirection has named may be gone, so the next attempt goes to the primary of the
                 // key.
-                Err(_) if is_elsewhere && Instant::now() < end => continue,
+                Err(_) if is_redirected && Instant::now() < end => continue,
                 Err(error) => return Err(error),
             };
             if call.attempt.is_some_and(|attempt| attempt != route.attempt) {
@@ -248,7 +249,7 @@ impl Caller {
             }
             let has_flags = call.script.has_flags() && self.knows_flags.load(Ordering::Relaxed);
             let command = call.command(by, has_flags);
-            let sent = timeout(self.limit, send(command, is_elsewhere, &mut route)).await;
+            let sent = timeout(self.limit, send(command, is_redirected, &mut route)).await;
             let error = match sent {
                 Err(_) => {
                     // The server may have disappeared without closing the connection.
@@ -269,7 +270,7 @@ impl Caller {
                 Meaning::NotLoaded if matches!(by, By::Name) => {
                     by = By::Text;
                     // The text must go to the server that does not have it.
-                    if is_elsewhere {
+                    if is_redirected {
                         place = route.address.map_or(place, Place::Address);
                     }
                     continue;
@@ -355,11 +356,12 @@ impl Caller {
     }
 }
 
-/// Sends the command of a script, and returns the answer. If `is_elsewhere` is true, the slot of the keys is moving to
-/// this server, as a redirection has said. In this case the command `ASKING` goes before the script.
-async fn send(command: Cmd, is_elsewhere: bool, route: &mut Route) -> RedisResult<Value> {
+/// Sends the command of a script, and returns the answer. `is_redirected` is true if another server of the cluster has
+/// named this server by the error `ASK`, because the slot of the keys is moving to this server. In this case the
+/// command `ASKING` goes before the script.
+async fn send(command: Cmd, is_redirected: bool, route: &mut Route) -> RedisResult<Value> {
     let mut commands = redis::pipe();
-    if is_elsewhere {
+    if is_redirected {
         commands.cmd("ASKING");
     }
     let skipped = commands.len();

@@ -76,7 +76,7 @@ pub enum SyncPolicy {
     Wait {
         /// The number of replicas that must receive the change.
         replicas: u32,
-        /// The longest time that the server waits for the replicas.
+        /// The longest time that the server waits until the replicas have received the change.
         timeout: Duration,
     },
     /// A change counts as stored once it is in the append-only files of the primary and of this number of replicas
@@ -84,12 +84,13 @@ pub enum SyncPolicy {
     WaitAof {
         /// The number of replicas that must have the change in their append-only files.
         replicas: u32,
-        /// The longest time that the server waits for the append-only files.
+        /// The longest time that the server waits until the append-only files have the change.
         timeout: Duration,
     },
 }
 
-/// An error of settings with which no connection to Redis can work.
+/// The error if the settings in [`Connect`] are invalid, so that they permit no connection to Redis, or if no thread
+/// for the connections can be started.
 #[derive(Clone, Debug)]
 pub struct ConnectError {
     message: Box<str>,
@@ -319,7 +320,7 @@ impl Tls {
 }
 
 impl SyncPolicy {
-    /// Returns the longest time that the server waits for replicas or for append-only files.
+    /// Returns the longest time that the server waits until replicas or append-only files have a change.
     pub(crate) fn timeout(self) -> Duration {
         match self {
             Self::None => Duration::ZERO,

@@ -23,15 +23,16 @@ pub(crate) struct Slots {
 }
 
 impl Address {
-    /// Parses the address that a redirection names. `of_answer` is the address of the server that has sent the
-    /// redirection. Returns `None` if the text is not an address.
+    /// Parses the address that a redirection (the error `MOVED` or `ASK`) names. `of_answer` is the address of the
+    /// server that has sent the redirection. Returns `None` if the text is not an address.
     pub(crate) fn read(text: &str, of_answer: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         Self::at(host, port.parse().ok()?, of_answer)
     }
 
-    /// Returns the address of this host and port. An empty host, `0.0.0.0` and `::` mean the host of `of_answer`. For
-    /// the host `?`, the address is unknown and the result is `None`.
+    /// Returns the address of this host and port, which a server has named in an answer. `of_answer` is the address of
+    /// the server that answered. An empty host, `0.0.0.0` and `::` mean that server's own host. For the host `?`, the
+    /// address is unknown and the result is `None`.
     fn at(host: &str, port: u16, of_answer: &Self) -> Option<Self> {
         let host = match host {
             "?" => return None,
@@ -101,8 +102,9 @@ impl Slots {
     }
 }
 
-/// Parses a range of slots, as `CLUSTER SLOTS` describes it: the first slot, the last slot and the nodes. The first
-/// node is the primary. A node begins with its address.
+/// Parses a range of slots from the answer to `CLUSTER SLOTS`, and returns the range with its primary. A range is a
+/// list of the first slot, the last slot and the nodes. The first node is the primary. Each node is a list itself,
+/// which begins with a host and a port. `of_answer` is the address of the server that answered.
 fn read(range: Value, of_answer: &Address) -> Option<(core::ops::Range<usize>, Address)> {
     let mut range = fields(range).into_iter();
     let (first, last) = (number(range.next()?)?, number(range.next()?)?);

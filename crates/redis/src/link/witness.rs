@@ -35,7 +35,8 @@ pub(crate) type OnEnd = Arc<dyn Fn() + Send + Sync>;
 pub(crate) struct Witness {
     connection: MultiplexedConnection,
     policy: SyncPolicy,
-    /// The longest time for a reply of the server, including the server's wait for replicas or files.
+    /// The longest time for a reply of the server. This includes the time that the server waits until its replicas or
+    /// the append-only files have a change.
     limit: Duration,
     on_end: OnEnd,
     runtime: Handle,

@@ -1,4 +1,5 @@
-//! Sends the signs of life of this node, and acts on the signs of the other nodes.
+//! Sends the signs of life of this node, and acts on the signs of the other nodes. A *sign of life* is a heartbeat: the
+//! script `heartbeat` stores its time in the registry of nodes on the server.
 
 use super::peer::{NodeRecord, Peer};
 use super::this_node::{Node, Sight, State};
@@ -35,20 +36,23 @@ impl State {
         self.sights.clear();
     }
 
-    /// Identifies the connection on which the last sign of life was sent. The result is the number of the attempt to
-    /// connect that made this connection, as [`Link::attempt`](crate::link::Link::attempt) returns it.
+    /// Identifies the connection on which this node sent its last sign of life, a heartbeat to the server. The result
+    /// is the number of the attempt to connect that made this connection, as
+    /// [`Link::attempt`](crate::link::Link::attempt) returns it.
     pub(crate) fn sign_by(&self) -> u64 {
         self.sign_by
     }
 
-    /// Returns whether this node must send a sign of life now. A sign is due a quarter of `ttl` after the last sign,
-    /// and at once after other nodes have come or gone.
+    /// Returns whether this node must send a sign of life, a heartbeat to the server, now. A sign is due a quarter of
+    /// `ttl` after the last sign. It is due at once if other nodes have come or gone, or if messages about them may
+    /// have been lost.
     pub(crate) fn is_sign_due(&self, now: UtcMillis, ttl: Duration) -> bool {
         // If `now` is before the last sign, the clock was set back.
         self.is_stirred || self.sign.is_none_or(|sign| now < sign || now - sign >= ttl / 4)
     }
 
-    /// Returns the time until this node's next sign of life, or zero if the node has given no sign.
+    /// Returns the time until this node must send its next sign of life, a heartbeat to the server. Returns zero if the
+    /// server has answered no sign of this node yet.
     pub(crate) fn rest_of_sign(&self, now: UtcMillis, ttl: Duration) -> Duration {
         self.sign.map_or(Duration::ZERO, |sign| (ttl / 4).saturating_sub(now - sign))
     }
@@ -81,14 +85,15 @@ impl Node {
     }
 }
 
-/// The time after which a node without a connection is declared dead. Most nodes that reconnect do so sooner. A node
-/// that takes longer loses its shards, which does no harm, and is live again with its next sign of life.
+/// If a node has had no connection to the server for this time, other nodes declare it dead and can take its shards.
+/// Most nodes that lose their connection are connected again sooner. If a living node is declared dead, it keeps the
+/// leases of its timers, and its next sign of life (a heartbeat to the server) makes it live again.
 const AWAY: Duration = Duration::from_millis(300);
 
 impl Node {
     /// Makes this store a node of the deployment if it is not a node yet. If the store is a node already and its
-    /// connection is new, sends a sign of life. A node without a background thread also sends its sign of life here
-    /// when the sign is due.
+    /// connection to the server is new, sends a sign of life, a heartbeat to the server. The answer shows whether the
+    /// server has lost data. A node without a background thread also sends its sign of life here when the sign is due.
     pub(crate) async fn enter(self: &Arc<Self>) -> Result<(), StoreError> {
         let now = self.deployment.time.now();
         let (is_member, is_due, is_new) = {
@@ -127,8 +132,9 @@ impl Node {
         Ok(())
     }
 
-    /// Sends a sign of life, and stores the list of nodes from the server's answer. If `enters` is true, the store
-    /// becomes a node.
+    /// Sends a sign of life, a heartbeat to the server, and stores the list of nodes from the server's answer. If
+    /// `enters` is true, the answer makes this store a node of the deployment, so that the node gets a part of the
+    /// shards.
     pub(crate) async fn give_sign(&self, enters: bool) -> Result<(), StoreError> {
         let (since, was_stirred) = {
             let mut state = self.state();
@@ -246,8 +252,9 @@ impl Node {
         Ok(())
     }
 
-    /// Declares a node dead because its connection has ended, and expires the node's shards. The scripts that make
-    /// these changes publish them to all nodes.
+    /// Declares a node dead because its connection to the server has ended. Also ends the node's ownership of its
+    /// shards, so that other nodes can take them at once. The scripts that make these changes publish them to all
+    /// nodes.
     async fn bury(&self, node: u64, ttl: Duration) -> Result<(), StoreError> {
         let keys = vec![self.deployment.key.clone(), self.keys.signs.clone()];
         let (name, channel) = (node.to_string().into_bytes(), self.channel_of(node));
@@ -273,7 +280,8 @@ impl Node {
         Ok(())
     }
 
-    /// Releases `shards`, which this node owns. A shard whose server does not answer expires when its `ttl` is over.
+    /// Releases `shards`, which this node owns, so that other nodes can take them. If the server of a shard does not
+    /// answer, other nodes can take the shard when this node's ownership expires, at most `ttl` after the last claim.
     pub(crate) async fn release_shards(&self, shards: Vec<Shard>) {
         let calls = self.deployment.topology.groups(shards).into_iter().map(|group| {
             let keys = self.deployment.keys(&group, [Part::Meta]);
@@ -292,7 +300,8 @@ impl Node {
         self.deployment.run(|scripts| &scripts.quit, keys, arguments).await.map(drop)
     }
 
-    /// Releases all shards of this node. The store is not a node until its next claim.
+    /// Releases all shards of this node, and removes the node from the registry on the server. The store becomes a node
+    /// again with its next claim.
     pub(crate) async fn leave(&self) -> Result<(), StoreError> {
         let (was_member, owned) = {
             let mut state = self.state();

@@ -25,8 +25,8 @@ pub(crate) fn due_message(shard: Shard, due: UtcMillis) -> Vec<u8> {
     format!("{shard} {}", due.as_millis()).into_bytes()
 }
 
-/// Encodes the message by which other nodes learn that a timer was parked for this reason. A parked timer is not
-/// delivered until it is unparked or claimed for its reason.
+/// Encodes the message by which other nodes learn that a timer was parked for this reason. A parked timer is set aside:
+/// it is not delivered until an operation unparks it, or a client claims the timers that are parked for this reason.
 pub(crate) fn parked_message(reason: &str) -> Vec<u8> {
     [PARKED, reason.as_bytes()].concat()
 }

@@ -45,8 +45,8 @@ impl NodeRecord {
 }
 
 impl Peer {
-    /// Returns whether the node's last sign of life is younger than the node's `ttl`. A sign that is in the future by
-    /// `ttl` or more does not count, because the clock was set back after it.
+    /// Returns whether the node's last sign of life, a heartbeat to the server, is younger than the node's `ttl`. A
+    /// sign that is in the future by `ttl` or more does not count, because the clock was set back after it.
     pub(super) fn is_live(&self, now: UtcMillis) -> bool {
         self.seen + self.record.ttl > now && self.seen < now + self.record.ttl
     }

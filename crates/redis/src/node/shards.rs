@@ -18,8 +18,9 @@ pub(crate) struct Shards {
     /// runtime, and clears the field.
     first_end: Option<UtcMillis>,
     topology: Topology,
-    /// True if the store has a background thread. If so, the node expects that other nodes lease timers in its shards,
-    /// too.
+    /// True if the store has a background thread. A store without this thread expects that no other process uses the
+    /// deployment. A store with the thread expects that other nodes lease timers in its shards, too, so it reads the
+    /// ends of these leases again after [`ENDS`].
     has_thread: bool,
 }
 
@@ -29,14 +30,16 @@ struct Known {
     is_wanted: bool,
     /// True if this node owns the shard, by the last answer of the shard's server.
     is_owned: bool,
-    /// True if the shard is sick, for one of two reasons:
+    /// True if the shard is sick. A shard becomes sick in two cases:
     ///
-    /// - A claim or poll of the shard failed, or is late.
-    /// - A claim or poll took the shard for this node, but did not ask for the earliest end of a timer's lease in the
-    ///   shard.
+    /// - A claim or poll of the shard failed, or its answer is late.
+    /// - An answer said that this node owns the shard, which the node had not known. But the claim or poll had not
+    ///   asked for the earliest end of a timer's lease in the shard, so the node may not notice that a lease has
+    ///   expired.
     ///
-    /// A later answer clears the flag if the answer has this earliest end, or if this node does not own the shard. In a
-    /// cluster, a store with a background thread leaves sick shards out when it claims timers or ends expired leases.
+    /// The shard is no longer sick after an answer to a claim or poll that has asked for this end
+    /// ([`Look::wants_end`]), or after an answer by which this node does not own the shard. In a cluster, a store with
+    /// a background thread leaves sick shards out when it claims timers or ends expired leases.
     is_sick: bool,
     /// True if the shard's server has lost the shard's data: the last answer had no deployment id. Claims leave such a
     /// shard out.
@@ -58,14 +61,15 @@ struct Known {
     looked: Option<Timestamp>,
     /// The moment of the last successful claim or poll of the shard, by the server's clock.
     polled: Option<UtcMillis>,
-    /// The moment, by the clock of this process, at which an answer last included the earliest end of a timer's lease
-    /// in the shard.
+    /// The moment at which this node last got an answer with the earliest end of a timer's lease in the shard, by the
+    /// clock of this process. A claim or poll asks for this end again after [`ENDS`].
     told_end: Option<Timestamp>,
 }
 
-/// The time after which a claim or poll reads anew the earliest end of a timer's lease in its shards. The earliest end
-/// may change without a message to this node: each node can lease parked timers (timers that are set aside for a
-/// reason), even in shards of other nodes. If that node dies, only the owner of the shard ends the lease.
+/// The time after which a claim or poll reads again when the first lease of a timer in its shards ends. Other nodes may
+/// lease timers of these shards without a message to this node: every node can lease parked timers (timers that are set
+/// aside for a reason) in any shard. If the other node dies, this node, as the owner of the shard, must end the lease.
+/// So this node must know when the lease is over.
 const ENDS: Duration = Duration::from_secs(5);
 
 impl Known {
@@ -202,9 +206,10 @@ impl Shards {
         }
     }
 
-    /// Returns the shards of this node that a claim reads. A store without a background thread reads all of them. A
-    /// store with a thread reads the shards that may have a due timer. It leaves out lost shards and, in a cluster,
-    /// [sick](Known::is_sick) shards. If all shards would be left out, it reads all of them.
+    /// Returns the shards of this node in which the next claim looks for due timers. In a store without a background
+    /// thread, these are all shards of the node. In a store with a thread, these are the shards that may have a due
+    /// timer, without lost shards and, in a cluster, without [sick](Known::is_sick) shards. If all shards would
+    /// be left out, returns all shards of the node.
     pub(crate) fn for_claim(&self, now: UtcMillis, pause: Duration) -> Vec<Shard> {
         let is_out = |known: &Known| self.is_left_out(known) || known.is_lost;
         if !self.has_thread || !self.each.iter().any(|known| known.is_wanted && !is_out(known)) {
@@ -316,34 +321,38 @@ impl Shards {
         }
     }
 
-    /// Makes the background thread poll some shards at once: the shards that are assigned to this node, but that the
-    /// node did not own yet by the last answers of their servers.
+    /// Makes the background thread poll some shards at once: the shards that are assigned to this node, but that it
+    /// does not own yet. The last answers of the shards' servers have shown who owns them.
     pub(super) fn hint_missing(&mut self) {
         for known in &mut self.each {
             known.is_hinted |= known.is_wanted && !known.is_owned;
         }
     }
 
-    /// Returns the due moment of the first timer in the shards that claims read, or `None` if no timer is known.
+    /// Returns the due moment of the first timer in the shards from which this node claims timers, or `None` if no
+    /// timer is known.
     pub(crate) fn next_due(&self) -> Option<UtcMillis> {
         self.claimed().filter_map(Known::due).min()
     }
 
     /// Returns the due moment of the first timer that the next claim may take, or `None` if no timer is known. Timers
-    /// that the last claim passed over, because their namespaces had used up their shares, may be due earlier.
+    /// with earlier due moments may be pending in a group of namespaces from which claims may take no further timer
+    /// now.
     pub(crate) fn next_claim(&self) -> Option<UtcMillis> {
         self.claimed().filter_map(|known| known.next_claim.into_iter().chain(known.noted).min()).min()
     }
 
-    /// Iterates over the shards that claims read. These are the shards that the division between the live nodes assigns
-    /// to this node, and that this node owns already. In a cluster, claims skip [sick](Known::is_sick) shards.
+    /// Iterates over the shards from which this node claims timers. These are the shards that the division between the
+    /// live nodes assigns to this node, and that this node owns already. In a cluster, claims skip
+    /// [sick](Known::is_sick) shards.
     fn claimed(&self) -> impl Iterator<Item = &Known> {
         let counts = |known: &&Known| known.is_wanted && known.is_owned && !self.is_left_out(known);
         self.each.iter().filter(counts)
     }
 
-    /// Returns whether claims leave this shard out because it is [sick](Known::is_sick). Claims leave shards out only
-    /// in a cluster, where other servers may answer.
+    /// Returns whether claims leave this shard out because it is [sick](Known::is_sick). Claims leave sick shards out
+    /// only in a cluster, because the other shards may be on other servers there. Without a cluster, one server stores
+    /// all shards.
     fn is_left_out(&self, known: &Known) -> bool {
         self.topology.fails_in_parts() && known.is_sick
     }

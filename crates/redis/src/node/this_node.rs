@@ -15,8 +15,8 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
-/// The default of `ttl`, the time for which a node takes a shard. Without a sign of life for this time, a node counts
-/// as dead.
+/// The default of `ttl`, the time for which a node owns a shard after a claim. A node also counts as dead if it has
+/// sent no sign of life, a heartbeat to the server, for this time.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
 /// The default of [`may_lose`](Node::may_lose). With this default, the store is closed if a server loses more than the
@@ -24,7 +24,8 @@ pub(crate) const TTL: Duration = Duration::from_secs(10);
 pub(crate) const MAY_LOSE: Duration = Duration::from_secs(10);
 
 /// The pause between two polls of a shard while messages of other nodes arrive. With this pause, an idle shard of a
-/// cluster costs less than one command a second, signs of life and pings included.
+/// cluster costs less than one command a second, including the node's signs of life (heartbeats to the server) and its
+/// pings.
 pub(crate) const LONGEST_POLL: Duration = Duration::from_millis(1_250);
 
 /// The number of polls between two steps of the sweep, by which the background thread repairs stored data.
@@ -43,8 +44,8 @@ pub(crate) struct Node {
     pub(crate) keys: Keys,
     pub(super) name: Box<str>,
     deployment_name: Box<str>,
-    /// The greatest loss of data after which the store goes on: the length of the last period whose changes a server
-    /// has lost, for example in a failover. After a greater loss, the store is closed.
+    /// The greatest loss of data that an open store accepts. A server may lose its latest changes, for example in a
+    /// failover. If these are the changes of a longer period than `may_lose`, the store is closed.
     pub(crate) may_lose: Duration,
     pub(super) on_set_back: Option<OnSetBack>,
     /// The pause between two polls of a shard while no messages arrive, or `None` if the store has no background
@@ -77,16 +78,20 @@ pub(crate) struct State {
     pub(super) hearings: u64,
     /// The live nodes between which the shards are divided, sorted.
     pub(super) live: Vec<u64>,
-    /// The server's time of this node's last sign of life, or `None` if no sign was answered since the node joined.
+    /// The server's time when it stored this node's last sign of life, a heartbeat. `None` if the server has answered
+    /// no sign since this store became a node.
     pub(super) sign: Option<UtcMillis>,
-    /// The number of an attempt to connect. This attempt has made the connection on which the last sign of life was
-    /// sent.
+    /// Identifies the connection on which this node sent its last sign of life, a heartbeat to the server. The value is
+    /// the number of the attempt to connect that made this connection.
     pub(super) sign_by: u64,
-    /// The moment of the latest sign of life of any node, as far as this node knows.
+    /// The moment of the latest sign of life (a heartbeat to the server) of any node, as far as this node knows. If the
+    /// server knows only earlier signs, it has lost data.
     pub(super) latest: UtcMillis,
-    /// The number of times that a server has lost its latest changes and the store has gone on.
+    /// The number of times that a server has lost its latest changes, but the store has stayed open because
+    /// [`may_lose`](Node::may_lose) permits a loss of this size.
     pub(super) set_backs: u64,
-    /// True if this node must send a sign of life at once, because other nodes have come or gone.
+    /// True if this node must send a sign of life, a heartbeat to the server, at once: other nodes have come or gone,
+    /// or messages about them may have been lost. The answer names the nodes.
     pub(super) is_stirred: bool,
     pub(crate) shards: Shards,
     last_claim: Option<LastClaim>,
@@ -251,8 +256,8 @@ impl Node {
             && state.shards.next_due().is_some_and(|due| due + self.ttl <= now)
     }
 
-    /// Returns the shards whose timers this process would claim: the shards that a node owns, or all shards in a store
-    /// that is not a node.
+    /// Returns the shards whose timers this process would claim. If this store is a node of the deployment, these are
+    /// the shards that it owns. Otherwise, for example before its first claim, these are all shards.
     pub(crate) fn shards_here(&self) -> Vec<Shard> {
         let state = self.state();
         if state.is_member { state.shards.owned() } else { self.deployment.layout.shards().collect() }

@@ -158,8 +158,8 @@ impl Batches {
         fits
     }
 
-    /// Ends the deliveries of different timers, all of which this process has claimed. If an end only removes its
-    /// timer, it shares a script with other such ends. Any other end runs in a script of its own.
+    /// Ends the deliveries of different timers, all of which this process has claimed. One script runs many operations
+    /// that only remove their timers. Any other operation runs in a script of its own.
     async fn end_wave(&self, wave: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
         let ends = wave.iter().filter_map(|op| Some((end_of(op)?.0, op))).collect::<Vec<_>>();
         let mut made = self.ends.end_many(&ends).await?;
@@ -175,8 +175,9 @@ impl Batches {
         try_join_all(outcomes).await
     }
 
-    /// Applies operations that change different timers and name them by id. If two dead timers with the same key are
-    /// replayed, the second commit finds the key taken.
+    /// Applies operations that change different timers and name them by id. Two of these operations may replay two dead
+    /// timers with the same key. The operation that is committed first takes the key, and the outcome of the other
+    /// operation is [`Outcome::KeyExists`].
     async fn change_wave(&self, wave: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
         let changes = wave.iter().filter_map(|op| Some((changed_by_id(op)?, op))).collect::<Vec<_>>();
         let mut made = self.bulk.change_by_ids(&changes).await?;

@@ -22,7 +22,7 @@ pub(crate) struct Known {
     pub(crate) remembered: BTreeMap<TimerId, UtcMillis>,
     /// The timer whose overdue lease the operation ends. The script checks by the server's time that the lease is over.
     pub(crate) expired: Option<TimerId>,
-    /// The [put-back](super::put_back) that the operation makes, or `None` for any other operation.
+    /// Set if the operation is a [put-back](super::put_back), which stores an at-most-once timer again after its claim.
     pub(crate) put_back: Option<Arc<PutBack>>,
 }
 
@@ -34,8 +34,9 @@ impl Known {
     }
 }
 
-/// A redirect that an operation has written before its commit. It reserves the id of a timer, so that the timer may be
-/// stored outside the shard to which the id belongs.
+/// A reservation of the id of a new timer, in a cluster. The timer will be stored in another shard than the shard to
+/// which its id belongs. So before its commit, the operation writes a redirect, which names the other shard, in the
+/// shard of the id.
 #[derive(Clone, Debug)]
 pub(crate) struct Reserved {
     pub(crate) redirect: Redirect,
@@ -44,8 +45,8 @@ pub(crate) struct Reserved {
     pub(crate) until: UtcMillis,
 }
 
-/// The ids that an operation has reserved before its commit, each with the redirect that reserves it. A redirect leads
-/// from the shard to which an id belongs to the shard that will store the timer.
+/// The ids that an operation has reserved before its commit, each with its reservation. A reservation is a redirect in
+/// the shard of the id. The redirect names the other shard that will store the timer.
 pub(crate) type Reservations = BTreeMap<TimerId, Reserved>;
 
 /// The answer of the script `commit`.
@@ -58,27 +59,29 @@ pub(crate) enum Sent {
 
 /// The reason why the script `commit` has changed nothing.
 pub(crate) struct Refused {
-    /// The server's time when the check failed.
+    /// The server's time when it ran the script and one of the script's checks failed.
     pub(crate) now: UtcMillis,
     pub(crate) doubt: Doubt,
     /// The stored values that the failed check found.
     pub(crate) found: Values,
 }
 
-/// The reason why a commit fails: the data that are not as the operation has read or assumed them.
+/// The reason why a commit fails: some stored data differ from the data that the operation has read before or has
+/// assumed. Most variants name these data.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Doubt {
     Timer(TimerId),
     Key(KeyOf),
     Remembered(TimerId),
-    /// In a cluster, another creation has written a redirect for this id. The redirect leads to the shard that stores
-    /// the other creation's timer, or will store it.
+    /// In a cluster, another creation has used this id and stored a redirect in the shard of the id. The redirect names
+    /// the shard that stores the other creation's timer, or will store it.
     Redirected(TimerId, Redirect),
     /// In a cluster, the operation had [reserved](Reserved) this id for its new timer, but the reservation is no longer
     /// valid: its time is over, or another client has cancelled it.
     Reserved(TimerId),
-    /// The operation is a [put-back](PutBack), which stores an at-most-once timer again after its claim. An earlier
-    /// attempt has already stored the timer, or this attempt comes too late.
+    /// The operation is a [put-back](PutBack), which stores an at-most-once timer again after its claim. The put-back
+    /// has no effect, because an earlier attempt of it has already stored the timer, or because the time in which it
+    /// may take effect is over.
     PutBack(PutBackDoubt),
     /// The shard does not have the deployment's id: its server has lost the shard's data.
     Lost(Shard),
@@ -90,7 +93,7 @@ pub(crate) enum Scope<'a> {
     /// The commit may name keys of all shards, because one server stores all of them.
     All,
     /// The commit may name keys of this shard only, because a script in a cluster cannot use keys of several shards.
-    /// Changes of other shards are steps of their own, see [`redirects`](super::redirects).
+    /// Other scripts change the other shards before and after the commit, see [`redirects`](super::redirects).
     Shard(Shard, &'a Reservations),
 }
 
@@ -110,7 +113,8 @@ pub(crate) struct Commit<'a> {
     layout: &'a Layout,
     scope: Scope<'a>,
     keys: Vec<Vec<u8>>,
-    /// For each part of a shard, the position of its key in `keys`, counted from 1.
+    /// The positions in `keys`, counted from 1. Each part of a shard is stored at one Redis key, and the map has the
+    /// position of this key.
     places: HashMap<(Shard, Part), usize>,
     checks: Words,
     doubts: Vec<Doubt>,
@@ -223,8 +227,8 @@ impl<'a> Commit<'a> {
         (self.keys, arguments, self.doubts)
     }
 
-    /// Returns the position, counted from 1, of the key of a shard's part among the script's keys. Adds the key if it
-    /// is new.
+    /// Returns the position of a Redis key among the script's keys, counted from 1. The key is the key at which `part`
+    /// of the shard is stored. Adds the key to the script if it is new.
     fn place(&mut self, shard: Shard, part: Part) -> u64 {
         let (layout, keys) = (self.layout, &mut self.keys);
         let place = *self.places.entry((shard, part)).or_insert_with(|| {
@@ -390,8 +394,9 @@ impl<'a> Commit<'a> {
         self.change_at(b"r", place).push(member);
     }
 
-    /// Removes the entry `member` from the set of keys with the number `set`. If the set then has no other entry of the
-    /// same namespace, also removes the member of [`Part::Places`] that lists this set under the namespace.
+    /// Removes the entry `member` from the sorted set [`Part::Keys`] with the number `set`. If this was the last entry
+    /// of its namespace in the sorted set, also removes the pair of the namespace and `set` from [`Part::Places`],
+    /// which says in which of the sorted sets a namespace has entries.
     fn remove_from_keys(&mut self, shard: Shard, set: u16, member: &[u8]) {
         let keys = self.place(shard, Part::Keys(set));
         let places = self.place(shard, Part::Places);
@@ -441,7 +446,8 @@ impl<'a> Commit<'a> {
     }
 }
 
-/// Returns the shard of the stored timers that `changes` alter or remove, or `None` without such timers.
+/// Returns the shard of the first timer in `changes` that is stored already, or `None` if all timers in `changes` are
+/// new.
 fn changed(known: &Known, changes: &Changes) -> Option<Shard> {
     let before = changes.timers.iter().filter_map(|change| change.before.as_ref());
     before.filter_map(|timer| known.timers.get(&timer.id)).map(|found| found.shard).next()

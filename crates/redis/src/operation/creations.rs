@@ -68,7 +68,7 @@ impl Creations {
 
     /// Returns whether a creation may share a script with other creations. In a cluster, creations share no scripts,
     /// because a shard without an answer must not delay creations in other shards. A creation that replaces a timer
-    /// shares no script, because its key is usually taken.
+    /// shares no script either: its key is usually taken, and the shared script stores only timers with free keys.
     fn is_common(&self, timer: &Timer, mode: &IfPresent) -> bool {
         let home = self.deployment.layout.home_of(timer);
         // A timer that is due soon needs a hint to the owner of its shard, which only a commit sends.
@@ -80,9 +80,9 @@ impl Creations {
             && (!is_near() || self.node.state().shards.is_owned(home))
     }
 
-    /// Returns the data that the shared script needs for a creation. Returns `None` if the changes do more than store
-    /// one pending timer without labels. Also returns `None` if the changes assume something that the script does not
-    /// check: the script checks only that the timer's id and key are free.
+    /// Returns the data of a creation for the script `create`, which stores the timers of many creations. Returns
+    /// `None` if the changes do more than store one pending timer without labels. Also returns `None` if the changes
+    /// assume something that the script does not check: the script checks only that the timer's id and key are free.
     fn creation_of(&self, changes: &Changes) -> Option<Creation> {
         let Changes { timers, absent, free, forgotten, remember, forget } = changes;
         let [Change { before: None, after: Some(timer) }] = &timers[..] else { return None };

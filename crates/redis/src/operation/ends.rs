@@ -18,11 +18,11 @@ use tourbillon_durable::store::dry_run::{Change, Changes, DryRun};
 use tourbillon_durable::store::{Op, Outcome, StoreError};
 use tourbillon_durable::timer::TimerId;
 
-/// The greatest number of deliveries that a script ends. While the server runs a script, the client prepares the next
-/// script.
+/// The greatest number of deliveries that one script ends. More deliveries are divided between several scripts, so that
+/// the client prepares a script while the server runs another.
 const AT_ONCE: usize = 128;
 
-/// An end of a delivery that removes the timer and needs no other change.
+/// A delivery that ends with the removal of its timer, and with no other change.
 struct End {
     /// The index of the operation in its batch.
     place: usize,
@@ -30,8 +30,8 @@ struct End {
     outcome: Outcome,
 }
 
-/// Ends deliveries by removing their timers. One script ends many deliveries. An end that does more than remove the
-/// timer is a commit of its own.
+/// Ends deliveries by removing their timers, many timers by one script. If a delivery ends with any other change, the
+/// caller must make that change by a separate commit.
 pub(crate) struct Ends {
     deployment: Arc<Deployment>,
     held: Arc<Held>,
@@ -123,18 +123,18 @@ fn is_plain(changes: &Changes) -> bool {
     matches!(timers[..], [Change { before: Some(_), after: None }]) && guesses == 0
 }
 
-/// The kind of data that the script `end_many` removes from a key when it ends deliveries.
+/// The kind of data that the script `end_many` removes from a Redis key for each timer that it removes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Removal {
     /// Removes a member of a sorted set.
     Member,
-    /// Removes a member from a set of keys ([`Part::Keys`]). The number is the number of the set. If the set then has
-    /// no other member of the same namespace, also removes the member of [`Part::Places`] that lists this set under the
-    /// namespace.
+    /// Removes a member from the sorted set [`Part::Keys`] with this number. If the sorted set has no other member of
+    /// the same namespace, also removes a member from [`Part::Places`]. That member says that this sorted set has
+    /// members of the namespace.
     Key(u16),
     /// Removes a field of a hash.
     Field,
-    /// Subtracts 1 from the number in this field of the hash of counts.
+    /// Subtracts 1 from the number in this field of the hash [`Part::Counts`].
     Count(Vec<u8>),
 }
 

@@ -9,8 +9,9 @@ use tourbillon_durable::timer::TimerId;
 /// deliveries.
 const MOST: usize = 100_000;
 
-/// Copies of the timers that this process has claimed. The end of a delivery is computed from the copy, without a read.
-/// The timer may have changed since the claim, so the commit compares the copy with the stored timer.
+/// Copies of the timers that this process has claimed. When a delivery ends, this process computes the change of the
+/// timer from the copy, and does not read the timer again. The timer may have changed since the claim, so the commit
+/// compares the copy with the stored timer.
 #[derive(Default)]
 pub(crate) struct Held(Mutex<HashMap<TimerId, Found>>);
 

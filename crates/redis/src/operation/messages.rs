@@ -11,7 +11,8 @@ use tourbillon_durable::store::dry_run::Changes;
 
 impl Transactions {
     /// Adds messages for other nodes to a commit. If a timer becomes pending and may be due before the owner of its
-    /// shard polls again, the owner gets a hint. If the commit parks a timer, all nodes get the reason for parking.
+    /// shard polls again, the owner gets a hint. If the commit parks a timer, that is, sets it aside for a reason, all
+    /// nodes get this reason.
     pub(super) fn add_messages(&self, commit: &mut Commit<'_>, known: &Known, changes: &Changes) {
         let soon = self.deployment.time.now() + LONGEST_POLL;
         let mut firsts = BTreeMap::<Shard, UtcMillis>::new();

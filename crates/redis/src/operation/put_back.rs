@@ -85,8 +85,8 @@ pub(crate) enum PutBackDoubt {
     Late,
 }
 
-/// A put-back: the request to store an at-most-once timer again after its claim. The commit also stores `mark`, so that
-/// a repeated request has no further effect.
+/// A put-back: the request to store an at-most-once timer again after its claim. The script that stores the timer also
+/// stores `mark`. A repeated request finds the stored `mark`, and has no further effect.
 #[derive(Debug)]
 pub(crate) struct PutBack {
     pub(crate) shard: Shard,

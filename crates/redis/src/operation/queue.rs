@@ -47,11 +47,11 @@ pub(crate) struct Creation {
     pub(crate) slice: Slice,
     /// The field that counts the timer in the shard's hash of counts.
     pub(crate) field: Vec<u8>,
-    /// The entry of the timer's key in a set of keys ([`Part::Keys`](crate::layout::Part::Keys)), without the timer's
-    /// id at the end. `None` if the timer has no key.
+    /// The timer's member in a sorted set of keys ([`Part::Keys`](crate::layout::Part::Keys)), without the timer's id
+    /// at the end. `None` if the timer has no key.
     pub(crate) entry: Option<Vec<u8>>,
-    /// The entry that a timer without a key has in a set of keys ([`Part::Keys`](crate::layout::Part::Keys)), without
-    /// the timer's id at the end.
+    /// The member that a timer without a key has in such a sorted set, without the timer's id at the end. Used only if
+    /// `entry` is `None`.
     pub(crate) keyless: Vec<u8>,
 }
 

@@ -83,22 +83,22 @@ use tourbillon_durable::timer::TimerId;
 /// The time for which a creation reserves the id of its timer, by a [redirect](Redirect) to the shard that will store
 /// the timer. If the creation commits after this time, the commit fails.
 pub(crate) const RESERVED: Duration = Duration::from_secs(60);
-/// The time for which a void [redirect](Redirect) stays marked as void. While the mark is stored, the creation that has
-/// written the redirect cannot store its timer. The time is an hour longer than a reservation ([`RESERVED`]), because
-/// the clocks of two primaries may differ by an hour.
+/// The time for which a server remembers that a [redirect](Redirect) is void, that is, that the creation that has
+/// written the redirect must not store its timer any more. The time is an hour longer than a reservation
+/// ([`RESERVED`]), because the clocks of two primaries may differ by an hour.
 const VOID: Duration = Duration::from_secs(3_660);
 
-/// The timers of an operation whose ids belong to a shard other than the *home*, the shard that stores the operation's
-/// timers. Before its commit, the operation sends requests to the shards of these ids. The requests reserve the ids of
-/// new timers, and announce the timers that the operation ends.
+/// The part of an operation that concerns shards other than the *home*, the shard that stores the operation's timers.
+/// Each id belongs to a shard, which may not be the home. Before its commit, the operation sends requests to the other
+/// shards. The requests reserve the ids of new timers, and announce the timers that the operation ends.
 #[derive(Debug, Default)]
 pub(super) struct Outside {
     pub(super) created: Vec<Creation>,
     pub(super) ended: Vec<Ending>,
 }
 
-/// An id that the operation must reserve in a shard other than the home (the shard of its timers). The operation
-/// creates a timer with this id, or has read that the id is free.
+/// An id that the operation must reserve, because it creates a timer with this id or assumes that no timer has this id.
+/// The id belongs to a shard other than the home (the shard of the operation's timers).
 #[derive(Debug)]
 pub(super) struct Creation {
     pub(super) id: TimerId,
@@ -106,7 +106,7 @@ pub(super) struct Creation {
     may_be_remembered: bool,
 }
 
-/// A timer that the operation ends and whose id belongs to a shard other than the home (the shard of the operation's
+/// A timer that the operation ends. Its id belongs to a shard other than the home (the shard of the operation's
 /// timers).
 #[derive(Debug)]
 pub(super) struct Ending {
@@ -201,9 +201,10 @@ pub(super) async fn reserve(
     Ok(Err(Refused { now, doubt, found }))
 }
 
-/// Announces that the timers `ended` are about to end. The shards of their ids remember the ids for the times that
-/// `ended` gives. Returns the redirects of the ids, which the caller removes after the end. A [redirect](Redirect) is
-/// an entry in the shard of an id, and leads to the shard that stores the timer.
+/// Announces the timers in `ended` to the shards of their ids, before the timers end. Each of these shards remembers
+/// the id until the moment [`Ending::remembered`]. Returns the [redirects](Redirect) of the ids. A redirect is an entry
+/// in the shard of an id, and leads to the shard that stores the timer. The caller removes the redirects after it has
+/// ended the timers.
 pub(super) async fn announce_all(
     deployment: &Deployment,
     ended: &[Ending],
@@ -251,9 +252,9 @@ pub(crate) async fn release(deployment: &Deployment, reserved: Reservations) {
 }
 
 /// Removes a redirect whose timer seems not to be stored. A creation writes the [redirect](Redirect) first, and may
-/// still be about to store the timer. So this function first makes the redirect void in the shard to which it leads.
-/// From then on, that creation cannot store its timer. If the timer is stored after all, changes nothing and returns
-/// `true`.
+/// still be about to store the timer. So this function first makes the redirect void: the shard to which the redirect
+/// leads remembers that this creation must not store its timer any more. If the timer is stored after all, changes
+/// nothing and returns `true`.
 pub(crate) async fn displace(
     deployment: &Deployment,
     id: TimerId,

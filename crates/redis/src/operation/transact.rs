@@ -212,7 +212,7 @@ impl Transactions {
         }
     }
 
-    /// Commits the changes by one script, which names the keys that `scope` permits.
+    /// Commits the changes by one script. The script uses only the Redis keys that `scope` permits.
     async fn commit_in(
         &self,
         scope: Scope<'_>,
@@ -225,8 +225,8 @@ impl Transactions {
         self.send(commit).await
     }
 
-    /// Commits the changes in a cluster, where each script names one shard. [`redirects`](super::redirects) describes
-    /// the steps.
+    /// Commits the changes in a cluster, where a script can use only the keys of one shard.
+    /// [`redirects`](super::redirects) describes the steps.
     async fn commit_in_steps(
         &self,
         known: &Known,

@@ -5,7 +5,7 @@ use crate::layout::{Found, Part, Shard};
 use tourbillon_durable::store::StoreError;
 use tourbillon_durable::timer::Timer;
 
-/// Returns all timers of a shard from a single moment. Leaves out records that cannot be read.
+/// Returns all timers of a shard, as the shard stored them at a single moment. Leaves out records that cannot be read.
 pub(crate) async fn dump(deployment: &Deployment, shard: Shard) -> Result<Vec<Timer>, StoreError> {
     let keys = deployment.layout.keys(shard, [Part::Records, Part::Tokens, Part::Leases]);
     let mut answered = deployment.run(|scripts| &scripts.dump, keys, []).await?;

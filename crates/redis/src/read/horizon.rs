@@ -11,13 +11,14 @@ use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Horizon, StoreError};
 
 /// The greatest number of slices that one script lists or counts. A slice is the set of the pending timers of one lane
-/// that are due in one period of two hours.
+/// (group of namespaces) that are due in one period of two hours.
 const SLICES_AT_ONCE: usize = 5_000;
 /// The greatest number of slices (sets of pending timers) that a [`Horizon`] counts, in all shards together.
 const MOST_SLICES: usize = 50_000;
 
-/// Counts how many timers are due in each span of the future. If a shard has more slices (sets of pending timers) than
-/// its part of [`MOST_SLICES`], the counts of the latest spans are too low.
+/// Counts how many timers are due in each span of the future. The shards divide [`MOST_SLICES`] equally between them,
+/// but each shard counts at least the slices (sets of pending timers) of one period. If a shard has more slices than it
+/// counts, the counts of the latest spans are too low.
 pub(crate) async fn horizon(counter: &Counter) -> Result<Horizon, StoreError> {
     let deployment = &*counter.deployment;
     let mut horizon = Horizon::empty(deployment.time.now());

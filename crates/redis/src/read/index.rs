@@ -14,8 +14,8 @@ use tourbillon_durable::timer::{Timer, TimerId};
 
 /// The greatest number of sorted sets whose members one script lists.
 const SETS_AT_ONCE: usize = 256;
-/// The greatest number of scripts that one list runs at the same time, so that the servers can run other calls in
-/// between.
+/// The greatest number of scripts that one read of an index runs at the same time. The limit lets the servers run the
+/// scripts of other calls in between.
 const SCRIPTS_AT_ONCE: usize = 4;
 /// The length in bytes of an encoded moment. In an index that is sorted by moments, each entry begins with an encoded
 /// moment.
@@ -43,7 +43,8 @@ impl Order {
         self == Self::Descending
     }
 
-    /// Returns the argument of a script for this direction.
+    /// Returns the argument that tells a script the direction of a read: `back` for descending, or no bytes for
+    /// ascending.
     fn word(self) -> Vec<u8> {
         if self.is_back() { b"back".to_vec() } else { Vec::new() }
     }
@@ -68,11 +69,14 @@ fn behind(beginning: &[u8]) -> Option<Vec<u8>> {
 pub(crate) enum Index {
     /// All stored timers, in the order of their ids.
     Records,
-    /// The timers whose entries in this part of a shard begin with these bytes, in the order of the entries.
+    /// The timers that have a member with this beginning in a sorted set of this kind, in the order of the members.
+    /// Each shard has a sorted set of each kind ([`Part`]).
     Members(Part, Vec<u8>),
-    /// The timers whose key entries begin with these bytes, in the order of the key entries.
+    /// The timers that have a key and a member with this beginning in a sorted set [`Part::Keys`], in the order of the
+    /// members.
     Keys(Vec<u8>),
-    /// The timers that have an entry in this part of a shard, in the order of the entries' moments and of the ids.
+    /// The timers in the sorted sets of this kind, in the order of their scores and ids. Each shard has a sorted set of
+    /// each kind ([`Part`]). The scores in these sorted sets are moments.
     Moments(Part),
     /// The pending timers, in the order of their due moments and ids.
     Pending,
@@ -87,10 +91,10 @@ pub(crate) struct IndexEntry {
     pub(crate) id: TimerId,
 }
 
-/// Returns the bound at which a descending read of a namespace's keys begins. The bound sorts after all keys of the
-/// namespace, and before the entries of timers without a key. `beginning` is the encoded namespace, and may also have
-/// the first bytes of a key. If it has bytes of a key, the result is `None`. The read then needs no bound, because no
-/// entry of a timer without a key begins with `beginning`.
+/// Returns the bound at which a descending read of a namespace's keys begins. In a sorted set [`Part::Keys`], the
+/// members of timers without a key follow all keys of their namespace, and the bound makes the read skip them.
+/// `beginning` is the encoded namespace, and may also have the first bytes of a key. In that case the result is `None`:
+/// no member of a timer without a key has this beginning, so the read has no members to skip.
 fn before_keyless(beginning: &[u8]) -> Option<Vec<u8>> {
     let has_others = beginning.len() == namespace_of(beginning).len();
     has_others.then(|| [b"(", beginning, &[KEYLESS]].concat())
@@ -337,8 +341,8 @@ impl<'a> Walk<'a> {
         Ok(Some((period, named.collect())))
     }
 
-    /// Reads pending timers that are due at or after the moment `from`, in the order of their due moments. Stops at the
-    /// end of the first period that has such timers.
+    /// Reads pending timers that are due at or after the moment `from`, in the order of their due moments. The timers
+    /// are stored by periods of two hours. The read stops at the end of the first period that has such timers.
     async fn pending_after(
         &self,
         mut from: u64,
@@ -362,8 +366,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reads pending timers that are due at or before the moment `until`, the latest first. Stops at the start of the
-    /// first period that has such timers.
+    /// Reads pending timers that are due at or before the moment `until`, the latest first. The timers are stored by
+    /// periods of two hours. The read stops at the start of the latest period that has such timers.
     async fn pending_before(
         &self,
         mut until: Option<u64>,

@@ -234,8 +234,9 @@ impl Listing<'_> {
         Ok(try_join_all(answers).await?.into_iter().flatten().collect())
     }
 
-    /// Reads all timers of a namespace, and returns the page after the place `after` in the order of the index. If the
-    /// filter names a phase, leaves out dead timers. The page is full unless it is the last page.
+    /// Reads all timers of a namespace, and returns the page after the place `after` in the order of the index. Reads
+    /// dead timers only if the filter names no phase, because [`page`](Self::page) reads a list of only dead timers
+    /// from an index of its own. The page is full unless it is the last page.
     async fn page_of_namespace(&self, namespace: &str, after: Option<&[u8]>) -> Result<Page, StoreError> {
         let (deployment, order) = (self.walk.deployment, self.walk.order);
         let mut stretches = vec![(self.sets_of(namespace).await?, part(namespace))];

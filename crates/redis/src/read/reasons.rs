@@ -5,8 +5,9 @@ use crate::layout::{Part, Shard};
 use crate::script::decimal;
 use tourbillon_durable::store::{Cursor, Reasons, StoreError};
 
-/// Returns a page of at most `limit` reasons for which timers are parked in `shards`. A reason occurs once for each
-/// shard that has timers parked for it, with the number of these timers.
+/// Counts the parked timers in `shards` by reason. A parked timer was set aside for a reason, and is not delivered
+/// until it is unparked. Returns a page of at most `limit` reasons with their counts. A reason occurs once for each
+/// shard that has timers parked for it.
 pub(crate) async fn reasons(
     deployment: &Deployment,
     shards: Vec<Shard>,

@@ -21,8 +21,8 @@ macro_rules! scripts {
             $(pub(crate) $kept: Script,)*
         }
 
-        /// The scripts that read the present time from the server's clock. By this time, they decide which timers are
-        /// due and which leases have ended.
+        /// The scripts that read the present time from the server's clock. They compare it with stored moments, to
+        /// decide which timers are due and which leases have ended.
         pub(crate) static BY_SERVER: Scripts = Scripts {
             $($name: Script::new(stringify!($name), text!("now", $file)),)*
             $($kept: Script::with_flags(
@@ -32,8 +32,8 @@ macro_rules! scripts {
             ),)*
         };
 
-        /// The scripts that read the present time from an argument, for deployments on a test clock. By this time, they
-        /// decide which timers are due and which leases have ended.
+        /// The scripts that read the present time from an argument, for deployments on a test clock. They compare it
+        /// with stored moments, to decide which timers are due and which leases have ended.
         pub(crate) static BY_CALLER: Scripts = Scripts {
             $($name: Script::new(
                 concat!(stringify!($name), ", by the caller's time"),

@@ -7,8 +7,9 @@ pub(crate) struct Script {
     name: &'static str,
     source: &'static str,
     sha1: OnceLock<Box<str>>,
-    /// The script's text with a line of flags before it, and the hash of this whole text. `None` for a script without
-    /// flags.
+    /// The script's text after a first line with flags for the server, such as `#!lua flags=allow-oom`, and the hash of
+    /// this whole text. Servers before Redis 7.0 refuse this line, and get `source` instead. `None` for a script
+    /// without flags.
     flagged: Option<(&'static str, OnceLock<Box<str>>)>,
 }
 
@@ -43,13 +44,14 @@ impl Script {
         self.source
     }
 
-    /// Returns whether the script has a second text, which begins with a line of flags for the server.
+    /// Returns whether the script has a second text for servers from Redis 7.0 on. The first line of this text has
+    /// flags for the server, such as `#!lua flags=allow-oom`.
     pub(crate) fn has_flags(&self) -> bool {
         self.flagged.is_some()
     }
 
-    /// Returns the script's text in Lua. The text begins with the line of flags if `has_flags` is true and the script
-    /// has such a line.
+    /// Returns the script's text in Lua. If `has_flags` is true and the script has flags for the server, the first line
+    /// of the text is the line with the flags, such as `#!lua flags=allow-oom`.
     pub(crate) fn text(&self, has_flags: bool) -> &'static str {
         match &self.flagged {
             Some((flagged, _)) if has_flags => flagged,

@@ -63,7 +63,7 @@ pub(crate) fn decimal(number: u64) -> Vec<u8> {
     number.to_string().into_bytes()
 }
 
-/// The values of a script's answer. Each call takes the next value.
+/// The values of a script's answer that are not yet read. The methods read the values in order.
 pub(crate) struct Values(std::vec::IntoIter<Value>);
 
 impl Values {

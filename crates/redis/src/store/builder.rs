@@ -66,9 +66,10 @@ impl RedisBuilder {
         self
     }
 
-    /// Sets the pause between two searches for timers that other processes have stored. The default is [`POLL`]. While
-    /// messages of other processes arrive, the pause is at least 1.25 s. With `None`, the store has no thread that
-    /// searches, which suits a deployment that only this process uses.
+    /// Sets the pause between two searches for timers that other processes have stored. The default is [`POLL`]. The
+    /// other processes also send messages about timers that are due soon. While this process can receive these
+    /// messages, the pause is at least 1.25 s. With `None`, the store has no thread that searches, which suits a
+    /// deployment that only this process uses.
     pub fn poll(mut self, poll: Option<Duration>) -> Self {
         self.poll = poll;
         self
@@ -82,9 +83,9 @@ impl RedisBuilder {
         self
     }
 
-    /// Sets the time for which this process takes a shard. The process renews its shards while it lives. The time is
-    /// between 100 ms and an hour, and 10 seconds by default. If the machine of the process dies, other processes take
-    /// over its shards after about this time.
+    /// Sets how long this process owns a shard without renewing its ownership. The owner of a shard delivers the
+    /// shard's timers, and renews its ownership while it runs. The time is between 100 ms and an hour, and 10 seconds
+    /// by default. If the machine of the process dies, other processes take over its shards after about this time.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
@@ -98,8 +99,10 @@ impl RedisBuilder {
     /// missing, and cancelled timers would be delivered. A store that is opened after the loss accepts the data as they
     /// are.
     ///
-    /// The store measures the loss by the nodes' last sign of life. Signs are a quarter of [`ttl`](Self::ttl) apart, so
-    /// the measured loss may be wrong by a quarter of `ttl`. The store adds a quarter of `ttl` to the limit.
+    /// The store measures the loss by the signs of life (heartbeats) of the processes. The server stores the moment of
+    /// the last sign of life. If this moment goes back, the difference is the loss. A process sends a sign each quarter
+    /// of [`ttl`](Self::ttl), so the measured loss may be wrong by a quarter of `ttl`. The store adds a quarter of
+    /// `ttl` to the limit.
     pub fn may_lose(mut self, time: Duration) -> Self {
         self.may_lose = time;
         self

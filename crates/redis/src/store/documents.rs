@@ -53,14 +53,14 @@ impl RedisStore {
     /// the caller has read, or 0 for an absent document. If the document has a different version, returns `false` and
     /// changes nothing.
     ///
-    /// If the answer is lost, the store repeats the change, and finds out whether it was made. The name of a removed
-    /// document stays on the server with a version.
+    /// If the server's answer is lost, the store repeats the change, and finds out whether it was made. The name of a
+    /// removed document stays on the server, with the version of the removal.
     ///
     /// # Errors
     ///
     /// Fails with [`StoreErrorKind::Limit`] if the name has more than 255 bytes or the value more than 4 MiB. Fails
-    /// with [`StoreErrorKind::Unknown`] if the answer was lost and the store could not find out whether the change was
-    /// made. Fails with the same kind if the change is not yet as durable as the connection's
+    /// with [`StoreErrorKind::Unknown`] if the server's answer was lost and the store could not find out whether the
+    /// change was made. Fails with the same kind if the change is not yet as durable as the connection's
     /// [`SyncPolicy`](crate::SyncPolicy) requires. Also fails if the server cannot be reached, or if the server has
     /// lost the data of the deployment, for example by a restart without its data.
     pub async fn replace_document(
@@ -93,11 +93,11 @@ async fn read(deployment: &Deployment, name: &str) -> Result<Option<SharedDocume
     Ok(Some(SharedDocument { version: number(&version)?, value }))
 }
 
-/// The change of a document.
+/// The replacement, creation or removal of the document `name`. A removal has no value.
 struct Change<'a> {
     name: &'a str,
     value: Option<&'a [u8]>,
-    /// The version that the document gets.
+    /// The version that the document gets by this change.
     fresh: u64,
 }
 

@@ -96,13 +96,13 @@ impl RedisStore {
 }
 
 impl RedisStore {
-    /// Sets a function that is called whenever any process has parked a timer. The argument is the reason for parking.
-    /// The argument is `None` if messages about parked timers may have been missed: after a new connection, or after a
-    /// change of the set of live nodes.
+    /// Sets a function that is called whenever any process has parked a timer, that is, set the timer aside for a
+    /// reason. The argument is this reason. The argument is `None` if messages about parked timers may have been
+    /// missed: after a new connection, or after a change of the set of live nodes.
     ///
-    /// The function is for a process that waits for parked timers, which
-    /// [`Timers::fetch`](tourbillon_durable::Timers::fetch) delivers. A thread of the store calls the function while
-    /// this process is a node. The function must not block.
+    /// The function tells a process when to call [`Timers::fetch`](tourbillon_durable::Timers::fetch), which delivers
+    /// parked timers. A thread of the store calls the function while this process is a node. The function must not
+    /// block.
     pub fn on_parked(&self, tell: impl Fn(Option<&str>) + Send + Sync + 'static) {
         self.deployment.alarm.subscribe_to_parked(Box::new(tell));
     }

@@ -17,20 +17,21 @@ pub struct Mended {
     pub shards: u16,
     /// The shards that were lost and belong to the deployment again.
     pub marked: Vec<u16>,
-    /// True if the key of the deployment itself was lost and has been recreated. The shared documents and the list of
-    /// the nodes were stored beside the key, so they are usually lost as well.
+    /// True if the Redis key with the properties of the deployment was lost and has been recreated. The shared
+    /// documents and the list of the nodes were stored on the same server, so they are usually lost as well.
     pub has_made_key: bool,
     /// The shards whose servers have not answered.
     pub silent: Vec<u16>,
 }
 
 impl RedisBuilder {
-    /// Brings lost shards of the deployment back, and recreates the key of the deployment if it is lost.
+    /// Brings lost shards of the deployment back, and recreates the deployment's key if it is lost. This Redis key
+    /// stores the properties of the deployment, such as its number of shards.
     ///
-    /// A shard is lost if its server has lost the deployment's id in the shard, for example by a restart without its
-    /// data. After this call, the shards take timers again, and have the data that their servers still have. The nodes
-    /// find the shards at their next poll. The call changes nothing if nothing is lost, and never removes data. The
-    /// future can be polled without a runtime.
+    /// Each shard stores the id of the deployment. A shard is lost if this id is missing, for example because its
+    /// server was restarted without its data. After this call, the shards take timers again, and still have all data
+    /// that their servers have kept. The nodes find the shards at their next poll. The call changes nothing if nothing
+    /// is lost, and never removes data. The future can be polled without a runtime.
     ///
     /// The call does not bring lost data back. If the server has a backup, restore it before this call.
     ///
@@ -203,8 +204,8 @@ impl RedisBuilder {
         lines
     }
 
-    /// Counts the shards that have the id of a deployment. Callers need this number if the key of the deployment is
-    /// missing.
+    /// Counts the shards that have the id of a deployment. If the deployment's key is missing although the number is
+    /// not 0, the servers have lost the key.
     pub(crate) async fn shards_without_key(&self, link: &dyn Link, time: &Time) -> usize {
         let layout = Layout::new(&self.name, self.shards.unwrap_or(SHARDS).clamp(1, MOST_SHARDS));
         let marks =

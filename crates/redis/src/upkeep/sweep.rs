@@ -51,9 +51,10 @@ use tourbillon_durable::timer::TimerId;
 /// The time after which the sweep reads a [redirect](Redirect) again if the shard to which it leads did not have the
 /// timer. If the redirect is still the same and the timer is still missing, the sweep removes the redirect.
 pub(crate) const AFTER: Duration = Duration::from_secs(2 * RESERVED.as_secs());
-/// The number of [redirects](Redirect) after which a step of the sweep reads no further hash of redirects.
+/// The number of [redirects](Redirect) at which a step of the sweep stops. A step reads whole Redis hashes of
+/// redirects, one after the other. Once it has read this number of redirects, it reads no further hash.
 const PAGE: u64 = 500;
-/// The approximate number of leases' tokens that a step of the sweep reads.
+/// The approximate number of lease tokens that a step of the sweep reads.
 const TOKENS: u64 = 500;
 /// The greatest number of [redirects](Redirect) without timers that the sweep keeps in memory. It reads each of them
 /// again after [`AFTER`].
@@ -84,8 +85,8 @@ fn first_from(shard: Shard, owned: &[Shard]) -> Option<Shard> {
 }
 
 impl Progress {
-    /// Returns at most [`AT_ONCE`] of the redirects whose timers were not found [`AFTER`] ago or earlier, and removes
-    /// them from `doubted`. The caller must read these redirects again.
+    /// Removes redirects from `doubted` and returns them, at most [`AT_ONCE`]. Takes only redirects that were first
+    /// read at least [`AFTER`] ago. The caller must read these redirects again.
     fn take_old(&mut self, now: UtcMillis) -> Vec<(TimerId, Redirect)> {
         // If `now` is before the first read, the clock was set back.
         let is_old = |since: UtcMillis| now < since || now - since >= AFTER;
@@ -118,7 +119,8 @@ impl Progress {
         self.tokens = if is_last { (shard.wrapping_add(1), Vec::new()) } else { (shard, place) };
     }
 
-    /// Notes that the present step has read `read` hashes of redirects of `shard`, from the hash `bucket` on.
+    /// Notes that the present step has read the redirects in `read` Redis hashes of `shard`. The first of these hashes
+    /// has the number `bucket`.
     fn go_on(&mut self, shard: Shard, bucket: u16, read: u16) {
         let next = bucket + read.max(1);
         (self.shard, self.bucket) =
@@ -136,8 +138,8 @@ impl Progress {
 }
 
 /// Repairs the stored data of this node's shards, step by step. The sweep removes each [redirect](Redirect) to a shard
-/// that does not store the timer. It also finds leases whose end is not stored, and stores an end for them, so that
-/// they expire.
+/// that does not store the timer. It also finds leases for which no moment of expiry is stored, and stores such a
+/// moment, so that they expire.
 pub(crate) struct Sweep {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
@@ -153,8 +155,9 @@ impl Sweep {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads a page of the lease tokens of one shard. If the end of a token's lease is not stored, stores an end, so
-    /// that the lease expires.
+    /// Reads a page of the lease tokens of one shard. A shard stores a lease as a token and the moment at which the
+    /// lease expires. If this moment is missing for a token, stores the moment that a claim would store now. Without
+    /// it, the lease would never expire.
     pub(crate) async fn repair_leases(&self) -> Result<(), StoreError> {
         let owned = self.node.state().shards.owned();
         let (Some((shard, place)), Some(lease)) =

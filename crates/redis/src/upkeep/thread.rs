@@ -18,10 +18,12 @@ use tourbillon_durable::store::StoreError;
 /// The shortest pause between two rounds of the background thread, so that the thread does not spin.
 const SHORTEST: Duration = Duration::from_millis(5);
 
-/// The pause between two checks of the connections of other nodes.
+/// The pause between two checks whether other nodes are still connected to the server. A node that stays without a
+/// connection is declared dead.
 const CONNECTIONS: Duration = Duration::from_millis(500);
 
-/// A call to the servers that the background thread has begun. The future waits for the answer, and processes it.
+/// A task that the background thread has begun, for example a poll of some shards. The future sends requests to the
+/// servers, waits for the answers and processes them.
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The parts of a store that its background thread uses.
@@ -32,8 +34,9 @@ pub(crate) struct Upkeep {
     pub(crate) sweep: Arc<Sweep>,
 }
 
-/// A poll or a release of some shards by the background thread. The shards are marked as waiting for an answer until
-/// this value is dropped, even if the call fails.
+/// A request of the background thread that polls or releases some shards. While this value exists, the node's state
+/// marks the shards as asked, so that the thread sends no second request for them. The drop of the value removes the
+/// mark, even if the request has failed.
 struct ShardRequest {
     node: Arc<Node>,
     shards: Vec<Shard>,
@@ -54,23 +57,23 @@ impl Drop for ShardRequest {
 
 /// The state of the background thread between its rounds.
 ///
-/// Each `Weak` shows whether a call is under way: the task of the call has the strong reference, and drops it at the
-/// end.
+/// Each `Weak` shows whether a task of one kind is running: the task keeps the strong reference until it ends.
 #[derive(Default)]
 struct Rounds {
     tasks: FuturesUnordered<Task>,
-    /// Can be upgraded while a sign of life of this node waits for the server's answer.
+    /// Can be upgraded while the server has not answered this node's last sign of life. By a sign of life (heartbeat),
+    /// a node tells the server that it is still running.
     sign: Weak<()>,
-    /// The moment at which the background thread last sent a sign of life.
-    tried: Option<Timestamp>,
-    /// Can be upgraded while a check for dead nodes waits for the server's answer.
-    look: Weak<()>,
+    /// The moment at which the background thread last sent a sign of life (heartbeat) of this node.
+    last_sign: Option<Timestamp>,
+    /// Can be upgraded while the server has not answered the last check for dead nodes.
+    check: Weak<()>,
     /// The moment at which the background thread last sent a check for dead nodes.
-    looked: Option<Timestamp>,
-    /// Can be upgraded while a step of the [sweep](Sweep) is under way. The sweep repairs stored data.
+    last_check: Option<Timestamp>,
+    /// Can be upgraded while a step of the [sweep](Sweep) is running. The sweep repairs stored data.
     step: Weak<()>,
     /// The moment at which the background thread last began a step of the [sweep](Sweep), which repairs stored data.
-    swept: Option<Timestamp>,
+    last_step: Option<Timestamp>,
 }
 
 impl Upkeep {
@@ -81,7 +84,8 @@ impl Upkeep {
     }
 }
 
-/// Starts the background thread of a store. The thread ends when the bell of the node is closed.
+/// Starts the background thread of a store. The thread ends when the store is dropped: the store then closes the node's
+/// `bell`, the signal for which the thread waits.
 pub(crate) fn start(upkeep: &Arc<Upkeep>) -> Result<(), StoreError> {
     let (bell, weak) = (Arc::clone(&upkeep.node.bell), Arc::downgrade(upkeep));
     let body = move || {
@@ -104,7 +108,8 @@ pub(crate) fn start(upkeep: &Arc<Upkeep>) -> Result<(), StoreError> {
 }
 
 impl Rounds {
-    /// Sends the calls that are due now. Returns the time until the next call is due.
+    /// Begins the tasks that are due now, such as polls of shards and signs of life. Returns the time until the next
+    /// task is due.
     fn begin(&mut self, upkeep: &Upkeep) -> Duration {
         let Upkeep { deployment, node, claims, sweep } = upkeep;
         let (now, pause) = (deployment.time.now(), node.pause());
@@ -128,10 +133,10 @@ impl Rounds {
         };
         // Signs are frequent even if polls are rare, since a new node waits for its shards.
         let pause_of_signs = pause.min(LONGEST_POLL).min(node.ttl / 8);
-        let has_rested = self.tried.is_none_or(|tried| moment() - tried >= pause_of_signs);
+        let has_rested = self.last_sign.is_none_or(|sent| moment() - sent >= pause_of_signs);
         if is_sign_due && has_rested && self.sign.strong_count() == 0 {
             let (node, mark) = (Arc::clone(node), Arc::new(()));
-            (self.sign, self.tried) = (Arc::downgrade(&mark), Some(moment()));
+            (self.sign, self.last_sign) = (Arc::downgrade(&mark), Some(moment()));
             self.send(async move {
                 let _failed = node.give_sign(false).await;
                 drop(mark);
@@ -145,21 +150,21 @@ impl Rounds {
             let (request, claims) = (ShardRequest::new(node, group), Arc::clone(claims));
             self.send(async move { claims.look_at(request.shards.clone()).await });
         }
-        let has_rested = self.looked.is_none_or(|looked| moment() - looked >= CONNECTIONS);
-        if has_rested && node.sees_connections() && self.look.strong_count() == 0 {
+        let has_rested = self.last_check.is_none_or(|sent| moment() - sent >= CONNECTIONS);
+        if has_rested && node.sees_connections() && self.check.strong_count() == 0 {
             let (node, mark) = (Arc::clone(node), Arc::new(()));
-            (self.look, self.looked) = (Arc::downgrade(&mark), Some(moment()));
+            (self.check, self.last_check) = (Arc::downgrade(&mark), Some(moment()));
             self.send(async move {
                 // If the user may not ask, the shards of a dead node become free when their `ttl` is over.
                 let _failed = node.look_for_dead().await;
                 drop(mark);
             });
         }
-        let has_rested = self.swept.is_none_or(|swept| moment() - swept >= node.pause_of_sweep());
+        let has_rested = self.last_step.is_none_or(|begun| moment() - begun >= node.pause_of_sweep());
         if has_rested && self.step.strong_count() == 0 {
             let (sweep, mark) = (Arc::clone(sweep), Arc::new(()));
             let has_loose_redirects = deployment.topology.has_loose_redirects();
-            (self.step, self.swept) = (Arc::downgrade(&mark), Some(moment()));
+            (self.step, self.last_step) = (Arc::downgrade(&mark), Some(moment()));
             self.send(async move {
                 // After a failed step, later steps find the rest.
                 let _failed = sweep.repair_leases().await;
@@ -184,7 +189,7 @@ impl Rounds {
         self.tasks.push(Box::pin(task));
     }
 
-    /// Polls the calls that are under way. Returns whether any call has ended.
+    /// Polls the futures of the running tasks. Returns whether any task has ended.
     fn advance(&mut self, waker: &Waker) -> bool {
         let mut context = Context::from_waker(waker);
         let mut has_answers = false;

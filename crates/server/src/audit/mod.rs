@@ -20,7 +20,8 @@ use tourbillon_api::{AuditAuthor, AuditEntry, AuditVia, Page, Problem, ProblemKi
 use tracing::{error, info};
 use trail::TrailPosition;
 
-/// The future audit entry of a change that is under way. The entry is written when the change ends.
+/// An audit entry that is not written yet, because its change is still under way. The entry is written when the change
+/// ends.
 #[derive(Debug)]
 pub(crate) struct PendingEntry {
     trail: Trail,

@@ -20,7 +20,7 @@ use tourbillon_api::{AuditAction, AuditEntry, Moment};
 
 /// The size in bytes at which a file is full and gets no further entries.
 const FULL: u64 = 4 << 20;
-/// The greatest number of files.
+/// The greatest number of files in an audit trail. If a further file begins, the first two files are merged.
 const KEPT: usize = 4;
 /// The greatest length of an entry's detail, in bytes. [`LONGEST_TEXT`] limits the other texts from clients.
 const LONGEST_DETAIL: usize = 1_000;
@@ -30,7 +30,8 @@ const LONGEST_TEXT: usize = 300;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
     pub(crate) namespace: Option<String>,
-    /// The name or the id of the author's token. `None` selects all tokens.
+    /// The name or the id of the token with which the entry's author made the change. `None` selects the entries of all
+    /// authors.
     pub(crate) token: Option<String>,
     pub(crate) action: Option<AuditAction>,
     pub(crate) since: Option<Moment>,
@@ -236,7 +237,7 @@ impl Trail {
 #[derive(Default)]
 struct Holder {
     bytes: u64,
-    /// The indexes of the namespace's lines among the lines of both files, the oldest first.
+    /// The indexes of the namespace's lines in the list of all lines of the two merged files, the oldest line first.
     places: VecDeque<usize>,
 }
 

@@ -108,8 +108,9 @@ fn check_shared(redis: &RedisSettings, matches: &ArgMatches) -> Outcome {
     show(&place, Some(&report), &found, matches)
 }
 
-/// Checks the schema in PostgreSQL with its shared documents, and the service's files in the data folder. Changes
-/// nothing. Fails if the version of the schema is not the version of this program.
+/// Checks the timers in a schema of PostgreSQL, the documents in which its nodes share namespaces and operations, and
+/// the service's files in the data folder. Changes nothing. Fails if the version of the schema is not the version of
+/// this program.
 fn check_postgres(config: &Config, postgres: &PostgresSettings, matches: &ArgMatches) -> Outcome {
     let place = format!("the schema {} (version {})", postgres.schema, tourbillon_postgres::VERSION);
     let failure = |error| -> Failure { format!("the schema {}: {error}", postgres.schema).into() };

@@ -221,7 +221,9 @@ async fn second(signals: &mut Signals) -> Signal {
     }
 }
 
-/// Checks a running service again and again, until a signal ends the service. Returns the signal.
+/// Watches a running service until a signal ends the service, and returns the signal. Logs changes of the service's
+/// condition, reads the token file again if it has changed, and sends heartbeats to the service manager. SIGHUP makes
+/// the service read the token file and the certificate again.
 async fn watch(service: &Service, tls: Option<&Tls>, signals: &mut Signals) -> Signal {
     let watchdog = sd_notify::watchdog_enabled();
     // The manager expects a heartbeat in each interval. A heartbeat after half an interval is in time even on a busy
@@ -260,7 +262,8 @@ async fn watch(service: &Service, tls: Option<&Tls>, signals: &mut Signals) -> S
     }
 }
 
-/// Sends the service manager a heartbeat if `alive` is `Ok`. Without heartbeats, the manager starts a new process.
+/// Sends a heartbeat to the service manager if `alive` is `Ok`: the loop that delivers timers is alive. Without
+/// heartbeats, the manager starts a new process.
 fn tell_manager(alive: &Result<(), Box<str>>, notify: impl FnOnce(&[NotifyState<'_>])) {
     if alive.is_ok() {
         notify(&[NotifyState::Watchdog]);

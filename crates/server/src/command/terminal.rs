@@ -26,8 +26,9 @@ pub(super) fn say(line: impl fmt::Display) {
     let _best_effort = writeln!(io::stderr().lock(), "tourbillond: {line}");
 }
 
-/// Records the change that a command has made, in the service's audit trail. If the data folder is missing, only prints
-/// a message, because a command that names only the token file must not make the folder.
+/// Records the change that a command has made, in the service's audit trail. The audit trail is in the data folder. If
+/// this folder is missing, only prints a message: a command that changes a token file elsewhere must not make the
+/// folder.
 pub(super) fn note(config: &Config, deed: Deed, end: End) {
     if !config.data.exists() {
         let data = config.data.display();

@@ -140,15 +140,16 @@ settings! {
     /// The greatest number of concurrent callbacks of a namespace to a host that answers within a tenth of a second.
     /// After each such answer, the host may get one more concurrent callback, up to this number.
     prompt_host_concurrency: usize, "deliveries.prompt_host_concurrency" = "256";
-    /// The number of failures in a row after which a host, or one of its paths, gets no callbacks of the namespace for
-    /// a while.
+    /// The number of failures in a row of a namespace's callbacks to a host, or to one of its paths. After them, the
+    /// host or the path gets no callbacks of this namespace for a while.
     host_failures: u32, "deliveries.host_failures" = "10";
-    /// The greatest number of late deliveries per second in each namespace, for example after a downtime. Zero means
-    /// no limit.
+    /// The greatest number of late deliveries per second in each namespace, for example after a downtime. A delivery is
+    /// late if it begins more than five seconds after the due moment. Zero means no limit.
     catch_up_rate: u32, "deliveries.catch_up_rate" = "10000";
     /// The shortest pause after a failed delivery, even if the timer's policy sets a shorter one.
     least_pause: Duration, "deliveries.least_pause" = "1s";
-    /// The length of a lease, which is renewed while a delivery runs.
+    /// The length of the lease under which the service delivers a timer. The service renews the lease while the
+    /// delivery runs. If the process dies, the timer is delivered again once the lease has ended.
     lease: Duration, "deliveries.lease" = "30s";
 
     /// Whether callbacks may use `http`. Otherwise only `https` is permitted.
@@ -209,8 +210,9 @@ settings! {
     redis_client_certificate: Option<PathBuf>, "redis.client_certificate" = "";
     /// The file of the client certificate's private key, in PEM.
     redis_client_key: Option<PathBuf>, "redis.client_key" = "";
-    /// The copies for which a change waits: `none`, `wait:REPLICAS:TIME` for replicas that have the change, or
-    /// `waitaof:REPLICAS:TIME` for append-only files on disk.
+    /// The confirmations by replicas for which a change waits: `none`, `wait:REPLICAS:TIME` until this number of
+    /// replicas has the change, or `waitaof:REPLICAS:TIME` until the change is in the append-only files of the primary
+    /// and of this number of replicas.
     redis_sync: Sync, "redis.sync" = "none";
     /// The name of this node, for people. By default, it is the name of the host.
     redis_node: Option<String>, "redis.node" = "";

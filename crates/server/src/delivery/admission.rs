@@ -14,13 +14,14 @@ use std::time::Instant;
 
 /// The greatest number of parked timers that one request to the store makes due again.
 const BATCH: usize = 500;
-/// For this time after parked timers were made due again, the service expects their arrival at their handler, and
-/// reserves a slot of the namespace's rate for each of them. If further timers are made due again, the time starts
-/// anew.
+/// The time that parked timers have, after they were made due again, to arrive at their handler. During this time, the
+/// service reserves a delivery for each of these timers within the namespace's limit of deliveries per second. If
+/// further timers are made due again, the time starts anew.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 
-/// The longest pause until the unparker (the task that makes parked timers due again) checks a namespace's rate again.
-/// The pause applies if all free slots of the rate are reserved for timers on their way to their handler.
+/// The longest pause until the unparker (the task that makes parked timers due again) checks a namespace's limit of
+/// deliveries per second again. The pause applies if all deliveries that the limit permits now are reserved for timers
+/// that have not arrived at their handler yet.
 const SOON: Duration = Duration::from_millis(10);
 
 /// The greatest numbers of concurrent callbacks, in the service and at a host.
@@ -69,10 +70,10 @@ impl Admission {
         namespace.ok_or_else(|| Reason::Paused(name.into()))
     }
 
-    /// Waits until a delivery of the namespace `name` has its permits and a slot of the namespace's rate. For a
-    /// callback, `to` has the [`Reason::Host`] of the callback's host and the [`Reason::Path`] of its path. The limits
-    /// of this host and this path then apply to the delivery. For a pull timer (a timer that receivers fetch from a
-    /// queue), `to` is empty.
+    /// Waits until a delivery of the namespace `name` has its permits, and until the namespace's limit of deliveries
+    /// per second permits the delivery. For a callback, `to` has the [`Reason::Host`] of the callback's host and the
+    /// [`Reason::Path`] of its path. The limits of this host and this path then apply to the delivery. For a pull timer
+    /// (a timer that receivers fetch from a queue), `to` is empty.
     ///
     /// Fails if the namespace is paused, or if the wait would be too long. The caller must then park the timer (leave
     /// it in the store without a delivery) for the returned reason.

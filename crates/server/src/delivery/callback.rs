@@ -38,7 +38,8 @@ pub(crate) struct CallbackHandler {
 }
 
 impl CallbackHandler {
-    /// Makes one attempt to send a timer's callback. The returned verdict ends, repeats or parks the timer.
+    /// Makes one attempt to send a timer's callback. The returned verdict ends the timer, repeats its delivery later,
+    /// or parks the timer (leaves it in the store without a delivery).
     pub(crate) async fn deliver(&self, work: &[u8], delivery: &Delivery) -> Verdict {
         let park = |reason: &Reason| Verdict::Park(reason.to_string().into());
         let DueCallback { callback, method, url, timeout } = match self.callback(work) {

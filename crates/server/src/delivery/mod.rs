@@ -206,7 +206,8 @@ impl Deliveries {
         self.admission.reopen(host);
     }
 
-    /// Returns the number of parked timers for each reason, as far as this process knows.
+    /// Returns the number of timers that are parked (kept in the store without a delivery) for each [`Reason`]. Counts
+    /// only the parked timers that this process knows.
     pub(crate) fn parked(&self) -> BTreeMap<Reason, u64> {
         self.parked.counts()
     }
@@ -216,8 +217,8 @@ impl Deliveries {
         &self.queues
     }
 
-    /// Ends the delivery of a fetched timer with `verdict`, even if the claim is open on another node. Returns once the
-    /// store has recorded the end.
+    /// Ends a receiver's claim (its hold on a fetched timer) and the timer's delivery with `verdict`. The claim may be
+    /// open on another node. Returns once the store has recorded the end.
     pub(crate) async fn end_claim(
         &self,
         namespace: &str,
@@ -245,7 +246,8 @@ impl Deliveries {
         Ok(())
     }
 
-    /// Prolongs a claim, even if the claim is open on another node. Returns the moment at which the claim expires.
+    /// Prolongs a receiver's claim (its hold on a fetched timer). The claim may be open on another node. Returns the
+    /// moment at which the claim expires.
     pub(crate) async fn renew_claim(&self, namespace: &str, claim: &str) -> Result<Moment, Problem> {
         match (self.queues.renew(namespace, claim).await, &self.remote_claims) {
             (Err(problem), Some(remote_claims)) if problem.kind == ProblemKind::ClaimEnded => {
@@ -256,7 +258,8 @@ impl Deliveries {
     }
 
     /// Stops handing timers to receivers, and sends waiting receivers away. Parks the fetched timers whose deliveries
-    /// have not ended. From then on no parked timer becomes due again.
+    /// have not ended: these timers stay in the store without a delivery. Afterwards this process makes no parked timer
+    /// due again.
     pub(crate) fn close(&self) {
         self.parked.close();
         self.reconciler.close();

@@ -45,14 +45,16 @@ struct State {
     is_closed: bool,
 }
 
-/// The timers that are parked for one [`Reason`]. For a [`Reason::Queue`], these are the parked timers of a queue.
+/// Counts the timers that are parked (kept in the store without a delivery) for one [`Reason`], such as the pause of
+/// their namespace. For a [`Reason::Queue`], these timers wait in a queue for a receiver.
 #[derive(Debug, Default)]
 struct Parked {
     count: u64,
-    /// Whether a running request to the store takes timers of this reason. The request is an *unpark*, which makes the
-    /// timers due again, or a *fetch*, which takes timers of a queue for waiting receivers.
+    /// Whether a running request to the store takes timers that are parked for this reason. The request is an *unpark*,
+    /// which makes the timers due again, or a *fetch*, which takes timers of a queue for waiting receivers.
     is_busy: bool,
-    /// The number of timers that were parked for this reason after the last unpark or fetch began.
+    /// The number of timers that were parked for this reason after the last unpark or fetch began. An unpark makes
+    /// parked timers due again. A fetch takes parked timers of a queue for waiting receivers.
     since: u64,
     /// The number of timers that were parked for this reason after the last pass began. A pass reads the number of
     /// parked timers of each reason from the store.
@@ -83,8 +85,8 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// Makes the unparker fetch timers of a queue, even if this node has parked no timer for the queue. Other nodes may
-    /// have parked some.
+    /// Makes the unparker (the task that makes parked timers due again) fetch timers of a queue for waiting receivers,
+    /// even if this node has parked no timer for the queue. Other nodes may have parked some.
     pub(crate) fn want(&self, reason: &Reason) {
         let mut state = self.lock();
         state.parked.entry(reason.clone()).or_default().is_wanted = true;
@@ -99,8 +101,8 @@ impl ParkedIndex {
     }
 
     /// Forgets which queues were found empty, and makes the next pass start soon. A pass reads the number of parked
-    /// timers of each reason from the store. Called if a report of a parked timer may be lost, or if the set of live
-    /// nodes has changed.
+    /// timers of each reason from the store. Called if this node may have missed the report of another node that has
+    /// parked a timer, or if the set of live nodes has changed.
     pub(crate) fn heard_all(&self) {
         self.lock().emptied.clear();
         self.pass_wanted.notify_one();
@@ -112,8 +114,8 @@ impl ParkedIndex {
         self.pass_wanted.notified().await;
     }
 
-    /// Returns whether any node may have parked timers for this queue. For a second after a fetch has found no timer,
-    /// returns false.
+    /// Returns whether any node may have parked timers for this queue. Returns false for a second after a fetch has
+    /// found no timer, unless a node has reported a parked timer since then.
     pub(crate) fn may_have(&self, reason: &Reason) -> bool {
         self.lock().emptied.get(reason).is_none_or(|emptied| emptied.elapsed() >= EMPTY)
     }
@@ -153,8 +155,9 @@ impl ParkedIndex {
         self.lock().parked.values_mut().for_each(|parked| parked.during_pass = 0);
     }
 
-    /// Ends a pass. `found` has the counts that the pass has read from the store. They replace the earlier counts,
-    /// except for a reason whose timers are being unparked or fetched.
+    /// Ends a pass. `found` has the number of parked timers that the pass has read from the store for each reason.
+    /// These numbers replace the earlier ones, except for a reason whose timers are just being made due again or
+    /// fetched for receivers.
     pub(crate) fn end_pass(&self, mut found: HashMap<Reason, u64>) {
         let mut state = self.lock();
         let State { parked, marked, .. } = &mut *state;
@@ -173,8 +176,8 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// Makes the unparker check a reason, because timers that are parked for it may be delivered now. Does nothing if
-    /// no timer is parked for the reason.
+    /// Makes the unparker (the task that makes parked timers due again) check whether the timers that are parked for
+    /// this reason may be delivered now. Does nothing if no timer is parked for the reason.
     pub(crate) fn look_at(&self, reason: &Reason) {
         let mut state = self.lock();
         if state.parked.contains_key(reason) {
@@ -184,7 +187,8 @@ impl ParkedIndex {
         }
     }
 
-    /// Makes the unparker check all reasons for which timers are parked.
+    /// Makes the unparker (the task that makes parked timers due again) check for each reason whether the timers that
+    /// are parked for it may be delivered now.
     pub(crate) fn look_everywhere(&self) {
         let mut state = self.lock();
         let all: Vec<Reason> = state.parked.keys().cloned().collect();
@@ -193,12 +197,14 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// Returns the number of timers that are parked for this reason. During an unpark, the number may be too low.
+    /// Returns the number of timers that are parked for this reason. While a request to the store makes such timers due
+    /// again, the number may be too low.
     pub(crate) fn count(&self, reason: &Reason) -> u64 {
         self.lock().parked.get(reason).map_or(0, |parked| parked.count)
     }
 
-    /// Returns the number of parked timers for each reason, as far as this process knows.
+    /// Returns the number of timers that are parked (kept in the store without a delivery) for each [`Reason`]. Counts
+    /// only the parked timers that this process knows.
     pub(crate) fn counts(&self) -> BTreeMap<Reason, u64> {
         let state = self.lock();
         let known = state.parked.iter().filter(|(_, parked)| parked.count > 0);
@@ -238,17 +244,18 @@ impl ParkedIndex {
         marked.into_iter().filter(is_free).collect()
     }
 
-    /// Notes that a request to the store is about to make timers of this reason due again. If the reason is a queue
-    /// ([`Reason::Queue`]), the request may fetch the timers for receivers instead.
+    /// Notes the start of a request to the store. The request makes timers that are parked for this reason due again.
+    /// If the reason is a queue ([`Reason::Queue`]), the request may fetch the timers for receivers instead.
     pub(crate) fn begin(&self, reason: &Reason) {
         if let Some(parked) = self.lock().parked.get_mut(reason) {
             (parked.is_busy, parked.since, parked.is_wanted) = (true, 0, false);
         }
     }
 
-    /// Notes the end of a request that made timers of this reason due again. `found` is the number of these timers, or
-    /// `None` after an error. After a success, makes the unparker check the reason again if timers may still be parked.
-    /// After an error, the caller must request that check.
+    /// Notes the end of a request whose start [`begin`](Self::begin) has noted. `found` is the number of timers that
+    /// the request has made due again, or `None` after an error. After a success, makes the unparker (the task that
+    /// sends such requests) check the reason again if timers may still be parked for it. After an error, the caller
+    /// must request this check.
     pub(crate) fn end(&self, reason: &Reason, found: Option<u32>) {
         let mut state = self.lock();
         let Some(parked) = state.parked.get_mut(reason) else { return };

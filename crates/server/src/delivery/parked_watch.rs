@@ -25,13 +25,14 @@ pub(super) async fn watch_parked(
         if parked.upgrade().is_none_or(|parked| parked.is_closed()) {
             return;
         }
-        look(&*store, &queues, &mut owned).await;
+        poll(&*store, &queues, &mut owned).await;
     }
 }
 
-/// Polls once. Ignores an error, because the next poll asks again. `owned` describes the shards of this node at the
-/// last poll.
-async fn look(store: &dyn ClusterStore, queues: &PullQueues, owned: &mut String) {
+/// Asks the store once which of the queues with waiting receivers have parked timers, so that these timers are fetched.
+/// Ignores an error, because the next poll asks again. `owned` is the store's description of this node's shards (its
+/// parts of the timers) at the last poll. If the shards have changed, all queues with waiting receivers are fetched.
+async fn poll(store: &dyn ClusterStore, queues: &PullQueues, owned: &mut String) {
     let now = store.owned_shards();
     if *owned != now {
         // A pass, which reads the numbers of parked timers from the store, must count the timers of the new shards.

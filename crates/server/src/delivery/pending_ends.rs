@@ -26,8 +26,10 @@ impl PendingEnds {
         self.lock().remove(&key)
     }
 
-    /// Keeps `ticket`, and the verdict that the timer's handler is about to return. The receiver gets its answer
-    /// through the ticket once the runtime reports whether the store has recorded the verdict.
+    /// Keeps the request of a receiver that wants to end its claim (its hold on a fetched timer). `verdict` is the
+    /// requested end, which the timer's handler is about to return. Once the runtime reports whether the store has
+    /// recorded this verdict, the receiver gets its answer through `ticket`. If the delivery has already ended in
+    /// another way, the receiver gets the answer at once.
     pub(super) fn expect(&self, delivery: &Delivery, verdict: &Verdict, ticket: EndTicket) {
         let key = (delivery.id, delivery.delivery);
         let former = self.lock().insert(key, (verdict.clone(), ticket));
@@ -39,7 +41,8 @@ impl PendingEnds {
         }
     }
 
-    /// Answers the receiver that has asked to end the delivery of this event. Does nothing if no receiver has asked.
+    /// Handles an event of the runtime. If the event reports how a delivery has ended, answers the receiver that has
+    /// asked to end this delivery. Does nothing if no receiver has asked.
     pub(super) fn observe(&self, event: &Event) {
         let (Event::Ended { attempt, .. }
         | Event::LeaseLost { attempt, .. }

@@ -8,17 +8,20 @@
 use core::time::Duration;
 use std::time::Instant;
 
-/// A delivery can still take a slot late, at most this time after the slot's moment.
+/// The longest time after a slot's moment for which a delivery can still take the slot. A slot is the permission for
+/// one delivery to begin at the slot's moment.
 const LAG: Duration = Duration::from_millis(50);
-/// A delivery can take a slot early, at most this time before the slot's moment. The delivery then waits in memory
-/// until that moment.
+/// The longest time before a slot's moment for which a delivery can already take the slot. The delivery then waits in
+/// memory until the slot's moment. A slot is the permission for one delivery to begin at that moment.
 const LEAD: Duration = Duration::from_millis(10);
 
+/// The slots of a namespace, at a constant rate. A slot is the permission for one delivery to begin at the slot's
+/// moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
-    /// The time between two slots.
+    /// The time between the moments of two consecutive slots. Each slot permits one delivery.
     step: Duration,
-    /// The moment of the next free slot.
+    /// The moment of the first slot that no delivery has taken. Each slot permits one delivery.
     next: Instant,
 }
 
@@ -35,8 +38,8 @@ impl Rate {
         self.next.max(now.checked_sub(LAG).unwrap_or(now))
     }
 
-    /// Takes the next slot, and returns the time until the slot's moment. If that time is longer than [`LEAD`], returns
-    /// `None` and takes no slot.
+    /// Takes the next slot, which permits one delivery. Returns the time until the slot's moment, at which the delivery
+    /// may begin. If that time is longer than [`LEAD`], returns `None` and takes no slot.
     pub(crate) fn take(&mut self, now: Instant) -> Option<Duration> {
         let slot = self.next_at(now);
         let rest = slot.saturating_duration_since(now);
@@ -46,8 +49,8 @@ impl Rate {
         })
     }
 
-    /// Returns the number of slots that can be taken now. If there are none, fails with the moment from which a slot
-    /// can be taken.
+    /// Returns the number of slots that deliveries can take now. Each slot permits one delivery. If there are none,
+    /// fails with the moment from which a delivery can take a slot.
     pub(crate) fn free(&self, now: Instant) -> Result<usize, Instant> {
         let slot = self.next_at(now);
         let Some(span) = (now + LEAD).checked_duration_since(slot) else { return Err(slot - LEAD) };

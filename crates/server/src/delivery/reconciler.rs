@@ -19,8 +19,8 @@ use tourbillon_durable::state::State;
 use tourbillon_durable::store::TimerStore;
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The greatest number of timers that wait to be read. Further timers are not added. Instead the reconciler reads the
-/// reasons of all parked timers, once it has read the waiting timers.
+/// The greatest number of timers that wait until the reconciler reads them from the store. Further timers are not
+/// added. Instead the reconciler reads the reasons of all parked timers, once it has read the waiting timers.
 const MOST: usize = 10_000;
 /// The pause after a failed read from the store.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -61,7 +61,8 @@ impl Reconciler {
         self.changed.notify_one();
     }
 
-    /// Wakes [`run`](Self::run), which then ends. The caller must have closed the index of parked timers.
+    /// Wakes [`run`](Self::run), so that it ends. The caller must already have closed the index of parked timers
+    /// ([`ParkedIndex::close`]).
     pub(crate) fn close(&self) {
         self.changed.notify_one();
     }
@@ -72,7 +73,9 @@ impl Reconciler {
         one.or_else(|| core::mem::take(&mut unknown.are_too_many).then_some(Read::AllParked))
     }
 
-    /// Reads the requested timers from the store, until the index of parked timers is closed.
+    /// Reads from the store each timer that was passed to [`add`](Self::add). If the timer is parked, adds it to the
+    /// index `parked`. If the timer is dead, logs its death and sends an event. Ends once the service stops and closes
+    /// the index `parked`.
     pub(crate) async fn run(
         self: Arc<Self>,
         store: Arc<dyn TimerStore>,

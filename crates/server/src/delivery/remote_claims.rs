@@ -21,8 +21,8 @@ use tourbillon_durable::{Delivery, UtcMillis, Verdict};
 
 /// The name of the shared document that maps the names of renewed claims to the moments at which the claims expire.
 const RENEWALS: &str = "renewals";
-/// The greatest number of attempts to change the document of renewals. An attempt fails if another node changes the
-/// document at the same time.
+/// The greatest number of attempts to write a renewed claim into the document [`RENEWALS`], which all nodes share. An
+/// attempt fails if another node changes the document at the same time.
 const TURNS: usize = 64;
 /// The greatest length of an error that the store keeps with a timer, in bytes.
 const LONGEST_ERROR: usize = 500;
@@ -148,7 +148,8 @@ impl RemoteClaims {
         Ok(until.into())
     }
 
-    /// Adds the renewal of a claim to the shared document, and removes expired renewals.
+    /// Writes into the document [`RENEWALS`], which all nodes share, that the claim now expires at `until`. Removes
+    /// expired claims from the document.
     async fn note(&self, claim: &str, until: UtcMillis) -> Result<(), StoreError> {
         for _ in 0..TURNS {
             let (version, mut renewals) = self.renewals().await?;

@@ -25,26 +25,30 @@ use std::time::Instant;
 use tourbillon_durable::Timers;
 use tourbillon_durable::store::{StoreError, TimerStore};
 
-/// The time between two checks of all reasons. A check finds the reasons whose wake-up was lost.
+/// The time between two checks of all reasons for which timers are parked. A reason is also checked after each event
+/// that may permit its timers to be delivered. If the unparker misses such an event, the timers wait for the next check
+/// of all reasons.
 const ROUND: Duration = Duration::from_secs(10);
-/// The time between two passes if other nodes share the store. A pass reads the reasons of all parked timers.
+/// The time between two passes if other nodes share the store. A pass reads the reasons of all parked timers from the
+/// store, one page at a time.
 const PASS: Duration = Duration::from_secs(30);
-/// The pause before a pass that was requested before its regular time. If the request was made because the set of nodes
-/// has changed, this node gets its new shards during the pause.
+/// The pause before a pass that starts earlier than [`PASS`] demands. A pass starts early if another node's report of a
+/// parked timer may be lost, or if the set of nodes has changed. In the second case, this node gets its new shards
+/// during the pause.
 const SETTLED: Duration = Duration::from_secs(2);
 /// The pause after a failed request to the store.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The greatest number of parked timers that one request to the store makes due again.
 const BATCH: usize = 500;
-/// The greatest number of reasons in one answer of the store, in a pass that makes no pauses, such as the first pass. A
-/// pass reads the reasons of all parked timers.
+/// The greatest number of reasons in a page that the store returns, for a pass without pauses between its pages, such
+/// as the first pass. A pass reads the reasons of all parked timers.
 const PAGE: u32 = 1_000;
-/// The greatest number of reasons in one answer of the store, in a regular pass after the first pass. A pass reads the
-/// reasons of all parked timers. A Redis server runs two commands for each reason. With the pause [`REST`] after each
-/// answer, a pass sends about a hundred commands a second.
+/// The greatest number of reasons in a page that the store returns, for the passes that follow the first pass (see
+/// [`PASS`]). A Redis server runs two commands for each reason. With the pause [`REST`] after each page, a pass makes
+/// the server run about a hundred commands a second.
 const SMALL_PAGE: u32 = 50;
-/// The pause after each answer of the store, in a regular pass after the first pass. A pass reads the reasons of all
-/// parked timers.
+/// The pause after each page of reasons that the store returns, in the passes that follow the first pass (see
+/// [`PASS`]).
 const REST: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -52,7 +56,8 @@ pub(crate) struct Unparker {
     parked: Arc<ParkedIndex>,
     admission: Arc<Admission>,
     queues: Arc<PullQueues>,
-    /// Locked during a pass, so that passes do not overlap.
+    /// Locked during a pass, so that passes do not overlap. A pass reads the reasons of all parked timers from the
+    /// store.
     pass: tokio::sync::Mutex<()>,
 }
 
@@ -61,8 +66,8 @@ impl Unparker {
         Self { parked, admission, queues, pass: tokio::sync::Mutex::default() }
     }
 
-    /// Makes parked timers due again when their reasons end, until the service stops and closes the index of parked
-    /// timers ([`ParkedIndex::close`]).
+    /// Makes parked timers due again once the reasons for which they were parked no longer hold. Ends once the service
+    /// stops and closes the index of parked timers ([`ParkedIndex::close`]).
     pub(crate) async fn run(self: Arc<Self>, timers: Timers, has_others: bool) {
         let store = timers.timer_store();
         task::start(Arc::clone(&self).find_all_parked(Arc::clone(&store), has_others));
@@ -126,7 +131,8 @@ impl Unparker {
         }
     }
 
-    /// Fetches timers of a queue that any node may have parked. If the queue is empty, informs its receivers.
+    /// Takes parked timers of a queue from the store, and delivers them on this node, where receivers wait for them.
+    /// Any node may have parked these timers. If no timer of the queue is parked, tells the waiting receivers so.
     async fn fetch(self: Arc<Self>, timers: Timers, reason: Reason, wanted: usize) {
         let most = self.queues.begin_fetch(&reason, wanted);
         let limit = |timers: usize| u32::try_from(timers).unwrap_or(u32::MAX);
@@ -165,8 +171,8 @@ impl Unparker {
         }
     }
 
-    /// Reads the reasons of all parked timers from the store once, at most `limit` reasons at a time, with the pause
-    /// `rest` after each answer.
+    /// Reads the reasons of all parked timers from the store once, page by page. A page has at most `limit` reasons.
+    /// After each page, this function pauses for the time `rest`.
     async fn pass(&self, store: &dyn TimerStore, limit: u32, rest: Duration) -> Result<(), StoreError> {
         let _one_at_a_time = self.pass.lock().await;
         self.parked.begin_pass();
@@ -220,8 +226,8 @@ impl Alarms {
         self.by_moment.first().map(|(moment, _)| *moment)
     }
 
-    /// Removes the moments that have come, and returns their reasons. The unparker must now check again how many timers
-    /// that are parked for these reasons may be delivered.
+    /// Returns the reasons whose moments have come, and removes these reasons with their moments. The unparker must now
+    /// check again how many timers that are parked for the returned reasons may be delivered.
     fn take(&mut self, now: Instant) -> Vec<Reason> {
         let mut taken = Vec::new();
         while let Some((moment, _)) = self.by_moment.first()

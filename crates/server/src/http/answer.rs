@@ -32,8 +32,9 @@ impl IntoResponse for Refused {
 }
 
 impl Refused {
-    /// Makes the error answer to the request with the id `id`. Code outside of the routes needs this function, because
-    /// the present request is unknown there.
+    /// Makes the error answer to the request with the id `id`. Code that refuses a request before the routes get it
+    /// needs this function: [`asker::request_id`], with which `into_response` finds the id, does not know the request
+    /// there.
     pub(super) fn answer_to(self, id: &RequestId) -> Response {
         let Self(problem) = self;
         let mut response = response(&problem, &problem, Some(id));
@@ -83,7 +84,8 @@ fn response(problem: &Problem, body: &impl Serialize, id: Option<&RequestId>) ->
     response
 }
 
-/// The problem of a service that cannot work, with its reasons.
+/// The body of an answer that says that the service is not ready. It has the fields of a problem, and the reasons why
+/// the service is not ready.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct NotReady {
     #[serde(flatten)]

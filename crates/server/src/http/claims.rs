@@ -15,8 +15,8 @@ use tourbillon_durable::Verdict;
 const MOST_CLAIMS: u32 = 100;
 /// The longest time for which a request may wait for timers, in milliseconds.
 const LONGEST_WAIT_MS: u64 = 20_000;
-/// The longest pause before a new delivery for which a receiver may ask, in milliseconds. The limit is a day, as for
-/// the header `Retry-After`.
+/// The longest pause that a receiver may request before the timer is delivered again, in milliseconds. The limit is a
+/// day, as for the header `Retry-After`.
 const LONGEST_PAUSE_MS: u64 = 86_400_000;
 
 /// Fetches due timers from a queue.

@@ -18,8 +18,9 @@ const PROBLEM: &str = "application/problem+json";
 /// The media type of a stream of server-sent events.
 const EVENTS: &str = "text/event-stream";
 
-/// Completes the OpenAPI document that the routes describe. Adds its title, the problems, the tokens, and the rules for
-/// values.
+/// Completes the OpenAPI document that the routes describe. Adds the title of the document, the schemas of problems
+/// (the bodies of error answers), the authentication by tokens, and the rules that the values of fields and parameters
+/// must meet.
 pub(super) fn complete(mut document: OpenApi) -> OpenApi {
     document.info = InfoBuilder::new()
         .title("tourbillond")

@@ -34,7 +34,7 @@ pub(super) struct ListQuery {
     /// Lists only timers that were made after this moment. A moment in the future finds the timers that were made
     /// while the service's clock was ahead.
     created_after: Option<Moment>,
-    /// The direction: `asc` by default.
+    /// Whether the list is ascending (`asc`, the default) or descending (`desc`).
     #[param(inline)]
     order: Option<Order>,
     /// The `next` of the previous page.
@@ -44,13 +44,13 @@ pub(super) struct ListQuery {
     limit: Option<u32>,
 }
 
-/// The direction of a list.
+/// Whether a list is ascending or descending.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum Order {
-    /// In the list's own order.
+    /// Ascending: the timer with the least id, key or moment comes first.
     Asc,
-    /// In reverse order.
+    /// Descending: the timer with the greatest id, key or moment comes first.
     Desc,
 }
 

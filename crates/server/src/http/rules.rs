@@ -103,7 +103,8 @@ fn field<'s>(schemas: &'s mut Schemas, name: &str, field: &str) -> Option<&'s mu
     schemas.get_mut(name).and_then(object)?.properties.get_mut(field)
 }
 
-/// Adds all rules to the schemas of the OpenAPI document.
+/// Adds to the schemas of the OpenAPI document the rules that Rust types cannot express: which fields an object must
+/// have or must not have together, and the lengths, patterns and ranges of values.
 pub(super) fn complete(schemas: &mut Schemas) {
     for (name, word, rule) in between_fields() {
         schemas.get_mut(name).into_iter().for_each(|schema| add(schema, word, rule.clone()));
@@ -181,8 +182,8 @@ fn complete_range(number: &mut Object) {
     }
 }
 
-/// Completes an operation of the OpenAPI document. Adds the parameters of its path, and the rules for all of its
-/// parameters.
+/// Completes an operation of the OpenAPI document. Adds the parameters of its path. Adds the lengths, patterns and
+/// ranges of values to the schemas of all parameters.
 pub(super) fn complete_operation(operation: &mut Operation, path: &str) {
     let of_schedule = path.contains("/schedules/");
     let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
@@ -281,7 +282,8 @@ mod tests {
         serde_json::to_value(crate::openapi()).unwrap()
     }
 
-    /// Adds the fields that a rule requires to `names`. The rule may contain further rules.
+    /// Collects in `names` the fields that a rule lists under the keyword `required`. Also looks into the rules inside
+    /// of the rule.
     fn required(rule: &Value, names: &mut Vec<String>) {
         match rule {
             Value::Object(words) => {

@@ -54,9 +54,10 @@ pub(super) async fn list_schedules(
 
 /// Makes a schedule, or replaces the settings of an existing schedule.
 ///
-/// An existing schedule keeps its counts, and a paused schedule stays paused. The new settings may have the same
-/// instants as the old settings. Then the service still handles each past instant that it has not handled yet.
-/// Otherwise, the schedule continues with the first instant from now on.
+/// An existing schedule keeps its counts, and a paused schedule stays paused. If its plan (such as `cron` and `zone`),
+/// its start and its end do not change, the service still handles each past instant that it has not handled yet. If one
+/// of them changes, or if the schedule was parked because its plan could not be followed, the schedule continues with
+/// the first instant from now on.
 #[utoipa::path(
     put, path = "/v1/namespaces/{namespace}/schedules/{key}", tag = "schedules",
     request_body(content = NewSchedule, examples(
@@ -150,10 +151,11 @@ pub(super) async fn pause_schedule(scope: Within<Writer>, Name(key): Name) -> An
     see(scope, key, Schedules::pause).await
 }
 
-/// Ends the pause of a schedule, or retries a plan that could not be followed.
+/// Resumes a schedule that is paused or parked.
 ///
-/// After a pause, the schedule continues with the first instant from now on. The instants at which the plan could not
-/// be followed count as missed.
+/// A schedule is parked if its plan cannot be followed, for example because the service does not know the time zone.
+/// After a pause, the schedule continues with the first instant from now on. The instants that passed while the
+/// schedule was parked count as missed.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/schedules/{key}/resume", tag = "schedules",
     responses(

@@ -199,10 +199,10 @@ pub(super) async fn replay_timer(scope: Within<Writer>, timer: TimerName) -> Ans
     change(scope, timer, Verb::Replay).await
 }
 
-/// Shows the past of a timer that is stored or ended recently.
+/// Shows the past of a timer: its attempts and its end. The timer is still stored, or it has ended recently.
 ///
-/// If several timers have had the same key, the key stands for the last of them. The service remembers attempts in
-/// memory, for about ten thousand timers, and forgets them when it restarts.
+/// If several timers have had the same key, the key names the last of them. The service remembers attempts in memory,
+/// for about ten thousand timers, and forgets them when it restarts.
 #[utoipa::path(
     get, path = "/v1/namespaces/{namespace}/timers/{key}/past", tag = "timers",
     responses((status = 200, description = "The past.", body = Past))

@@ -34,8 +34,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon::future::Wakeup;
 use tourbillon::{Handle, Timestamp};
 
-/// The state of a connection: its requests, and the moments that limit its time. The connection's stream, requests and
-/// deadline share this value.
+/// The state of a connection: its requests, and the moments from which its time limits are counted. The connection's
+/// stream, its requests and the future that ends at its deadline share this value.
 #[derive(Debug)]
 pub(super) struct Activity {
     engine: Handle<Wakeup>,
@@ -58,7 +58,8 @@ struct State {
     /// The moment at which the connection's last answer ended. Before the first answer, the moment at which the
     /// connection began.
     quiet_since: Timestamp,
-    /// The moment at which the first byte after `quiet_since` arrived. `None` if no byte has arrived.
+    /// The moment at which the client's first byte after the moment `quiet_since` arrived. Over HTTP/1, the header of
+    /// the next request begins with this byte. `None` before this byte, and again once the request has begun.
     first_byte: Option<Timestamp>,
     /// The moment at which a write of an answer began to wait for the client. `None` if no write waits.
     blocked_since: Option<Timestamp>,
@@ -105,16 +106,17 @@ impl State {
         !self.is_http2 && !is_in_vain && is_answering
     }
 
-    /// Takes the waker of the reading task out of the state if a half-close by the client was hidden from the task, and
-    /// is hidden no longer. Returns `None` if [`hides_half_close`](Self::hides_half_close) still hides it, or if the
-    /// task does not wait.
+    /// Takes the waker of the task that reads from the connection, in order to wake this task. The task waits while a
+    /// half-close by the client is hidden from it. Returns `None` if no task waits, or if
+    /// [`hides_half_close`](Self::hides_half_close) still returns true.
     fn wanted(&mut self) -> Option<Waker> {
         if self.hides_half_close() { None } else { self.reader.take() }
     }
 }
 
-/// The rank of an idle connection in the order in which the server closes idle connections to make room. Connections
-/// that never sent a request are closed first, and then the connections that have been quiet longest.
+/// The rank of an idle connection in the order in which the server closes idle connections to make room for new
+/// connections. Connections that never sent a request are closed first, and then the connections that have been quiet
+/// longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Idleness {
     pub(super) has_sent_a_request: bool,
@@ -130,8 +132,8 @@ pub(super) struct Strangeness {
     pub(super) since: Timestamp,
 }
 
-/// The time that a connection without requests gets to send its last frames when the server stops. The frames announce
-/// to the client that the connection ends.
+/// The time for which a connection without a running request stays open after the server began to stop. In this time,
+/// the connection sends its last frames, which announce to the client that it ends.
 const LAST_FRAMES: Duration = Duration::from_millis(100);
 
 impl Activity {
@@ -156,9 +158,9 @@ impl Activity {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state of the connection by `change`. Then wakes the task that reads from the connection, if the
-    /// client's half-close was hidden from the task and [`hides_half_close`](State::hides_half_close) no longer hides
-    /// it.
+    /// Changes the state of the connection by `change`. The task that reads from the connection may wait, because a
+    /// half-close by the client is hidden from it. If [`hides_half_close`](State::hides_half_close) is false after the
+    /// change, wakes this task.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
@@ -188,16 +190,17 @@ impl Activity {
         untaken.into_iter().chain(waiting).min()
     }
 
-    /// Returns the connection's rank in the order in which the server closes idle connections to make room. Returns
-    /// `None` if the connection works on a request that has arrived in full.
+    /// Returns the connection's rank in the order in which the server closes idle connections to make room for new
+    /// connections. Returns `None` if the connection works on a request that has arrived in full.
     pub(super) fn idleness(&self) -> Option<Idleness> {
         let state = self.lock();
         let is_idle = !state.under_way.iter().any(|request| request.is_complete);
         is_idle.then_some(Idleness { has_sent_a_request: state.has_sent_a_request, since: state.quiet_since })
     }
 
-    /// Returns the connection's rank in the order in which the server closes strangers' connections. Returns `None` if
-    /// the connection is not a stranger's.
+    /// Returns the connection's rank in the order in which the server closes strangers' connections. A connection is a
+    /// stranger's if it has had requests answered, and none of its requests was authenticated. Returns `None` for other
+    /// connections.
     pub(super) fn strangeness(&self) -> Option<Strangeness> {
         let state = self.lock();
         let is_strange = state.has_answered_unauthenticated && !state.has_authenticated_request;
@@ -225,8 +228,9 @@ impl Activity {
         });
     }
 
-    /// Called by the task that reads from the connection, after the client has closed its half of the connection. Waits
-    /// while [`hides_half_close`](State::hides_half_close) hides this half-close from the task.
+    /// Called by the task that reads from the connection, after the client has closed its half of the connection. Is
+    /// ready if the task may see this half-close. Is pending while the half-close is hidden from the task, as
+    /// [`hides_half_close`](State::hides_half_close) decides.
     pub(super) fn poll_end(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = self.lock();
         if !state.hides_half_close() {
@@ -288,8 +292,9 @@ impl UnderWay {
         self.0.clone()
     }
 
-    /// Records that the request has its answer. `most_unauthenticated` is the greatest number of answers to
-    /// unauthenticated requests that the connection keeps for its client at one time.
+    /// Records that the request has its answer, and returns the effects of the answer on the connection. At most
+    /// `most_unauthenticated` answers to unauthenticated requests may wait for the connection's client at one time. If
+    /// this answer exceeds the limit, a refusal must be sent instead ([`Noted::is_beyond`]).
     pub(super) fn note_answer(&self, most_unauthenticated: usize) -> Noted {
         let mut state = self.0.activity.lock();
         let waiting = state.under_way.iter().filter(|request| request.is_answered_unauthenticated).count();
@@ -341,9 +346,9 @@ impl Stage {
         });
     }
 
-    /// Records that the request waits for bytes of its body that have not arrived. After the client has closed its half
-    /// of the connection, these bytes never arrive. So this half-close is then no longer hidden from the task that
-    /// reads from the connection.
+    /// Records that the request waits for bytes of its body that have not arrived. If the client has already closed its
+    /// half of the connection, these bytes never arrive. In this case, the half-close is no longer hidden from the task
+    /// that reads from the connection, so that the connection ends.
     pub(super) fn note_wants_more(&self) {
         self.change(|request| request.wants_more |= request.has_ended);
     }

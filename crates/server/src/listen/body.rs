@@ -133,16 +133,17 @@ const PIECE: usize = 16 << 10;
 
 /// The body of an answer. The answer's request is under way until this value is dropped.
 ///
-/// An answer over HTTP/2 goes out in pieces of at most [`PIECE`] bytes. The last byte of a frame is a piece of its own.
-/// The connection fetches the next piece once the client's flow-control window has space for at least one byte. If the
-/// piece is larger than this space, the rest of the piece waits in memory. So each fetch of a further piece shows that
-/// the client has taken bytes. At most one piece of each answer is in memory beyond the client's window.
+/// An answer over HTTP/2 is cut into pieces of at most [`PIECE`] bytes. The connection fetches a piece once the
+/// client's flow-control window has space for all earlier pieces and for at least one further byte. So each fetch shows
+/// that the client has accepted the earlier pieces, and at most one piece of each answer is in memory beyond the
+/// client's window. The last byte of each data frame of `body` is a piece of its own. As this piece has only one byte,
+/// the window has space for all of it when the connection fetches it.
 #[derive(Debug)]
 pub(super) struct Answering {
     body: Answer,
     under_way: UnderWay,
     is_http2: bool,
-    /// The bytes that the connection has not got yet from the answer's present frame.
+    /// The bytes of the current data frame of `body` that the connection has not fetched yet.
     rest: Bytes,
 }
 
@@ -151,7 +152,8 @@ impl Answering {
         Self { body, under_way, is_http2, rest: Bytes::new() }
     }
 
-    /// Returns the first piece of `bytes` for the connection. Keeps the other bytes in the field `rest`.
+    /// Returns the next piece for the connection: the first of the `bytes` of a data frame. Keeps the other bytes in
+    /// the field `rest`.
     fn piece(&mut self, mut bytes: Bytes) -> Bytes {
         if !self.is_http2 || bytes.len() < 2 {
             return bytes;

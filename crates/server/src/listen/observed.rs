@@ -8,8 +8,9 @@ use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A connection's stream that records reads and writes in the connection's [`Activity`]. If the client has closed its
-/// half of the connection, the reader sees this end only when the activity permits it.
+/// A connection's stream that records reads and writes in the connection's [`Activity`]. If the client closes its half
+/// of the connection, a read does not return the end of the stream at once. It first waits until [`Activity::poll_end`]
+/// is ready, for example because the running request must be answered before.
 #[derive(Debug)]
 pub(super) struct Observed {
     stream: Stream,

@@ -25,22 +25,25 @@ use tokio::sync::{oneshot, watch};
 /// connections at once: at most one in 64.
 const PART: usize = 64;
 
-/// The divisor for the number of strangers' connections: together they may be one in eight of all connections, or
-/// [`PART`] connections if this is more. A connection is a stranger's if it has had requests answered, and none of its
-/// requests was authenticated.
+/// Strangers together may have at most one in eight of the permitted connections. If this is less than [`PART`]
+/// connections, they may have [`PART`] connections. A connection is a stranger's if it has had requests answered, and
+/// none of its requests was authenticated.
 const STRANGERS: usize = 8;
 
-/// A number with two uses. The server gives memory back to the system only if at least this number of connections were
-/// open at the same time. If strangers have more connections than [`STRANGERS`] permits, the server closes strangers'
-/// connections until seven eighths of the permitted number are left.
+/// A number with two uses:
+///
+/// - The server gives memory back to the system only if at least this number of connections were open at the same time.
+/// - If strangers have more connections than [`STRANGERS`] permits, the server closes strangers' connections until one
+///   in eight of the permitted number is free again.
 const FEW: usize = 8;
 
-/// The places of a server. Each open connection takes a place.
+/// Limits the number of a server's open connections to `all`. Each open connection takes one of `all` places.
 #[derive(Debug)]
 pub(super) struct Places {
     all: usize,
     state: Mutex<State>,
-    /// The number of open connections. A connection that has lost its place still counts until it ends.
+    /// The number of open connections. A connection that the server has asked to close has no place any more, but it
+    /// counts here until it ends.
     open: watch::Sender<usize>,
 }
 
@@ -63,14 +66,16 @@ struct Taken {
     leave: oneshot::Sender<()>,
 }
 
-/// The place of an open connection. Dropping the value frees the place.
+/// One of the limited number of places for connections ([`Places`]). Each open connection holds this value. Dropping
+/// the value frees the place.
 #[derive(Debug)]
 pub(super) struct Place {
     places: Arc<Places>,
     number: u64,
     pub(super) peer: IpAddr,
     pub(super) activity: Arc<Activity>,
-    /// Gets a message when the server takes this place away in order to make room.
+    /// Gets a message when the server tells the connection to close, because it needs the place for another connection,
+    /// or because unauthenticated clients have too many connections. `None` after the message.
     left: Option<oneshot::Receiver<()>>,
 }
 
@@ -83,8 +88,8 @@ impl Places {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place for a new connection. If no place is free for this client, closes idle connections first. Returns
-    /// `None` if no connection is idle.
+    /// Takes a place for a new connection. If no place is free for this client, closes idle connections to free their
+    /// places. Returns `None` if no place is free, and no connection is idle.
     pub(super) fn take(self: &Arc<Self>, peer: IpAddr, activity: Arc<Activity>) -> Option<Place> {
         let from = network(peer);
         let most = if from.is_loopback() { self.all } else { self.all - self.all / PART };
@@ -202,7 +207,8 @@ impl Place {
         Arc::clone(&self.places)
     }
 
-    /// Waits until the server takes the place away from this connection, in order to make room.
+    /// Waits until the server tells this connection to close, because it needs the place for another connection, or
+    /// because unauthenticated clients have too many connections. Waits without end after the first time.
     pub(super) async fn left(&mut self) {
         match &mut self.left {
             Some(left) => {

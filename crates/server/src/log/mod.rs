@@ -26,7 +26,8 @@ use tracing_subscriber::{fmt, registry};
 /// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Lines of plain text with the moment, the level, the kind, the message and the fields.
+    /// Lines of plain text with the moment, the level, the event's kind (its `tracing` target), the message and the
+    /// fields.
     Text,
     /// Lines with a JSON object each.
     Json,
@@ -54,7 +55,7 @@ pub(crate) fn begin(level: LevelFilter, form: Form) {
 }
 
 /// Selects the events that become log lines: this crate's events of this severity or a greater severity. [`storm`] then
-/// limits the number of lines of each kind.
+/// limits the number of lines for events with the same target.
 struct Own(LevelFilter);
 
 impl Own {

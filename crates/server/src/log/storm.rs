@@ -10,28 +10,31 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 use tracing::{Level, Metadata, error, info, warn};
 
-/// The greatest number of log lines of one kind within the time [`SPAN`].
+/// The greatest number of log lines for events of one kind within the time [`SPAN`]. The kind of an event is its
+/// `tracing` target.
 const LINES: u32 = 20;
 const SPAN: Duration = Duration::from_secs(10);
-/// The kind of the log lines that say how many further events were not logged.
+/// The kind of the log lines that this module makes. Each says how many events of another kind were not logged.
 const MORE: &str = "more";
 
-/// The kinds of events that occurred lately, each with its number of log lines.
+/// The kinds (`tracing` targets) of the latest events. Each kind has its own window of ten seconds, in which its log
+/// lines are counted.
 static KINDS: Mutex<Kinds> = Mutex::new(Kinds(BTreeMap::new()));
 
 struct Kinds(BTreeMap<&'static str, Window>);
 
-/// Counts the log lines of a kind of events within a window of ten seconds. Also counts the kind's events without a
-/// line.
+/// The window of one kind of events. `lines` counts the kind's log lines in the present ten seconds, at most [`LINES`].
+/// `more` counts the kind's events that were not logged because of this limit, until a log line reports their number.
 struct Window {
     begun: Instant,
     lines: u32,
     more: u64,
-    /// The level of the kind's latest event without a log line.
+    /// The level of the latest event that `more` counts.
     level: Level,
 }
 
-/// The number of a kind's events without a log line. `level` is the level of the latest of these events.
+/// The number of events of one kind (`tracing` target) that were not logged, because the kind already had [`LINES`] log
+/// lines. `level` is the level of the latest of these events.
 #[derive(Debug, PartialEq, Eq)]
 struct Surplus {
     kind: &'static str,
@@ -57,8 +60,8 @@ impl Kinds {
         false
     }
 
-    /// Removes each kind for which `is_over` says that its window of ten seconds is over. The result has an entry for
-    /// each removed kind that has events without a log line.
+    /// Removes each kind of events whose window of ten seconds is over, as `is_over` decides. Returns, for each removed
+    /// kind, the number of its events that were not logged. Kinds without such events are left out of the result.
     fn settle(&mut self, is_over: impl Fn(&Window) -> bool) -> Vec<Surplus> {
         let mut all = Vec::new();
         self.0.retain(|kind, window| {
@@ -72,7 +75,8 @@ impl Kinds {
     }
 }
 
-/// Returns whether an event gets a log line. Counts the event for the limit of its kind.
+/// Returns whether to log an event, and counts the event. It is not logged if its kind (its `tracing` target) already
+/// has [`LINES`] log lines in the present window of ten seconds. Events of the level `debug` are always logged.
 pub(super) fn admits(event: &'static Metadata<'static>, now: Instant) -> bool {
     KINDS.lock().unwrap_or_else(PoisonError::into_inner).admits(event.target(), *event.level(), now)
 }
@@ -88,14 +92,15 @@ fn tell(is_over: impl Fn(&Window) -> bool) {
     }
 }
 
-/// Logs how many events got no line, for each kind whose window of ten seconds is over. The service calls this about
-/// once a second.
+/// Logs how many events were not logged, for each kind of events whose window of ten seconds is over. The service calls
+/// this about once a second.
 pub(crate) fn settle() {
     let now = Instant::now();
     tell(|window| now.saturating_duration_since(window.begun) >= SPAN);
 }
 
-/// Logs how many events got no line, for all kinds. Called at the end of the process.
+/// Logs how many events were not logged, for each kind of events, even if the kind's window of ten seconds is not over.
+/// Called at the end of the process.
 pub(crate) fn finish() {
     tell(|_| true);
 }

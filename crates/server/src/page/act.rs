@@ -12,7 +12,8 @@ use tourbillon_api::CancelResult;
 const WORD: &str = "cancel";
 
 /// Changes a single timer. `verb` is the last part of the address, such as `pause`. Afterwards redirects to the timer's
-/// page, or to a list if the timer is gone. A form on the list of dead timers leads back to that list.
+/// page, or to the list of timers if the service does not know the timer any more. Redirects to the list of dead timers
+/// if the form was on that list, or if a timer to cancel was not found.
 pub(super) async fn one(
     State(service): State<Service>,
     Path((namespace, id, verb)): Path<(String, String, String)>,

@@ -41,8 +41,8 @@ struct Label {
     class: &'static str,
 }
 
-/// A horizontal line across a drawing. `text` is the label of the line: a value. The line is at the height of a bar
-/// with this value.
+/// A horizontal line across a drawing, which marks a value on the vertical axis. `text` is the value, or empty. A bar
+/// with this value reaches up to the line.
 struct Line {
     y: u64,
     text: String,

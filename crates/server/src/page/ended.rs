@@ -39,7 +39,8 @@ pub(super) struct Query {
     /// The word for the way in which the listed timers ended, a word of [`ENDS`]. If the text is empty, the list has
     /// timers with any end.
     how: String,
-    /// The number that the history gave to the last timer on the previous page. The list continues after that timer.
+    /// The number of the latest event of the last timer on the previous page. The service numbers the events of the
+    /// timers that it remembers. This page shows only timers whose latest events have lower numbers.
     before: Option<u64>,
 }
 

@@ -14,7 +14,8 @@ use tourbillon_api::{Moment, Node, Nodes, Shard};
 
 /// The greatest number of nodes that the page shows.
 const MOST: usize = 100;
-/// The greatest number of late shards, and of lost shards, that the page shows.
+/// The greatest number of shards in the page's table of overdue shards. Also the greatest number of shards that the
+/// page's sentence about lost shards names.
 const MOST_LATE: usize = 10;
 /// The time for which a shard's first timer must have been due before the page shows the shard as late, in
 /// milliseconds.

@@ -18,8 +18,9 @@ pub(super) fn id_of(text: &str) -> Result<TimerId, Fault> {
     id(text).map_err(|_| Fault::no_page())
 }
 
-/// Returns the address of the list at `path` with a single condition: the name and the value of a parameter. An empty
-/// namespace means all namespaces.
+/// Returns the address of a page with a list of timers that meet a single condition. `path` is the page's path, such as
+/// `/ui/dead`. `condition` is the name and the value of a parameter in the address's query. If `namespace` is empty,
+/// the list has timers of all namespaces.
 pub(super) fn list_address(path: &str, namespace: &str, condition: (&str, &str)) -> String {
     let mut query = Serializer::new(String::new());
     if !namespace.is_empty() {
@@ -42,8 +43,8 @@ pub(super) fn target(timer: &Timer) -> String {
     timer.pull.as_ref().map_or_else(String::new, |pull| format!("queue {}", pull.queue))
 }
 
-/// Returns the labels of a timer, each with an address. The address shows the list at `path` of all timers with the
-/// label.
+/// Returns the labels of a timer. With each label comes the address of a page that lists the timers with this label in
+/// the timer's namespace. `path` is the path of this page, such as `/ui/dead`.
 pub(super) fn labels(timer: &Timer, path: &str) -> Vec<(String, String)> {
     let address = |label: &String| (label.clone(), list_address(path, &timer.namespace, ("label", label)));
     timer.labels.iter().map(address).collect()

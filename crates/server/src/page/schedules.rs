@@ -20,7 +20,8 @@ const OF_A_PAGE: u32 = 50;
 /// The greatest number of reads from the store for one page of the list. Because of this limit, a page may be short
 /// although more schedules follow.
 const MOST_ASKED: usize = 50;
-/// The greatest length of the text of one condition, in bytes.
+/// The greatest length of each of the two conditions on the listed schedules, in bytes. The conditions are the
+/// namespace and the beginning of the key.
 const LONGEST: usize = 255;
 /// The greatest length of the cursor in an address, in bytes. The cursor names a position in the list.
 const LONGEST_CURSOR: usize = 1_024;

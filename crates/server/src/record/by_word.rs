@@ -13,7 +13,7 @@ impl<V: Default, const N: usize> ByWord<V, N> {
         Self(words.map(|word| (word, V::default())))
     }
 
-    /// Returns the value for a word. An unknown word counts as the last word.
+    /// Returns the value for a word of the label. For an unknown word, returns the value of the label's last word.
     pub(crate) fn of(&self, word: &str) -> &V {
         let found = self.0.iter().find(|(known, _)| *known == word);
         &found.unwrap_or(&self.0[N - 1]).1

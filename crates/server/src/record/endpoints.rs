@@ -24,7 +24,8 @@ pub(crate) struct Sent<'a> {
     pub(crate) error: Option<&'a str>,
 }
 
-/// The record of all callbacks to a host since the service began to remember it.
+/// The statistics of all callbacks to a host. If the service forgets the host, the next callback to the host begins new
+/// statistics.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Met {
     pub(crate) deliveries: u64,
@@ -90,7 +91,8 @@ impl Met {
     }
 }
 
-/// The records of callbacks, for each remembered host.
+/// The statistics of the callbacks to each remembered host, by the host's name and port. The service remembers the
+/// [`MOST_HOSTS`] hosts that got callbacks last.
 #[derive(Debug, Default)]
 pub(crate) struct Endpoints(Mutex<HashMap<Box<str>, Met>>);
 
@@ -99,7 +101,7 @@ impl Endpoints {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a callback to the record of the host that it called.
+    /// Adds a callback to the statistics of `host`, which got the callback.
     pub(crate) fn note(&self, host: &str, sent: Sent<'_>) {
         let mut hosts = self.lock();
         if let Some(met) = hosts.get_mut(host) {
@@ -113,7 +115,7 @@ impl Endpoints {
         hosts.entry(host.into()).or_default().note(sent);
     }
 
-    /// Returns the records of callbacks, for each remembered host.
+    /// Returns the statistics of each remembered host, by the host's name and port.
     pub(crate) fn all(&self) -> HashMap<Box<str>, Met> {
         self.lock().clone()
     }

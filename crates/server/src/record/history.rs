@@ -26,7 +26,7 @@ const HEAD: usize = 64;
 const RECORD: usize = 48;
 /// The first bytes of the history's file. The last character is the version of the format.
 const MARK: &[u8; 16] = b"tourbillon hist1";
-/// The number of new samples after which the file is written.
+/// The number of new samples after which they are written into the history's file.
 const WRITTEN: usize = 6;
 
 /// The service's statistics for a span of ten seconds.
@@ -43,7 +43,8 @@ pub(crate) struct Sample {
     pub(crate) pending: u64,
 }
 
-/// The service's totals at the last sample. The next sample is the difference between the new totals and these totals.
+/// The service's counts since its start, as they were at the last sample. The next sample has the differences between
+/// the new counts and these counts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) created: u64,
@@ -51,8 +52,8 @@ pub(crate) struct Totals {
     pub(crate) failed: u64,
     pub(crate) cancelled: u64,
     pub(crate) dead: u64,
-    /// The number of pending timers at the last sample. If the store failed to count the timers for that sample, the
-    /// number at the previous sample.
+    /// The number of timers that were pending at the last sample, not a count since the start. If the store failed to
+    /// count the timers for the last sample, the number at the sample before.
     pub(crate) pending: u64,
 }
 
@@ -108,7 +109,7 @@ fn place(number: u64) -> usize {
     usize::try_from(number % SAMPLES as u64).unwrap_or(0)
 }
 
-/// The samples of the last 72 hours, and their file.
+/// The samples of the last 72 hours, and the file that keeps them over restarts.
 #[derive(Debug)]
 pub(crate) struct History {
     inner: Mutex<Inner>,
@@ -139,7 +140,8 @@ impl History {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the sample of the ten seconds that have just ended at `now`. Returns whether the file must be written now.
+    /// Adds the sample of the ten seconds that have just ended at `now`. Returns whether the caller must now call
+    /// [`write`](Self::write), because at least [`WRITTEN`] samples are not yet in the history's file.
     pub(crate) fn note(&self, now: Moment, sample: Sample) -> bool {
         let number = (now.as_millis() / STEP).saturating_sub(1);
         let mut inner = self.lock();
@@ -149,8 +151,8 @@ impl History {
         inner.unwritten.len() >= WRITTEN
     }
 
-    /// Writes the samples that are not yet in the file. After an error, the samples stay in memory, and the write is
-    /// not repeated. Blocks the calling thread.
+    /// Writes the new samples into the history's file. After an error, the samples that were not written are missing in
+    /// the file for ever, but remain in memory. Blocks the calling thread.
     pub(crate) fn write(&self) -> io::Result<()> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let unwritten = core::mem::take(&mut self.lock().unwritten);

@@ -60,7 +60,7 @@ pub(crate) struct Answered<'a> {
     pub(crate) is_missing: bool,
 }
 
-/// Returns the facts about a timer from an event of its delivery.
+/// Returns the facts that a timer's history keeps about the timer, from the description of one of its deliveries.
 fn known(attempt: &Attempt) -> Known {
     Known {
         namespace: attempt.namespace.clone(),
@@ -71,7 +71,7 @@ fn known(attempt: &Attempt) -> Known {
     }
 }
 
-/// Returns the facts about a timer from the stored timer.
+/// Returns the facts that a timer's history keeps about the timer, from the timer in the store.
 fn known_of(timer: &Timer) -> Known {
     Known {
         namespace: timer.namespace.clone(),
@@ -263,9 +263,10 @@ impl InFlight {
         status
     }
 
-    /// Records that a timer's lease expired before the delivery ended. The process that delivered the timer may have
-    /// died, so the timer's history gets an interruption. If this process only failed to store the end of the delivery,
-    /// the history has the attempt already, and gets no interruption.
+    /// Records that a timer's lease (the exclusive right to deliver the timer) expired before the delivery ended.
+    /// Usually the process that delivered the timer has died, so the timer's history gets an interruption. The history
+    /// gets no interruption if its last attempt has the outcome [`AttemptOutcome::Lost`]. Then the process that runs
+    /// this method made the attempt, and lost the lease or could not store the attempt's end.
     fn expired(&self, id: TimerId, at: UtcMillis, phase: Phase) {
         if phase == Phase::Dead {
             self.metrics.dead.of("deliveries").add(1);

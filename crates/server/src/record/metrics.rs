@@ -35,7 +35,8 @@ pub(crate) struct Metrics {
     pub(crate) fired: ByWord<Counter, 7>,
     /// The number of timers that died, by the reason.
     pub(crate) dead: ByWord<Counter, 6>,
-    /// The number of deliveries that a receiver may have got and will get again, by the cause.
+    /// The number of deliveries that the service repeats although the receiver may have got them already, by the cause
+    /// of the repetition.
     pub(crate) duplicates: ByWord<Counter, 5>,
     /// The durations of callbacks, by the class of the receiver's answer.
     pub(crate) callbacks: ByWord<SharedTimes, 8>,

@@ -4,8 +4,10 @@
 //! After a refused change, the service assumes that the store still refuses changes. A [`Refusal`] stands for this
 //! assumption. The refusal lasts until a change of the same kind succeeds. For example, a refusal of creations ends
 //! with a successful creation, but not with a successful claim. Without further creations, such a refusal would keep
-//! the service unready for ever. So a refusal also ends ten seconds after the last refused change. While the store
-//! itself gives a reason to refuse changes, this time limit does not apply.
+//! the service unready for ever. So a refusal also ends ten seconds after the last refused change. This time limit does
+//! not apply while [`TimerStore::refuses_new`] reports that the store refuses new timers.
+//!
+//! [`TimerStore::refuses_new`]: tourbillon_durable::store::TimerStore::refuses_new
 
 use super::by_word::ByWord;
 use crate::state::Counter;
@@ -14,10 +16,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// The time for which a [`Refusal`] lasts after the last refused change. This limit does not apply while the store
-/// itself gives a reason to refuse changes.
+/// The time after the last refused change at which a [`Refusal`] ends. The refusal does not end in this way while the
+/// store reports that it refuses new timers.
 const LASTS: Duration = Duration::from_secs(10);
-/// The label values of the reasons for which the store refuses changes.
+/// The values of the metric's label for the reason why the store has refused a change.
 const REASONS: [&str; 4] = ["full", "read-only", "damaged", "io"];
 
 /// Counts the changes that the store has refused since the start of the process. Also remembers, as a [`Refusal`],
@@ -30,12 +32,12 @@ pub(crate) struct Refusals {
 
 /// The state of a store that still refuses changes, with the error of the latest refused change. If the store has
 /// refused only new timers, the refusal ends when the store accepts a new timer. Otherwise any successful change ends
-/// the refusal. [`Refusals::lasting`] also ends the refusal after ten seconds.
+/// the refusal. [`Refusals::lasting`] also ends the refusal ten seconds after the latest refused change.
 #[derive(Clone, Debug)]
 pub(crate) struct Refusal {
     pub(crate) error: StoreError,
     last: Instant,
-    /// Whether all refused changes would have stored new timers.
+    /// Whether each change that the store has refused since the beginning of this refusal would have stored new timers.
     is_new: bool,
 }
 
@@ -45,10 +47,10 @@ impl Default for Refusals {
     }
 }
 
-/// Returns the label for the reason of an error, or `None` if the store did not cause the error.
+/// Returns the value of the metric's label for an error with which the store refused a change. `None` if the error does
+/// not count as a refusal, because the caller reached a limit or the service stops.
 fn reason(error: &StoreError) -> Option<&'static str> {
     match error.kind() {
-        // The caller has reached a limit, or the service stops.
         StoreErrorKind::Limit | StoreErrorKind::Closed => None,
         StoreErrorKind::Full => Some("full"),
         StoreErrorKind::ReadOnly => Some("read-only"),
@@ -78,8 +80,9 @@ impl Refusals {
         }
     }
 
-    /// Returns the [`Refusal`] if the store still refuses changes. `reason` is the store's own reason to refuse
-    /// changes. Without a reason of the store, the refusal ends ten seconds after the last refused change.
+    /// Returns the [`Refusal`] if the store still refuses changes. `reason` is the error with which the store now
+    /// refuses new timers, or `None` if it accepts new timers. If `reason` is `None`, the refusal ends ten seconds
+    /// after the last refused change.
     pub(crate) fn lasting(&self, reason: Option<StoreError>) -> Option<Refusal> {
         let mut present = self.present();
         if reason.is_none() && present.as_ref().is_some_and(|refusal| refusal.last.elapsed() > LASTS) {
@@ -88,7 +91,7 @@ impl Refusals {
         present.clone()
     }
 
-    /// Returns the number of refused changes for each reason.
+    /// Returns each value of the metric's label with the number of changes refused for this reason.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.counts.iter().map(|(reason, count)| (reason, count.get()))
     }

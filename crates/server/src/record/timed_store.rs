@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 use tourbillon_durable::store::{Call, Hook, Hooked, Op, StoreFuture};
 
-/// The durations of the store's operations, from the call to the answer.
+/// For each operation of the store, the distribution of the durations of its calls. A duration is the time from the
+/// call to the store's answer.
 #[derive(Debug, Default)]
 pub(crate) struct StoreTimes {
     apply: SharedTimes,
@@ -21,7 +22,7 @@ pub(crate) struct StoreTimes {
 }
 
 impl StoreTimes {
-    /// Returns the name of each operation of the store, with the durations of its calls.
+    /// Returns the name of each operation of the store, with the distribution of the durations of its calls.
     pub(crate) fn all(&self) -> [(&'static str, &SharedTimes); 9] {
         [
             ("apply", &self.apply),
@@ -52,20 +53,21 @@ impl Timing {
     }
 }
 
-/// The notes of [`Timing`] about a call of the store, from the call until the answer. The notes say where the duration
-/// of the call is recorded, and whether the answer counts as the success or the refusal of a change.
+/// The notes that [`Timing`] keeps about a call of the store until the store answers. They say to which distribution
+/// the duration of the call is added, and whether the success or error of the call is reported to [`Refusals`].
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Notes {
-    /// Selects the durations to which the duration of the call is added. `None` if the call is not timed.
+    /// Selects the distribution in [`StoreTimes`] to which the duration of the call is added. `None` if the call is not
+    /// timed.
     time: Option<fn(&StoreTimes) -> &SharedTimes>,
-    /// The change that the call makes. `None` if the call makes no change. Also `None` for a call such as
-    /// [`Call::PutBack`], whose changes are never counted as refused.
+    /// Set if the success or error of the call is reported to [`Refusals`]. `None` if the call changes no timers. Also
+    /// `None` for some calls that change timers but that [`Refusals`] ignores, such as [`Call::PutBack`].
     change: Option<Change>,
 }
 
 #[derive(Clone, Copy)]
 struct Change {
-    /// Whether the call would store new timers.
+    /// Whether the call stores new timers if it succeeds.
     is_new: bool,
 }
 

@@ -20,7 +20,8 @@ const MOST_INTERRUPTIONS: usize = 4;
 /// The greatest number of replays in the history of a timer.
 const MOST_REPLAYS: usize = 4;
 
-/// The facts about a timer from an event. Some events lack the key or the moments.
+/// The facts that a timer's history keeps about the timer itself. They come from the events of the timer. Some events
+/// lack the key or the moments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) namespace: Box<str>,
@@ -69,9 +70,9 @@ struct Ring {
 }
 
 impl Ring {
-    /// Returns the history of a timer, to which the caller then adds the event `number`. Makes an empty history if the
-    /// group has none for this timer. The timer's last event is now the latest event of the group. So when the group
-    /// must forget histories, it forgets this history last.
+    /// Returns the history of a timer, so that the caller can add an event to it. `number` is the number of this new
+    /// event. Makes an empty history if the group has none for this timer. Also makes this history the last that the
+    /// group forgets, because the new event is the latest event in the group.
     fn touch(&mut self, id: TimerId, number: u64) -> &mut Entry {
         let entry = self.entries.entry(id).or_default();
         self.order.remove(&entry.touched);
@@ -106,7 +107,8 @@ impl Ring {
         ids.into_iter().for_each(|id| drop(self.remove(id)));
     }
 
-    /// Forgets histories until the group is within its limits. The history with the oldest last event goes first.
+    /// Forgets histories of timers until this group has at most [`MOST_TIMERS`] timers and [`MOST_ATTEMPTS`] attempts.
+    /// Begins with the history whose last event is the oldest.
     fn trim(&mut self) {
         while self.entries.len() > MOST_TIMERS || self.attempts > MOST_ATTEMPTS {
             let Some((_, oldest)) = self.order.first_key_value() else { return };

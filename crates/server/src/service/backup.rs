@@ -15,7 +15,7 @@ use tourbillon_durable::store::TimerStore;
 /// runs.
 const MOST_BACKUPS: usize = 2;
 
-/// The part of a backup besides the timers.
+/// The data that the service adds to the timers in a backup: the namespaces, with their limits and signing secrets.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Attached {
     pub(super) namespaces: Map,
@@ -82,8 +82,8 @@ pub(crate) struct Backup {
 }
 
 impl Backup {
-    /// Writes a backup to `to`, with all timers as they are at a single moment after the call. Blocks the calling
-    /// thread.
+    /// Writes a backup to `to`, with all timers as they are at a single moment after the call. Returns the number of
+    /// these timers. Blocks the calling thread.
     pub(crate) fn write(&self, to: impl io::Write + Send) -> Result<u64, BackupError> {
         backup::write_with(&*self.store, &self.attached, to)
     }

@@ -31,7 +31,9 @@ pub(crate) fn checked(redis: &RedisSettings) -> Result<Report, OpenError> {
     }
 }
 
-/// Restores lost shards of the deployment on Redis. With `is_anew`, recreates a deployment that is gone.
+/// Makes the lost shards of the deployment on Redis accept timers again. A shard is lost if its server has lost the
+/// data of the shard. With `is_anew`, recreates an empty deployment instead, after the servers have lost all of its
+/// data.
 pub(crate) fn mend(redis: &RedisSettings, is_anew: bool) -> Result<Mended, StoreError> {
     match is_anew {
         true => block_on(builder(redis).make_anew(&redis.connect)),

@@ -212,13 +212,14 @@ impl Service {
         &self.0.events
     }
 
-    /// Returns the limiter of the memory for request bodies. Each token is a client of its own. All requests without a
-    /// token count as one client.
+    /// Returns the limiter of the memory for request bodies, in total and for each client. A client is the sender of
+    /// all requests with the same token. All requests without a token count as one client.
     pub(crate) fn bodies(&self) -> &Arc<Bodies<Option<TokenHash>>> {
         &self.0.bodies
     }
 
-    /// Returns the limiter of the memory for sign-in forms. Each IP address of visitors is a client of its own.
+    /// Returns the limiter of the memory for sign-in forms, in total and for each client. A client is an IPv4 address,
+    /// or an IPv6 network (the first 64 bits of the address).
     pub(crate) fn forms(&self) -> &Arc<Bodies<Option<IpAddr>>> {
         &self.0.forms
     }

@@ -19,7 +19,8 @@ pub(crate) enum Named<'a> {
 }
 
 impl Named<'_> {
-    /// Returns the address by which the store finds the timer. An id also finds timers of other namespaces.
+    /// Returns the address by which the store finds the timer. The address of an id does not contain the namespace, so
+    /// the store may find a timer of another namespace at this address.
     pub(crate) fn address(self, namespace: &str) -> Address {
         match self {
             Self::Key(key) => by_key(namespace, key),

@@ -44,8 +44,9 @@ pub(crate) struct NamespaceAdmin {
 }
 
 impl NamespaceAdmin {
-    /// Changes the map of namespaces with `change`, on a thread that may block. Then wakes the unparker, the task that
-    /// makes parked timers due again, because the change may permit their delivery.
+    /// Changes the map of namespaces with `change`, on a thread that may block. Then wakes the unparker, because the
+    /// change may permit deliveries. The unparker is the task that makes parked timers due again. A parked timer stays
+    /// in the store without a delivery, for example during a pause of its namespace.
     async fn change<T: Send + 'static>(
         &self,
         change: impl FnMut(&mut Map) -> Result<T, Problem> + Send + 'static,

@@ -55,8 +55,8 @@ fn capacity(settings: &Settings) -> usize {
 /// The greatest number of bytes in memory for all sign-in forms together.
 const MOST_FORMS: usize = 256 << 10;
 
-/// Returns the greatest number of bytes in memory for all request bodies together. A single client may use only a part
-/// of this memory. The part of a client suffices for the largest body.
+/// Returns the greatest number of bytes in memory for all request bodies together. A single client may use at most
+/// three quarters of these bytes, and three quarters suffice for the largest body.
 fn most_bodies(rules: &Rules) -> usize {
     (64 << 20).max(4 * (rules.body + rules.url + rules.headers))
 }
@@ -84,9 +84,9 @@ fn unused_files(data: &Path, place: &str) -> Vec<Box<str>> {
         .collect()
 }
 
-/// Adds the namespaces `missing` to the stored namespaces, because timers are stored in them. Adds a notice for each of
-/// these namespaces. In the notice, the text `stored` follows the words "is not": for example, `in namespaces.json`
-/// makes "is not in namespaces.json".
+/// Adds the namespaces `missing`, which have stored timers, to the namespaces of the service. Also adds a notice about
+/// each of them to `notices`. The notice says that the namespace "is not" `stored`. So `stored` is, for example, the
+/// text "in namespaces.json".
 fn add_missing(
     namespaces: &Namespaces,
     missing: &[Box<str>],
@@ -248,7 +248,8 @@ impl Service {
         read.into_iter().filter_map(fault).collect()
     }
 
-    /// Returns the reason for each document of a shared store that exists but cannot be read.
+    /// Checks the two documents in a store that nodes share: the document of the namespaces, and the document of the
+    /// operations on many timers. For each document that exists but cannot be read, returns a text with the reason.
     pub(crate) fn unreadable_documents(store: &Arc<dyn ClusterStore>) -> Vec<String> {
         let namespaces = Namespaces::open(NamespaceStorage::Shared(Arc::clone(store))).err();
         let namespaces = namespaces.map(|error| format!("the shared document of the namespaces: {error}"));

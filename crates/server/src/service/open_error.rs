@@ -37,9 +37,10 @@ pub enum OpenError {
     HalfRestoredDeployment(Box<str>),
     /// Another process uses this data folder.
     InUse(PathBuf),
-    /// A check refuses the Redis servers. The report says why.
+    /// The store cannot be opened on the Redis servers, for example because of their configuration. The report has the
+    /// reasons.
     Servers(Report),
-    /// The Redis servers could not be reached. The report says why.
+    /// The Redis servers could not be reached. The report has the reasons.
     NoServers(Report),
     /// The store could not be opened.
     Store(StoreError),
@@ -101,8 +102,8 @@ impl fmt::Display for OpenError {
 impl core::error::Error for OpenError {}
 
 impl OpenError {
-    /// Returns whether the settings or the servers cause this error. Each further start then fails, too, until somebody
-    /// changes them.
+    /// Returns whether the settings or the servers cause this error. If so, each further start fails, too, until
+    /// somebody changes the settings or the servers.
     #[must_use]
     pub fn is_of_configuration(&self) -> bool {
         match self {
@@ -114,7 +115,7 @@ impl OpenError {
     }
 }
 
-/// Makes a function that converts an error of this file into an [`OpenError`].
+/// Makes a function that converts an I/O error of the file `path` into an [`OpenError`].
 pub(super) fn file_error(path: &Path) -> impl FnOnce(io::Error) -> OpenError + use<> {
     let path = path.to_owned();
     move |error| OpenError::File { path, error }

@@ -89,7 +89,8 @@ impl ChangeRecorder {
     }
 
     /// Counts a timer that an operation on many timers has cancelled, and shows the cancellation to readers of events.
-    /// `key` is `None` if a delivery of the timer has begun.
+    /// `key` is the key of the removed timer. If a delivery of the timer has begun, the store does not return the
+    /// timer, and `key` is `None`.
     pub(super) fn cancelled_in_bulk(&self, namespace: &str, id: TimerId, key: Option<&str>) {
         self.count_cancelled(namespace);
         self.events.show(|| Event {
@@ -105,7 +106,8 @@ impl ChangeRecorder {
     }
 
     /// Records that a dead timer was replayed, which makes it pending again. `begun` must be a moment before the
-    /// replay, because a later moment could lie after the start of the timer's next delivery.
+    /// replay. The timer's history forgets an end before `begun`, because that end is the death, and keeps a later end.
+    /// So a moment after the replay could remove the end of the next delivery.
     pub(super) fn replayed(&self, timer: &Timer, begun: UtcMillis) {
         self.in_flight.replayed(timer, begun);
     }

@@ -20,14 +20,15 @@ impl StoredTimers {
         Self { timers, namespaces }
     }
 
-    /// Returns the timer at an address. Fails if the namespace has no such timer.
+    /// Returns the timer of the namespace that `at` identifies, by its id or key. Fails if the namespace has no such
+    /// timer.
     pub(crate) async fn get(&self, namespace: &str, at: Address) -> Result<Timer, Problem> {
         self.namespaces.require(namespace)?;
         let timer = self.read(namespace, at).await?;
         timer.ok_or_else(not_found)
     }
 
-    /// Returns the timer with this name, or `None` if the namespace has no such timer.
+    /// Returns the timer of the namespace with this id or key, or `None` if the namespace has no such timer.
     pub(super) async fn find(&self, namespace: &str, named: Named<'_>) -> Result<Option<Timer>, Problem> {
         self.read(namespace, named.address(namespace)).await
     }

@@ -13,8 +13,9 @@ pub(crate) struct Document {
     pub(crate) value: Vec<u8>,
 }
 
-/// A function that is called when a timer was parked (set aside, even if due). It gets the reason for which the timer
-/// is parked. It gets `None` if reports may have been missed, so that timers may have been parked for any reason.
+/// A function that is called when a timer was parked, so that the timer stays in the store and is not delivered, even
+/// if it is due. The function gets the reason for which the timer is parked. It gets `None` if reports may have been
+/// missed, so that timers may have been parked for any reason.
 pub(crate) type ParkedListener = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
 /// A store of timers and documents that the nodes of a deployment share.
@@ -34,21 +35,23 @@ pub(crate) trait ClusterStore: TimerStore {
     /// Returns the number by which other nodes identify this node. Each start of the process has a new number.
     fn incarnation(&self) -> u64;
 
-    /// Registers `tell`, which is called whenever a node has parked a timer (set it aside, even if due). Returns false
-    /// if the store does not report parked timers. The caller must then poll [`parked_among`](Self::parked_among).
+    /// Registers the function `tell`, which is called whenever a node has parked a timer (see [`ParkedListener`]).
+    /// Returns false if the store does not report parked timers. The caller must then poll
+    /// [`parked_among`](Self::parked_among).
     fn on_parked(&self, tell: ParkedListener) -> bool {
         drop(tell);
         false
     }
 
-    /// Returns each reason in `reasons` for which any node has parked due timers (set them aside). A store need not
-    /// implement this method if it reports parked timers through [`on_parked`](Self::on_parked).
+    /// Returns each reason in `reasons` for which any node has parked due timers (see [`ParkedListener`]). A store need
+    /// not implement this method if it reports parked timers through [`on_parked`](Self::on_parked).
     fn parked_among(&self, reasons: Vec<Box<str>>) -> StoreFuture<'_, Vec<Box<str>>> {
         Box::pin(async { Ok(reasons) })
     }
 
-    /// Returns a text that changes when this node gets or loses shards. Returns an empty text if the store reports such
-    /// a change through [`on_parked`](Self::on_parked).
+    /// Returns a text that describes the shards of this node, the parts of the store whose timers this node delivers.
+    /// The caller polls the text. If the text has changed, the node may have got shards with parked timers. A store
+    /// need not implement this method if it calls the function of [`on_parked`](Self::on_parked) after such a change.
     fn owned_shards(&self) -> String {
         String::new()
     }

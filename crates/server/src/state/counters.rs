@@ -34,11 +34,13 @@ pub(crate) struct Counters {
     /// The number of cancelled timers.
     pub(crate) cancelled: Counter,
     /// The number of successful deliveries of internal timers. Each schedule has an internal timer, which creates the
-    /// schedule's other timers. The counts of the runtime include these deliveries.
+    /// schedule's other timers. The number of successful deliveries in `Timers::stats` includes these deliveries, so
+    /// the metrics subtract them.
     pub(crate) decisions: Counter,
     /// The number of answered requests, by the first digit of the answer's status.
     pub(crate) answers: [Counter; 5],
-    /// The number of failed reads and writes of the history's file.
+    /// The number of failed reads and writes of the file `history.ring`, which keeps samples of the service's
+    /// statistics for the last 72 hours.
     pub(crate) history_errors: Counter,
     /// The number of requests whose handler panicked.
     pub(crate) panics: Counter,

@@ -23,9 +23,9 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     line
 }
 
-/// Returns whether `bytes` end with a checksum, right or wrong. Line feeds and carriage returns count as blanks, so
-/// that a damaged checksum is recognized, too. For example, a flipped bit can turn a tab of the checksum into a
-/// carriage return.
+/// Returns whether `bytes` end with a checksum, right or wrong. An undamaged checksum has only spaces and tabs after
+/// its line break. This function permits line feeds and carriage returns as well, so that it also recognizes a damaged
+/// checksum. For example, a flipped bit can turn a tab of the checksum into a carriage return.
 fn has_checksum(bytes: &[u8]) -> bool {
     let blanks = bytes.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).count();
     blanks >= CHECKSUM - 1

@@ -206,8 +206,9 @@ impl Namespaces {
     }
 
     /// Reads the stored namespaces again if this node's copy is old. If the read fails, the old copy stays in use,
-    /// because the timers may be on other servers, which still answer. If a timer is then created in a removed
-    /// namespace, the timer is parked (set aside) when it is due.
+    /// because the server that stores the namespaces may be down while the servers that store the timers still answer.
+    /// If a timer is then created in a removed namespace, the timer is not delivered when it is due, but stays in the
+    /// store.
     pub(crate) async fn freshen(&self) {
         if !self.is_shared() || self.known().at.elapsed() <= VIEW {
             return;

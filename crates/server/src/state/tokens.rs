@@ -58,7 +58,7 @@ struct Inner {
     /// The entries of the token file. `None` if there was no file, so that every request is permitted.
     known: RwLock<Option<Arc<[Stored]>>>,
     last: Mutex<LastRead>,
-    /// Wakes the calls of `ended` each time the tokens change.
+    /// Wakes the futures of [`Tokens::ended`] each time the token file has been read again.
     changes: watch::Sender<()>,
 }
 
@@ -158,7 +158,7 @@ impl Tokens {
         }
     }
 
-    /// Returns the token file, for changes.
+    /// Returns the token file, to which the caller can add tokens, and in which it can revoke them.
     pub(crate) fn file(&self) -> &TokenFile {
         &self.0.file
     }

@@ -42,7 +42,8 @@ use tourbillon_durable::{Delivery, Verdict};
 /// The least and the greatest time limit for sending the waiting spans when the service ends.
 const LAST: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 
-/// Makes the spans of the service for creations and deliveries. Clones share the exporter.
+/// Makes a span for each creation of a timer, and for each attempt to deliver a timer. Clones share the exporter, which
+/// sends the spans to the collector.
 #[derive(Clone, Debug)]
 pub(crate) struct Telemetry {
     exporter: Option<Exporter>,
@@ -95,7 +96,8 @@ impl Telemetry {
         span
     }
 
-    /// Begins the span of an attempt in which a receiver has fetched the timer from a queue.
+    /// Begins the span of an attempt to deliver a timer to a receiver that has fetched the timer from the queue
+    /// `queue`.
     pub(crate) fn claim(&self, delivery: &Delivery, queue: &str) -> Span {
         // The receiver makes a span of the kind consumer, so this side is the producer.
         let mut span = self.delivery(delivery, Kind::Producer);
@@ -125,10 +127,13 @@ impl Telemetry {
         Span { trace: Some(own), open: Some(open) }
     }
 
-    /// Returns the exporter and the trace context for a new span. The span belongs to the trace of `before`. If
-    /// `before` is `None`, the span begins a new trace. Fails if no span is recorded. The error contains the trace
-    /// context, if any, that the caller then uses without a span. A creation stores this context with the timer. A
-    /// delivery derives from it the context that the receiver gets.
+    /// Returns the exporter and the trace context for a new span. The span belongs to the trace of `before`, the
+    /// context that came with the request or is stored with the timer. If `before` is `None`, the span begins a new
+    /// trace with the context that `new` makes.
+    ///
+    /// Returns an error if no span is recorded. The error contains the trace context of the work without a span, if the
+    /// work belongs to a trace. The creation of a timer stores this context with the timer. A delivery derives another
+    /// context from it, and sends that context to the timer's receiver.
     fn recording(
         &self,
         before: Option<Trace>,
@@ -168,21 +173,22 @@ impl Telemetry {
     }
 }
 
-/// A span, and the trace context of the work within it. Dropping the value ends the span. If no outcome was noted
-/// before, the span says that the work was given up.
+/// The span of a timer's creation or of an attempt to deliver a timer, with the trace context of this work. Dropping
+/// the value ends the span. If no outcome was noted before, the span says that the work was given up.
 pub(crate) struct Span {
     trace: Option<Trace>,
     open: Option<Box<Open>>,
 }
 
 impl Span {
-    /// Returns the trace context that the work passes on, even if the trace is not recorded. Returns `None` if the work
+    /// Returns the trace context that the creation stores with the timer, or that the delivery sends to the timer's
+    /// receiver. There is a context even if the trace is not recorded. Returns `None` if the creation or the delivery
     /// belongs to no trace.
     pub(crate) const fn trace(&self) -> Option<Trace> {
         self.trace
     }
 
-    /// Notes the outcome of a timer's creation in its span. `answer` is the answer to the client.
+    /// Notes the outcome of a timer's creation in the span. `answer` is the answer to the client.
     pub(crate) fn created(&mut self, answer: &Result<Placed, Problem>) {
         match (answer, &mut self.open) {
             (Ok(placed), Some(open)) => {

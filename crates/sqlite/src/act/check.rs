@@ -11,7 +11,7 @@ use tourbillon_durable::timer::Timer;
 /// The greatest number of faults of the file that SQLite's own check reports.
 const MOST: u32 = 100;
 
-/// A search for damage, within a transaction.
+/// A search for damage in the database, within a transaction.
 pub(crate) struct Check<'a>(pub(crate) &'a Act<'a>);
 
 impl Check<'_> {

@@ -1,4 +1,4 @@
-//! Makes claims, and renews and ends their leases.
+//! Claims due timers, which leases them to a process. Renews and ends leases.
 
 use super::Act;
 use crate::error::Result;
@@ -9,12 +9,13 @@ use tourbillon_durable::state::{Event, Next, Phase, Refusal, State, Token, step}
 use tourbillon_durable::store::{Claimant, Claimed, Leased, LeftOut, Limit, Outcome, Reaped};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The greatest number of expired notes (see [`Act::note_end`]) that a reap (a call that ends expired leases) removes.
-/// It is also the greatest number of expired ids of ended timers that a reap removes. The store keeps these ids for a
-/// time, so that it recognizes a repeated creation.
+/// The greatest number of expired notes (see [`Act::note_end`]) that one call of [`Leases::reap`] removes. It is also
+/// the greatest number of expired ids of ended timers that one such call removes. The store keeps these ids for a time,
+/// so that it recognizes a repeated creation.
 const FORGOTTEN: u32 = 1_000;
 
-/// Makes claims, and renews and ends their leases, within a transaction.
+/// Claims due timers, and renews and ends leases, within a transaction. A claim leases due timers to a process. A lease
+/// gives the process the right to deliver the timer.
 pub(crate) struct Leases<'a>(pub(crate) &'a Act<'a>);
 
 impl Leases<'_> {
@@ -32,7 +33,8 @@ impl Leases<'_> {
         self.lease(by, claim, due)
     }
 
-    /// Leases the timers `due`, and returns them as the answer of the claim.
+    /// Leases the timers `due` to the process `by`, and returns the leased timers. `claim` is the number of the claim,
+    /// which becomes a part of the leases' token. A timer that is delivered at most once is removed instead of leased.
     pub(super) fn lease(&self, by: Claimant, claim: u64, due: Vec<Timer>) -> Result<Claimed> {
         let token = Token { incarnation: by.incarnation, claim };
         let mut claimed = Claimed { now: self.0.now, ..Claimed::default() };
@@ -104,8 +106,8 @@ impl Leases<'_> {
         Ok(reaped)
     }
 
-    /// Ends at most 500 leases, even if they have not expired. Returns false if there was no lease. The caller is the
-    /// only store that delivers timers, so the holders of the leases are gone.
+    /// Ends at most 500 leases, even if they have not expired. Returns false if there was no lease. Called only while a
+    /// store opens the database. No other store then delivers timers, so the holders of the leases are gone.
     pub(crate) fn end_leases(&self) -> Result<bool> {
         let left = self.0.rows(
             "SELECT id, record FROM tourbillon_timers INDEXED BY tourbillon_leased
@@ -144,8 +146,9 @@ impl Leases<'_> {
         Ok(reaped)
     }
 
-    /// Removes at most [`FORGOTTEN`] expired notes about ended deliveries. Also removes at most [`FORGOTTEN`] expired
-    /// ids of ended timers. The store keeps these ids for a time, so that it recognizes a repeated creation.
+    /// Removes at most [`FORGOTTEN`] expired notes about deliveries that the user's program has ended in its own
+    /// transactions ([`Act::note_end`]). Also removes at most [`FORGOTTEN`] expired ids of ended timers. The store
+    /// keeps these ids for a time, so that it recognizes a repeated creation.
     fn forget(&self) -> Result<()> {
         for table in ["tourbillon_remembered", "tourbillon_ends"] {
             let over = format!("SELECT id FROM {table} WHERE until <= ? ORDER BY until LIMIT ?");

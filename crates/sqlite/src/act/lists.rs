@@ -17,7 +17,7 @@ const LOOKS: u32 = 20_000;
 /// they are due). The count takes a few milliseconds.
 const COUNTED: u32 = 50_000;
 
-/// The index that a list reads. The list has the order of the index.
+/// The index by which [`Lists::list`] reads timers. The timers are listed in the order of this index.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Index {
     Id,
@@ -59,8 +59,8 @@ impl Index {
         }
     }
 
-    /// Returns the first column of the list's order, or `None` for a list in the order of the ids. Timers with the same
-    /// value in this column are ordered by their ids.
+    /// Returns the column by which a list that reads this index is ordered. Timers with the same value in this column
+    /// are ordered by their ids. Returns `None` if the list is ordered only by the ids.
     fn column(self) -> Option<&'static str> {
         match self {
             Self::Id | Self::Label => None,
@@ -83,15 +83,16 @@ impl Index {
     }
 }
 
-/// The value by which a list is ordered: a moment or a key. Timers with the same value are ordered by their ids. A list
-/// that is ordered only by ids has the value `None`.
+/// The value of a timer in the column by which a list of timers is ordered ([`Index::column`]): a moment or a key. It
+/// is `None` if the list is ordered only by the ids.
 enum Place {
     None,
     Number(i64),
     Text(String),
 }
 
-/// Makes the cursor after a timer, from the timer's id and its place in the order of the list.
+/// Makes the cursor of the page that begins after a timer. The cursor consists of the timer's id, and of the timer's
+/// value `place` in the column by which the list is ordered.
 fn cursor_behind(id: [u8; 16], place: &Place) -> Cursor {
     let mut bytes = id.to_vec();
     match place {
@@ -126,7 +127,7 @@ fn end_of(prefix: &str) -> Option<String> {
     None
 }
 
-/// Conditions of a query, with the values of their parameters.
+/// Conditions of an SQL query, with the values of the conditions' parameters.
 #[derive(Default)]
 struct Conditions {
     sql: Vec<String>,
@@ -148,7 +149,7 @@ fn text(text: &str) -> [Value; 1] {
     [Value::Text(text.to_owned())]
 }
 
-/// Reads of many timers within a transaction.
+/// Lists and counts timers within a transaction.
 pub(crate) struct Lists<'a>(pub(crate) &'a Act<'a>);
 
 impl Lists<'_> {
@@ -244,8 +245,8 @@ impl Lists<'_> {
         Ok(Counts { by_namespace, quarantined: aside.cast_unsigned() })
     }
 
-    /// Counts the pending timers by the time until they are due. Counts at most [`COUNTED`] index entries, so the
-    /// counts of later spans may be inexact.
+    /// Counts the pending timers in each span of time of a [`Horizon`], beginning with the timers that are due first.
+    /// Stops after [`COUNTED`] timers, so the counts of the last spans may be too low.
     pub(crate) fn horizon(&self) -> Result<Horizon> {
         let mut horizon = Horizon::empty(self.0.now);
         let pending = self.counts()?.of(Phase::Pending);
@@ -288,7 +289,7 @@ impl Lists<'_> {
         Ok(())
     }
 
-    /// Returns the due moment of the first pending timer that is due after `now`, or `None` without such a timer.
+    /// Returns the due moment of the first pending timer that is not yet due, or `None` if there is no such timer.
     pub(super) fn first_after_now(&self) -> Result<Option<UtcMillis>> {
         let sql = "SELECT due FROM tourbillon_timers INDEXED BY tourbillon_by_due
                    WHERE phase = 0 AND due > ? ORDER BY due, id LIMIT 1";
@@ -307,7 +308,8 @@ fn is_by_phase(filter: &Filter) -> bool {
     *filter == Filter { namespace, phase, descending, ..Filter::default() }
 }
 
-/// Adds the conditions that select a range of the index.
+/// Adds to `within` the conditions of the filter that select a range of the index `index`. The query reads only the
+/// timers in this range.
 fn within_index(index: Index, filter: &Filter, within: &mut Conditions) {
     let namespace = filter.only_namespace().unwrap_or("");
     let phase = filter.phase.and_then(number).unwrap_or(-1);
@@ -340,7 +342,8 @@ fn within_index(index: Index, filter: &Filter, within: &mut Conditions) {
     }
 }
 
-/// Adds the conditions that are checked for each row of the range that [`within_index`] selects.
+/// Adds to `hits` the conditions of the filter that the query checks for each row in the range of the index. The
+/// function [`within_index`] selects this range.
 fn hit(index: Index, filter: &Filter, hits: &mut Conditions) {
     if let Some(phase) = filter.phase {
         hits.add("t.phase = ?", [Value::Integer(number(phase).unwrap_or(-1))]);

@@ -31,12 +31,13 @@ pub(crate) struct Act<'a> {
     reads_only: bool,
     /// The earliest due moment of the timers that the transaction has made pending, or `None` without such timers.
     first_due: Cell<Option<UtcMillis>>,
-    /// The due moment of the first pending timer after the transaction's claim. The inner option is `None` without a
-    /// pending timer, and the outer option is `None` without a claim.
+    /// `None` until the transaction claims due timers. Afterwards, the inner option is the due moment of the first
+    /// timer that the claim has left pending, or `None` if no timer is pending.
     claimed: Cell<Option<Option<UtcMillis>>>,
-    /// True if the transaction must be on the disk before its answer.
+    /// True if the transaction must be synced to the disk before its claim is answered. This is so if the claim has
+    /// removed a timer that is delivered at most once, because a power failure must not restore such a timer.
     must_sync: Cell<bool>,
-    /// The number of unreadable records that the transaction has moved to the table of records that are set aside.
+    /// The number of timers with unreadable records that the transaction has moved to the table `tourbillon_set_aside`.
     set_aside: Cell<u32>,
 }
 
@@ -100,7 +101,8 @@ impl<'a> Act<'a> {
         Ok(found)
     }
 
-    /// Returns the timers of a query, as [`rows`](Self::rows) does. Sets aside the rows whose records cannot be read.
+    /// Returns the timers of a query. The arguments are the same as for [`rows`](Self::rows). Each row whose record
+    /// cannot be read is left out, and moved to another table by [`put_aside`](Self::put_aside).
     fn timers(&self, sql: &str, with: &[&dyn ToSql], more: impl FnMut(&Read) -> bool) -> Result<Vec<Timer>> {
         let mut timers = Vec::new();
         for (id, timer) in self.rows(sql, with, more)? {
@@ -112,7 +114,8 @@ impl<'a> Act<'a> {
         Ok(timers)
     }
 
-    /// Moves an unreadable record to the table of records that are set aside, unless the transaction only reads.
+    /// Moves a timer whose record cannot be read to the table `tourbillon_set_aside`, which keeps the bytes of the
+    /// record. Does nothing if the transaction only reads.
     fn put_aside(&self, id: TimerId) -> Result<()> {
         if self.reads_only {
             return Ok(());
@@ -126,7 +129,7 @@ impl<'a> Act<'a> {
         Ok(())
     }
 
-    /// Removes the records that are set aside. Returns their number.
+    /// Removes all unreadable records from the table `tourbillon_set_aside`. Returns their number.
     pub(crate) fn forget_set_aside(&self) -> Result<u64> {
         self.run("DELETE FROM tourbillon_set_aside", []).map(|count| count as u64)
     }
@@ -223,8 +226,12 @@ impl<'a> Act<'a> {
         self.moment("SELECT due FROM tourbillon_timers WHERE phase = 0 ORDER BY due, id LIMIT 1", [])
     }
 
-    /// Writes a note that the user's program has ended a delivery in one of its own transactions. The note is kept for
-    /// a day. When the runtime reports the end of this delivery, it finds the note, and the report succeeds.
+    /// Writes a note that the user's program has ended a delivery in one of its own transactions. Later, the runtime
+    /// reports the end of the same delivery. This report succeeds because the store then finds the note. The note is
+    /// kept for a day.
+    ///
+    /// `next` is the id of the next occurrence (timer) of the timer's series, if there is one. `skipped` is the number
+    /// of scheduled moments of the series that get no timer, because they have already passed.
     fn note_end(&self, id: TimerId, token: Token, next: Option<TimerId>, skipped: u64) -> Result<()> {
         let until = millis(self.now + core::time::Duration::from_secs(86_400));
         self.run(
@@ -242,9 +249,9 @@ impl<'a> Act<'a> {
         Ok(())
     }
 
-    /// Returns the note about the delivery under this token, if the user's program has ended the delivery in one of its
-    /// own transactions ([`note_end`](Self::note_end)). Returns `None` if there is no note. The note has the id of the
-    /// next occurrence of the series, and the number of instants that were left out.
+    /// Returns the note that [`note_end`](Self::note_end) has written about the delivery with this token: the arguments
+    /// `next` and `skipped`. Returns `None` if there is no note, because the user's program has not ended the delivery
+    /// in one of its own transactions.
     fn noted_end(&self, id: TimerId, token: Token) -> Result<Option<(Option<TimerId>, u64)>> {
         let sql = "SELECT next, skipped FROM tourbillon_ends WHERE id = ? AND incarnation = ? AND claim = ?";
         let with = params![id_bytes(id), token.incarnation.cast_signed(), token.claim.cast_signed()];

@@ -70,7 +70,9 @@ impl Act<'_> {
         }
     }
 
-    /// Withdraws a timer. Returns whether a delivery of the timer has begun.
+    /// Withdraws a timer, because it is cancelled or replaced (`why`). Returns whether a delivery of the timer has
+    /// begun. If so, the timer stays stored until this delivery ends, and is not delivered again. Otherwise the timer
+    /// is removed.
     fn withdraw(&self, timer: &Timer, why: Withdrawal) -> Result<bool> {
         match step(timer, Event::Withdraw(why), self.now) {
             Ok(Next::Stays(marked)) => self.write(&marked).map(|()| true),
@@ -115,7 +117,8 @@ impl Act<'_> {
         }
     }
 
-    /// Returns, in order, the next ids of timers with a label that come after the id with the bytes `after`.
+    /// Returns the ids of at most [`PAGE`] timers with a label, in ascending order. All these ids are greater than the
+    /// id with the bytes `after`. If `after` is empty, begins with the smallest id.
     fn labelled(&self, namespace: &str, label: &str, after: &[u8]) -> Result<Vec<TimerId>> {
         let sql = "SELECT id FROM tourbillon_labels WHERE namespace = ? AND label = ? AND id > ? ORDER BY id LIMIT ?";
         let mut query = self.sql.prepare_cached(sql).map_err(failed)?;
@@ -203,9 +206,9 @@ impl Act<'_> {
         Ok(Outcome::Unparked(unparked))
     }
 
-    /// Unparks a timer that is parked for `reason`. Normally the timer becomes pending. But if the timer's series is
-    /// paused and `reason` is not [`PAUSED`], the timer stays parked, now for the reason [`PAUSED`]. Returns whether
-    /// the timer is pending.
+    /// Makes a timer pending that is parked for `reason`. A parked timer is stored, but is not delivered, even if it is
+    /// due. If the timer's series is paused and `reason` is not [`PAUSED`], the timer stays parked, but now for the
+    /// reason [`PAUSED`]. Returns whether the timer is pending.
     fn unpark_one(&self, mut timer: Timer, reason: &str) -> Result<bool> {
         let stays = reason != PAUSED && timer.series.as_ref().is_some_and(|series| series.paused);
         if stays {
@@ -218,7 +221,9 @@ impl Act<'_> {
         Ok(!stays)
     }
 
-    /// Ends the delivery of a timer with an event from the holder of its lease.
+    /// Ends the delivery of a timer. `event` is the report of the process that holds the timer's lease, and `token`
+    /// identifies this lease. If the user's program has already ended the delivery in one of its own transactions,
+    /// returns the outcome of that transaction.
     fn delivered(&self, id: TimerId, token: Token, event: Event) -> Result<Outcome> {
         let refusal = match self.get_id(id)? {
             None => Refusal::Stale,
@@ -233,9 +238,11 @@ impl Act<'_> {
         Ok(Outcome::Ended { id, phase: Phase::Done, next, skipped })
     }
 
-    /// Ends a delivery in a transaction of the user's program, and notes the end for the runtime. The outer option is
-    /// `None` if the lease with this token was lost or has ended. The inner option is the id of the next occurrence of
-    /// the series, or `None` if no occurrence follows.
+    /// Ends a delivery as successful in a transaction of the user's program. Also writes a note
+    /// ([`note_end`](Self::note_end)), so that the runtime's later report about the delivery succeeds.
+    ///
+    /// The outer option is `None` if the lease with this token was lost or has ended. The inner option is the id of the
+    /// next timer of the series, or `None` if no timer follows.
     pub(crate) fn done(&self, id: TimerId, token: Token) -> Result<Option<Option<TimerId>>> {
         let Some(timer) = self.get_id(id)? else { return Ok(None) };
         let Ok(next) = step(&timer, Event::Ack(token), self.now) else { return Ok(None) };
@@ -270,8 +277,9 @@ impl Act<'_> {
         Ok(Outcome::Ended { id: timer.id, phase, next, skipped })
     }
 
-    /// Stores the next occurrence of the timer's series. Returns the id of the occurrence, if there is one, and the
-    /// number of instants that were left out.
+    /// Stores the next timer of the series to which `timer` belongs. Returns the id of the new timer, or `None` if no
+    /// timer follows. Also returns the number of scheduled moments before the new timer that get no timer, because they
+    /// have already passed, or because their timers are already stored.
     fn follow(&self, timer: &Timer) -> Result<(Option<TimerId>, u64)> {
         let Some(series) = &timer.series else { return Ok((None, 0)) };
         let (mut last, mut skipped) = (timer.scheduled, 0);

@@ -30,10 +30,11 @@ const SOON: Duration = Duration::from_millis(10);
 /// The order of the namespaces in the next claim.
 #[derive(Debug, Default)]
 pub(crate) struct Rotation {
-    /// The namespace after which the next claim begins, or `None` before the first claim.
+    /// The namespace after which the next claim begins, in the order of the names. `None` if no claim has used that
+    /// order yet.
     last: Option<Box<str>>,
-    /// True if the next claim takes the namespaces in turn, after `last`. Otherwise it takes them by their earliest
-    /// timers. Claims alternate between the two orders.
+    /// True if the next claim takes the namespaces in the order of their names, beginning after `last`. False if it
+    /// takes the namespace with the earliest due timer first. Claims alternate between the two orders.
     is_by_turn: bool,
 }
 
@@ -43,13 +44,15 @@ struct Waiting {
     /// The due moment of the namespace's first due timer that the claim has not taken, or `None` if no due timer is
     /// left.
     head: Option<UtcMillis>,
-    /// The place in the index of the last taken timer: its due moment and its id.
+    /// The due moment and the id of the last timer that the claim has taken from this namespace. The index by
+    /// namespaces has the timers in this order, so the claim goes on after this timer.
     after: (i64, Vec<u8>),
     taken: usize,
     late: usize,
 }
 
-/// Claims timers in turn within a transaction. Such a claim divides the concurrent deliveries between namespaces.
+/// Claims due timers within a transaction. A claim takes a part of its timers from each namespace, so that it divides
+/// the concurrent deliveries between the namespaces.
 pub(crate) struct Turns<'a>(pub(crate) &'a Act<'a>);
 
 impl Turns<'_> {
@@ -130,7 +133,8 @@ impl Turns<'_> {
         names.and_then(Iterator::collect).map_err(failed)
     }
 
-    /// Returns the due moment of the namespace's first due timer after the place `after` in the index, if there is one.
+    /// Returns the due moment of the namespace's next due timer, or `None` if no due timer is left. The timers are in
+    /// the order of their due moments and ids, and `after` is the due moment and the id of the timer before.
     fn head(&self, namespace: &str, after: (i64, &[u8])) -> Result<Option<UtcMillis>> {
         let sql = "SELECT due FROM tourbillon_timers INDEXED BY tourbillon_by_namespace
                    WHERE namespace = ? AND phase = 0 AND (due, id) > (?, ?) AND due <= ? ORDER BY due, id LIMIT 1";
@@ -143,8 +147,9 @@ impl Turns<'_> {
         }
     }
 
-    /// Takes at most `part` further timers of a namespace. Takes fewer timers if the namespace has used up its share
-    /// (of the concurrent deliveries), or if the claim has reached its limits.
+    /// Takes at most `part` due timers from a namespace into the claim, beginning after the namespace's last taken
+    /// timer. Takes fewer timers if the namespace has used up its share (of the concurrent deliveries), or if the claim
+    /// has reached its limits.
     fn take(&self, choice: &mut Choice<'_>, waiting: &mut Waiting, part: usize) -> Result<()> {
         let end = waiting.taken.saturating_add(part);
         while waiting.head.is_some() && waiting.taken < end {
@@ -228,9 +233,9 @@ impl Choice<'_> {
         self.permitted(waiting) > 0 && self.has_permit(waiting, due)
     }
 
-    /// Returns whether the limit for late timers lets the claim take a timer that was due at `due`. A timer that is not
-    /// late is always permitted. A late timer is permitted while the claim may take another late timer of the
-    /// namespace.
+    /// Returns whether the limit for late timers ([`Shares::late`]) lets the claim take a timer that was due at `due`.
+    /// The limit says how long ago the due moment of a late timer is, and how many late timers the claim may take from
+    /// each namespace. A timer that is not late is always permitted.
     fn has_permit(&self, waiting: &Waiting, due: UtcMillis) -> bool {
         self.shares
             .late

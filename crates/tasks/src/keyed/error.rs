@@ -7,7 +7,7 @@ use tourbillon::Refusal;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyedErrorKind {
-    /// The key has an entry, and the mode does not allow replacing it.
+    /// The key has an entry, and the caller has passed [`IfPresent::Reject`](crate::IfPresent::Reject).
     Present,
     /// The engine refused the timer.
     Refused(Refusal),

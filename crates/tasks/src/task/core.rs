@@ -59,10 +59,11 @@ impl TaskCore {
         self.handle().is_shut_down()
     }
 
-    /// Waits a little after a call has failed with [`LaneFull`](Refusal::LaneFull), so that the caller can try again.
+    /// Waits a little after a call has failed with [`LaneFull`](Refusal::LaneFull) because the calling thread's lane
+    /// (its queue to the shard, the thread that runs the engine's timers) was full. Then the caller can try again.
     /// `rounds` counts the waits of the caller. The first waits only yield the processor, and later waits sleep.
     /// Returns false at once if trying again is of no use. This is the case if the engine was shut down, or if the
-    /// calling thread can neither make room nor wait for room.
+    /// calling thread can neither empty the lane itself nor wait until the shard has done so.
     pub(crate) fn await_room(&self, rounds: &mut u32) -> bool {
         self.shared.base.await_room(rounds)
     }
@@ -85,8 +86,8 @@ impl TaskCore {
         self.shared.base.sleep_for(deadline)
     }
 
-    /// Schedules a job that runs once at `deadline`. The call may wait until the calling thread's queue to the shard
-    /// has room.
+    /// Schedules a job that runs once at `deadline`. The call may wait while the calling thread's lane (its queue to
+    /// the shard, the thread that runs the engine's timers) is full.
     #[inline]
     pub(crate) fn shoot(
         &self,

@@ -206,7 +206,7 @@ impl<K: Key> fmt::Debug for NamedTasks<K> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NamedErrorKind {
-    /// The name has a task, and the mode does not allow replacing it.
+    /// The name has a task, and the caller has passed [`IfPresent::Reject`].
     Present,
     /// The task cannot be started.
     NotStarted(RepeatErrorKind),

@@ -11,7 +11,7 @@ use tourbillon::Timestamp;
 /// engine's clock. With a calendar, it counts from 1970.
 pub(super) type Instant = i128;
 
-/// The rule that spaces the instants of a task.
+/// The rule that spaces the instants (planned moments of the runs) of a task.
 #[derive(Clone, Debug)]
 pub(super) enum Cadence {
     Rate(Duration),
@@ -20,7 +20,8 @@ pub(super) enum Cadence {
     Calendar(Calendar),
 }
 
-/// The instants of a task: the rule that spaces them, and the wall clock for a calendar.
+/// Computes the instants (planned moments of the runs) of a task from the rule that spaces them. For a calendar, also
+/// has the wall clock.
 #[derive(Clone, Debug)]
 pub(super) struct Occurrences {
     cadence: Cadence,
@@ -44,7 +45,8 @@ mod by_the_calendar {
     /// The longest time for which a waiting task sleeps before it reads the wall clock again. The clock may have been
     /// set.
     pub(super) const STRIDE: Duration = Duration::from_secs(30);
-    /// The largest number of missed instants that one call counts for a calendar.
+    /// The largest number of missed instants that [`Occurrences::elapsed`](super::Occurrences::elapsed) counts for a
+    /// calendar in one call.
     pub(super) const COUNTED: u64 = 100_000;
 }
 
@@ -86,8 +88,9 @@ impl Occurrences {
         }
     }
 
-    /// Returns the instant after `instant`. If a pause spaces the task's runs, `instant` is the end of a run, and the
-    /// result is the start of the next run. Returns `None` if a calendar has no further instant.
+    /// Returns the instant (planned moment of a run) after `instant`. If a pause spaces the task's runs, `instant` is
+    /// the end of a run, and the result is the start of the next run. Returns `None` if a calendar has no further
+    /// instant.
     pub(super) fn after(&self, instant: Instant) -> Option<Instant> {
         match &self.cadence {
             Cadence::Rate(span) | Cadence::Pause(span) => Some(instant.saturating_add(nanos(*span))),
@@ -99,7 +102,8 @@ impl Occurrences {
         }
     }
 
-    /// Counts the instants after `instant` up to `now`. `instant` must itself be an instant of the task.
+    /// Counts the instants (planned moments of the task's runs) after `instant` up to `now`. With a period, `instant`
+    /// must itself be the planned moment of a run.
     pub(super) fn elapsed(&self, instant: Instant, now: Instant) -> Elapsed {
         match &self.cadence {
             Cadence::Rate(period) => {

@@ -1,14 +1,14 @@
 //! Policies of a repeating task for long runs and for panics.
 
-/// Decides about the planned runs of a task whose moments come while an earlier run is still under way.
+/// Decides whether a planned run is made if its moment comes while an earlier run of the task is still under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overlap {
-    /// Runs whose moments come during another run are not made.
+    /// The planned run is not made.
     #[default]
     Skip,
-    /// If moments come during another run, the task runs once more, for the last of these moments. It does so as soon
-    /// as the other run has ended.
+    /// The planned run is made as soon as the earlier run has ended. If the moments of several planned runs come during
+    /// the earlier run, only the last of them is made.
     QueueOne,
 }
 

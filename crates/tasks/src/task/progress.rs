@@ -11,7 +11,7 @@ use tourbillon::Missed;
 #[derive(Debug)]
 pub(super) struct Progress {
     pub(super) occurrences: Occurrences,
-    /// The instant of the coming run; `None` if no further run comes.
+    /// The instant (planned moment) of the coming run; `None` if no further run comes.
     next: Option<Instant>,
     /// The number of runs that remain; `None` if the task repeats for ever.
     left: Option<u64>,
@@ -19,12 +19,14 @@ pub(super) struct Progress {
     overlap: Overlap,
     /// The moment at which the last run began.
     begun: Instant,
-    /// The instant up to which `begin` has counted missed instants.
+    /// The instant up to which `begin` has counted the missed instants. The next count starts after it, so that no
+    /// instant counts twice.
     counted: Instant,
     pub(super) report: Report,
 }
 
-/// A run that has just begun: its number, its instant, and the number of instants missed before the run.
+/// A run that has just begun: its number, its instant (the planned moment of the run), and the number of instants that
+/// were missed before the run.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Begun {
     pub(super) number: u64,
@@ -52,12 +54,12 @@ impl Progress {
         }
     }
 
-    /// Returns the instant of the coming run; `None` if no further run comes.
+    /// Returns the instant (planned moment) of the coming run; `None` if no further run comes.
     pub(super) fn next(&self) -> Option<Instant> {
         self.next.filter(|_| self.left != Some(0))
     }
 
-    /// Begins the run whose instant has come. Returns `None` when no instant has come yet.
+    /// Begins the coming run if its instant (planned moment) has come. Otherwise returns `None`.
     pub(super) fn begin(&mut self, now: Instant) -> Option<Begun> {
         let instant = self.next().filter(|&next| next <= now)?;
         self.begun = now;
@@ -83,7 +85,8 @@ impl Progress {
         Some(Begun { number: self.report.runs, instant, missed })
     }
 
-    /// Ends the present run, and applies the overlap policy to the instants that came during the run.
+    /// Ends the present run. Applies the overlap policy to the instants (planned moments of further runs) that came
+    /// during the run.
     pub(super) fn end(&mut self, now: Instant) {
         if self.occurrences.has_pauses() {
             self.next = self.occurrences.after(now);

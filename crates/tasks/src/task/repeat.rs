@@ -13,8 +13,8 @@ use std::hash::DefaultHasher;
 use std::time::SystemTime;
 use tourbillon::{Missed, Timestamp};
 
-/// A plan for a repeating task: its instants, the number of its runs, and its policies for late and long runs.
-/// [`Tasks::repeat`](super::Tasks::repeat) takes it.
+/// A plan for a repeating task: the instants (planned moments) of its runs, the number of runs, and the policies for
+/// late and long runs. [`Tasks::repeat`](super::Tasks::repeat) starts a task by a plan.
 ///
 /// # Examples
 ///
@@ -108,8 +108,9 @@ impl Repeat {
         self
     }
 
-    /// Sets the policy for missed instants; by default they are skipped. An instant is missed if it comes while an
-    /// earlier instant still waits for its run to begin, because the engine or its workers are late.
+    /// Sets the policy for missed instants (planned moments of runs); by default they are skipped. An instant is missed
+    /// if it comes while an earlier instant still waits for its run to begin, because the engine or its workers are
+    /// late.
     ///
     /// With [`Missed::Burst`], a late task makes its missed runs one after the other. Further instants that come during
     /// these runs get their runs in the same way, and [`Overlap`] does not apply to them. With a calendar, which has no

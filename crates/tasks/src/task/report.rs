@@ -15,7 +15,7 @@ pub struct Report {
     /// The number of instants that came while a run was under way. [`Overlap`](super::Overlap) decides whether these
     /// instants get runs.
     pub overlapped: u64,
-    /// The number of missed and overlapped instants that got no run. With a calendar, at most 100,000 missed instants
-    /// are counted for each run.
+    /// The number of instants that are counted in `missed` or `overlapped` and got no run. For a task with a calendar,
+    /// at most 100,000 missed instants are counted for each run.
     pub skipped: u64,
 }

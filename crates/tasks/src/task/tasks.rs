@@ -31,8 +31,8 @@ impl Tasks {
         Self { core }
     }
 
-    /// Returns the shared part of the engine. Keyed timers, and ready-made uses such as the delay queue, build on this
-    /// part.
+    /// Returns the [`TaskCore`]: the part of the engine that this handle shares with keyed timers, and with ready-made
+    /// uses such as the delay queue.
     pub(crate) fn core(&self) -> &TaskCore {
         &self.core
     }
@@ -68,8 +68,9 @@ impl Tasks {
         self.core.handle().schedule_at(deadline, job).map_err(|error| error.map(give_back))
     }
 
-    /// Works as [`at`](Self::at), but never waits, for callers that hold a lock. If the call fails with
-    /// [`LaneFull`](tourbillon::Refusal::LaneFull), release the lock and call [`await_room`](Self::await_room).
+    /// Works as [`at`](Self::at), but never waits. If the calling thread's queue to the engine (its lane) is full, this
+    /// method fails with [`LaneFull`](tourbillon::Refusal::LaneFull). So a caller that holds a lock can release the
+    /// lock, call [`await_room`](Self::await_room), and try again.
     ///
     /// # Errors
     ///
@@ -82,8 +83,9 @@ impl Tasks {
         self.core.try_at(deadline, f)
     }
 
-    /// Works as [`at`](Self::at), but calls `f` with the moment at which the timer fired. If the closure does not run,
-    /// an error or [`shutdown`](Self::shutdown) returns it as a [`Call`]. Such a [`Call`] passes `None` to `f`.
+    /// Works as [`at`](Self::at), but calls `f` with the moment at which the timer fired. If the timer does not fire,
+    /// an error or [`shutdown`](Self::shutdown) returns the closure as a [`Call`]. If the caller then runs the
+    /// [`Call`], `f` gets `None` instead of a moment.
     ///
     /// # Errors
     ///
@@ -96,7 +98,8 @@ impl Tasks {
         self.core.shoot(deadline, Box::new(WithMoment(f))).map_err(|error| error.map(give_back))
     }
 
-    /// Works as [`at_with`](Self::at_with), but never waits, for callers that hold a lock.
+    /// Works as [`at_with`](Self::at_with), but never waits for room in the calling thread's queue to the engine (its
+    /// lane): see [`try_at`](Self::try_at).
     ///
     /// # Errors
     ///
@@ -141,10 +144,13 @@ impl Tasks {
         self.core.handle().deadline(id)
     }
 
-    /// Waits a little after [`try_at`](Self::try_at) has failed with [`LaneFull`](tourbillon::Refusal::LaneFull), so
-    /// that the caller can try again. `rounds` starts at 0 and counts the waits. The first waits only yield the
-    /// processor, and later waits sleep. Returns false at once if trying again is of no use. This is the case if the
-    /// engine was shut down, or if the calling thread can neither make room nor wait for room.
+    /// Waits a little for room in the calling thread's queue to the engine (its lane), and returns true. A caller whose
+    /// [`try_at`](Self::try_at) has failed with [`LaneFull`](tourbillon::Refusal::LaneFull) calls this method, and then
+    /// tries again. `rounds` starts at 0 and counts the waits. The first waits only yield the processor, and later
+    /// waits sleep.
+    ///
+    /// Returns false at once if trying again is of no use. This is the case if the engine was shut down, or if no other
+    /// thread empties the calling thread's queue and the calling thread cannot do so itself at present.
     pub fn await_room(&self, rounds: &mut u32) -> bool {
         self.core.await_room(rounds)
     }
@@ -175,10 +181,11 @@ impl Tasks {
     /// Works as [`repeat`](Self::repeat), but runs may overlap: each run begins at its planned moment, on another
     /// worker. The plan's overlap policy does not apply.
     ///
-    /// The task's timer starts each run as a one-shot. [`stats`](Self::stats) counts both timers, and
-    /// [`Report`](super::Report) has the number of runs. If the engine is full, or if handlers run inline, the task's
-    /// own timer calls `f`, and the next run waits for the end of that call. A pause counts from the start of a run to
-    /// the start of the next run.
+    /// The task has its own timer. At each planned moment, this timer schedules a one-shot, which calls `f`. So
+    /// [`stats`](Self::stats) counts two firings for each run, and [`Report`](super::Report) has the number of runs. If
+    /// the engine is full, or if handlers run inline, the task's own timer calls `f` without a one-shot, and the next
+    /// run waits for the end of this call. If the plan has a pause between runs, the pause counts from the start of a
+    /// run to the start of the next run.
     ///
     /// # Errors
     ///
@@ -208,7 +215,7 @@ impl Tasks {
         self.core.repeating().into_iter().map(Task::new).filter(|task| !task.has_ended()).collect()
     }
 
-    /// Makes a set of repeating tasks by name, on this engine.
+    /// Makes an empty set for repeating tasks that have names. The tasks run on this engine.
     #[must_use]
     pub fn named<K: Key>(&self) -> NamedTasks<K> {
         NamedTasks::new(&self.core)

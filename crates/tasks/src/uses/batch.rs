@@ -24,8 +24,8 @@ use core::fmt;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct IdleBatch<I> {
-    /// The expired connections. When a connection enters an empty list, the event loop is woken. The list stays
-    /// non-empty until the loop drains it.
+    /// The expired connections that wait to be fetched. A connection that is added to the empty list wakes the event
+    /// loop. Further connections do not wake the loop again until it has drained the list.
     expired: StdArc<Mutex<Vec<Expired<I>>>>,
 }
 
@@ -54,8 +54,9 @@ impl<I> IdleBatch<I> {
     }
 
     /// Moves all connections that have expired since the previous call of this method to the end of `into`, in no
-    /// order. Returns their number. A connection that expires later wakes the loop again. A wake-up may also arrive
-    /// late, for a connection that this call has already fetched.
+    /// order. Returns their number. The next connection that expires calls the closure `wake` of
+    /// [`Tasks::idle_batches`](crate::Tasks::idle_batches) again. A call of `wake` may also come late, for a connection
+    /// that was fetched already.
     pub fn drain(&self, into: &mut Vec<Expired<I>>) -> usize {
         let mut expired = core::mem::take(&mut *ignore_poison(self.expired.lock()));
         let count = expired.len();

@@ -66,8 +66,8 @@ impl Tasks {
     ///
     /// # Errors
     ///
-    /// Fails if the rate's interval or burst is zero. Such a rate is often the quotient of two settings, and a limiter
-    /// that limits nothing would hide the mistake.
+    /// Fails if the rate's interval or burst is zero. A limiter with a zero interval would limit nothing, and a limiter
+    /// with a zero burst would never give out a permit.
     pub fn rate_limiter(&self, rate: Rate) -> Result<RateLimiter, RateError> {
         RateLimiter::new(self.core(), rate)
     }

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
 impl DeliveryLoop<'_> {
-    /// Counts the ends of deliveries that the store has confirmed. Also counts the *lost* ends, which the loop no
-    /// longer tries to report ([`ends`](super::ends)). Then begins the deliveries that waited for such an end.
+    /// Counts the deliveries whose results the store has confirmed. Also counts the deliveries whose results are
+    /// *lost*, which means that the loop no longer tries to report them ([`ends`](super::ends)). Then begins the new
+    /// deliveries of claimed timers that had to wait for these results.
     pub(super) fn report(&mut self, answered: Answered) {
         let runtime = self.runtime;
         for batch in answered.batches {
@@ -56,8 +57,8 @@ impl DeliveryLoop<'_> {
         reporter.emit(&Event::Ended { attempt, at, ending, took, phase, next, due: *next_due });
     }
 
-    /// Asks the store to renew the leases of all deliveries that are under way, and of all deliveries whose ends the
-    /// store has not confirmed.
+    /// Asks the store to renew the leases of all deliveries that are under way. Also renews the leases of deliveries
+    /// that have ended, if the store has not confirmed their results yet.
     pub(super) fn renew(&mut self) {
         let leases = {
             let mut state = self.runtime.lock();
@@ -74,8 +75,10 @@ impl DeliveryLoop<'_> {
         self.renewals.poll(&mut Context::from_waker(&self.waker));
     }
 
-    /// Handles the store's answer to a renewal of leases. If the renewal succeeded, makes the store end the leases that
-    /// have expired. The holders of these leases are gone.
+    /// Handles the store's answer to a renewal of leases. If the renewal succeeded, then calls
+    /// [`TimerStore::reap`](crate::store::TimerStore::reap), which ends expired leases. The leases of this runtime's
+    /// deliveries have just been renewed. So an expired lease belongs to a process that is gone, or to a delivery whose
+    /// result could not be reported.
     pub(super) fn reap(&mut self, renewed: Renewed) {
         let runtime = self.runtime;
         let lost = match &renewed.lost {

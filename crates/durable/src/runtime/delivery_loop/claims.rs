@@ -13,7 +13,9 @@ pub(super) struct Claims {
     /// The number of the last claim. If the answer to the claim is lost, the store finds the claim's timers by this
     /// number.
     number: u64,
-    /// True if the last claim took parked timers for a caller, false if it took due timers.
+    /// True if the last claim took parked timers (set aside for a reason) for a caller of
+    /// [`Timers::fetch`](crate::Timers::fetch). False if it took due timers in the normal way. The two kinds of claims
+    /// take turns.
     pub(super) was_fetch: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Claims due timers, and parked timers for callers.
+//! Claims due timers. Also claims parked timers (set aside for a reason) for callers of
+//! [`Timers::fetch`](crate::Timers::fetch).
 
 use super::DeliveryLoop;
 use crate::runtime::catch_up::CatchUp;
@@ -88,16 +89,17 @@ impl DeliveryLoop<'_> {
         self.begin(claimed.leased, claimed.now);
     }
 
-    /// Begins the deliveries of claimed timers. If the end of a timer's last delivery still has no answer from the
-    /// store, the new delivery waits for this answer (invariant C2 of [`ends`](super::ends)).
+    /// Begins the deliveries of claimed timers. If the store has not confirmed the result of a timer's last delivery
+    /// yet, the new delivery waits until this result is confirmed or lost (invariant C2 of [`ends`](super::ends)).
     fn begin(&mut self, leased: Vec<Leased>, now: UtcMillis) {
         for leased in leased.into_iter().filter_map(|leased| self.ends.keep(leased)) {
             self.launcher.begin(leased, now);
         }
     }
 
-    /// Begins the deliveries of a claim whose answer was lost, if the store can return the claim's timers again.
-    /// Otherwise the leases of the timers expire.
+    /// Handles a failed claim. If the claim's answer was lost ([`StoreErrorKind::Unknown`]), the claim may have leased
+    /// timers all the same. So this method asks the store for the timers with leases of this claim, and begins their
+    /// deliveries. If the store does not answer, these leases expire. After other errors, this method does nothing.
     fn recover(&mut self, error: &StoreError, claim: u64) {
         let runtime = self.runtime;
         if error.kind() == StoreErrorKind::Unknown
@@ -107,7 +109,9 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Claims at most `room` parked timers for a caller, begins their deliveries, and sends their number to the caller.
+    /// Claims due timers for a caller of [`Timers::fetch`](crate::Timers::fetch), although these timers are parked (set
+    /// aside) for the reason in `fetch`. Claims at most `room` timers, begins their deliveries, and sends the number of
+    /// claimed timers to the caller.
     pub(super) fn take_parked(&mut self, fetch: Fetch, room: usize) {
         let runtime = self.runtime;
         let Fetch { reason, wanted, most, reply } = fetch;

@@ -86,7 +86,9 @@ struct Part {
     /// the next call sends again.
     batch: Vec<DeliveryEnd>,
     state: PartState,
-    /// The moment at which `state` last changed. The runtime's health computes the length of a call from this moment.
+    /// The moment at which the last call for this part of the store began. The pause after a failed call does not
+    /// change it. From this moment, [`Health::StoreHangs`](crate::Health::StoreHangs) counts the time without an answer
+    /// from the store.
     since: Instant,
     backoff: Backoff,
     /// The number of results that must still be sent alone, each in a call of its own. When the store refuses a batch,
@@ -104,7 +106,8 @@ enum PartState {
 /// and the due moment of the timer's next delivery.
 type Answers = Vec<(Outcome, Option<UtcMillis>)>;
 
-/// The call that reports a batch of results of deliveries to a part of the store.
+/// The call that reports a batch of results of deliveries to one part of the store. The parts of a store confirm
+/// results independently of each other ([`TimerStore::parts`]).
 struct Report {
     part: u32,
     call: Call<Answers>,
@@ -173,9 +176,9 @@ impl Ends {
         self.store_parts > 0
     }
 
-    /// Returns true if a new result of a delivery may be sent at once. Returns false if the new result must wait for
-    /// the answer to an earlier batch. Returns true if the store has several parts, because the new result may belong
-    /// to an idle part.
+    /// Returns true if a new result of a delivery may be sent to the store before the store has answered the earlier
+    /// results. Each part of a store ([`TimerStore::parts`]) gets only one batch of results at a time. If the store has
+    /// several parts, the new result may belong to a part without a batch, so the method returns true.
     pub(super) fn sends_at_once(&self) -> bool {
         self.parts.is_empty() || self.store_parts > 1
     }
@@ -200,14 +203,15 @@ impl Ends {
         !self.answered.is_empty()
     }
 
-    /// Returns the moment at which the oldest unfinished call to the store began, or `None` if there is no call. A
-    /// pause after an error counts like a call.
+    /// Returns the moment at which the oldest unfinished report of results to the store began. The pause after a failed
+    /// report is a part of this report. Returns `None` if no report waits for an answer and there is no pause.
     pub(super) fn since(&self) -> Option<Instant> {
         self.parts.values().map(|part| part.since).min()
     }
 
-    /// After an error, the calls to a part of the store pause. Returns the moment at which the first of the present
-    /// pauses ends, or `None` if there is no pause.
+    /// Returns the moment at which the next failed report of results must be sent again. Each part of the store
+    /// ([`TimerStore::parts`]) has its own pause after a failed report. The moment is the end of the pause that ends
+    /// first. Returns `None` if there is no pause.
     pub(super) fn first_rest(&self) -> Option<Instant> {
         let rest = |part: &Part| match part.state {
             PartState::AtStore => None,
@@ -224,9 +228,10 @@ impl Ends {
         deliveries.map(|delivery| (delivery.id, delivery.token))
     }
 
-    /// Takes over results of deliveries, and adds each result to the queue for a part of the store. If a part has
-    /// neither an unanswered call nor a pause after an error, prepares a call that sends the results in the queue to
-    /// this part. The prepared calls reach the store at the next [`poll`](Self::poll).
+    /// Takes over results of deliveries, and adds each result to the queue for its part of the store
+    /// ([`TimerStore::parts`]). If a part has neither an unanswered call nor a pause after an error, prepares a call
+    /// that sends the results in the queue to this part. The prepared calls reach the store at the next
+    /// [`poll`](Self::poll).
     pub(super) fn take(&mut self, ends: Vec<DeliveryEnd>) {
         let has_parts = self.has_parts();
         let mut idle = Vec::new();
@@ -256,8 +261,9 @@ impl Ends {
         idle.into_iter().for_each(|number| self.send(number));
     }
 
-    /// Prepares a call with the next batch of results for a part of the store. After a failed call, this may be the
-    /// same batch again. If no result waits for the part, removes the part from the map.
+    /// Prepares the call that reports the next batch of results to the part `number` of the store
+    /// ([`TimerStore::parts`]). After a failed call, this may be the same batch again. If there is no further result
+    /// for this part, removes its entry from `parts`.
     fn send(&mut self, number: u32) {
         let Some(part) = self.parts.get_mut(&number) else { return };
         if part.batch.is_empty() {
@@ -274,9 +280,9 @@ impl Ends {
         self.reports.push(Report { part: number, call });
     }
 
-    /// Prepares a call for each part of the store whose pause after an error is over. Then polls all calls to the
-    /// store, and handles the answers. While the store answers at once, the next batches of results are sent at once,
-    /// too.
+    /// Polls the calls that report results to the store, and handles the answers. First, a part of the store
+    /// ([`TimerStore::parts`]) whose pause after a failed call is over gets a new call. After each successful call, the
+    /// next batch of results is sent to the same part at once.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) {
         let now = Instant::now();
         self.end_rests(|until| until <= now);

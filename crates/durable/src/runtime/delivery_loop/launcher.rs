@@ -29,12 +29,14 @@ pub(super) struct Launcher<'a> {
     threads: &'a Threads,
 }
 
-/// The reason why the delivery of a claimed timer must not begin.
+/// Describes how a delivery ends if its handler must not be called: the runtime has no handler for the timer's kind, or
+/// the delivery is later than the timer's policy permits.
 enum Obstacle {
-    /// The delivery ends at once. This operation reports the end to the store.
+    /// The delivery loop reports the end of the delivery to the store with this operation. The operation parks a timer
+    /// without a handler (sets it aside), and skips a late delivery.
     End(Op),
-    /// The timer is delivered at most once, so its claim has removed it from the store. No end of the delivery is
-    /// reported to the store.
+    /// The delivery is too late, and its timer is delivered at most once. The claim has already removed the timer from
+    /// the store, so nothing must be reported to the store.
     Forgotten,
 }
 
@@ -45,7 +47,9 @@ impl<'a> Launcher<'a> {
         Some(Self { runtime, alarms: runtime.alarms()?, threads })
     }
 
-    /// Begins the delivery of a claimed timer. If an obstacle forbids the delivery, ends the delivery at once.
+    /// Begins the delivery of a claimed timer. In three cases, the delivery ends at once, and no handler is called: the
+    /// runtime has no handler for the timer's kind, the delivery is later than the timer's policy permits, or the
+    /// runtime stops.
     pub(super) fn begin(&self, leased: Leased, now: UtcMillis) {
         let Leased { timer, token } = leased;
         let runtime = self.runtime;
@@ -168,10 +172,10 @@ impl<'a> Launcher<'a> {
         self.set_renewal_in(self.runtime.settings.lease / 3);
     }
 
-    /// Sets the alarm for the next renewal of leases to the moment `end`. At this moment a lease in the store expires,
-    /// and its holder may be gone. After the renewal, the delivery loop ends all expired leases. The alarm rings after
-    /// [`LEAST_REST`] at the earliest, and after a third of the length of a lease at the latest. Does nothing if the
-    /// alarm is already set.
+    /// Sets the alarm for the next renewal of leases to the moment `end`, at which a lease in the store expires. The
+    /// process that holds this lease may be gone. After each renewal, the delivery loop makes the store end the expired
+    /// leases, so that their timers can be delivered again. The alarm rings after [`LEAST_REST`] at the earliest, and
+    /// after a third of the length of a lease at the latest. Does nothing if the alarm is already set.
     pub(super) fn set_renewal_by(&self, end: UtcMillis, now: UtcMillis) {
         self.set_renewal_in((end - now).clamp(LEAST_REST, self.runtime.settings.lease / 3));
     }

@@ -189,8 +189,9 @@ impl<'a> DeliveryLoop<'a> {
     }
 }
 
-/// Waits until the reported ends of deliveries are on the disk, because the process may exit right after this call.
-/// Then leaves the store, which other processes may share.
+/// Waits until the reported results of deliveries are on the disk, because the process may exit right after this call.
+/// Then tells the store that this process is leaving ([`TimerStore::leave`](crate::store::TimerStore::leave)), so that
+/// other processes with the same store can take over its work at once.
 fn leave(runtime: &Runtime) {
     if runtime.settings.end_durability < Durability::PowerLoss
         && let Err(error) = block_on(runtime.store.apply(Vec::new(), Durability::PowerLoss))

@@ -22,7 +22,7 @@ use tourbillon_words::UtcMillis;
 /// The lease of a delivery that is under way in this runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lease {
-    /// The number of the delivery in this runtime.
+    /// The number of the delivery, which is unique in this runtime.
     pub(super) delivery: u64,
     pub(super) id: TimerId,
     pub(super) token: Token,

@@ -27,12 +27,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The greatest number of simultaneous calls to the store that make parked timers pending again. The limit leaves
-/// connections to the store for other calls.
+/// The greatest number of unanswered [`Unpark`] calls, which make parked (set aside) timers pending again. Each call
+/// may occupy a connection to the store. So the limit leaves connections for the other calls of the delivery loop.
 const AT_ONCE: usize = 4;
 
-/// A call to the store that makes the parked timers of one kind pending again. The timers were parked because the
-/// runtime had no handler for their kind.
+/// A call to the store that *unparks* the timers of one kind. These timers were parked (set aside), because the runtime
+/// had no handler for their kind. The call makes them pending again, so that they are claimed when they are due.
 struct Unpark {
     kind: &'static str,
     call: Call<Vec<Outcome>>,
@@ -47,8 +47,8 @@ impl Future for Unpark {
     }
 }
 
-/// The results of the calls to the store that make parked timers pending again. The results are collected here until
-/// the delivery loop takes them.
+/// The results of [`Unpark`] calls, which make parked (set aside) timers pending again. The results are collected here
+/// until the delivery loop takes them.
 #[derive(Default)]
 pub(super) struct Unparked {
     /// True if timers are pending again, so that the delivery loop must claim due timers.
@@ -56,13 +56,15 @@ pub(super) struct Unparked {
     pub(super) errors: Vec<StoreError>,
 }
 
-/// Makes calls to the store by which parked timers become pending again. The timers were parked because the runtime had
-/// no handler for their kind. Each call is for one kind. `waiting` has the kinds for which a call must still begin.
+/// Makes the [`Unpark`] calls to the store. Such a call is for one kind of timers. It makes the timers pending again
+/// that were parked (set aside) because the runtime had no handler for their kind. `waiting` has the kinds for which a
+/// call must still begin.
 pub(super) struct Unparks {
     store: Arc<dyn TimerStore>,
     waiting: VecDeque<&'static str>,
     calls: FuturesUnordered<Unpark>,
-    /// The moment at which the pause after an error ends. No call begins during the pause.
+    /// The moment at which the pause after a failed [`Unpark`] call ends. No further `Unpark` call begins during the
+    /// pause. `None` if there is no pause.
     rest: Option<Instant>,
     backoff: Backoff,
     unparked: Unparked,
@@ -84,26 +86,25 @@ impl Unparks {
         }
     }
 
-    /// Returns true while a kind of timers waits for a call that makes its parked timers pending again, or while such a
-    /// call has no answer.
+    /// Returns true until all kinds of timers are unparked: an [`Unpark`] call must still begin for one of the kinds,
+    /// or the store has not answered such a call yet.
     pub(super) fn is_in_progress(&self) -> bool {
         !self.waiting.is_empty() || !self.calls.is_empty()
     }
 
-    /// Returns the moment at which the pause after an error ends, and the next call begins. Returns `None` if there is
-    /// no pause, or if no kind of timers waits for a call.
+    /// Returns the moment at which the pause after a failed [`Unpark`] call ends, so that the next `Unpark` call
+    /// begins. Returns `None` if there is no pause, or if no kind of timers must still be unparked.
     pub(super) fn first_rest(&self) -> Option<Instant> {
         self.rest.filter(|_| !self.waiting.is_empty())
     }
 
-    /// Drops the futures of the calls to the store that make parked timers pending again. No further call begins.
+    /// Drops the futures of all unanswered [`Unpark`] calls, and begins no further `Unpark` calls.
     pub(super) fn stop(&mut self) {
         self.waiting.clear();
         self.calls = FuturesUnordered::new();
     }
 
-    /// Removes and returns the results of the calls to the store that make parked timers pending again. The results
-    /// have come since the last call of `take_unparked`.
+    /// Removes and returns the results of the [`Unpark`] calls that were answered since the last call of this method.
     pub(super) fn take_unparked(&mut self) -> Unparked {
         core::mem::take(&mut self.unparked)
     }
@@ -139,8 +140,9 @@ impl Unparks {
         Unpark { kind, call: Call::new(async move { store.apply(vec![op], Durability::Volatile).await }) }
     }
 
-    /// Records the store's answer to a call that makes the parked timers of a kind pending again. If the store may have
-    /// further parked timers of this kind, another call follows.
+    /// Records the store's answer to an [`Unpark`] call for this kind of timers. One call unparks at most [`REAP`]
+    /// timers. If the call has unparked this number, there may be further parked timers of this kind, so another call
+    /// follows.
     fn note(&mut self, kind: &'static str, outcomes: &[Outcome]) {
         self.backoff.reset();
         let [Outcome::Unparked(count)] = *outcomes else { return };

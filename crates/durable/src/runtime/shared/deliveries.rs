@@ -35,8 +35,8 @@ impl Deliveries {
         self.under_way.get_mut(&number)
     }
 
-    /// Removes a delivery from the deliveries under way. The caller must settle the delivery. Returns `None` if the
-    /// delivery is no longer under way.
+    /// Removes a delivery from the deliveries under way, and returns it. The caller must settle the delivery, which
+    /// means to decide how it ends. Returns `None` if the delivery is no longer under way.
     pub(crate) fn remove(&mut self, number: u64) -> Option<UnderWay> {
         self.under_way.remove(&number)
     }
@@ -49,7 +49,8 @@ impl Deliveries {
         self.under_way.values()
     }
 
-    /// Returns true if no delivery is under way. A handler of a delivery that was given up may still be running.
+    /// Returns true if no delivery is under way. Handlers may still be running: a delivery ends before its handler
+    /// returns if the handler's timeout passes, for example.
     pub(crate) fn is_empty(&self) -> bool {
         self.under_way.is_empty()
     }

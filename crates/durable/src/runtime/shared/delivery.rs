@@ -32,7 +32,7 @@ pub(crate) struct UnderWay {
     pub(crate) begun: Option<Timestamp>,
     /// True if the handler has snoozed a timer that is delivered at most once, so that the timer must be stored again.
     pub(crate) is_snoozed: bool,
-    /// The data for an observer's events. `None` if the program has no observer.
+    /// The data for this delivery's events, which the program's observer gets. `None` if the program has no observer.
     pub(crate) observed: Option<Observed>,
 }
 
@@ -43,12 +43,13 @@ pub(crate) struct DeliveryEnd {
     pub(crate) op: Op,
 }
 
-/// The data of a delivery that an observer's events need.
+/// The data of a delivery for the events that the program's observer gets.
 #[derive(Debug)]
 pub(crate) struct Observed {
     pub(crate) attempt: Arc<Attempt>,
     pub(crate) verdict: Option<Verdict>,
-    /// The time from the handler's call to its verdict. `None` if the handler was not called.
+    /// The time from the call of the handler to the handler's answer, or to the moment at which its timeout passed.
+    /// `None` if the handler was not called.
     pub(crate) took: Option<Duration>,
 }
 

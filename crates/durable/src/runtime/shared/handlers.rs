@@ -11,7 +11,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The pause before a timer is delivered again, if the executor has dropped the work of its handler.
+/// The pause before a timer is delivered again, after the executor has dropped the future of the timer's handler.
 const DROPPED: Duration = Duration::from_secs(1);
 
 impl Supervisor for Runtime {
@@ -69,7 +69,9 @@ impl Supervisor for Runtime {
     }
 }
 
-/// Decides how a delivery ends if the executor has dropped its work. The delivery loop reports the end to the store.
+/// Ends a delivery after the executor has dropped the future of its handler, before the handler answered. A timer that
+/// is delivered at least once goes back to the store, and is delivered again. A timer that is delivered at most once is
+/// stored again only if its handler was not called (`has_begun` is false).
 fn give_back(state: &mut RuntimeState, delivery: UnderWay, has_begun: bool, at: UtcMillis) {
     let op = match &delivery.unstored {
         // The claim has removed the timer from the store. The handler was called, and may have had its effect, so the

@@ -31,17 +31,18 @@ use std::time::Instant;
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of expired leases that one call at the store ends. Also the greatest number of timers that one
-/// call unparks at the start of the runtime.
+/// The limit for one call of [`TimerStore::reap`], which ends expired leases. This is also the limit for one call at
+/// the start of the runtime that makes parked timers pending again.
 pub(super) const REAP: u32 = 1_000;
 /// The longest time for which a stop of the runtime waits for handlers.
 const LONGEST_STOP: Duration = Duration::from_secs(86_400 * 365);
 
 /// The clocks of a runtime. The store has a clock of its own.
 pub(super) struct Clocks {
-    /// The clock of the runtime's engine, by which alarms and timeouts count down.
+    /// The clock of the runtime's engine, which measures the time until alarms and the timeouts of handlers.
     pub(super) alarms: Arc<dyn Clock>,
-    /// The clock that never steps. The runtime finds a step of the store's clock by a comparison with this clock.
+    /// A clock that cannot be set, so it never steps (jumps to another time). By a comparison with this clock, the
+    /// runtime finds a step of the store's clock.
     pub(super) steady: Arc<dyn Clock>,
 }
 
@@ -123,8 +124,8 @@ impl Runtime {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the delivery loop if the loop waits for this kind of signal. `is_wanted` reads the field for the signal
-    /// from the loop's [`Wakes`].
+    /// Wakes the delivery loop after a thread has recorded a signal in the shared state. Does nothing if the signal
+    /// must not wake the loop now. `is_wanted` reads this from the loop's [`Wakes`].
     fn notify(&self, state: &RuntimeState, is_wanted: impl Fn(Wakes) -> bool) {
         if is_wanted(state.wakes) {
             self.changed.notify_all();
@@ -145,9 +146,10 @@ impl Runtime {
         self.changed.notify_all();
     }
 
-    /// Makes the delivery loop claim due timers that are parked for `reason`. The loop claims `wanted` of these timers.
-    /// If half of all these timers are more than `wanted`, the loop claims this half instead. It never claims more than
-    /// `most` timers. The answer is the number of claimed timers. It is `None` if the store cannot claim parked timers.
+    /// Makes the delivery loop claim due timers that are parked for `reason` ([`Verdict::Park`](crate::Verdict::Park)).
+    /// The loop claims `wanted` of these timers, or half of all such timers if this is more, but at most `most`. The
+    /// receiver gets the number of claimed timers, or `None` if the store cannot claim parked timers. If the runtime
+    /// stops first, the receiver gets no value.
     pub(super) fn fetch(
         &self,
         reason: Box<str>,
@@ -163,7 +165,7 @@ impl Runtime {
         answer
     }
 
-    /// Handles the signal of an alarm that rings. Alarms are timers of the engine.
+    /// Handles the signal of an alarm that has rung. Alarms are timers of the runtime's engine.
     pub(super) fn signal(&self, signal: Signal) {
         match signal {
             Signal::Look => self.look(),
@@ -225,8 +227,8 @@ impl Runtime {
         }
     }
 
-    /// Returns true if a thread of the runtime runs a handler or recomputes schedules. Such a thread might never
-    /// finish, so the caller must not wait for it.
+    /// Returns true if a thread of the runtime runs a handler, or recomputes the next instants of schedules. Such a
+    /// thread might never finish, so the caller must not wait for this thread.
     pub(super) fn is_occupied(&self) -> bool {
         let state = self.lock();
         state.deliveries.running() > 0 || state.plans.is_following()

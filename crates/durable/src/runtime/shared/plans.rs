@@ -7,8 +7,8 @@
 //! | `Stale` | the start of the loop, a step back, or an error of the store | the worker begins: `Computing`; the runtime stops: `Followed` |
 //! | `Computing` | the worker begins | the worker ends, or is dropped: `Followed`; a step back: `Stale` |
 
-/// Records whether the next instants of schedules must be recomputed, at the start of the loop or after a step back of
-/// the store's clock. The table of this module explains the states.
+/// Records whether the next instants of schedules must be recomputed. This is necessary at the start of the delivery
+/// loop, and after the store's clock was set back. The table in the documentation of this module explains the states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Plans {
     #[default]
@@ -18,7 +18,8 @@ pub(crate) enum Plans {
 }
 
 impl Plans {
-    /// Returns true if a worker computes the next instants of schedules, or waits for a thread to do so.
+    /// Returns true if the runtime has a worker that recomputes the next instants of schedules. The worker may still
+    /// wait for a free thread, or pause after an error of the store.
     pub(crate) fn is_following(self) -> bool {
         self != Self::Followed
     }

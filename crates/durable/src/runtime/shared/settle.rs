@@ -1,4 +1,5 @@
-//! Settles deliveries (R1): decides how each delivery ends, and keeps the end until the loop reports it to the store.
+//! Settles deliveries: decides how each delivery ends, and keeps the result until the delivery loop reports it to the
+//! store. A delivery is settled only once (invariant R1 of [`delivery_loop`](crate::runtime::delivery_loop)).
 
 use super::delivery::{DeliveryEnd, Observed, UnderWay};
 use super::{Runtime, RuntimeState};
@@ -15,15 +16,16 @@ use tourbillon_words::UtcMillis;
 /// The present moment by the runtime's clock and by the store's clock.
 #[derive(Clone, Copy)]
 struct Now {
-    /// The present moment by the runtime's clock. This clock does not step.
+    /// The present moment by the runtime's clock. This clock cannot be set, so it measures durations.
     runtime: Timestamp,
-    /// The present moment by the store's clock. This clock may step.
+    /// The present moment by the store's clock, the time of day. This clock may be set to another time.
     store: UtcMillis,
 }
 
 impl Runtime {
-    /// Settles the delivery `number` with a verdict. Returns the id of the delivery's timeout, which the caller must
-    /// cancel. Does nothing if the delivery is already settled.
+    /// Settles the delivery `number`: decides that the delivery ends with `verdict`, the handler's answer or the
+    /// failure after its timeout. Returns the id of the engine's timer for this timeout, which the caller must cancel.
+    /// Does nothing and returns `None` if the delivery is already settled.
     pub(super) fn settle(&self, number: u64, verdict: Verdict) -> Option<tourbillon::TimerId> {
         let now = Now { runtime: self.clocks.alarms.now(), store: self.store.now() };
         let mut state = self.lock();
@@ -37,8 +39,8 @@ impl Runtime {
         timeout
     }
 
-    /// Settles a delivery whose lease is lost: the store has already ended the lease. Returns false, and does nothing,
-    /// if the delivery is no longer under way.
+    /// Settles a delivery whose lease the store has already ended. No result is reported to the store. Returns false,
+    /// and does nothing, if the delivery is no longer under way.
     pub(crate) fn settle_lost(&self, number: u64) -> bool {
         let at = self.store.now();
         let mut state = self.lock();
@@ -54,9 +56,10 @@ impl Runtime {
         true
     }
 
-    /// Turns the verdict into the end of a settled delivery, and keeps the end until the delivery loop reports it to
-    /// the store. If the timer is delivered at most once, the end is only counted. The exception is a timer that must
-    /// be stored again.
+    /// Turns the verdict of a settled delivery into the operation that reports the result to the store. The operation
+    /// waits in [`Settled::ends`](super::state::Settled::ends) until the delivery loop sends it. A timer that is
+    /// delivered at most once is no longer stored, so its result is not reported, but appears in the metrics and in the
+    /// observer's events. The exception is a timer that the handler has parked or snoozed, which must be stored again.
     fn end(&self, state: &mut RuntimeState, mut delivery: UnderWay, verdict: Verdict, now: Now) {
         let verdict = verdict.admitted();
         let took = delivery.begun.map(|begun| now.runtime - begun);
@@ -104,7 +107,8 @@ impl Runtime {
 }
 
 /// Returns the timer to store again after its handler has snoozed it until `moment`. The timer is delivered at most
-/// once, so its claim had removed it from the store. Returns `None` if the state machine does not permit the snooze.
+/// once, so its claim had removed it from the store. The returned timer is pending, or dead if `moment` is later than
+/// its [`max_age`](crate::policy::Policy::max_age) permits. Returns `None` if [`step`] refuses the snooze.
 fn snoozed(timer: &Timer, token: Token, moment: UtcMillis, now: UtcMillis) -> Option<Timer> {
     let lease = Lease { token, until: UtcMillis::MAX, withdrawn: None };
     let deliveries = timer.deliveries.saturating_add(1);

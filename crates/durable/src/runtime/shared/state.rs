@@ -38,25 +38,28 @@ pub(crate) enum Stage {
 /// The present work of the delivery loop's thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Activity {
-    /// The thread chooses its next step, or sleeps.
+    /// The thread chooses the loop's next step (for example a claim of due timers), polls the loop's calls to the
+    /// store, or sleeps.
     #[default]
     Choosing,
-    /// The thread passes events to the observer.
+    /// The thread passes events to the program's observer.
     Emitting,
-    /// The thread makes a step that calls the store. The step began at `since`.
+    /// The thread makes a step of the loop that may call the store, for example a claim of due timers. The step began
+    /// at `since`.
     AtStore { since: Instant },
 }
 
 /// The signals that wake the delivery loop while it sleeps. The field of a signal is false if the loop cannot act on
 /// the signal yet, and must not be woken by it. The loop sets the fields before it sleeps. For example, the end of a
-/// delivery does not wake the loop if the end must wait for the store's answer to earlier ends. Two other signals
-/// always wake the loop: a stop, and a call at the store that must be polled. While the loop is awake, all fields are
-/// true.
+/// delivery does not wake the loop if the report of this end must wait for the store's answer to earlier reports. Two
+/// other signals always wake the loop: a stop, and a call to the store that must be polled. While the loop is awake,
+/// all fields are true.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wakes {
-    /// True if the end of a delivery wakes the delivery loop.
+    /// True if the loop must wake when a delivery ends, to report the result of the delivery to the store.
     pub(crate) on_ends: bool,
-    /// True if a request of another thread wakes the delivery loop. The end of a delivery does not count as a request.
+    /// True if the loop must wake when another thread leaves an event for the program's observer, or a request
+    /// ([`Requests`]), for example to claim due timers.
     pub(crate) on_requests: bool,
 }
 
@@ -90,10 +93,10 @@ pub(crate) enum RenewalAlarm {
     Rung,
 }
 
-/// A caller's request to claim due timers that are parked for a reason. The delivery loop claims `wanted` of these
-/// timers. If half of all these timers are more than `wanted`, the loop claims this half instead. It never claims more
-/// than `most` timers. If the request is dropped without an answer, the caller gets the error that the runtime has
-/// stopped.
+/// A caller's request to claim due timers that are parked for the reason `reason`
+/// ([`Verdict::Park`](crate::Verdict::Park)). The delivery loop claims `wanted` of these timers, or half of all such
+/// timers if this is more, but at most `most`. If the request is dropped without an answer, the caller gets the error
+/// that the runtime has stopped.
 pub(crate) struct Fetch {
     pub(crate) reason: Box<str>,
     pub(crate) wanted: u32,
@@ -107,12 +110,13 @@ pub(crate) struct Fetch {
 pub(crate) struct Settled {
     /// The results of deliveries that the delivery loop must report to the store.
     pub(crate) ends: Vec<DeliveryEnd>,
-    /// Events for the observer that other threads have made. The delivery loop passes them to the observer.
+    /// Events that other threads have made for the program's observer. The delivery loop passes these events to the
+    /// observer.
     pub(crate) events: Vec<Event>,
 }
 
-/// Describes the calls that the store has not answered. The delivery loop publishes these values here for other
-/// threads.
+/// Describes the delivery loop's calls to the store that the store has not answered. The loop publishes these values
+/// here for other threads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unanswered {
     /// The number of results of deliveries that the delivery loop has taken from [`Settled::ends`], and that the store
@@ -120,11 +124,12 @@ pub(crate) struct Unanswered {
     pub(crate) ends: usize,
     /// True if a renewal of leases was sent, and the delivery loop has not taken the store's answer yet.
     pub(crate) is_renewing: bool,
-    /// True while the delivery loop still makes parked timers pending again, because the runtime now has a handler for
-    /// their kinds.
+    /// True while the delivery loop still unparks timers (makes them pending again) that were parked because there was
+    /// no handler for their kinds. This runtime has handlers for these kinds.
     pub(crate) is_unparking: bool,
-    /// The moment at which the oldest unanswered call began. Only reports of results and renewals of leases count. The
-    /// pause after a failed report counts like a report. `None` if the delivery loop waits for no answer.
+    /// The moment at which the oldest unanswered call to the store began. Only two kinds of calls count: reports of the
+    /// results of deliveries, and renewals of leases. The pause after a failed report counts like a report. `None` if
+    /// no such call is unanswered.
     pub(crate) since: Option<Instant>,
 }
 
@@ -134,10 +139,11 @@ pub(crate) struct Backlog {
     pub(crate) has_claimed: bool,
     /// The due moment of the first pending timer. `None` if no timer is pending.
     pub(crate) next_due: Option<UtcMillis>,
-    /// True if the last claim has left due timers in the store on purpose: the namespaces of these timers have used up
-    /// their shares of the handlers, or their permits for late timers. If the field is true when a handler returns, the
-    /// loop claims again. The field is also true during a claim that divides the handlers between namespaces, because
-    /// the claim does not notice that a handler returns.
+    /// True if the last claim has left due timers in the store because of a limit for each namespace. With the setting
+    /// [`in_turn`](crate::Builder::in_turn), a namespace gets only a part of the handlers, and late timers only at the
+    /// [`catch_up_rate`](crate::Builder::catch_up_rate). If the field is true when a handler returns, the loop claims
+    /// again. With this setting, the field is also true during a claim, because the claim still counts a handler that
+    /// returns during the claim.
     pub(crate) is_withheld: bool,
 }
 

@@ -295,9 +295,9 @@ impl Timers {
         block_on(self.unpark(reason, limit))
     }
 
-    /// Claims due timers that are parked for this reason, and delivers them in this process. Timers with the earliest
-    /// due moments come first. In a store that several processes share, the call also takes timers from the shards
-    /// (parts of the timers) that other processes own.
+    /// Claims due timers that are parked for this reason ([`Verdict::Park`]), and delivers them in this process. Timers
+    /// with the earliest due moments come first. In a store that several processes share, the call also takes timers
+    /// from the shards (parts of the timers) that other processes own.
     ///
     /// If `n` due timers are parked for this reason, the call takes `wanted` or `n / 2` of them, whichever is more. But
     /// the call takes at most `n` timers, and at most `most` timers (or `wanted`, if `most` is less). It leaves the
@@ -307,8 +307,8 @@ impl Timers {
     /// If the store cannot claim parked timers, the call unparks up to `wanted` timers instead, and returns their
     /// number.
     ///
-    /// If no handler can begin now, the call waits. If the reason still holds when a handler is called, the handler
-    /// parks its timer again.
+    /// If no handler can begin now, the call waits. The handler of a claimed timer should park the timer again if the
+    /// reason still holds.
     ///
     /// # Errors
     ///

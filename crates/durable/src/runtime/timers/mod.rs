@@ -146,8 +146,9 @@ impl Timers {
         placed(&self.apply_one(op, spec.durability).await.map_err(Rejection::Store)?)
     }
 
-    /// Makes the timer that `spec` describes. Fails if the runtime cannot store the timer, for example because the
-    /// runtime is stopping.
+    /// Checks that the runtime accepts the timer that `spec` describes, and returns the timer, which the caller must
+    /// store. Fails if the runtime has no handler for the kind or is stopping, or if `spec` is not valid or exceeds a
+    /// limit.
     fn admit<P>(
         &self,
         spec: &Spec<P>,
@@ -177,7 +178,7 @@ impl Timers {
     /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
     /// # let timers = durable.handle();
     /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
-    /// // Makes durable all that was acknowledged with less.
+    /// // After this call, all earlier changes survive a loss of power, even changes with a lower durability.
     /// block_on(timers.timer_store().apply(Vec::new(), Durability::PowerLoss))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -271,9 +272,9 @@ impl Timers {
         self.runtime.look();
     }
 
-    /// Compares the store's clock with a clock that does not step, and claims due timers if the store's clock has
-    /// stepped. The method is for systems whose kernel does not announce steps. On such a system, a program calls the
-    /// method every few seconds. A comparison costs about 100 ns.
+    /// Notices if the store's clock was set to another time, by a comparison with a clock that cannot be set. If so,
+    /// claims due timers. The method is for systems whose kernel does not tell programs that the clock was set. On such
+    /// a system, a program calls the method every few seconds. A call costs about 100 ns.
     pub fn look_at_clock(&self) {
         self.runtime.look_at_clock();
     }

@@ -138,10 +138,11 @@ impl Timers {
     /// that are already due. The second span has the timers that become due within a minute. The last span has the
     /// timers that become due after more than ten years. The call takes a few milliseconds with ten million timers.
     ///
-    /// The stores of this crate keep a count for each hour of UTC. The first spans do not end with such an hour. For
-    /// these spans, the stores read the timers that are due between the start of the present hour and an hour from now,
-    /// but at most the first 50,000. If further timers are due in this time, some counts are not exact: the counts from
-    /// the span of the first unread timer up to the span that ends in six hours.
+    /// The stores of this crate add up counts that they keep for each full hour of UTC. The spans up to one hour from
+    /// now do not end at a full hour. So the stores count the timers that are due between the start of the present hour
+    /// and an hour from now one by one, up to 50,000 timers. If more timers are due in this time, some counts are only
+    /// lower bounds ([`Span::is_exact`](crate::store::Span::is_exact) is false). These are the counts of the span of
+    /// the first timer that was not counted, and of the following spans up to the span that ends in six hours.
     ///
     /// # Errors
     ///

@@ -89,9 +89,9 @@ impl<T: Tables> Lifecycle<T> {
         })
     }
 
-    /// Pauses or resumes the timer at an address. If the timer has a series, sets whether the series is paused. Then
-    /// applies the event that `event_for` returns for the timer. If the timer has no series, and `event_for` returns no
-    /// event, the outcome is a refusal.
+    /// Pauses or resumes the timer that `at` names by its id or its key. If the timer has a series, sets whether the
+    /// series is paused. Then applies the event that `event_for` returns for the timer. If the timer has no series, and
+    /// `event_for` returns no event, the outcome is a refusal.
     fn set_paused(
         &mut self,
         at: &Address,

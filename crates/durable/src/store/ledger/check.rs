@@ -97,7 +97,8 @@ impl<'t, T: Tables> Check<'t, T> {
         Self { reader, lacking, faults: Faults::default(), found: Found::default() }
     }
 
-    /// Returns the faults that violate the invariants L1 to L6.
+    /// Checks the tables, and returns the faults. A fault is, for example, an unreadable record, a missing index entry,
+    /// or a wrong count. The invariants L1 to L6 of [`ledger`](super) say which entries the tables must have.
     pub(super) fn run(mut self) -> Result<Vec<Fault>, StoreError> {
         self.check_order()?;
         self.check_records()?;
@@ -178,7 +179,8 @@ impl<'t, T: Tables> Check<'t, T> {
     }
 
     /// Checks that an index has only the entries that the timers must have. [`check_entries`](Self::check_entries) has
-    /// already looked for these entries, so it is enough to compare the numbers of entries.
+    /// already looked for these entries. So it is enough to compare the number of entries that the index has with the
+    /// number that it must have.
     fn check_index(&mut self, table: Table) -> Result<(), StoreError> {
         let mut stored = 0;
         self.reader.tables.scan(table, &[], &mut |_, _| {

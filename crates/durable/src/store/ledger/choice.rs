@@ -40,7 +40,8 @@ pub(super) struct Choice<'c, T> {
     taken: BTreeMap<Box<str>, Taken>,
 }
 
-/// The number of timers that a claim has taken from one namespace, and the number of late timers among them.
+/// The number of timers that a claim has taken from one namespace, and the number of late timers among them. A timer is
+/// late if the time since its due moment is longer than [`Late::after`].
 #[derive(Default)]
 struct Taken {
     all: usize,
@@ -73,14 +74,15 @@ impl<'c, T: Tables> Choice<'c, T> {
     }
 
     /// Returns whether this claim may take the timer of the index entry `entry`. Two limits apply: the share of the
-    /// timer's namespace ([`Shares`]), and the limit for late timers ([`Late`]).
+    /// timer's namespace ([`Shares`]), and the namespace's limit for timers whose due moment is long past ([`Late`]).
     pub(super) fn permits(&self, namespace: &str, entry: &[u8]) -> bool {
         let taken = self.taken.get(namespace).map_or(0, |taken| taken.all);
         self.shares.left(self.limit.timers, namespace, taken, self.len()) > 0
             && self.is_in_time_or_has_permit(namespace, entry)
     }
 
-    /// Returns whether the next claim may take a timer that this claim has left. `entry` is the timer's index entry.
+    /// Returns whether the next claim may take the timer of the index entry `entry`, which this claim does not take.
+    /// The limits are those of [`permits`](Self::permits), but the namespace's share of this claim does not matter.
     pub(super) fn leaves(&self, namespace: &str, entry: &[u8]) -> bool {
         let taken = self.taken.get(namespace).map_or(0, |taken| taken.all);
         self.shares.room(namespace, taken, self.len()) > 0 && self.is_in_time_or_has_permit(namespace, entry)
@@ -137,8 +139,9 @@ impl<'c, T: Tables> Choice<'c, T> {
         Ok((!entries.is_empty()).then_some(Waiting::Exactly(entries)))
     }
 
-    /// Takes timers of a namespace, from the index entries between the keys `from` and `frontier`. If the claim must
-    /// stop before `frontier`, returns the entry at which a later claim continues. Otherwise returns `None`.
+    /// Takes timers of a namespace from the index by due moment, between the keys `from` and `frontier`. Earlier claims
+    /// have read the index up to `frontier`, and have skipped these timers. If the claim must stop before `frontier`,
+    /// returns the entry at which a later claim continues. Otherwise returns `None`.
     pub(super) fn take_from(
         &mut self,
         namespace: &str,

@@ -7,7 +7,8 @@ use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
 use std::collections::BTreeMap;
 
-/// The changes that a transaction makes to the counts by namespace and phase. The transaction writes them at its end.
+/// The changes that a transaction makes to the stored counts of timers. Each count is for the timers of the same
+/// namespace and phase. The transaction writes the changes at its end.
 #[derive(Debug, Default)]
 pub(super) struct PhaseCounts {
     changes: Deltas<(Box<str>, Phase)>,

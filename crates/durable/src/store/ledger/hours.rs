@@ -9,7 +9,8 @@ use crate::store::tables::{Table, Tables};
 use std::collections::BTreeMap;
 use tourbillon_words::UtcMillis;
 
-/// The changes that a transaction makes to the counts by hour. The transaction writes them at its end.
+/// The changes that a transaction makes to the stored counts of pending timers. Each count is for the timers that are
+/// due in the same hour of UTC. The transaction writes the changes at its end.
 #[derive(Debug, Default)]
 pub(super) struct Hours {
     changes: Deltas<u32>,
@@ -38,9 +39,9 @@ impl Hours {
         })
     }
 
-    /// Counts the timers of all hours again from the index by due moment, and stores the new counts. The index already
-    /// contains the changes of this transaction. So the method clears `changes`, because [`write`](Self::write) would
-    /// count them a second time.
+    /// Reads the index by due moment, counts the pending timers of each hour again, and stores the new counts. The
+    /// index already contains the changes of this transaction. So the method clears `changes`, because
+    /// [`write`](Self::write) would count them a second time.
     pub(super) fn recount(&mut self, tables: &mut impl Tables) -> Result<(), StoreError> {
         self.changes.clear();
         let counted = Self::counted(tables)?;
@@ -56,7 +57,7 @@ impl Hours {
         Ok(())
     }
 
-    /// Counts the pending timers of each hour from the index by due moment.
+    /// Reads the index by due moment, and counts the pending timers that are due in each hour.
     fn counted(tables: &impl Tables) -> Result<BTreeMap<u32, u64>, StoreError> {
         let mut hours = BTreeMap::new();
         tables.scan(Table::Due, &[], &mut |key, _| {

@@ -10,7 +10,7 @@ use crate::store::{Claimant, Claimed, Leased, LeftOut, Outcome, Reaped};
 use crate::timer::{Timer, TimerId};
 use tourbillon_words::UtcMillis;
 
-/// Leases timers for a claim, and collects the claim's answer.
+/// Grants the leases of a claim to its claimant, and collects the timers and other results that the claim returns.
 pub(super) struct Claiming<'l, T> {
     lifecycle: &'l mut Lifecycle<T>,
     token: Token,
@@ -32,9 +32,10 @@ impl<'l, T: Tables> Claiming<'l, T> {
         Self { lifecycle, token, until, claimed, bytes: 0, must_be_durable: false }
     }
 
-    /// Leases the timers of `entries`, which are entries of the index by due moment. Stops once the payloads of the
-    /// leased timers have `most_bytes` bytes together. Returns the answer, and whether the claim must be durable before
-    /// the answer is sent.
+    /// Grants a lease for each timer of `entries`, which are entries of the index by due moment. A timer that is
+    /// delivered at most once gets no lease: the claim removes it from the store. Stops once the payloads of the
+    /// claimed timers have `most_bytes` bytes together. Returns the claim's answer, and whether the claim must be
+    /// durable before the answer is sent.
     pub(super) fn run(
         mut self,
         entries: impl IntoIterator<Item = Vec<u8>>,

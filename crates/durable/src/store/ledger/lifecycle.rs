@@ -23,8 +23,9 @@ pub const PAUSED: &str = "paused";
 /// timer is further in the future than this, the clock of the timer's creator was ahead.
 const AHEAD: Duration = Duration::from_secs(1);
 
-/// Changes the states of timers within a transaction at the moment `now`. The modules `placing` and `changes` add the
-/// operations of callers.
+/// Changes the states of timers within one transaction. The transaction happens at the moment `now`. The module
+/// `placing` adds the methods that store new timers, and the module `changes` adds the methods by which callers change
+/// stored timers, for example cancel them.
 pub(super) struct Lifecycle<T> {
     pub(super) timers: Timers<T>,
     pub(super) remembered: Remembered,
@@ -95,7 +96,9 @@ impl<T: Tables> Lifecycle<T> {
         Ok(Outcome::Ended { id: timer.id, phase, next, skipped })
     }
 
-    /// Withdraws a timer. Returns whether a delivery of the timer has begun.
+    /// Withdraws a timer that was cancelled or replaced. If the timer is leased, it stays stored until its delivery
+    /// ends, with a mark that it was withdrawn, and the method returns true. Otherwise, removes the timer and returns
+    /// false.
     pub(super) fn withdraw(&mut self, timer: &Timer, withdrawal: Withdrawal) -> Result<bool, StoreError> {
         match step(timer, Event::Withdraw(withdrawal), self.now) {
             Ok(Next::Stays(marked)) => self.timers.change(timer, &marked).map(|()| true),
@@ -111,7 +114,8 @@ impl<T: Tables> Lifecycle<T> {
     }
 
     /// Stores the next occurrence of the timer's series, unless the timer was withdrawn. Returns the id of the stored
-    /// occurrence, and the number of skipped instants. The id is `None` if no occurrence was stored.
+    /// occurrence, or `None` if no occurrence was stored. Also returns the number of instants of the series that were
+    /// skipped, because they had already passed or already had a timer.
     fn place_following(&mut self, timer: &Timer) -> Result<(Option<TimerId>, u64), StoreError> {
         let Some(series) = timer.series.as_ref().filter(|_| !is_withdrawn(timer)) else {
             return Ok((None, 0));

@@ -13,18 +13,19 @@ use crate::timer::TimerId;
 use std::collections::BTreeSet;
 use tourbillon_words::UtcMillis;
 
-/// The number of index entries that a list may read for each timer that the caller wants on the page.
+/// The number of index entries that a search may read for each timer that the caller wants on the page.
 const LOOKS: usize = 10;
-/// The greatest number of timers in a small namespace. For a page of a small namespace, a list reads all timers of the
-/// namespace. The list does not search an index that mixes the timers of all namespaces.
+/// The greatest number of timers in a small namespace. For a page of a small namespace, [`List::page`] reads all timers
+/// of the namespace. For a larger namespace, it first searches an index that mixes the timers of all namespaces. If the
+/// caller wants a page of more than 200 timers, larger namespaces also count as small ([`LOOKS`]).
 const FEW: usize = 2_000;
-/// The number of index entries after which a list stops searching for the first timer of a namespace. The index mixes
-/// the timers of all namespaces. [`MOST_GATHERED`] says how the list continues.
+/// The number of entries after which [`List::page`] stops its search of an index that mixes the timers of all
+/// namespaces, if it has found no timer for the page. The search also stops if it has read as many entries as the
+/// namespace has timers. [`MOST_GATHERED`] says how the page is then filled.
 const MORE_LOOKS: usize = 20_000;
-/// The greatest number of timers that a list reads from one namespace for one page. The list first searches
-/// [`MORE_LOOKS`] entries of an index that mixes the timers of all namespaces. If it finds no timer of the namespace
-/// there, it reads all timers of the namespace. If the namespace has more timers than this number, the list returns an
-/// empty page instead.
+/// The greatest number of timers that [`List::page`] reads from one namespace after a search that found no timer
+/// ([`MORE_LOOKS`]). If the namespace has at most this number of timers, the method reads them all to fill the page.
+/// Otherwise it returns an empty page, and the next page continues the search.
 const MOST_GATHERED: usize = 1_000_000;
 
 /// The key of an index entry, and the id of the entry's timer, which is `None` if the entry has no valid id.
@@ -220,7 +221,8 @@ impl<'l, T: Tables> List<'l, T> {
     }
 
     /// Reads all timers of a namespace, and returns a page of them in the list's order. Each page except the last is
-    /// full. Reads dead timers only if the filter has no phase. A list of dead timers alone does not call this method.
+    /// full. The method reads the dead timers only if the filter has no phase. It is not called for a filter whose
+    /// phase is dead, because [`Table::Stopped`] has the dead timers of each namespace.
     fn look_at_namespace(&self, namespace: &str) -> Result<Page, StoreError> {
         let (mut first, mut failure) = (BTreeSet::new(), None);
         let mut look = |id: Option<TimerId>| {

@@ -6,19 +6,18 @@ use crate::state::State;
 use crate::timer::Timer;
 use tourbillon_words::UtcMillis;
 
-/// Describes the pending timers that a transaction has stored. Claims have read the index by due moment up to a key,
-/// the frontier, and do not read that part again. So later claims need this description to find timers that were stored
-/// in that part.
+/// Describes the pending timers that a transaction has stored. Claims read the index by due moment in its order. The
+/// *frontier* is the due moment up to which they have read the index. If the transaction stores a timer that is due at
+/// the frontier or before, later claims find the timer through this description.
 #[derive(Debug, Default)]
 pub(crate) struct MadeDue {
     /// The earliest due moment of the pending timers that the transaction has stored. `None` if it has stored none.
     pub(crate) first: Option<UtcMillis>,
-    /// The namespace and the index entry of each stored timer that is due at or before the frontier (the place up to
-    /// which claims have read the index). Claims find these timers only through this list (invariant L7 of
-    /// [`ledger`](super)).
+    /// The namespace and the index entry of each stored timer that is due at or before the frontier (the due moment up
+    /// to which claims have read the index). Without this list, claims would find these timers only when they next read
+    /// the index from its start. So the transaction must report them (invariant L7 of [`ledger`](super)).
     pub(crate) entries: Vec<(Box<str>, Vec<u8>)>,
-    /// The due moment of the frontier (the place up to which claims have read the index). `None` if no claim has read
-    /// the index.
+    /// The due moment up to which claims have read the index by due moment. `None` if no claim has read the index.
     frontier: Option<UtcMillis>,
 }
 

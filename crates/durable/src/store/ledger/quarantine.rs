@@ -9,8 +9,8 @@ use crate::timer::TimerId;
 /// The key in [`Table::Meta`] under which the store keeps the number of unreadable records that were set aside.
 const NUMBER: &[u8] = b"quarantined";
 
-/// Reads and writes the unreadable records that were set aside. `admitted` is the number of records that the current
-/// request has set aside.
+/// Sets unreadable records aside: keeps their bytes in [`Table::Quarantine`], apart from the records of the timers.
+/// `admitted` is the number of records that the current request has set aside.
 #[derive(Debug, Default)]
 pub(super) struct Quarantine {
     admitted: u32,
@@ -27,8 +27,8 @@ impl Quarantine {
         self.admitted += later.admitted;
     }
 
-    /// Sets an unreadable record aside. The caller removes the record from the timers. If an index entry names a timer
-    /// that has no record, the caller passes an empty record.
+    /// Stores the bytes of an unreadable record in [`Table::Quarantine`]. The caller removes the record from
+    /// [`Table::Timers`]. If an index entry names a timer that has no record, the caller passes an empty record.
     pub(super) fn admit(
         &mut self,
         tables: &mut impl Tables,

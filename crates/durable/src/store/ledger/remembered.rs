@@ -35,9 +35,10 @@ impl Remembered {
         Ok(())
     }
 
-    /// Returns whether an id is remembered. If the time for which the id was remembered has passed, removes the entries
-    /// of the id from both tables. A later timer may get the same id, and the store must remember the id for the full
-    /// time after the end of that timer. An old entry in the table `Forget` would make the store forget the id earlier.
+    /// Returns whether the store remembers an id. If the time for which the store remembers the id has passed, removes
+    /// the entries of the id from the tables `Recent` and `Forget`. A later timer may have the same id, and when this
+    /// timer ends, the store adds new entries. If the old entry were still in `Forget`, which tells the store when to
+    /// forget the id, the store would forget the id too early.
     pub(super) fn has(self, tables: &mut impl Tables, id: TimerId) -> Result<bool, StoreError> {
         let id = id_bytes(id);
         let Some(until) = tables.get(Table::Recent, &id)? else { return Ok(false) };
@@ -49,8 +50,9 @@ impl Remembered {
         Ok(!is_over)
     }
 
-    /// Forgets the id of a timer that is stored again. The store must remember the id for the full time after the next
-    /// end of this timer. An old entry in the table `Forget` would make the store forget the id earlier.
+    /// Forgets the id of a timer that a caller stores again after its end ([`Op::Return`](crate::store::Op::Return)).
+    /// When the timer ends again, the store adds new entries for the id. If the old entry were still in the table
+    /// `Forget`, which tells the store when to forget the id, the store would forget the id too early.
     pub(super) fn forget(self, tables: &mut impl Tables, id: TimerId) -> Result<(), StoreError> {
         let id = id_bytes(id);
         if let Some(until) = tables.remove(Table::Recent, &id)? {

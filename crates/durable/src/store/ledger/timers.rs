@@ -13,15 +13,18 @@ use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
 use crate::timer::{Address, Timer, TimerId};
 
-/// The number of timers for which one step of an upgrade adds the index entries by namespace.
+/// The number of timers for which one call of [`Timers::enter_namespaces`] adds the index entries by namespace. A store
+/// of an earlier version lacks these entries.
 const AT_ONCE: usize = 10_000;
 
 /// Reads and changes the timers of a store within one transaction.
 ///
-/// A change of a timer changes its record and its entries, the counts by phase and by hour, and the list of the timers
-/// made due. All these changes happen in [`insert`](Self::insert), [`change`](Self::change) and
-/// [`delete`](Self::delete), so these three methods maintain the invariants L1 to L4 and L7 of [`ledger`](super). The
-/// methods that load timers repair damage. A caller that changes a timer passes the old timer exactly as it is stored.
+/// A change of a timer changes its record and its index entries, and the counts by phase and by hour. If the timer is
+/// then pending, the change also adds it to [`MadeDue`], by which claims find timers that were stored since they read
+/// the index. All these changes happen in [`insert`](Self::insert), [`change`](Self::change) and
+/// [`delete`](Self::delete). So these three methods maintain the invariants of [`ledger`](super) about entries, keys,
+/// counts and `MadeDue` (L1 to L4 and L7). The methods that load timers repair damage. A caller that changes a timer
+/// passes the old timer exactly as it is stored.
 pub(super) struct Timers<T> {
     tables: T,
     counts: PhaseCounts,
@@ -33,9 +36,9 @@ pub(super) struct Timers<T> {
     has_mended: bool,
 }
 
-/// The changes of the stored counts that the earlier requests of a transaction have made. A transaction can run several
-/// requests, one after the other. While a request runs, these changes are put aside, so that a failed request loses
-/// only its own changes.
+/// The changes of the counts (of timers by phase and by hour, and of unreadable records) that the earlier requests of a
+/// transaction have made. A transaction can run several requests, one after the other. While a request runs, these
+/// changes are put aside, so that a failed request loses only its own changes.
 pub(crate) struct Recorded {
     counts: PhaseCounts,
     hours: Hours,

@@ -55,16 +55,16 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use tourbillon_words::UtcMillis;
 
-/// The time after which claims begin at the start of the index again. The time counts from the moment at which claims
-/// first reached the end of the due timers. Until it has passed, claims continue from the frontier (the place up to
-/// which they have read the index).
+/// The time for which claims trust the frontier (the key up to which they have read the index by due moment). The time
+/// begins when a claim first reads the index up to the last due timer. Until the time has passed, claims continue from
+/// the frontier. The next claim after that begins at the start of the index again.
 const BELIEVED: Duration = Duration::from_secs(60);
 
 /// Remembers how far claims have read the index by due moment, and which entries they have skipped because the
 /// namespaces had used up their shares ([`Shares`]).
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
-    /// The place in the index by due moment at which the next claim continues. Claims have read all entries whose keys
+    /// The key in the index by due moment at which the next claim continues. Claims have read all entries whose keys
     /// are less than this key. Empty before the first read.
     frontier: Key,
     behind: BTreeMap<Box<str>, Waiting>,
@@ -72,7 +72,7 @@ pub(crate) struct Turns {
     /// served this namespace first. The next claim first serves the namespace that follows in alphabetical order.
     /// `None` if no claim has taken skipped timers yet.
     first: Option<Box<str>>,
-    /// The moment at which claims first reached the end of the due timers. `None` if they have not reached it.
+    /// The moment at which a claim first read the index up to the last due timer. `None` if no claim has read that far.
     arrived: Option<UtcMillis>,
     /// Whether the last claim took skipped timers before timers of the unread part of the index.
     was_behind_first: bool,
@@ -91,9 +91,9 @@ impl Turns {
         (!self.frontier.is_empty()).then(|| moment_of(&self.frontier))
     }
 
-    /// Adds the timers of `made_due` to the skipped timers, if their index entries are before the frontier (the place
-    /// up to which claims have read the index). A transaction has stored these timers after claims had read that part
-    /// of the index. Otherwise claims would find these timers only when they next read the index from its start.
+    /// Adds timers of `made_due`, which a transaction has stored, to the skipped timers. Adds only timers whose index
+    /// entries are before the frontier (the key up to which claims have read the index). Without this method, claims
+    /// would find these timers only when they next read the index from its start.
     pub(crate) fn note(&mut self, made_due: MadeDue) {
         for (namespace, entry) in made_due.entries {
             if entry < self.frontier {
@@ -102,7 +102,8 @@ impl Turns {
         }
     }
 
-    /// Chooses the timers of a claim, and moves the frontier (the place up to which claims have read the index).
+    /// Chooses the timers of a claim, from the index by due moment and from the skipped timers. Moves the frontier (the
+    /// key up to which claims have read the index) past the index entries that it has read.
     pub(super) fn choose<T: Tables>(
         &mut self,
         tables: &T,

@@ -14,10 +14,10 @@ pub(super) type Key = Vec<u8>;
 /// entries of these timers. Usually the namespace had used up its share.
 #[derive(Debug)]
 pub(super) enum Waiting {
-    /// The index entries of all these timers.
+    /// The index entries of all waiting timers of the namespace.
     Exactly(BTreeSet<Key>),
-    /// Only the first index entry of these timers, because all entries together would take too much memory. To find the
-    /// other entries, a claim reads the index from this entry on.
+    /// Only the index entry of the first waiting timer. If more than [`EXACT`] timers of the namespace wait, all their
+    /// entries would take too much memory. To find the other timers, a claim reads the index from this entry on.
     From(Key),
 }
 

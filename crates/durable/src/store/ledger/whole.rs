@@ -50,25 +50,27 @@ impl<T: Tables> Ledger<T> {
         self.lifecycle.timers.made_due().follow(frontier);
     }
 
-    /// Returns the tables, so that a store can add its own entries, and undo the changes of a failed request.
+    /// Returns the tables. The store uses them to undo the changes of a failed request, and to store entries that do
+    /// not belong to timers, for example the version of the schema.
     pub(crate) fn tables(&mut self) -> &mut T {
         self.lifecycle.timers.tables()
     }
 
-    /// Begins another request of the same transaction. Returns the changes of the stored counts that the earlier
-    /// requests have made. The caller passes them to [`keep`](Self::keep) or [`undo`](Self::undo) at the end of the
-    /// request.
+    /// Begins another request of the same transaction. The ledger collects the changes of the counts (of timers by
+    /// phase and by hour, and of unreadable records). From now on, it collects only the changes by this request. The
+    /// method returns the changes by the earlier requests. At the end of the request, the caller passes these changes
+    /// to [`keep`](Self::keep) or [`undo`](Self::undo), which give them back to the ledger.
     pub(crate) fn begin(&mut self) -> Recorded {
         self.lifecycle.timers.begin()
     }
 
-    /// Ends a request that succeeded: adds its changes of the stored counts to the changes of the earlier requests.
+    /// Ends a request that succeeded: adds its changes of the counts to `before`, the changes by the earlier requests.
     /// `before` is the result of [`begin`](Self::begin).
     pub(crate) fn keep(&mut self, before: Recorded) {
         self.lifecycle.timers.keep(before);
     }
 
-    /// Ends a request that failed: drops its changes of the stored counts, and keeps the changes of the earlier
+    /// Ends a request that failed: drops its changes of the counts, and keeps only `before`, the changes by the earlier
     /// requests. `before` is the result of [`begin`](Self::begin). The store itself undoes the request's changes of
     /// table entries.
     pub(crate) fn undo(&mut self, before: Recorded) {

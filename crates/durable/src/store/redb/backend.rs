@@ -34,7 +34,8 @@ const WRITTEN_AT_ONCE: usize = 1 << 20;
 
 pub(super) type Make = dyn Fn(Part) -> io::Result<Box<dyn StorageBackend>> + Send + Sync;
 
-/// Opens the database and the journal of a store. All clones share the list of unsynced ranges.
+/// Opens the database and the journal of a store. Also keeps the byte ranges of the database that must be written again
+/// if a sync fails ([`Unsynced`]). All clones share these ranges.
 #[derive(Clone)]
 pub(super) struct Places {
     way: Way,
@@ -153,7 +154,9 @@ impl Places {
     }
 }
 
-/// Fails if the store at `path` must not be opened. `locked` is the result of the attempt to lock the journal's file.
+/// Fails unless the store at `path` may be opened. `locked` is the result of the attempt to lock the journal's file.
+/// The store may be opened if the attempt has succeeded. If the file system has no locks, the store may be opened only
+/// if `without_locks` is true.
 fn admit(path: &Path, locked: Result<(), TryLockError>, without_locks: bool) -> Result<(), StoreError> {
     match locked {
         Ok(()) => Ok(()),
@@ -206,7 +209,8 @@ fn sync_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The ranges of a file that were written after the last successful sync.
+/// The byte ranges of a file that were written after the last successful sync. After a failed sync, the bytes in these
+/// ranges are written again, because they may be missing on the disk.
 #[derive(Debug, Default)]
 struct Unsynced {
     /// The ranges, as a map from start to end, in bytes. They neither overlap nor touch.
@@ -251,13 +255,14 @@ fn write_again(file: &WatchedBackend, start: u64, end: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Access to the bytes of the database or the journal, for redb and the store. Tracks the unsynced ranges of the
-/// database.
+/// Access to the bytes of the database or the journal, for redb and the store. Notes which byte ranges of the database
+/// were written since the last successful sync, because these must be written again if the next sync fails.
 #[derive(Clone, Debug)]
 pub(super) struct WatchedBackend {
     bytes: Arc<dyn StorageBackend>,
     part: Part,
-    /// The unsynced ranges of the database. `None` for the journal, which writes its records again by itself.
+    /// The byte ranges of the database that were written since the last successful sync. `None` for the journal, which
+    /// needs no ranges: after a failed sync, it writes all its records again.
     unsynced: Option<Arc<Mutex<Unsynced>>>,
 }
 

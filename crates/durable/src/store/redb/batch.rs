@@ -7,8 +7,9 @@ use crate::store::error::StoreError;
 use core::mem;
 use tourbillon_words::UtcMillis;
 
-/// Collects the answers to the requests of a batch. Also notes due moments. The store compares these moments to decide
-/// whether it must wake its subscribers. A woken subscriber claims again.
+/// Collects the answers to the requests of a batch. Also notes when the timers that the batch has stored are due, and
+/// when the next timer is due by the answers to the batch's claims. The store compares these moments to decide whether
+/// it must wake its subscribers. A woken subscriber claims again.
 pub(super) struct Batch {
     /// The answers that do not wait for the disk.
     answers: Vec<Pending>,
@@ -77,8 +78,8 @@ impl Batch {
         mem::take(&mut self.durable)
     }
 
-    /// Puts answers of [`take_durable`](Self::take_durable) back into the batch, because the disk already has their
-    /// changes. The next [`send`](Self::send) sends these answers.
+    /// Gives answers of [`take_durable`](Self::take_durable) back to the batch, because the disk already has the
+    /// changes that these answers confirm. The next [`send`](Self::send) sends these answers.
     pub(super) fn put_durable(&mut self, answers: Vec<Pending>) {
         self.durable = answers;
     }
@@ -99,9 +100,9 @@ impl Batch {
     }
 
     /// Returns whether the store must wake its subscribers. The answer to a claim tells a subscriber when the next
-    /// timer is due. If this batch has stored a timer that is due earlier, the store must wake the subscribers. The
-    /// answer may belong to this batch or to an earlier batch. `before` is the due moment from the answers of earlier
-    /// batches.
+    /// timer is due, and the subscriber waits until this moment. If this batch has stored a timer that is due earlier,
+    /// the store must wake the subscribers. The claim may belong to this batch or to an earlier batch. `before` is the
+    /// moment that the answers to the claims of earlier batches contained.
     pub(super) fn is_due_earlier(&self, before: Option<UtcMillis>) -> bool {
         let is_earlier = |than: Option<UtcMillis>| {
             self.first_due.is_some_and(|first| than.is_none_or(|than| first < than))

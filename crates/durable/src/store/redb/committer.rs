@@ -46,7 +46,8 @@ pub(super) struct Committer {
     common: Arc<Common>,
     recovery: Recovery,
     pipe: Arc<Pipe>,
-    /// The number of the last batch that is in the database's memory.
+    /// The number of the last batch that the database has. The database has the batches since the last checkpoint only
+    /// in memory.
     sequence: u64,
     /// The time of the next checkpoint. `None` if the database on the disk has all changes.
     checkpoint_at: Option<Instant>,
@@ -223,9 +224,10 @@ impl Committer {
         Some(self.recovery.after_pause(at))
     }
 
-    /// Waits for more requests before a batch is made. The wait costs nothing during a sync, because a batch that is
-    /// made at once would not reach the disk earlier. After a sync, the method also waits briefly for the next requests
-    /// of the callers that were just answered. Otherwise, these callers would wait for two syncs in a row.
+    /// Waits for more requests before the thread makes a batch. During a sync, this wait costs nothing: the batch can
+    /// reach the disk only with the next sync, which begins after the current sync. After a sync, the method also waits
+    /// briefly for the next requests of the callers that were just answered. Otherwise the next sync would begin
+    /// without these requests, and their callers would wait for this sync and for the sync after it.
     fn gather(&self, requests: &Receiver) {
         if let Some(until) = self.pipe.gathers_until() {
             requests.wait(Wanted::Urgent, Some(until));
@@ -442,7 +444,8 @@ impl Committer {
         self.checkpoint_with(None)
     }
 
-    /// Makes a checkpoint. If `name` is given, also stores the number of the last batch under `name`.
+    /// Makes a checkpoint. If `name` is given, also stores the number of the last batch under the key `name` in
+    /// [`Table::Meta`]. For example, the number under [`CLOSED_NAME`] shows that the store was closed after this batch.
     fn checkpoint_with(&mut self, name: Option<&[u8]>) -> Result<(), StoreError> {
         let started = Instant::now();
         let mut transaction = self.begin()?;
@@ -515,8 +518,8 @@ impl Committer {
         drop(self.be_open());
     }
 
-    /// Opens the database again if an error has closed it, and replays the batches that it had only in memory. Fails
-    /// during the pause after a failed attempt.
+    /// If an error has closed the database, opens the database again, and replays the batches that the database had
+    /// only in memory. If the database cannot be opened, a pause follows, and calls during this pause fail.
     fn be_open(&mut self) -> Result<(), StoreError> {
         if !self.recovery.must_open()? {
             return Ok(());

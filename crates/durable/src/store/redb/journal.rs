@@ -68,9 +68,9 @@ const MARK: [u8; 3] = *b"tbj";
 /// version 2 had no digests.
 pub(super) const VERSION: u8 = 3;
 const HEAD: usize = 56;
-/// The number of bytes that a seal (a mark that the records before it are synced) takes together with the zeros and the
-/// copy of the seal after it. The copy begins 512 bytes after the seal. So no sector of the disk has bytes of both the
-/// last record and the copy.
+/// The number of bytes from the start of a seal (a mark that the records before it are synced) to the end of its copy.
+/// There are zeros between the seal and the copy. The copy begins 512 bytes after the start of the seal. So no sector
+/// of the disk has bytes of both the last record and the copy.
 const SEALS: usize = 512 + HEAD;
 /// The number of bytes by which the journal's file grows at a time. The new bytes are zeros. So most syncs need not
 /// store a new length of the file.
@@ -81,12 +81,13 @@ const SECTOR: u64 = 512;
 /// The length, in bytes, above which a checkpoint truncates the journal's file.
 const LONG: u64 = 8 * 1024 * 1024;
 
-/// The bytes at the start of the journal's file while the database is being created. They differ from the start of any
-/// record.
+/// A note at the start of the journal's file, which says that the database is being created. These bytes differ from
+/// the start of any record.
 const MAKING: [u8; 16] = *b"\xff\xff\xff\xffmaking......";
 
-/// Notes in the journal's file that the database is being created. The note stays until [`made`] removes it. If an
-/// opening finds the note beside an incomplete database, it creates the database again.
+/// Notes in the journal's file that the database is being created. The note stays until [`made`] removes it. If the
+/// process dies before that, the database may be incomplete. The note then permits the next start of the store to
+/// create the database again.
 pub(super) fn making(file: &impl StorageBackend) -> Result<(), StoreError> {
     if file.len()? < MAKING.len() as u64 {
         file.set_len(MAKING.len() as u64)?;
@@ -95,7 +96,7 @@ pub(super) fn making(file: &impl StorageBackend) -> Result<(), StoreError> {
     Ok(file.sync_data()?)
 }
 
-/// Returns whether the journal's file notes that the database is being created.
+/// Returns whether the journal's file has the note that the database is being created ([`making`]).
 pub(super) fn is_making(file: &impl StorageBackend) -> Result<bool, StoreError> {
     let mut found = [0; MAKING.len()];
     if file.len()? >= MAKING.len() as u64 {
@@ -111,7 +112,8 @@ pub(super) fn is_used(file: &impl StorageBackend) -> Result<bool, StoreError> {
     Ok(found.iter().any(|byte| *byte != 0))
 }
 
-/// Removes the note of [`making`] from the journal's file, because the database has been created.
+/// Removes the note that the database is being created ([`making`]) from the journal's file. The caller uses this once
+/// the database is complete.
 pub(super) fn made(file: &impl StorageBackend) -> Result<(), StoreError> {
     file.write(0, &[0; MAKING.len()])?;
     Ok(file.sync_data()?)

@@ -628,8 +628,8 @@ impl TimerStore for RedbStore {
         self.ask(|reply| Request::ClaimInTurn(by, claim, limit, shares, reply))
     }
 
-    /// Reads the leases after the thread that commits has run all earlier requests. By then, the claim with the number
-    /// `claim` has finished.
+    /// Sends the request through the queue of the thread that commits, although it only reads. The thread runs all
+    /// earlier requests first. So the claim with the number `claim` has finished before its leases are read.
     fn recover(&self, by: Claimant, claim: u64) -> StoreFuture<'_, Vec<Leased>> {
         self.ask(|reply| Request::Recover(by, claim, reply))
     }

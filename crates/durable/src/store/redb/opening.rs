@@ -23,10 +23,12 @@ const SCHEMA_NAME: &[u8] = b"schema";
 /// The key in [`Table::Meta`] under which the database has the store's random number. A journal recognizes its database
 /// by this number.
 const STORE_NAME: &[u8] = b"store";
-/// The key in [`Table::Meta`] under which the database has the number of its last batch.
+/// The key in [`Table::Meta`] under which the database has the number of the last batch that it contains. A batch is
+/// one transaction for several requests, and the store numbers its batches in their order.
 pub(super) const SEQUENCE_NAME: &[u8] = b"sequence";
-/// The key in [`Table::Meta`] under which a store notes the number of its last batch when it is closed. If the database
-/// contains no later batch, it has all operations of the journal.
+/// The key in [`Table::Meta`] under which a store notes the number of its last batch when it is closed. If the number
+/// under [`SEQUENCE_NAME`] is the same, the store has run no batch since then. So the database contains all changes,
+/// and the next opening does not need the journal's file.
 pub(super) const CLOSED_NAME: &[u8] = b"closed";
 
 /// Makes the error for a journal whose database is missing.
@@ -84,9 +86,11 @@ pub(super) struct Opened {
     pub(super) place: WatchedBackend,
     /// The random number of the store, by which a journal recognizes its database.
     pub(super) store: u64,
-    /// The number of the last batch that the database has.
+    /// The number of the last batch (transaction for several requests) that the database contains.
     pub(super) sequence: u64,
-    /// Whether the store was closed after the last batch.
+    /// Whether the database has a note that the store was closed after the last batch. With this note, the database
+    /// contains all changes, and the opening does not need the journal's file. A store that has crashed leaves no such
+    /// note.
     pub(super) is_closed: bool,
     /// Whether this opening has created the database.
     pub(super) is_new: bool,
@@ -208,7 +212,9 @@ pub(super) fn set_aside(opened: &Opened) -> Result<u64, StoreError> {
     Ok(Ledger::new(tables, UtcMillis::ZERO).counts()?.quarantined)
 }
 
-/// Removes all unreadable records that were set aside, and returns their number. The store must have been closed.
+/// Removes all unreadable records that were set aside, and returns their number. The caller must have scrubbed and
+/// closed the store before. Fails if another process has used the store since then. The function recognizes this
+/// because the note that the store was closed is no longer valid ([`Opened::is_closed`]).
 pub(super) fn forget_set_aside(opened: &Opened) -> Result<u64, StoreError> {
     if !opened.is_closed {
         return Err(StoreError::new(
@@ -227,9 +233,11 @@ pub(super) fn forget_set_aside(opened: &Opened) -> Result<u64, StoreError> {
 struct Numbers {
     /// The random number of the store, by which a journal recognizes its database.
     store: u64,
-    /// The number of the last batch that the database has.
+    /// The number of the last batch (transaction for several requests) that the database contains.
     sequence: u64,
-    /// Whether the store was closed after the last batch.
+    /// Whether the database has a note that the store was closed after the last batch. With this note, the database
+    /// contains all changes, and the opening does not need the journal's file. A store that has crashed leaves no such
+    /// note.
     is_closed: bool,
     /// Whether this opening has created the database.
     is_new: bool,

@@ -68,8 +68,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
 
-/// The longest time between a change and the start of a sync with the change, if the caller of the change does not wait
-/// for the disk.
+/// The longest time from a change to the start of the sync that brings the change to the disk. This time applies if no
+/// caller waits for the disk. Otherwise the sync starts earlier.
 const LATE: Duration = Duration::from_millis(20);
 
 /// The duration of a sync above which the disk counts as slow.
@@ -80,7 +80,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// After a slow sync, the disk counts as slow for the duration of the sync, multiplied by this factor.
 const WARY: u32 = 60;
 
-/// Keeps the batches on their way to the disk, for the thread that commits and the thread that syncs.
+/// Has the journal, with the records of the batches that must still reach the disk, and the answers to the callers that
+/// wait for the disk. The thread that commits and the thread that syncs share this value.
 pub(super) struct Pipe {
     state: Mutex<PipeState>,
     changed: Condvar,

@@ -21,12 +21,14 @@ struct QueueState {
     awaits: Option<Wanted>,
     /// Whether a sync has ended since the thread that commits last took requests from the queue.
     has_ended: bool,
-    /// The number of requests for which the next batch waits. At the end of a sync, each answered caller is expected to
-    /// send another request. So this number is then set to the sum of the queued requests and the answered callers.
-    /// `None` once requests are taken.
+    /// The number of queued requests for which the thread that commits waits before it makes the next batch.
+    /// [`Bell::expect`] sets this number at the end of a sync, when the callers that waited for the sync are answered.
+    /// Each of these callers is expected to send another request. So the number is the sum of these callers and the
+    /// requests that are already queued. `None` once the thread has taken requests from the queue.
     gathered: Option<usize>,
-    /// Whether the thread that commits must check for work other than requests.
-    is_called: bool,
+    /// Whether the thread that commits has work besides the requests: it must start another sync, or handle the error
+    /// of a sync.
+    has_other_work: bool,
     /// Whether the sender or the receiver of the queue was dropped.
     is_closed: bool,
 }
@@ -43,19 +45,19 @@ impl Queue {
     }
 }
 
-/// The side of the queue that the callers use. After the sender is dropped, the thread that commits serves the
-/// remaining requests and ends.
+/// The handle by which callers add requests to the queue. After the sender is dropped, the thread that commits serves
+/// the remaining requests and ends.
 pub(super) struct Sender(Arc<Queue>);
 
-/// The side of the queue from which the thread that commits takes requests. When the receiver is dropped, the remaining
-/// requests are lost.
+/// The handle by which the thread that commits takes requests from the queue. When the receiver is dropped, the
+/// remaining requests are lost.
 pub(super) struct Receiver(Arc<Queue>);
 
-/// The side of the queue that a thread uses to report the end of a sync.
+/// The handle by which a thread reports the end of a sync to the thread that commits.
 #[derive(Clone)]
 pub(super) struct Bell(Arc<Queue>);
 
-/// Makes a queue, and returns its three sides.
+/// Makes a queue, and returns its three handles.
 pub(super) fn queue() -> (Sender, Receiver, Bell) {
     let queue = Arc::<Queue>::default();
     (Sender(Arc::clone(&queue)), Receiver(Arc::clone(&queue)), Bell(queue))
@@ -64,7 +66,8 @@ pub(super) fn queue() -> (Sender, Receiver, Bell) {
 /// The condition for which a call of [`Receiver::wait`] waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// The queue has a request, or a [`Bell`] has reported other work.
+    /// The queue has a request, or [`Bell::ring`] has reported that the thread that commits must start another sync, or
+    /// handle the error of a sync.
     Work,
     /// The queue has at least this number of requests.
     Requests(usize),
@@ -72,22 +75,22 @@ pub(super) enum Wanted {
     Urgent,
 }
 
-/// The reason why a call of [`Receiver::wait`] has ended. The call waits for a condition ([`Wanted`]).
+/// The reason why a call of [`Receiver::wait`] has ended. The caller passes a condition ([`Wanted`]) for which the call
+/// waits, and may pass a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waited {
-    /// The condition of the call is met.
+    /// The condition is met.
     Enough,
-    /// The deadline of the call has passed, and its condition is not met.
+    /// The deadline has passed, and the condition is not met.
     Timeout,
-    /// The [`Sender`] of the queue was dropped, and the condition of the call is not met. No further request can
-    /// arrive.
+    /// The [`Sender`] of the queue was dropped, and the condition is not met. No further request can arrive.
     Closed,
 }
 
 impl QueueState {
     fn has(&self, wanted: Wanted) -> bool {
         match wanted {
-            Wanted::Work => self.is_called || !self.requests.is_empty(),
+            Wanted::Work => self.has_other_work || !self.requests.is_empty(),
             Wanted::Requests(number) => self.requests.len() >= number,
             Wanted::Urgent => self.urgent > 0 || self.has_ended,
         }
@@ -130,19 +133,19 @@ impl Drop for Sender {
 }
 
 impl Bell {
-    /// Notes that `callers` callers are about to be answered. Each of these callers may then send another request, for
-    /// which the next batch waits.
+    /// Notes that `callers` callers are about to be answered. Each of these callers may send another request after its
+    /// answer. The thread that commits waits briefly for these requests before it makes the next batch.
     pub(super) fn expect(&self, callers: usize) {
         let mut state = self.0.lock();
         state.gathered = Some(state.requests.len() + callers);
     }
 
-    /// Notes that a sync has ended. If `calls` is true, also notes that the thread that commits has other work than
-    /// requests, for example to handle an error of the sync. Wakes the thread if it waits for one of these.
-    pub(super) fn ring(&self, calls: bool) {
+    /// Notes that a sync has ended. If `has_more_work` is true, also notes that the thread that commits must start
+    /// another sync, or handle the error of this sync. Wakes the thread if it waits for the end of a sync or for work.
+    pub(super) fn ring(&self, has_more_work: bool) {
         let mut state = self.0.lock();
         state.has_ended = true;
-        state.is_called |= calls;
+        state.has_other_work |= has_more_work;
         let wakes = state.wakes();
         drop(state);
         if wakes {
@@ -174,13 +177,13 @@ impl Receiver {
         };
         state.awaits = None;
         if wanted == Wanted::Work {
-            state.is_called = false;
+            state.has_other_work = false;
         }
         waited
     }
 
-    /// Returns the number of requests for which the thread that commits should wait, as set by [`Bell::expect`]. `None`
-    /// if requests were taken after the last call of `expect`.
+    /// Returns the number of queued requests for which the thread that commits should wait before it makes the next
+    /// batch, as set by [`Bell::expect`]. `None` if requests were taken after the last call of `expect`.
     pub(super) fn gathered(&self) -> Option<usize> {
         self.0.lock().gathered
     }
@@ -309,6 +312,6 @@ mod tests {
         assert_eq!(receiver.wait(Wanted::Work, soon()), Waited::Timeout, "nothing is to be done");
         bell.ring(true);
         assert_eq!(receiver.wait(Wanted::Work, soon()), Waited::Enough);
-        assert_eq!(receiver.wait(Wanted::Work, soon()), Waited::Timeout, "a call is for one wait");
+        assert_eq!(receiver.wait(Wanted::Work, soon()), Waited::Timeout, "a report is for one wait");
     }
 }

@@ -86,7 +86,8 @@ impl Recovery {
         }
     }
 
-    /// Opens the database. Returns the number of its last batch, and whether the store was closed after that batch.
+    /// Opens the database. Returns the number of the last batch that the database contains. The second value says
+    /// whether the database has a note that the store was closed after this batch.
     pub(super) fn open(&self) -> Result<(u64, bool), StoreError> {
         let opened = self.opener.open()?;
         if opened.store != self.store {

@@ -19,7 +19,8 @@ pub(super) enum Request {
     Apply(Vec<Op>, Durability, Reply<Vec<Outcome>>),
     Claim(Claimant, u64, Limit, Reply<Claimed>),
     ClaimInTurn(Claimant, u64, Limit, Shares, Reply<Claimed>),
-    /// A `ClaimInTurn` whose timers have been chosen.
+    /// A `ClaimInTurn` for which [`Request::chosen`] has already chosen the timers. The journal can store this form,
+    /// because a replay then leases the same timers.
     ClaimChosen(Claimant, u64, Chosen, Reply<Claimed>),
     Recover(Claimant, u64, Reply<Vec<Leased>>),
     Renew(Claimant, Vec<(TimerId, Token)>, Reply<Vec<TimerId>>),
@@ -60,10 +61,11 @@ pub(super) struct Done {
     pub(super) pending: Pending,
     /// The durability that the changes must have before the reply.
     pub(super) durability: Durability,
-    /// The moment from which the next claim takes a timer. `None` if the request is not a claim. `Some(None)` if no
-    /// such moment is known.
+    /// The earliest moment at which another claim can take a timer, if the request is a claim. `Some(None)` if the
+    /// claim has found no such moment. `None` if the request is not a claim.
     pub(super) next_due: Option<Option<UtcMillis>>,
-    /// The digest of the outcome. Zero for requests that are not noted in the journal.
+    /// The digest (a checksum) of the request's outcome. The journal stores the digest after the request. A replay of
+    /// the journal compares it with the digest of the new outcome. Zero for requests that are not noted in the journal.
     pub(super) digest: u32,
 }
 
@@ -154,7 +156,8 @@ impl Request {
         Ok(())
     }
 
-    /// Replaces a `ClaimInTurn` by a claim of chosen timers, which can be noted in the journal. Returns other requests
+    /// Chooses the timers of a `ClaimInTurn` by the shares of the namespaces, and returns the claim of these timers
+    /// (`ClaimChosen`). The journal can store a `ClaimChosen`, but not a `ClaimInTurn`. Returns other requests
     /// unchanged.
     pub(super) fn chosen(
         self,
@@ -229,7 +232,8 @@ fn apply(ledger: &mut Ledger<Writing<'_>>, ops: Vec<Op>) -> Result<Vec<Outcome>,
     ops.into_iter().map(|op| ledger.apply(op)).collect()
 }
 
-/// Returns `result`. If it is an outcome, also stores the digest of the outcome in `sum`.
+/// Returns `result`. If the request has succeeded, also stores the digest of the request's outcome in `sum`, for
+/// [`Done::digest`].
 fn noting<T: Digested>(result: Result<T, StoreError>, sum: &mut u32) -> Result<T, StoreError> {
     result.inspect(|outcome| *sum = digest(outcome))
 }
@@ -249,7 +253,8 @@ fn answer<T: Send + 'static>(
 }
 
 impl Logged {
-    /// Replays a request from the journal. Returns the digest of the new outcome.
+    /// Replays a request from the journal. Returns the digest of the replay's outcome. The caller compares it with the
+    /// digest that was stored after the request when the request first ran.
     pub(super) fn run(self, ledger: &mut Ledger<Writing<'_>>) -> Result<u32, StoreError> {
         Ok(match self {
             Self::Apply(ops) => digest(&apply(ledger, ops)?),

@@ -29,9 +29,9 @@ const LOOK: Duration = Duration::from_millis(5);
 const IN_PLACE: Duration = Duration::from_millis(500);
 /// The pause between attempts to create the reserve, a file whose bytes are freed when the disk is full.
 const AGAIN: Duration = Duration::from_secs(10);
-/// The divisor that limits the mark (the number of free bytes below which the store refuses new timers). The mark is at
-/// most the size of the file system divided by this number. If this quotient is below [`LEAST`], the mark is instead at
-/// most `LEAST`, and at most half of the size of the file system.
+/// The divisor that limits the mark (the number of free bytes below which the store refuses new timers). On a file
+/// system of `size` bytes, the mark is at most `size / PART`. If `size / PART` is below [`LEAST`], the limit is `LEAST`
+/// instead. The mark never exceeds `size / 2`.
 const PART: u64 = 8;
 const LEAST: u64 = 24 << 20;
 
@@ -65,7 +65,8 @@ impl Room {
         room
     }
 
-    /// Notes the metadata of the database's file, which the store has just opened.
+    /// Notes the metadata of the database's file, which the store has just opened. Later checks compare the
+    /// metadata to notice that the file was removed or replaced.
     pub(super) fn is_opened(&self) {
         let mut state = self.lock();
         state.file = self.path.as_ref().and_then(|path| std::fs::metadata(path).ok());
@@ -102,7 +103,8 @@ impl Room {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the state, after reading the file system again if the last reading is too old.
+    /// Locks the state and returns it. If the number of free bytes was read longer than [`LOOK`] ago, first reads it
+    /// again. Also checks that the database's file is still in its place, at most once in [`IN_PLACE`].
     fn look(&self) -> MutexGuard<'_, RoomState> {
         let mut state = self.lock();
         let Some(path) = &self.path else { return state };

@@ -9,8 +9,8 @@ use std::time::Instant;
 /// The length of the spans in which a limiter counts ended deliveries.
 const SPAN: Duration = Duration::from_millis(50);
 /// The lower and the upper bound of [`Limiter::room`], the number of deliveries that may wait for one limiter. The
-/// bounds do not hold while the limiter is shut or permits only one delivery at a time, or while its host is slow or
-/// unknown. Then no delivery may wait.
+/// bounds do not apply while the limiter is shut or permits only one delivery at a time, or while its host does not
+/// count as quick ([`Pace`]). In these cases no delivery may wait.
 pub(super) const ROOM: (usize, usize) = (16, 512);
 
 /// How fast a callback's host answers. A delivery to a host whose pace is not `Quick` also needs a permit for slow
@@ -40,7 +40,8 @@ pub(super) struct Limiter {
     /// The last moment at which the limiter made progress: a delivery ended, or a delivery began while no other
     /// delivery ran. From this moment [`pace`](Self::pace) measures how long a host hangs.
     pub(super) moved: Instant,
-    /// Whether the limiter is in its pool's list of limiters without a free permit.
+    /// Whether the limiter is in the list [`Pool::starved`](super::pool::Pool::starved) because it found no free
+    /// permit. A pool is a set of permits that the limiters of several namespaces share.
     pub(super) is_starved: bool,
     /// The moment at which the present span began. A limiter counts ended deliveries in spans of the length [`SPAN`].
     pub(super) span: Instant,
@@ -66,8 +67,8 @@ impl Limiter {
         }
     }
 
-    /// Sets the pace of the host to quick if `is_quick` is true. `is_quick` says whether the host's last answer to any
-    /// namespace was quick. Does nothing if the limiter does not belong to a host.
+    /// Sets the pace of the host to quick if `is_quick` is true. `is_quick` says whether the host answered its last
+    /// callback quickly, whichever namespace sent that callback. Does nothing if the limiter does not belong to a host.
     pub(super) fn known_as(mut self, is_quick: bool) -> Self {
         if is_quick && self.pace.is_some() {
             self.pace = Some(Pace::Quick);
@@ -97,7 +98,9 @@ impl Limiter {
         }
     }
 
-    /// Returns whether a path has failed and not succeeded since, so that deliveries to the path need its permit.
+    /// Returns whether this limiter of a path (the path of a callback's URL) holds back deliveries, because a callback
+    /// to the path has failed and none has succeeded since. Only then does a delivery to the path need a permit of this
+    /// limiter.
     pub(super) fn holds_back(&self, now: Instant) -> bool {
         self.is_careful || self.is_shut(now)
     }

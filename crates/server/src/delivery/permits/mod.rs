@@ -76,8 +76,8 @@ const LOOKS: usize = 4;
 #[derive(Clone, Debug)]
 pub(crate) struct PermitRequest {
     pub(crate) reason: Reason,
-    /// The number of permits that the limiter has. The limiters [`Reason::Share`] of all namespaces together have only
-    /// this number of permits. The same holds for the limiters [`Reason::Slow`].
+    /// The number of permits that the limiter has. For [`Reason::Share`], the limiters of all namespaces together have
+    /// only this number of permits. The same holds for [`Reason::Slow`].
     pub(crate) limit: usize,
 }
 
@@ -152,8 +152,8 @@ impl State {
         reasons.iter().find(|reason| !self.has_permit(reason, now))
     }
 
-    /// Returns the number of deliveries that may wait for a limiter. The limiter's own bound and the bound over all
-    /// limiters apply.
+    /// Returns the number of deliveries that may wait for a limiter. Both the limiter's own bound ([`Limiter::room`])
+    /// and the bound on the waiting deliveries of all limiters ([`MOST_WAITING`]) apply.
     fn room(&self, limiter: &Limiter, now: Instant) -> usize {
         limiter.room(now).min(limiter.waiting.len() + MOST_WAITING.saturating_sub(self.waiters.len()))
     }
@@ -356,9 +356,10 @@ impl Permits {
         }
     }
 
-    /// Stops the deliveries under a limiter for the time `rest`, and parks the timers whose deliveries wait for it.
-    /// Afterwards one delivery runs at a time under the limiter. For a host, this ends once the host answers. For a
-    /// path (the path of a callback's URL), this ends once the path answers with a status other than 429 and 5xx.
+    /// Shuts a limiter: for the time `rest`, no delivery that needs a permit of the limiter can begin. Parks the timers
+    /// whose deliveries wait for such a permit. Running deliveries go on. After `rest`, the limiter has only a single
+    /// permit. The limiter of a host gets its other permits back once the host answers. The limiter of a path (the path
+    /// of a callback's URL) gets them back once the path answers with a status other than 429 and 5xx.
     pub(crate) fn shut(&self, reason: &Reason, rest: Duration) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -464,8 +465,8 @@ struct Wait<'p> {
 }
 
 impl Wait<'_> {
-    /// Waits for the permits of the delivery. Returns false if the permits do not come within [`LONGEST_WAIT`], or if
-    /// the limiter is shut.
+    /// Waits until the delivery has its permits. Returns false if this takes longer than [`LONGEST_WAIT`], or if the
+    /// limiter for which the delivery waits is shut ([`Permits::shut`]).
     async fn await_news(&mut self) -> bool {
         let Some(news) = &mut self.news else { return false };
         match tokio::time::timeout(LONGEST_WAIT, &mut *news).await {
@@ -482,7 +483,8 @@ impl Wait<'_> {
     }
 }
 
-/// Ends the wait, and gives back permits that came at the same moment.
+/// Removes the delivery from the waiting deliveries. If the delivery has just got its permits, but
+/// [`await_news`](Wait::await_news) has not returned true, gives the permits back.
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
         let Some(mut news) = self.news.take() else { return };

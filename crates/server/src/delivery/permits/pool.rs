@@ -5,9 +5,11 @@ use crate::share::free_for;
 use core::time::Duration;
 use std::collections::VecDeque;
 
-/// The longest time for a quick answer.
+/// The longest time for a quick answer. After a slower answer, the host counts as slow: each further delivery to it
+/// also needs one of the permits for slow and unknown hosts.
 pub(super) const QUICK: Duration = Duration::from_secs(2);
-/// The longest time for a prompt answer. After a prompt answer, the host may get a further permit.
+/// The longest time for a prompt answer. While a namespace uses all permits that it may have at a host, each prompt
+/// answer adds a permit for the host, up to a limit.
 pub(super) const PROMPT: Duration = Duration::from_millis(100);
 
 /// How fast a host answered: within [`PROMPT`], within [`QUICK`], or more slowly.

@@ -152,8 +152,8 @@ impl Arrival<'_> {
     }
 }
 
-/// Removes the timer from the queue's counts. If the timer had found a receiver, also wakes the first timer in the
-/// queue's buffer. The woken timer can go to that receiver.
+/// Removes the timer from the queue's counts. If the timer has found a receiver but was not handed over, the receiver
+/// can get another timer, so the first timer in the queue's buffer is woken.
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
         let was_arriving = self.counted == Counted::Arriving;
@@ -174,16 +174,16 @@ struct BufferedArrival<'a, 'd> {
 }
 
 impl BufferedArrival<'_, '_> {
-    /// Removes the timer from its queue's buffer. Returns false if the timer was no longer in the buffer. The timer was
-    /// then woken because a receiver waits, or the queues are closed.
+    /// Removes the timer from its queue's buffer. Returns false if the timer was no longer in the buffer. In this case,
+    /// the timer was woken because a receiver waits, or the queues are closed.
     fn leave(&mut self) -> bool {
         self.has_left = true;
         self.arrival.queues.lock().buffers.leave(self.arrival.reason, self.arrival.key)
     }
 }
 
-/// Removes the timer from the buffer. If the timer was just woken because a receiver waits, the timer is no longer in
-/// the buffer. Then wakes the next timer in the buffer, which can go to that receiver.
+/// Removes the timer from the buffer. If the timer was just woken because a receiver waits, the timer has already left
+/// the buffer, but does not go to the receiver. In this case, the next timer in the buffer is woken for the receiver.
 impl Drop for BufferedArrival<'_, '_> {
     fn drop(&mut self) {
         if !self.has_left && !self.leave() {

@@ -8,22 +8,23 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 use tourbillon_durable::UtcMillis;
 
-/// The longest time for which a fetch should wait for the store's answer. Until the answer, but at most for this time,
-/// the greatest number of timers that the fetch can bring is counted as on its way to the queue.
+/// The longest expected time of a fetch, which takes timers of a queue from the store. Only the store's answer tells
+/// how many timers the fetch brings. Until the answer, but at most for this time, the greatest possible number of
+/// timers counts as on the way to the queue.
 const LONGEST_FETCH: Duration = Duration::from_secs(30);
 
 /// The key of a timer in a buffer: the timer's due moment, and a number that makes the key unique.
 pub(super) type BufferKey = (UtcMillis, u64);
 
-/// The buffers of all queues. A buffer has the fetched timers of one queue that wait for a receiver. The key of a
-/// buffer is the [`Reason::Queue`] with the name of its queue.
+/// The buffers of all queues. A buffer has the timers of one queue that were fetched from the store and now wait in
+/// memory for a receiver. The key of a buffer is the [`Reason::Queue`] with the name of its queue.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
     by_reason: HashMap<Reason, Buffer>,
     next: u64,
 }
 
-/// The fetched timers that wait for a receiver of one queue.
+/// The timers of one queue that were fetched from the store and now wait in memory for a receiver.
 #[derive(Debug, Default)]
 struct Buffer {
     /// The number of fetched timers that have not arrived at this node's handler.
@@ -40,8 +41,8 @@ impl Buffers {
         (due, number)
     }
 
-    /// Notes that a fetch from a queue begins. `most` is the greatest number of timers that the fetch can bring. This
-    /// number is counted as on its way to the queue.
+    /// Notes that a fetch begins, which takes timers of a queue from the store. `most` is the greatest number of timers
+    /// that the fetch can bring. From now on, this number of timers counts as on the way to the queue.
     pub(super) fn begin_fetch(&mut self, reason: &Reason, most: usize) {
         self.by_reason.entry(reason.clone()).or_default().coming.more(most, LONGEST_FETCH);
     }
@@ -52,13 +53,15 @@ impl Buffers {
         core::mem::take(&mut self.by_reason)
     }
 
-    /// Removes the buffers in which no timer waits and to which no fetched timer is on its way.
+    /// Removes the buffer of each queue for which no timer waits in the buffer, and no timer that was fetched from the
+    /// store is on its way to this node's handler.
     pub(super) fn forget_unused(&mut self) {
         let now = Instant::now();
         self.by_reason.retain(|_, buffer| buffer.coming.at(now) > 0 || !buffer.waiting.is_empty());
     }
 
-    /// Notes the end of a fetch from a queue. `fewer` is the number of expected timers that the fetch did not bring.
+    /// Notes that a fetch of a queue's timers from the store has ended. `fewer` is the number of expected timers that
+    /// the fetch did not bring.
     pub(super) fn end_fetch(&mut self, reason: &Reason, fewer: usize) {
         if let Some(buffer) = self.by_reason.get_mut(reason) {
             buffer.coming.fewer(fewer);

@@ -13,12 +13,13 @@ use tourbillon_durable::Verdict;
 /// that explains the delay.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// The result of [`PullQueues::begin_end`].
+/// Whether a request to end a claim is the first such request. The channel gets the answer to the request.
 enum EndBegun {
-    /// No earlier request wants to end the claim.
+    /// No earlier request has asked to end the claim. The claim no longer counts as open. The request must send the
+    /// ticket to the timer's handler, which ends the delivery.
     Now(OpenEntry, EndTicket, watch::Receiver<EndAnswer>),
-    /// An earlier request wants to end the claim. If it asked for another outcome of the delivery, the new request gets
-    /// a problem.
+    /// An earlier request has asked to end the claim, and both requests get the same answer. If the earlier request
+    /// asked for another outcome of the delivery, the new request gets a problem instead.
     Before(Result<watch::Receiver<EndAnswer>, Problem>),
 }
 

@@ -80,7 +80,8 @@ impl PullQueues {
     }
 }
 
-/// A waiting receiver, with the claims that it has got. Dropping this value gives the claims back.
+/// A waiting receiver, with the claims that it has got. Dropping this value closes these claims, so that their timers
+/// are parked again.
 pub(super) struct Poll<'d> {
     pub(super) queues: &'d PullQueues,
     pub(super) namespace: &'d str,
@@ -140,7 +141,8 @@ impl Poll<'_> {
     }
 }
 
-/// Removes the receiver from its queue. Gives back the claims that the receiver has not taken.
+/// Removes the receiver from its queue. Closes the claims that [`leave`](Poll::leave) has not returned, so that their
+/// timers are parked again.
 impl Drop for Poll<'_> {
     fn drop(&mut self) {
         self.close();

@@ -103,7 +103,8 @@ impl PullQueues {
         self.lock().buffers.end_fetch(reason, most.saturating_sub(taken));
     }
 
-    /// Returns whether timers are on their way to the receivers of a queue, or are about to be handed over.
+    /// Returns whether the receivers of a queue should get timers soon: timers are on their way to the queue, or have
+    /// found a receiver but are not handed over yet.
     pub(super) fn awaits(&self, reason: &Reason) -> bool {
         self.lock().receivers.queue(reason).is_some_and(|queue| queue.awaited(Instant::now()) > 0)
     }
@@ -119,8 +120,10 @@ impl PullQueues {
         self.lock().receivers.awaited().map(|(reason, _)| reason.clone()).collect()
     }
 
-    /// Notes that a node has parked a timer for this queue. If a receiver waits, makes the unparker fetch the timer.
-    /// `None` means that a report may be lost, so the unparker fetches timers for all queues with receivers.
+    /// Notes that a node has parked a timer for the queue `reason`. If a receiver waits at the queue, makes the
+    /// unparker fetch the timer from the store. If `reason` is `None`, any queue may have such a timer, because a
+    /// node's report may be lost or the shards of this node have changed. In this case, the unparker fetches timers for
+    /// each queue at which a receiver waits.
     pub(crate) fn heard(&self, reason: Option<&Reason>) {
         match reason {
             Some(reason) => {

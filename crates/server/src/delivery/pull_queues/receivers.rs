@@ -31,17 +31,20 @@ pub(super) enum Got {
 pub(super) struct Receivers {
     by_reason: HashMap<Reason, Queue>,
     /// The number of receivers of each namespace. A receiver is included until [`leave`](Receivers::leave) is called
-    /// for it. `all` is the sum over all namespaces.
+    /// for it.
     by_namespace: Tally,
+    /// The sum of the numbers in `by_namespace`.
     all: usize,
+    /// The number that identifies the next receiver.
     next: u64,
 }
 
-/// The receivers that wait at one queue. `coming` counts the timers that were made due again for these receivers, but
-/// have not arrived.
+/// The receivers that wait at one queue, and the numbers of timers that they should get soon.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     receivers: VecDeque<Receiver>,
+    /// The number of timers on their way to the queue. These timers were parked and are due again but have not arrived
+    /// at their handler, or they were woken in the queue's buffer but have not looked for a receiver since.
     pub(super) coming: Coming,
     /// The number of timers that have found a receiver, but are not handed over yet.
     pub(super) arriving: usize,
@@ -141,13 +144,14 @@ impl Queue {
         self.receivers.iter().map(|receiver| receiver.max).max().unwrap_or(0)
     }
 
-    /// Returns the number of timers that are on their way to this queue's receivers, or are about to be handed over.
+    /// Returns the number of timers that this queue's receivers should get soon: the timers on their way to the queue
+    /// (`coming`), and the timers that have found a receiver but are not handed over yet (`arriving`).
     pub(super) fn awaited(&self, now: Instant) -> usize {
         self.coming.at(now) + self.arriving
     }
 
-    /// Notes that timers that waited in the queue's buffer for a receiver were woken. `timers` is their number. They
-    /// then count as on their way to this queue's receivers.
+    /// Notes that timers were woken in the queue's buffer, where they waited for a receiver. `timers` is their number.
+    /// From now on, these timers count as on their way to this queue's receivers.
     pub(super) fn note_woken(&mut self, timers: usize) {
         if timers > 0 {
             self.coming.more(timers, ON_THE_WAY);

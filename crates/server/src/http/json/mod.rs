@@ -43,16 +43,17 @@ impl<'de, D: Deserializer<'de>> Strict<D> {
     }
 }
 
-/// Calls `part`, which calls the inner deserializer (of `serde_json`). `part` gets an empty slot, into which it may put
-/// a [`Fault`]. If the call fails, returns the fault from the slot. If the slot is still empty then, the text is not
-/// JSON. The slot is needed because an error of the inner deserializer could carry a fault only as a text.
+/// Calls `part`, which calls the inner deserializer (of `serde_json`). `part` gets an empty slot. If `part` finds a
+/// [`Fault`], it puts the fault into the slot and returns an error. This function then returns the fault from the slot.
+/// If `part` returns an error but the slot is empty, the text is not JSON. The slot is needed because the error type of
+/// `serde_json` can keep only a text, and not a [`Fault`].
 fn catch<T, E: fmt::Display>(part: impl FnOnce(&mut Option<Fault>) -> Result<T, E>) -> Result<T, Fault> {
     let mut fault = None;
     part(&mut fault).map_err(|error| fault.unwrap_or_else(|| Fault::syntax(error)))
 }
 
-/// Moves the fault of a result to `place`, where [`catch`] finds the fault. Returns an empty error instead of the
-/// fault.
+/// Moves the fault of a result to `place`, the slot from which [`catch`] returns the fault. Returns an empty error
+/// instead of the fault.
 fn leave<T, E: de::Error>(result: Result<T, Fault>, place: &mut Option<Fault>) -> Result<T, E> {
     result.map_err(|fault| {
         *place = Some(fault);

@@ -45,27 +45,27 @@ impl Changes {
     ) -> Result<Vec<BatchResult>, Problem> {
         // While this value is held, the namespace is not removed.
         let _stays = self.namespaces.require(namespace)?;
-        let (mut asked, mut orders) = (Vec::with_capacity(changes.len()), Vec::new());
+        let (mut batch, mut orders) = (Vec::with_capacity(changes.len()), Vec::new());
         for (index, change) in changes.iter().enumerate() {
             let ahead = orders.len() as u64;
-            let question = self.ask(namespace, trace, change, &format!("/changes/{index}"), ahead).await;
-            asked.push(question.map(|(question, order)| {
+            let prepared = self.prepare(namespace, trace, change, &format!("/changes/{index}"), ahead).await;
+            batch.push(prepared.map(|(prepared, order)| {
                 orders.extend(order);
-                question
+                prepared
             }));
         }
         let effects = self.timers.batch(orders, Durability::PowerLoss).await;
         let mut effects = effects.map_err(|error| unavailable(&error))?.into_iter();
         let mut holders = HashMap::new();
-        let mut results = Vec::with_capacity(asked.len());
-        for question in asked {
-            let result = match question {
+        let mut results = Vec::with_capacity(batch.len());
+        for prepared in batch {
+            let result = match prepared {
                 Err(problem) => Err(problem),
-                Ok(Question::Absent) => {
+                Ok(Prepared::Absent) => {
                     Ok(BatchResult::Cancelled(Cancelled { result: CancelResult::NotFound }))
                 }
-                Ok(question) => match effects.next() {
-                    Some(effect) => self.answer(namespace, question, effect, &mut holders).await,
+                Ok(prepared) => match effects.next() {
+                    Some(effect) => self.answer(namespace, prepared, effect, &mut holders).await,
                     None => Err(Problem::new(ProblemKind::Internal, "the store gave too few answers")),
                 },
             };
@@ -74,15 +74,18 @@ impl Changes {
         Ok(results)
     }
 
-    /// Prepares a change of a batch. Returns no change for the store if the timer to cancel does not exist.
-    async fn ask<'c>(
+    /// Checks a change of a batch before the transaction. Returns the data for the client's answer, and the change that
+    /// the store makes. The store makes no change if the batch cancels a timer that does not exist. `pointer` is the
+    /// JSON pointer to the change within the request. `ahead` is the number of the batch's changes that the store makes
+    /// before this change.
+    async fn prepare<'c>(
         &self,
         namespace: &str,
         trace: Option<Trace>,
         change: &'c api::Change,
         pointer: &str,
         ahead: u64,
-    ) -> Result<(Question<'c>, Option<Change>), Problem> {
+    ) -> Result<(Prepared<'c>, Option<Change>), Problem> {
         match change {
             api::Change::Put { key, idempotency_key, timer } => {
                 let (key, idempotency_key) = (key.as_deref(), idempotency_key.as_deref());
@@ -92,13 +95,13 @@ impl Changes {
                     self.creations.ready(namespace, naming, timer, &format!("{pointer}/timer"), ahead).await;
                 let ready = ready.inspect_err(|problem| span.refused(problem))?;
                 let Ready { creation: (kind, spec), entered, .. } = ready;
-                Ok((Question::Put { key, entered, span }, Some(Change::schedule(kind, spec))))
+                Ok((Prepared::Put { key, entered, span }, Some(Change::schedule(kind, spec))))
             }
             api::Change::Cancel { key, id } => {
                 let named = named(key.as_deref(), id.as_deref(), pointer)?;
                 Ok(match self.may_be_there(namespace, named).await? {
-                    true => (Question::Cancel(named), Some(Change::Cancel(named.address(namespace)))),
-                    false => (Question::Absent, None),
+                    true => (Prepared::Cancel(named), Some(Change::Cancel(named.address(namespace)))),
+                    false => (Prepared::Absent, None),
                 })
             }
             api::Change::Move { key, id, to } => {
@@ -110,7 +113,7 @@ impl Changes {
                     return Err(not_found());
                 }
                 let change = Change::Move(named.address(namespace), to);
-                Ok((Question::Move { named, before }, Some(change)))
+                Ok((Prepared::Move { named, before }, Some(change)))
             }
             _ => Err(Problem::field(pointer, "this change is not known")),
         }
@@ -121,21 +124,21 @@ impl Changes {
     async fn answer<'c>(
         &self,
         namespace: &str,
-        question: Question<'c>,
+        prepared: Prepared<'c>,
         effect: Result<Effect, Rejection>,
         holders: &mut HashMap<&'c str, TimerId>,
     ) -> Result<BatchResult, Problem> {
-        match (question, effect) {
-            (Question::Put { key, entered, mut span }, Ok(Effect::Placed(placed))) => {
+        match (prepared, effect) {
+            (Prepared::Put { key, entered, mut span }, Ok(Effect::Placed(placed))) => {
                 holders.extend(key.map(|key| (key, placed.id())));
                 let placed = self.creations.placed(namespace, key, placed, entered.as_ref()).await;
                 span.created(&placed);
                 placed.map(BatchResult::Placed)
             }
-            (Question::Cancel(named), Ok(Effect::Cancelled(cancelled))) => {
+            (Prepared::Cancel(named), Ok(Effect::Cancelled(cancelled))) => {
                 Ok(BatchResult::Cancelled(self.cancelled(namespace, named, &cancelled)))
             }
-            (Question::Move { named, before }, Ok(Effect::Changed(changed))) => {
+            (Prepared::Move { named, before }, Ok(Effect::Changed(changed))) => {
                 let (key, id) = match named {
                     Named::Id(id) => (None, Some(id)),
                     Named::Key(key) => (Some(key), holders.get(key).copied().or(before)),
@@ -147,9 +150,9 @@ impl Changes {
                 };
                 self.moved(namespace, id, key, changed).map(BatchResult::Changed)
             }
-            (question, Err(rejection)) => {
+            (prepared, Err(rejection)) => {
                 let problem = rejected(&rejection);
-                if let Question::Put { key, mut span, .. } = question {
+                if let Prepared::Put { key, mut span, .. } = prepared {
                     span.refused(&problem);
                     if let (Some(key), Rejection::KeyExists(holder)) = (key, &rejection) {
                         holders.insert(key, *holder);
@@ -167,20 +170,21 @@ fn is_cancelled(result: &BatchResult) -> bool {
     matches!(result, BatchResult::Cancelled(Cancelled { result }) if *result != CancelResult::NotFound)
 }
 
-/// One change of a batch, which waits for the store's answer.
+/// A checked change of a batch. Its data are kept until the store has answered, to make the client's answer.
 #[derive(Debug)]
-enum Question<'c> {
+enum Prepared<'c> {
     Put {
         key: Option<&'c str>,
         entered: Option<Entered>,
         span: Span,
     },
     Cancel(Named<'c>),
-    /// A cancellation of a timer that does not exist.
+    /// A cancellation of a timer that does not exist. The store gets no change for it.
     Absent,
     Move {
         named: Named<'c>,
-        /// The id of the timer that had the key or the id in `named` before the batch. `None` if no timer had the key.
+        /// The id of the timer to move, as the store had it before the batch. `None` if `named` is a key that no timer
+        /// had then.
         before: Option<TimerId>,
     },
 }

@@ -17,7 +17,8 @@ use tourbillon_api::{CancelResult, Cancelled, Changed, Delay, Problem, ProblemKi
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{self as durable, Due, Timers, UtcMillis};
 
-/// A change of a single timer that has no further argument.
+/// A change that a request makes to a single timer by a word alone. By contrast, a request that moves a timer also
+/// needs the new due moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Verb {
     Fire,
@@ -72,9 +73,10 @@ impl Changes {
         Ok(self.cancelled(namespace, named, &cancelled))
     }
 
-    /// Returns whether the namespace may have this timer. For an id, reads the timer, because the store finds an id in
-    /// any namespace. For a key, returns true without a read, because the store looks for a key only in the given
-    /// namespace. Fails if the key is too long for any timer.
+    /// Returns false if the namespace does not contain the timer, so the store must not be asked to change it. For an
+    /// id, this method reads the timer, because the store would find the id in any namespace. For a key, it returns
+    /// true without a read, because the store looks for a key only in the given namespace. Fails if the key is too long
+    /// for any timer.
     async fn may_be_there(&self, namespace: &str, named: Named<'_>) -> Result<bool, Problem> {
         named.admit()?;
         Ok(matches!(named, Named::Key(_)) || self.stored.find(namespace, named).await?.is_some())
@@ -150,8 +152,9 @@ impl Changes {
     }
 }
 
-/// Returns the due moment that a request to move a timer gives. Fails if the moment is more than `longest` in the
-/// future.
+/// Returns the new due moment from a request that changes the due moment of a timer. The request's field `to` has this
+/// moment or a delay from now. Errors name the field by `pointer`, its JSON pointer. Fails if the moment is more than
+/// `longest` in the future.
 fn moment(timers: &Timers, longest: Duration, to: &Delay, pointer: &str) -> Result<UtcMillis, Problem> {
     let now = timers.timer_store().now();
     let to = match due(to.due, to.delay_ms, pointer)? {

@@ -31,16 +31,19 @@ pub(crate) fn fingerprint(key: Option<&str>, timer: &NewTimer) -> u128 {
     Uuid::new_v5(&FINGERPRINTS, &request).as_u128()
 }
 
-/// The idempotency keys of running requests, and the keys and fingerprints of earlier requests. The timer's id
-/// represents the key, because the id is derived from the key. Clones share the state.
+/// Remembers which requests with idempotency keys are running, and the fingerprints of earlier requests. Instead of a
+/// key, this value stores the id of the timer that the request creates, because this id is derived from the key. Clones
+/// share the state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Idempotency(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
+    /// The ids of the timers that the running requests create.
     under_way: HashSet<u128>,
+    /// The fingerprint of each remembered request, by the id of the timer that the request created.
     known: HashMap<u128, u128>,
-    /// The ids in `known`, each with the moment at which it was added, the oldest first.
+    /// The ids of the timers in `known`, each with the moment at which it was added to `known`, the oldest first.
     order: VecDeque<(Instant, u128)>,
 }
 
@@ -58,8 +61,9 @@ impl Idempotency {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a request with an idempotency key. Fails if an earlier request with the key had another fingerprint, or
-    /// if a request with the key is running.
+    /// Begins a request with an idempotency key. `id` is the id of the timer that the request creates. This id is
+    /// derived from the key. Fails if an earlier request with the key had another fingerprint, or if a request with the
+    /// key is running.
     pub(crate) fn enter(&self, id: u128, fingerprint: u128) -> Result<Entered, Problem> {
         let mut inner = self.lock();
         let known = inner.known.get(&id);

@@ -17,10 +17,10 @@ use tourbillon_callback::Callback;
 use tourbillon_durable::timer::Address;
 use tourbillon_durable::{Due, Timers, UtcMillis};
 
-/// The time for which a count of stored timers is used for further requests. After this time, the timers are counted
-/// again. A count that is close to a limit is never used again: see [`FAR`].
+/// The time for which the checks of further creations use a count of stored timers. After this time, the timers are
+/// counted again. A count that is close to a limit is never used again: see [`FAR`].
 const FRESH: Duration = Duration::from_millis(100);
-/// A count of stored timers is used for further requests only if each limit exceeds the count by more than this number.
+/// Further creations use a count of stored timers only if each limit exceeds the count by more than this number.
 /// During the time [`FRESH`], fewer timers than this number are created, so no limit is reached.
 const FAR: u64 = 20_000;
 /// The time, in milliseconds, after which a client should repeat a refused creation.
@@ -130,9 +130,11 @@ impl CreationLimits {
         full(reached)
     }
 
-    /// Returns the number of stored timers in each namespace. A count reads all shards. So the last count is used for
-    /// further requests while it is recent and far from all limits. Once the count is too old, one request counts
-    /// again. During that time the other requests use the old count.
+    /// Returns the number of stored timers in each namespace. `most_here` is the limit of `namespace`.
+    ///
+    /// Each count reads all shards. So a creation uses the last count if it is recent, and if it is far below both
+    /// `most_here` and the limit of the service. Once the count is older than [`FRESH`], one creation counts again.
+    /// Other creations use the old count until the new count is known, but for at most the time [`FRESH`].
     async fn numbers(&self, namespace: &str, most_here: u64) -> Result<Arc<Numbers>, Problem> {
         let most = self.settings.max_timers;
         let is_far = |numbers: &Numbers| {

@@ -128,8 +128,9 @@ impl Operations {
         }
     }
 
-    /// Writes all operations into their file, or into the document that nodes share. Each write contains all
-    /// operations, so the next write makes up for a failed write.
+    /// Writes the operations of this process into the file `operations.json`. If nodes share the timers, writes them
+    /// into the shared document with the operations of all nodes. Each write contains all operations of this process,
+    /// so the next write makes up for a failed write.
     async fn write_records(self: &Arc<Self>) -> io::Result<()> {
         let (this, stops) = (Arc::clone(self), self.stop.has_begun());
         let written = task::blocking(move || this.records.write(stops)).await;

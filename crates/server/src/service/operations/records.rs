@@ -34,23 +34,24 @@ use tokio::sync::watch;
 use tourbillon_api::{Operation, OperationState, Problem, ProblemKind};
 use tourbillon_durable::UtcMillis;
 
-/// The greatest number of operations that run at the same time. A single namespace may run only a part of them.
+/// The greatest number of operations that run in this process at the same time. A single namespace may run at most
+/// three quarters of this number, and fewer while operations of other namespaces run: see [`free_for`].
 const MOST_RUNNING: usize = 16;
 /// The greatest number of ended operations that this process remembers.
 const MOST_ENDED: usize = 1_000;
 /// The time for which an operation is shown after its end.
 const SHOWN: Duration = Duration::from_secs(3_600);
-/// The greatest number of ended operations in the document that nodes share.
+/// The greatest number of ended operations in the shared [`Document`].
 const MOST_SHARED: usize = 100;
-/// The name of the shared document that has the operations of all nodes.
+/// The name of the shared [`Document`] in the store.
 const DOCUMENT: &str = "operations";
-/// The greatest number of attempts to change the document of operations. An attempt fails if another node changes the
+/// The greatest number of attempts to change the shared [`Document`]. An attempt fails if another node changes the
 /// document at the same time.
 const TURNS: usize = 64;
 /// The least time between two writes of the operations' progress.
 const WRITTEN: Duration = Duration::from_secs(1);
 
-/// An operation as it is stored in the document that nodes share.
+/// An operation of any node, as it is stored in the shared [`Document`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct SharedRecord {
     namespace: Box<str>,
@@ -63,9 +64,12 @@ struct SharedRecord {
     ended: Option<UtcMillis>,
 }
 
+/// The document in a shared store that has the operations of all nodes, by their ids. It replaces the file
+/// `operations.json` if several nodes share the timers.
 type Document = BTreeMap<Box<str>, SharedRecord>;
 
-type File = BTreeMap<Box<str>, Unfinished>;
+/// Unfinished operations by their ids. The file `operations.json` has this content.
+type UnfinishedById = BTreeMap<Box<str>, Unfinished>;
 
 struct Record {
     operation: Operation,
@@ -82,10 +86,12 @@ impl Record {
     }
 }
 
-/// The operations on many timers, with the file or the shared document that stores them.
+/// The operations on many timers that this process runs or remembers. They are stored in the file `operations.json` or,
+/// if nodes share the timers, in the shared [`Document`].
 pub(crate) struct OperationRecords {
     path: PathBuf,
-    /// The store with the document that nodes share. `None` if this process uses its store alone.
+    /// The store that has the shared [`Document`]. `None` if this process uses its store alone, so that the file `path`
+    /// replaces the document.
     shared: Option<Arc<dyn ClusterStore>>,
     records: Mutex<BTreeMap<Box<str>, Record>>,
     /// The moment of the last write. Locked during a write, so that writes do not overlap.
@@ -95,9 +101,10 @@ pub(crate) struct OperationRecords {
 }
 
 impl OperationRecords {
-    /// Reads the unfinished operations from the file `path`.
+    /// Reads the unfinished operations from the file `path`. `shared` is the store with the shared [`Document`], which
+    /// is not read here.
     pub(crate) fn open(path: &Path, shared: Option<Arc<dyn ClusterStore>>) -> io::Result<Self> {
-        let file: File = files::read(path)?.unwrap_or_default();
+        let file: UnfinishedById = files::read(path)?.unwrap_or_default();
         let records = file.into_iter().map(|(id, unfinished)| {
             let record = Record::new(&id, unfinished);
             (id, record)
@@ -115,8 +122,8 @@ impl OperationRecords {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the unfinished operations by their ids.
-    pub(super) fn unfinished(&self) -> File {
+    /// Returns the unfinished operations of this process.
+    pub(super) fn unfinished(&self) -> UnfinishedById {
         let records = self.lock();
         records.iter().filter_map(|(id, record)| Some((id.clone(), record.unfinished.clone()?))).collect()
     }
@@ -125,8 +132,9 @@ impl OperationRecords {
         self.lock().values().filter(|record| record.ended.is_none()).count()
     }
 
-    /// Writes the operations into the file or the shared document. With `stops`, releases this node's operations for
-    /// other nodes. Blocks the calling thread.
+    /// Writes the operations of this process into the shared [`Document`] or, if this process uses its store alone,
+    /// into the file. If `stops` is set, this node is about to stop. The document then names no node for the unfinished
+    /// operations, so that another node takes them over. Blocks the calling thread.
     pub(super) fn write(&self, stops: bool) -> io::Result<()> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         match &self.shared {
@@ -144,8 +152,8 @@ impl OperationRecords {
         Ok(())
     }
 
-    /// Returns the reason why the document that nodes share cannot be read. Returns `None` if it can be read or does
-    /// not exist.
+    /// Returns the reason why the shared [`Document`] cannot be read. Returns `None` if the document can be read or
+    /// does not exist.
     pub(crate) fn fault_of_document(store: &dyn ClusterStore) -> Option<String> {
         let error = block_on(Self::read_shared(store)).err()?;
         Some(format!("the shared document {DOCUMENT}: {error}"))
@@ -163,8 +171,8 @@ impl OperationRecords {
         store.replace_document(DOCUMENT, version, Some(&value)).await.map_err(io::Error::other)
     }
 
-    /// Writes the operations of this node into the document that nodes share. With `stops`, releases them for other
-    /// nodes.
+    /// Writes the operations of this node into the shared [`Document`]. With `stops`, names no node for the unfinished
+    /// operations, so that another node takes them over.
     async fn write_shared(&self, store: &dyn ClusterStore, stops: bool) -> io::Result<()> {
         let this = store.incarnation();
         for _ in 0..TURNS {
@@ -200,19 +208,19 @@ impl OperationRecords {
         Err(io::Error::other(format!("other nodes noted operations during {TURNS} attempts")))
     }
 
-    /// Takes over the operations of nodes that have stopped or died, and returns these operations by their ids.
-    pub(super) async fn take_over(&self) -> io::Result<File> {
-        let Some(store) = &self.shared else { return Ok(File::new()) };
+    /// Takes over the unfinished operations of nodes that have stopped or died, and returns these operations.
+    pub(super) async fn take_over(&self) -> io::Result<UnfinishedById> {
+        let Some(store) = &self.shared else { return Ok(UnfinishedById::new()) };
         let (version, mut all) = Self::read_shared(&**store).await?;
         let this = store.incarnation();
         let is_others = |noted: &SharedRecord| noted.unfinished.is_some() && noted.node != Some(this);
         if !all.values().any(is_others) {
-            return Ok(File::new());
+            return Ok(UnfinishedById::new());
         }
         let nodes =
             store.nodes().await.map_err(io::Error::other)?.map(|nodes| nodes.nodes).unwrap_or_default();
         let is_live = |node| nodes.iter().any(|other| other.incarnation == node && other.is_live);
-        let mut taken = File::new();
+        let mut taken = UnfinishedById::new();
         for (id, noted) in all.iter_mut().filter(|(_, noted)| is_others(noted)) {
             if !noted.node.is_some_and(is_live) {
                 noted.node = Some(this);
@@ -220,7 +228,7 @@ impl OperationRecords {
             }
         }
         if taken.is_empty() || !Self::replace(&**store, version, &all).await? {
-            return Ok(File::new());
+            return Ok(UnfinishedById::new());
         }
         let mut records = self.lock();
         for (id, unfinished) in &taken {
@@ -243,7 +251,8 @@ impl OperationRecords {
         all.remove(id).filter(|noted| *noted.namespace == *namespace).map(|noted| noted.operation)
     }
 
-    /// Returns the remembered operations of a namespace, from all nodes, the latest first.
+    /// Returns the operations of a namespace that this process remembers or that the shared [`Document`] has, the
+    /// latest first.
     pub(super) async fn list(&self, namespace: &str) -> Vec<Operation> {
         let mut all = BTreeMap::new();
         if let Some(store) = &self.shared

@@ -12,10 +12,12 @@ use tourbillon_durable::store::{Durability, Filter, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Cancelled, Changed, Effect, UtcMillis};
 
-/// The number of timers in one step of an operation, if the step is one transaction.
+/// The number of timers that one step of an operation reads, if the store makes all changes of a step in one
+/// transaction.
 const AT_ONCE: u32 = 200;
-/// The number of timers in one step of an operation on Redis, where a step takes several transactions. A step that
-/// lists timers by key prefix sends requests about all shards, so larger steps need fewer requests.
+/// The number of timers that one step of an operation reads, if the store makes each change in a transaction of its
+/// own, as Redis does. On Redis, a step that searches for keys with a given prefix sends requests about all shards.
+/// Large steps therefore need fewer requests in total.
 const AT_ONCE_APART: u32 = 1_000;
 /// The number of timers that a backfill of a schedule creates in one step.
 const OCCURRENCES_AT_ONCE: usize = 100;
@@ -91,7 +93,8 @@ impl BulkScan {
         drop(operations.write_records().await);
     }
 
-    /// Runs one step of the operation: changes a page of timers, or creates timers of a schedule for past instants.
+    /// Runs one step of the operation: changes the next page of the timers that match `list`, or creates timers of a
+    /// schedule for past instants.
     async fn step(&mut self, list: &Filter) -> Result<(), StoreError> {
         if let Work::Backfill(backfill) = &self.unfinished.work {
             let backfill = backfill.clone();
@@ -118,8 +121,8 @@ impl BulkScan {
         Ok(())
     }
 
-    /// Counts and records the effect of the operation on a timer. `before` is the timer before the change, and `at` is
-    /// a moment before the change.
+    /// Counts and records the effect of the operation on a timer. `before` is the timer before the change. `at` is a
+    /// moment before the change, and counts as the moment of a replay.
     fn count(&mut self, before: &Timer, at: UtcMillis, effect: Option<Effect>) {
         let (unfinished, recorder) = (&mut self.unfinished, &self.operations.recorder);
         match effect {

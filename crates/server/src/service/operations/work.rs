@@ -28,8 +28,8 @@ pub(crate) struct BackfillWork {
 }
 
 impl Work {
-    /// Returns the filters that select the timers that the operation may change. The operation reads one list for each
-    /// filter, in this order.
+    /// Returns the filters that select the timers that the operation may change. The operation reads all timers that
+    /// match the first filter, page by page, and then the timers that match the next filter.
     pub(super) fn lists(&self, namespace: &str) -> Vec<Filter> {
         let namespace = Some(namespace.into());
         let text = |text: &Option<String>| text.as_deref().map(Into::into);
@@ -107,10 +107,10 @@ pub(super) struct Unfinished {
     pub(super) changed: u64,
     pub(super) in_flight: u64,
     pub(super) refused: u64,
-    /// The index, in [`Work::lists`], of the list of timers that the operation reads at present.
+    /// The index, in [`Work::lists`], of the filter whose timers the operation reads at present.
     pub(super) list: usize,
-    /// The position that the operation has reached in the list of timers that it reads at present. `None` at the start
-    /// of the list.
+    /// The position that the operation has reached among the timers that match the filter at index `list`. `None`
+    /// before the first of these timers.
     pub(super) cursor: Option<Cursor>,
     /// The person or program that requested the operation. `None` if an earlier version of the service stored the
     /// operation.

@@ -125,8 +125,10 @@ impl Condition {
         Readiness { ok: reasons.is_empty(), reasons }
     }
 
-    /// Returns the reason why the store refuses changes now. After a refused change, the reason stays in force until a
-    /// similar change succeeds.
+    /// Returns the error of the last refused change if the store still refuses changes. If the store has refused only
+    /// new timers, the store counts as refusing until it accepts a new timer. Otherwise it counts as refusing until any
+    /// change succeeds. Unless the store itself reports a reason to refuse changes, this ends after ten seconds without
+    /// a refused change.
     pub(crate) fn refusal(&self) -> Option<StoreError> {
         self.refusals.lasting(self.timers.timer_store().refuses_new()).map(|refusal| refusal.error)
     }

@@ -12,14 +12,14 @@ pub(super) struct HostNow {
     /// The number of callbacks to the host that have failed since the last success. Each namespace and each path of the
     /// host has its own number of failures, and this field has the greatest of these numbers.
     pub(super) failures: u32,
-    /// The breakers of the host that are not closed, so that they hold callbacks back. The breaker with the longest
-    /// remaining time comes first.
+    /// The open and half-open breakers of the host. An open breaker stops callbacks to a failing host or path. The
+    /// breaker that will stay open for the longest time comes first.
     pub(super) open: Vec<HostReport>,
 }
 
 impl HostNow {
-    /// Returns the longest remaining time for which a breaker of the host holds callbacks back. Returns `None` if all
-    /// breakers are closed.
+    /// Returns the longest time for which a breaker of the host will stay open, or zero if its breakers are only
+    /// half-open. Returns `None` if all breakers are closed.
     pub(super) fn open_for(&self) -> Option<Duration> {
         self.open.first().and_then(|report| report.open_for)
     }

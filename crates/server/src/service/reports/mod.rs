@@ -57,8 +57,8 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Returns the nodes that share the timers, and the shards. Returns empty lists if this process uses the timers
-    /// alone.
+    /// Returns the list of the nodes that share the timers, and the list of the shards (the parts into which the timers
+    /// are divided). Both lists are empty if this process uses the timers alone.
     pub(crate) async fn nodes(&self) -> Result<Nodes, Problem> {
         let now = moment(self.timers.timer_store().now());
         let nodes = self.timers.timer_store().nodes().await.map_err(|error| unavailable(&error))?;
@@ -218,7 +218,8 @@ fn open_breaker(report: HostReport, now: UtcMillis) -> OpenBreaker {
     }
 }
 
-/// Makes the report on the past of a stored timer.
+/// Makes the report on the past of a stored timer. `entry` is the timer's history in memory, and `under_way` is its
+/// running attempt.
 fn stored(timer: &Timer, entry: Option<Entry>, under_way: Option<PastAttempt>) -> Past {
     let remembered = ended(timer.id, entry.unwrap_or_default(), under_way);
     let end = match &timer.state {
@@ -247,7 +248,8 @@ fn stored(timer: &Timer, entry: Option<Entry>, under_way: Option<PastAttempt>) -
     }
 }
 
-/// Makes the report on the past of a timer that is no longer stored.
+/// Makes the report on the past of a timer that is no longer stored. `entry` is the timer's history in memory, and
+/// `under_way` is its running attempt.
 fn ended(id: TimerId, entry: Entry, under_way: Option<PastAttempt>) -> Past {
     let Entry { known, end, .. } = entry;
     let is_withdrawn = matches!(end, Some((_, EndKind::Cancelled | EndKind::Replaced, _)));

@@ -436,7 +436,8 @@ pub(crate) fn restore_shared(
     restored
 }
 
-/// Fails if nodes of a deployment are running.
+/// Fails if nodes other than this process are running on the store. `name` is the name of the deployment, such as "the
+/// schema shop", for the error.
 fn refuse_beside_nodes(store: &dyn TimerStore, name: &str) -> Result<(), RestoreError> {
     let of_store = |error: StoreError| RestoreError::Deployment(name.into(), error.into());
     let nodes = block_on(store.nodes()).map_err(of_store)?.unwrap_or_default().nodes;
@@ -459,8 +460,9 @@ fn begin(store: &RedisStore, name: &str, is_left_behind: bool) -> Result<(), Res
     Ok(())
 }
 
-/// Adds the namespaces of a backup and of the restored timers to the namespaces of the service. Returns the namespaces
-/// of the backup that already existed, and the added namespaces that are not in the backup.
+/// Adds the namespaces of a backup to the namespaces of the service, and also adds the namespaces that have restored
+/// timers (`used`) but are missing in the backup. Returns the names of the backup's namespaces that already existed,
+/// and the names of the added namespaces that were missing in the backup.
 fn add_namespaces(
     storage: NamespaceStorage,
     attached: &Attached,
@@ -475,18 +477,19 @@ fn add_namespaces(
     Ok((kept, bare))
 }
 
-/// The namespaces of a service after a restore.
+/// The effect of a restore on the namespaces of a service.
 struct Merged {
-    /// The names of the backup's namespaces that already existed.
+    /// The names of the backup's namespaces that already existed. The restore does not change these namespaces.
     kept: Names,
-    /// The names of the added namespaces that are not in the backup.
+    /// The names of the added namespaces that have restored timers, but are missing in the backup. They get no limits
+    /// and no secrets.
     bare: Names,
-    /// The namespaces that the restore adds.
+    /// All namespaces that the restore adds, including those in `bare`.
     added: Map,
 }
 
-/// Returns the namespaces of a service after a restore. `there` are the namespaces that already exist, and `used` are
-/// the namespaces of the restored timers.
+/// Computes which namespaces a restore adds. `there` are the namespaces that already exist, `attached` has the
+/// namespaces of the backup, and `used` are the names of the namespaces that have restored timers.
 fn merged(there: &Map, attached: &Attached, used: BTreeSet<&str>) -> Merged {
     let (mut kept, mut bare, mut added) = (Vec::new(), Vec::new(), Map::new());
     for (name, namespace) in &attached.namespaces {

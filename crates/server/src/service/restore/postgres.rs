@@ -16,7 +16,7 @@ use tourbillon_durable::store::{StoreError, StoreErrorKind, TimerStore as _};
 use tourbillon_durable::timer::Timer;
 use tourbillon_postgres::{PostgresStore, Restoration};
 
-/// Begins the transaction of a restore. Fails if the database has timers now.
+/// Begins the transaction of a restore. Fails if a timer was created in the schema after the restore found it empty.
 fn begin(store: &PostgresStore) -> Result<Restoration, StoreError> {
     let message = "a timer was created while the backup was read; a restore needs an empty store";
     block_on(store.begin_restore())?.ok_or_else(|| StoreError::new(StoreErrorKind::Limit, message))

@@ -28,7 +28,7 @@ const MOST_BACKFILLED: u32 = 10_000;
 const MOST_LABELS: usize = 8;
 const LONGEST_LABEL: usize = 64;
 
-/// A call on the store's schedules that returns a schedule, such as [`Schedules::pause`].
+/// A function that reads or changes a stored schedule, and returns it. An example is [`Schedules::pause`].
 pub(crate) type ScheduleCall = fn(&Schedules, &ScheduleKey) -> Result<ScheduleView, ScheduleFault>;
 
 /// Serves the requests about the schedules of all namespaces.
@@ -43,7 +43,8 @@ pub(crate) struct ScheduleAdmin {
 }
 
 impl ScheduleAdmin {
-    /// Runs `call` on the schedules of the store, on a thread that may block.
+    /// Passes the schedules of the store to the function `call`, which reads or changes them, on a thread that may
+    /// block. Returns the result of `call`, with an error in the form for clients.
     async fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(&Schedules) -> Result<T, ScheduleFault> + Send + 'static,
@@ -95,8 +96,9 @@ impl ScheduleAdmin {
         Ok(Template { kind: kind.into(), payload: Payload(payload.into()), labels, policy })
     }
 
-    /// Returns the timer that a schedule creates for each instant, and its callback or queue entry in stored form.
-    /// Checks only the rules that need no access to the store.
+    /// Converts a new schedule to the timer that the schedule creates for each instant. Also returns the timer's work
+    /// in stored form: its callback, or the data that a receiver fetches from a queue. Checks only the rules that
+    /// need no access to the store.
     fn work_of(&self, new: &NewSchedule) -> Result<(NewTimer, convert::Work), Problem> {
         if new.policy.misfire_within_ms.is_some() || new.policy.jitter_ms.is_some() {
             return Err(Problem::field("/policy", "`missed`, `grace_ms` and `jitter_ms` are the schedule's"));
@@ -144,7 +146,8 @@ impl ScheduleAdmin {
         Ok(api::Preview { upcoming: upcoming.iter().map(shown_occurrence).collect() })
     }
 
-    /// Runs `call` on a schedule. Returns the schedule in the form for clients.
+    /// Reads or changes the schedule `at` with the function `call`, for example [`Schedules::get`]. Returns the
+    /// schedule in the form for clients.
     pub(crate) async fn see(
         &self,
         at: ScheduleKey,

@@ -77,8 +77,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use tourbillon::wheel::{Tick, TickLength, Wheel};
 use tourbillon::{Refusal, Timestamp};
 
-/// A timer that calls [`Items::ring`] at the moment to which it is set, or later. Setting the timer again replaces that
-/// moment.
+/// The queue's timer. It calls [`Items::ring`] at the moment to which it is set, or later. Setting the timer again
+/// replaces this moment.
 pub(crate) trait Alarm {
     fn set(&self, moment: Timestamp) -> Result<(), Refusal>;
 }
@@ -97,12 +97,13 @@ struct State<T> {
     is_ended: bool,
 }
 
-/// The plan for the next search for due items, which serves all waiting receivers. It says whether the alarm or a
-/// waiting thread makes the search, and at which tick.
+/// The plan for the next search for due items, which serves all waiting receivers. The plan says at which tick the
+/// search takes place, and who searches: the queue's timer (its [`Alarm`]), or a thread that waits for an item.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watch {
+    /// At this tick, the queue's timer calls [`Items::ring`], which searches for due items.
     Alarm(Tick),
-    /// The waiting thread with this place in line searches for due items at this tick.
+    /// The waiting thread with this place in line wakes up at this tick, and searches for due items.
     Receiver(Tick, Number),
 }
 
@@ -217,9 +218,10 @@ impl<T, A: Alarm> Items<T, A> {
         items.min_by_key(|(_, deadline)| *deadline)
     }
 
-    /// Searches for due items, because the alarm has rung. Wakes a receiver for each item that it finds.
+    /// Searches for items that are due at `now`, and wakes a waiting receiver for each of them. If receivers still
+    /// wait, sets the alarm for the next item. The alarm (the queue's timer) calls this method when it fires.
     pub(crate) fn ring(&self, now: Timestamp) {
-        let (called, ring_at) = {
+        let (woken, ring_at) = {
             let mut state = self.lock();
             state.watch = state.watch.filter(|watch| matches!(watch, Watch::Receiver(..)));
             let found = state.look(self.present(now));
@@ -227,7 +229,7 @@ impl<T, A: Alarm> Items<T, A> {
         };
         // If the engine refuses, it has ended, and it ends the queue.
         _ = self.set_alarm(ring_at);
-        if let Err(panic) = wake(called) {
+        if let Err(panic) = wake(woken) {
             resume_unwind(panic);
         }
     }
@@ -311,11 +313,14 @@ impl<T, A: Alarm> Items<T, A> {
         drop(wake(next));
     }
 
-    /// Ends the queue, and returns the items that are not due. If the queue stays locked for ever in the child of a
-    /// fork, the call leaves the queue as it is.
+    /// Ends the queue, wakes all receivers in line, and returns the items that are not due at `now`.
+    ///
+    /// `is_in_child` says whether this process is the child of a fork. If another thread of the parent held the queue's
+    /// lock at the fork, no thread of the child ever releases it. Then this method leaves the queue as it is, and
+    /// returns no items.
     pub(crate) fn end(&self, now: Timestamp, is_in_child: bool) -> Vec<T> {
         let mut left = Vec::new();
-        let called = {
+        let woken = {
             let locked = lock_unless_lost(is_in_child, || self.state.lock(), || self.state.try_lock());
             let Some(mut state) = locked else { return left };
             (state.is_ended, state.watch) = (true, None);
@@ -325,7 +330,7 @@ impl<T, A: Alarm> Items<T, A> {
             state.line.call(usize::MAX)
         };
         // If a receiver's waker panics, the items must not be lost.
-        drop(wake(called));
+        drop(wake(woken));
         left
     }
 
@@ -340,16 +345,17 @@ impl<T, A: Alarm> Items<T, A> {
     }
 
     fn hand_over(&self, taken: Taken<T>) -> Received<T> {
-        let Taken { received, called, stood, ring_at } = taken;
-        drop(stood);
+        let Taken { received, woken, own_waker, ring_at } = taken;
+        drop(own_waker);
         _ = self.set_alarm(ring_at);
         // If another receiver's waker panics, this receiver's item must not be lost.
-        drop(wake(called));
+        drop(wake(woken));
         received
     }
 
-    /// Sets the alarm to the start of `tick`. Does nothing if `tick` is `None`. If another thread changes the alarm's
-    /// tick in `watch` during the call, sets the alarm again, to the changed tick.
+    /// Sets the alarm (the queue's timer) to the start of `tick`. Does nothing if `tick` is `None`. During this call,
+    /// another thread may plan another tick for the alarm in [`State::watch`]. Then this method sets the alarm again,
+    /// to that tick.
     fn set_alarm(&self, tick: Option<Tick>) -> Result<(), Refusal> {
         let mut wanted = tick;
         while let Some(tick) = wanted {
@@ -387,12 +393,12 @@ impl<T> State<T> {
         };
         // The caller takes an item and will not look again. So it leaves the line before other receivers are woken, and
         // before the next watch is planned.
-        let was_called = place.as_ref().is_some_and(|place| !self.line.holds(place));
-        let stood = place.take().and_then(|place| self.line.leave(place));
+        let was_woken = place.as_ref().is_some_and(|place| !self.line.holds(place));
+        let own_waker = place.take().and_then(|place| self.line.leave(place));
         // A caller that was woken takes the item for which it was woken, so each found item needs another receiver. A
         // caller that was not woken takes one of the found items itself.
-        let called = self.line.call(if was_called { found } else { found.saturating_sub(1) });
-        Some(Taken { received, called, stood, ring_at: self.keep_watch() })
+        let woken = self.line.call(if was_woken { found } else { found.saturating_sub(1) });
+        Some(Taken { received, woken, own_waker, ring_at: self.keep_watch() })
     }
 
     /// Moves waiting items that have become due to the due items. Then works as [`take`](Self::take).
@@ -417,8 +423,9 @@ impl<T> State<T> {
         self.due.len() - before
     }
 
-    /// Plans that the alarm rings at `tick`, and returns the tick. The caller must then set the alarm. Returns `None`
-    /// if no receiver stands in line, or if a search for due items is planned at `tick` or earlier.
+    /// Plans a search for due items by the alarm (the queue's timer) at `tick`, and returns `tick`. The caller must
+    /// then set the alarm to `tick`. Returns `None` if no receiver stands in line, or if a search is already planned at
+    /// `tick` or earlier.
     fn watch_at(&mut self, tick: Tick) -> Option<Tick> {
         if self.line.is_empty() || self.watch.is_some_and(|watch| watch.tick() <= tick) {
             return None;
@@ -428,8 +435,8 @@ impl<T> State<T> {
     }
 
     /// Assigns the next search for due items to the thread with this place in line. The thread must search at the tick
-    /// of the first waiting item. Returns this tick. Returns `None` if no item waits, or if the alarm or another thread
-    /// will search at this tick or earlier.
+    /// of the first waiting item. Returns this tick. Returns `None` if no item waits, or if the alarm (the queue's
+    /// timer) or another thread will search at this tick or earlier.
     fn watch_by(&mut self, number: Number) -> Option<Tick> {
         let first = self.waiting.next_expiry()?;
         let is_kept = |watch: Watch| {
@@ -442,9 +449,10 @@ impl<T> State<T> {
         Some(first)
     }
 
-    /// Plans a search for due items at the tick of the first waiting item, if a receiver stands in line and no earlier
-    /// search is planned. If the planned search belongs to a thread that has left the line, first drops this plan.
-    /// Returns the tick to which the caller must set the alarm. Returns `None` if the alarm stays as it is.
+    /// Plans a search by the alarm (the queue's timer) at the tick of the first waiting item, if a receiver stands in
+    /// line and no search is planned at this tick or earlier. If the planned search belongs to a thread that has left
+    /// the line, first drops this plan. Returns the tick to which the caller must set the alarm. Returns `None` if the
+    /// alarm stays as it is.
     fn keep_watch(&mut self) -> Option<Tick> {
         let line = &self.line;
         self.watch.take_if(|watch| matches!(watch, Watch::Receiver(_, receiver) if !line.has(*receiver)));
@@ -456,15 +464,16 @@ impl<T> State<T> {
     }
 }
 
-/// The result of taking from the queue: an item or the end of the queue, and the wakers of receivers. The caller must
-/// wake or drop the wakers while it holds no lock.
+/// The result of a receiver's attempt to take an item, and the work that must follow after the release of the queue's
+/// lock. [`Items::hand_over`] does this work.
 struct Taken<T> {
     received: Received<T>,
-    /// The wakers of other receivers. The caller must wake them, because more items are due.
-    called: Vec<Waker>,
-    /// The waker of the caller's own place in line. The caller must drop it while it holds no lock.
-    stood: Option<Waker>,
-    /// The tick to which the caller must set the alarm; `None` if the alarm stays as it is.
+    /// The wakers of other receivers, which must be woken, because further items are due.
+    woken: Vec<Waker>,
+    /// The waker that the receiver stored when it stood in line. The waker must be dropped without being woken, because
+    /// the receiver has its result.
+    own_waker: Option<Waker>,
+    /// The tick to which the alarm (the queue's timer) must be set; `None` if the alarm stays as it is.
     ring_at: Option<Tick>,
 }
 

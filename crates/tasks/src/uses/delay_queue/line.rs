@@ -4,11 +4,13 @@
 use core::task::Waker;
 use std::collections::BTreeMap;
 
-/// A receiver's place in the line. Each place is given out once.
+/// A receiver's place in the line, as a number that no other receiver of the queue gets. The receiver gives its place
+/// up with [`Line::leave`].
 #[derive(Debug)]
 pub(crate) struct Place(u64);
 
-/// The number of a receiver's place in line. The number names the place, but does not own it.
+/// A copy of the number of a receiver's [`Place`], to ask whether the receiver still stands in line. Only the [`Place`]
+/// itself can be given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Number(u64);
 
@@ -19,9 +21,9 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Stores `waker` at the caller's place in the line. A caller that was woken has no place, and gets a new place at
-    /// the end of the line. Returns the place's number, and the earlier waker of the place. The caller must drop that
-    /// waker while nothing is locked.
+    /// Stores a receiver's `waker` at the receiver's place in the line. A receiver that was woken, or has not waited
+    /// yet, gets a new place at the end of the line. Returns the place's number, and the waker that was stored at this
+    /// place before. The caller must drop the returned waker after the release of the queue's lock.
     pub(super) fn stand(&mut self, place: &mut Option<Place>, waker: Waker) -> (Number, Option<Waker>) {
         let at = match place {
             Some(Place(at)) if self.wakers.contains_key(at) => *at,
@@ -39,7 +41,7 @@ impl Line {
         self.wakers.remove(&at)
     }
 
-    /// Takes up to `count` wakers from the front of the line, for the caller to wake.
+    /// Removes up to `count` receivers from the front of the line, and returns their wakers. The caller must wake them.
     pub(super) fn call(&mut self, count: usize) -> Vec<Waker> {
         let first = core::iter::from_fn(|| Some(self.wakers.pop_first()?.1));
         first.take(count).collect()

@@ -103,15 +103,16 @@ pub struct DelayQueue<T: Send + 'static> {
 
 struct Shared<T: Send + 'static> {
     tasks: TaskCore,
-    items: Items<T, LateTimer>,
-    /// The items that were not due when the queue ended. The first call of `close` after the end returns these items.
+    items: Items<T, LazyTimer>,
+    /// The items that were not due when the queue ended, by `close` or by a shutdown of the engine. The first call of
+    /// `close` takes them out and returns them.
     left: Mutex<Vec<T>>,
 }
 
 /// The queue's timer. The first push makes the timer, because an empty queue needs none.
-type LateTimer = OnceLock<TaskTimer>;
+type LazyTimer = OnceLock<TaskTimer>;
 
-impl Alarm for LateTimer {
+impl Alarm for LazyTimer {
     fn set(&self, moment: Timestamp) -> Result<(), Refusal> {
         match self.get().map(|timer| timer.arm_at(moment)) {
             Some(Err(ArmError::Forked)) => Err(Refusal::Forked),
@@ -125,7 +126,7 @@ impl<T: Send + 'static> DelayQueue<T> {
     pub(super) fn new(tasks: &TaskCore) -> Self {
         let ticks = TickLength::new(tasks.handle().tick());
         let ticks = ticks.unwrap_or_else(|| TickLength::from_nanos(NonZero::<u64>::MIN));
-        let items = Items::new(ticks, tasks.true_now(), LateTimer::new());
+        let items = Items::new(ticks, tasks.true_now(), LazyTimer::new());
         let shared = StdArc::new(Shared { tasks: tasks.clone(), items, left: Mutex::default() });
         tasks.at_end(StdArc::downgrade(&shared) as Weak<dyn OnEnd>);
         Self { shared }

@@ -41,8 +41,9 @@ pub struct Receiver<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> DelayQueue<T> {
-    /// Receives the next due item, and waits until an item is due. A handler of the engine must not call this method,
-    /// because it might wait for itself.
+    /// Receives the next due item, and waits until an item is due. A handler of the engine must not call this method.
+    /// It would block a thread of the engine, and the wait might end only after this thread has fired the queue's timer
+    /// or pushed an item.
     ///
     /// # Errors
     ///

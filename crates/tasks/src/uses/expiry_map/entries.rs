@@ -17,7 +17,7 @@ pub(super) struct Shared<K: Key, V: Send + Sync + 'static> {
     pub(super) listener: Option<Box<Listener<K, V>>>,
 }
 
-/// The value of a key, with its deadline and its timer.
+/// The map's entry for a key: the value, its deadline and its timer.
 pub(super) struct Slot<K: Key, V: Send + Sync + 'static> {
     pub(super) value: V,
     /// The deadline, as the nanoseconds of a [`Timestamp`]. The engine's true clock, which is never ahead of the real
@@ -25,14 +25,15 @@ pub(super) struct Slot<K: Key, V: Send + Sync + 'static> {
     /// after the deadline sees the value.
     deadline: AtomicU64,
     time_to_live: Duration,
-    /// The timer that ends the entry. It is armed for `deadline` or an earlier moment.
+    /// The timer that removes the expired entry. It is armed for `deadline` or an earlier moment.
     timer: Timer<Job>,
-    /// The owner of the timer. The timer itself has only a weak reference to this owner.
-    _end: StdArc<End<K, V>>,
+    /// The handler of `timer`, kept alive here. The timer itself has only a weak reference to its handler.
+    _expiry: StdArc<Expiry<K, V>>,
 }
 
-/// The owner of an entry's timer. When the timer is due, the owner removes the entry from the map.
-pub(super) struct End<K: Key, V: Send + Sync + 'static> {
+/// The handler of an entry's timer. When the timer fires, the handler removes the entry from the map if the entry has
+/// expired. Otherwise the handler arms the timer again, for the entry's new deadline.
+pub(super) struct Expiry<K: Key, V: Send + Sync + 'static> {
     shared: Weak<Shared<K, V>>,
     key: K,
 }
@@ -41,7 +42,8 @@ pub(super) struct End<K: Key, V: Send + Sync + 'static> {
 pub(super) enum Inserted<K, V> {
     New,
     Replaced(V),
-    /// The key had an expired entry, because the entry's timer is late. These are the key and the value of that entry.
+    /// The key had an expired entry, which its late timer had not removed yet. The new value has replaced this entry.
+    /// The fields are the key and the expired value.
     Outlived(K, V),
 }
 
@@ -84,19 +86,20 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         Err(ScheduleError { kind, payload: (key, value) })
     }
 
-    /// Makes an armed timer for a key without an entry. The returned closure puts the timer and a value into a slot.
+    /// Makes and arms a timer for a key that has no entry. Returns a closure that makes the key's entry from this timer
+    /// and a value.
     fn new_slot(
         self: &StdArc<Self>,
         key: &K,
         time_to_live: Duration,
         when_full: WhenFull,
     ) -> Result<impl FnOnce(V) -> Slot<K, V> + use<K, V>, Refusal> {
-        let end = StdArc::new(End { shared: StdArc::downgrade(self), key: key.clone() });
-        let timer = self.tasks.own_timer(StdArc::downgrade(&end) as Weak<dyn OnDue>)?;
+        let expiry = StdArc::new(Expiry { shared: StdArc::downgrade(self), key: key.clone() });
+        let timer = self.tasks.own_timer(StdArc::downgrade(&expiry) as Weak<dyn OnDue>)?;
         let deadline = self.tasks.now() + time_to_live;
         let _ = self.tasks.try_arm(&timer, deadline, when_full)?;
         let deadline = AtomicU64::new(deadline.as_nanos());
-        Ok(move |value| Slot { value, deadline, time_to_live, timer, _end: end })
+        Ok(move |value| Slot { value, deadline, time_to_live, timer, _expiry: expiry })
     }
 
     /// Calls the listener, if there is one, with an expired entry.
@@ -138,7 +141,7 @@ impl<K: Key, V: Send + Sync + 'static> Slot<K, V> {
     }
 }
 
-impl<K: Key, V: Send + Sync + 'static> OnDue for End<K, V> {
+impl<K: Key, V: Send + Sync + 'static> OnDue for Expiry<K, V> {
     fn on_due(&self, moment: &Moment<'_>) {
         let Some(shared) = self.shared.upgrade() else { return };
         let has_expired = |slot: &mut Slot<K, V>| {

@@ -22,7 +22,7 @@ use tourbillon::{Handle, Timer, Timestamp};
 /// let timeouts = tasks.handle().idle_timeouts(Limits::idle(Duration::from_secs(30)), |_expired| unreachable!());
 /// let connection = timeouts.insert(17)?;
 ///
-/// // A loop reads the clock once for all that it heard.
+/// // An event loop reads the clock once, and uses this moment for all connections that were active.
 /// tasks.advance(Duration::from_secs(20));
 /// let now = tasks.handle().now();
 /// assert!(connection.touch_at(now));
@@ -31,7 +31,7 @@ use tourbillon::{Handle, Timer, Timestamp};
 /// tasks.advance(Duration::from_secs(60));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "dropping a connection takes it out"]
+#[must_use = "dropping the handle removes the connection"]
 pub struct Connection<I: Key> {
     /// A handle of the engine, through which a touch reads the clock. `shared` also has a handle, but a touch would
     /// have to follow a pointer to that handle.

@@ -25,8 +25,8 @@ pub(super) struct Link<I: Key> {
     pub(super) end: StdArc<End<I>>,
 }
 
-/// The owner of a connection's timer. The due timer calls its owner, and the connection expires. The connection's
-/// handle and the map share the owner.
+/// A connection's id, state and timer. It is also the timer's handler: when the timer fires, the handler removes the
+/// connection from the map and calls the callback. The connection's handle and the map share this value.
 pub(super) struct End<I: Key> {
     /// The connection's timer, or the reason why the engine refused it. A connection without a timer never joins the
     /// map.
@@ -70,10 +70,11 @@ impl<I: Key> OnDue for End<I> {
 }
 
 impl<I: Key> Shared<I> {
-    /// Removes a connection from the map, if `may_be` allows it. Only the caller that removes the connection gets its
-    /// id.
-    pub(super) fn take_out(&self, end: &End<I>, may_be: impl FnOnce(&Life) -> bool) -> Option<I> {
-        let is_it = |link: &mut Link<I>| core::ptr::eq(&*link.end, end) && may_be(&end.life);
+    /// Removes the connection with this `end` from the map, and returns the connection's id. Returns `None` if the
+    /// connection has left the map before, or if `may_remove` returns false for the connection's state. So if several
+    /// threads try to remove a connection, only one thread gets the id.
+    pub(super) fn take_out(&self, end: &End<I>, may_remove: impl FnOnce(&Life) -> bool) -> Option<I> {
+        let is_it = |link: &mut Link<I>| core::ptr::eq(&*link.end, end) && may_remove(&end.life);
         end.life.take_out(|| self.connections.remove_if(&end.id, is_it)).map(|(id, _)| id)
     }
 }

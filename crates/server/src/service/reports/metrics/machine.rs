@@ -8,7 +8,9 @@ use std::path::Path;
 #[cfg(target_os = "linux")]
 use std::time::SystemTime;
 
-/// The files of the store: the name of each file in metrics, and the suffix of its file name.
+/// The files of a store in the data folder: the database `timers.redb`, its journal of changes, and its reserve (a file
+/// that is removed when the disk is full). Each pair has the label of the file in metrics, and the suffix that follows
+/// `timers.redb` in the file's name.
 const PARTS: [(&str, &str); 3] = [("timers", ""), ("journal", ".ops"), ("reserve", ".reserve")];
 
 /// Writes the metrics of the process and of the disk, as far as the system reports them.

@@ -39,7 +39,8 @@ const STATES: [(&str, Phase); 4] = [
     ("parked", Phase::Parked),
     ("dead", Phase::Dead),
 ];
-/// The values of the label `why`: the reasons why the deliveries of due timers must wait.
+/// The values of the label `why` of the metric `parked`: the kinds of [`Reason`](crate::delivery::Reason) for which a
+/// timer is parked (stays in the store without a delivery, even if due).
 const PARKED_FOR: [&str; 8] = ["paused", "share", "slow", "concurrency", "rate", "host", "path", "queue"];
 
 /// Writes the page of metrics for Prometheus.

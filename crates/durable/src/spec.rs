@@ -443,6 +443,9 @@ const MOST_LABELS: usize = 8;
 pub enum Rejection {
     /// The timer with this id already has the key of the new timer.
     KeyExists(TimerId),
+    /// The new timer may only replace a stored timer ([`IfPresent::ReplaceOnly`](crate::store::IfPresent::ReplaceOnly)),
+    /// but no stored timer has the key.
+    NotFound,
     /// The payload exceeds the limit. The value is the payload's length in bytes.
     PayloadTooLong(usize),
     /// The payload could not be written as JSON, for the reason in this text.
@@ -468,6 +471,7 @@ impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::KeyExists(holder) => write!(f, "the timer {holder} has the key"),
+            Self::NotFound => f.write_str("no timer has the key"),
             Self::PayloadTooLong(bytes) => write!(f, "the payload is too long: {bytes} bytes"),
             Self::Payload(error) => write!(f, "the payload cannot be written as JSON: {error}"),
             Self::TooLong(part) => write!(f, "too long: {part}"),

@@ -276,6 +276,7 @@ fn placed(outcome: Outcome) -> core::result::Result<Placed, Rejection> {
         Outcome::Kept { id, was } => Ok(Placed::Kept { id, was }),
         Outcome::Replaced { new, old, was } => Ok(Placed::Replaced { new, old, was }),
         Outcome::KeyExists { holder, .. } => Err(Rejection::KeyExists(holder)),
+        Outcome::NotFound => Err(Rejection::NotFound),
         other => Err(Rejection::Store(unexpected(&other))),
     }
 }

@@ -55,7 +55,8 @@ pub enum Missed {
 }
 
 /// How a schedule treats an instant that comes while the previous occurrence is under way. An occurrence is under way
-/// while it waits, is being delivered, or is between two attempts. A dead occurrence is not under way.
+/// while it waits, is being delivered, or is between two attempts. A dead occurrence is not under way. An occurrence
+/// that is delivered at most once is under way until its delivery begins, because the store then forgets it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "kebab-case"))]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

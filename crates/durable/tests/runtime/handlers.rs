@@ -132,6 +132,43 @@ fn a_shutdown_gives_back_what_runs_and_counts_no_attempt() {
     assert!(page.timers.iter().all(|timer| (timer.deliveries, timer.failures) == (0, 0)));
 }
 
+/// The stop does not wait for a handler that blocks the only worker. Timers that wait behind it have been claimed, which
+/// removes a timer that is delivered at most once. Those whose handlers were not called are stored again.
+#[test]
+fn a_stop_loses_no_timer_whose_handler_was_not_called() {
+    let clock = ManualClock::new();
+    clock.set(tourbillon::Timestamp::from_nanos(UtcMillis::from_millis(START).as_nanos()));
+    let store: Arc<dyn tourbillon_durable::store::TimerStore> = Arc::new(MemoryStore::new(clock.clone()));
+    let gate = Arc::new((Mutex::new(false), std::sync::Condvar::new()));
+    let (called, inside) = (Arc::<Mutex<Vec<u64>>>::default(), Arc::clone(&gate));
+    let begun = Arc::clone(&called);
+    let durable = Durable::builder_on(Arc::clone(&store))
+        .clock(clock.clone())
+        .concurrency(8)
+        .workers(1)
+        .blocking_handler(move |Note(number), _| {
+            begun.lock().unwrap().push(number);
+            let (open, changed) = &*inside;
+            drop(changed.wait_while(open.lock().unwrap(), |open| !*open).unwrap());
+        })
+        .start()
+        .unwrap();
+    for number in 0..8 {
+        durable.handle().schedule_blocking(Spec::new(Note(number)).at_most_once()).unwrap();
+    }
+    clock.advance(secs(1));
+    eventually(|| durable.handle().stats().running == 8 && called.lock().unwrap().len() == 1);
+    assert_eq!(block_on(store.counts()).unwrap().of(Phase::Pending), 0, "all are claimed");
+    drop(durable.shutdown(Duration::from_millis(20)));
+    let counts = block_on(store.counts()).unwrap();
+    assert_eq!((counts.of(Phase::Pending), counts.of(Phase::Leased)), (7, 0));
+    *gate.0.lock().unwrap() = true;
+    gate.1.notify_all();
+    let page = block_on(store.list(Filter::default(), None, 100)).unwrap();
+    assert!(page.timers.iter().all(|timer| timer.deliveries == 0));
+    assert_eq!(called.lock().unwrap().len(), 1, "the others are not called after the stop");
+}
+
 #[test]
 fn a_timer_without_a_handler_waits_for_a_runtime_that_has_one() {
     #[derive(Debug, Serialize, Deserialize)]

@@ -42,7 +42,16 @@ fn keys_have_four_modes() {
     assert_eq!(world.seen(), [0_u64; 0]);
     world.advance(secs(1));
     assert_eq!(world.seen(), [5]);
-    world.schedule(spec(6, 1));
+    let last = world.schedule(spec(6, 1));
+    let only =
+        |number, id| world.timers().schedule_blocking(spec(number, 1).if_present(IfPresent::ReplaceOnly(id)));
+    assert!(matches!(only(7, first).unwrap_err().reason, Rejection::KeyExists(holder) if holder == last));
+    assert!(matches!(only(8, last), Ok(Placed::Replaced { old, .. }) if old == last));
+    world.timers().cancel_blocking("a").unwrap();
+    let refused = only(9, last).unwrap_err();
+    assert!(matches!(refused.reason, Rejection::NotFound), "{refused}");
+    assert_eq!(refused.payload, Note(9), "handed back");
+    assert!(world.timers().await_idle(std::time::Duration::MAX), "any patience is valid");
 }
 
 #[test]

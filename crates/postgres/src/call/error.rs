@@ -126,6 +126,7 @@ impl From<Rejection> for CallError {
     fn from(rejection: Rejection) -> Self {
         let kind = match &rejection {
             Rejection::KeyExists(holder) => CallErrorKind::KeyExists(Some(*holder)),
+            Rejection::NotFound => CallErrorKind::NotFound,
             Rejection::TooLong(_) | Rejection::PayloadTooLong(_) => CallErrorKind::TooLong,
             Rejection::DueTooFar => CallErrorKind::DueTooFar,
             _ => CallErrorKind::Invalid,

@@ -108,17 +108,17 @@ impl DeliveryLoop<'_> {
                 runtime.reporter.store_answered();
                 runtime.reporter.reaped(&reaped, runtime.store.now());
                 let ended = reaped.returned.len() + reaped.dead.len() + reaped.withdrawn as usize;
-                let has_deliveries = {
+                let has_leases = {
                     let mut state = runtime.lock();
                     state.requests.look |= !reaped.returned.is_empty();
                     if ended >= REAP as usize {
                         state.requests.renewal = RenewalAlarm::Rung;
                     }
-                    !state.deliveries.is_empty()
+                    !state.deliveries.is_empty() || self.ends.count() > 0
                 };
                 match reaped.next {
                     Some(end) => self.launcher.set_renewal_by(end, runtime.store.now()),
-                    None if has_deliveries => self.launcher.set_renewal(),
+                    None if has_leases => self.launcher.set_renewal(),
                     None => {}
                 }
             }

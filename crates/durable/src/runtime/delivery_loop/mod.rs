@@ -161,9 +161,12 @@ impl<'a> DeliveryLoop<'a> {
         // The store's clock may have stepped back while no process ran, so the plans are recomputed.
         runtime.follow_clock(threads);
         while let Some(step) = this.next() {
-            runtime.note_step(threads);
             // A store that the program has written may panic. The timers of the failed step are delivered again.
-            if catch_unwind(AssertUnwindSafe(|| this.make(step))).is_err() {
+            let made = catch_unwind(AssertUnwindSafe(|| {
+                runtime.note_step(threads);
+                this.make(step);
+            }));
+            if made.is_err() {
                 let _goes_on = this.bear(&store_panicked());
                 runtime.look();
                 // A reap that has panicked has not set the alarm of the next renewal, so the alarm is set here (R4).

@@ -1,15 +1,13 @@
 //! Chooses the loop's next step. Waits for work, for the answer of a call, or for the end of a pause.
 
 use super::{DeliveryLoop, Step};
-use crate::delivery::Settlement;
-use crate::runtime::shared::{
-    Activity, DeliveryEnd, RenewalAlarm, Runtime, RuntimeState, Stage, Unanswered, Wakes,
-};
-use crate::store::{Op, StoreError};
+use crate::runtime::shared::{Activity, RenewalAlarm, Runtime, RuntimeState, Stage, Unanswered, Wakes};
+use crate::store::StoreError;
 use core::future::Future;
 use core::pin::pin;
 use core::task::{Context, Poll};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// The limit for results of deliveries without an answer from the store. If this number of results or more have no
@@ -48,8 +46,10 @@ impl DeliveryLoop<'_> {
                     self.drive(true);
                 }
                 Choice::GiveBack => {
-                    let settled = give_all_back(&mut state);
                     drop(state);
+                    // A store that the program has written may panic. The stop goes on, and its events have no moment.
+                    let at = catch_unwind(AssertUnwindSafe(|| runtime.store.now())).unwrap_or_default();
+                    let settled = runtime.lock().give_all_back(at);
                     settled.iter().for_each(|settlement| settlement.wake());
                 }
                 Choice::GiveUp => {
@@ -258,19 +258,4 @@ fn sleep(runtime: &Runtime, mut state: MutexGuard<'_, RuntimeState>, wakes: Wake
         None => runtime.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
     };
     state.wakes = Wakes::default();
-}
-
-/// Removes all deliveries from the deliveries under way. If a timer is delivered at least once, ends its delivery, and
-/// gives the timer back to the store. Returns the [`Settlement`] of each delivery that was ended. The caller must call
-/// [`Settlement::wake`], which wakes the futures that wait for the end of the delivery.
-fn give_all_back(state: &mut RuntimeState) -> Vec<Arc<Settlement>> {
-    let mut settled = Vec::new();
-    for delivery in state.deliveries.take_all() {
-        if delivery.unstored.is_none() && delivery.settlement.settle() {
-            settled.push(Arc::clone(&delivery.settlement));
-            let op = Op::Release(delivery.id, delivery.token);
-            state.settled.ends.push(DeliveryEnd { delivery, op });
-        }
-    }
-    settled
 }

@@ -41,7 +41,7 @@ impl Deliveries {
         self.under_way.remove(&number)
     }
 
-    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = UnderWay> {
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = UnderWay> + use<> {
         core::mem::take(&mut self.under_way).into_values()
     }
 

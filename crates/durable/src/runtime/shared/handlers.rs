@@ -3,10 +3,12 @@
 use super::delivery::{DeliveryEnd, UnderWay};
 use super::settle::ended_unstored;
 use super::{Runtime, RuntimeState};
+use crate::delivery::Settlement;
 use crate::handler::Verdict;
 use crate::runtime::event::{Ending, Event};
 use crate::store::Op;
 use crate::supervise::Supervisor;
+use crate::timer::Timer;
 use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
@@ -58,7 +60,7 @@ impl Supervisor for Runtime {
         if let Some(delivery) = dropped
             && delivery.settlement.settle()
         {
-            give_back(&mut state, delivery, has_begun, at);
+            state.give_back(delivery, has_begun, at);
             self.notify(&state, |wakes| wakes.on_ends);
         }
         self.notify(&state, |wakes| wakes.on_requests);
@@ -69,21 +71,42 @@ impl Supervisor for Runtime {
     }
 }
 
-/// Ends a delivery after the executor has dropped the future of its handler, before the handler answered. A timer that
-/// is delivered at least once goes back to the store, and is delivered again. A timer that is delivered at most once is
-/// stored again only if its handler was not called (`has_begun` is false).
-fn give_back(state: &mut RuntimeState, delivery: UnderWay, has_begun: bool, at: UtcMillis) {
-    let op = match &delivery.unstored {
-        // The claim has removed the timer from the store. The handler was called, and may have had its effect, so the
-        // timer is not stored again.
-        Some(_) if has_begun => {
-            let attempt = delivery.observed.map(|observed| observed.attempt);
-            let ended = attempt.map(|attempt| ended_unstored(attempt, at, Ending::GivenBack, None));
-            return state.settled.events.extend(ended);
+impl RuntimeState {
+    /// Ends all deliveries under way, because the stop of the runtime waits no longer for their handlers. Returns the
+    /// [`Settlement`] of each. The caller must call [`Settlement::wake`] without the lock.
+    pub(crate) fn give_all_back(&mut self, at: UtcMillis) -> Vec<Arc<Settlement>> {
+        let mut settled = Vec::new();
+        for delivery in self.deliveries.take_all() {
+            if delivery.settlement.settle() {
+                settled.push(Arc::clone(&delivery.settlement));
+                let has_begun = delivery.begun.is_some();
+                self.give_back(delivery, has_begun, at);
+            }
         }
-        Some(timer) => Op::Return(timer.clone(), delivery.token),
-        None if state.is_stopping() => Op::Release(delivery.id, delivery.token),
-        None => Op::Snooze(delivery.id, delivery.token, at + DROPPED),
-    };
-    state.settled.ends.push(DeliveryEnd { delivery, op });
+        settled
+    }
+
+    /// Ends a delivery without an answer of its handler: the executor has dropped the handler's future, or the runtime
+    /// stops. A timer that is delivered at least once goes back to the store, and is delivered again. A timer that is
+    /// delivered at most once is stored again only if its handler was not called (`has_begun` is false).
+    fn give_back(&mut self, delivery: UnderWay, has_begun: bool, at: UtcMillis) {
+        let is_stopping = self.is_stopping();
+        let op = match &delivery.unstored {
+            // The claim has removed the timer from the store. The handler was called, and may have had its effect, so
+            // the timer is not stored again.
+            Some(_) if has_begun => {
+                let attempt = delivery.observed.map(|observed| observed.attempt);
+                let ended = attempt.map(|attempt| ended_unstored(attempt, at, Ending::GivenBack, None));
+                return self.settled.events.extend(ended);
+            }
+            // Without a pause, an executor that drops all its work would get the timer again at once.
+            Some(timer) if !is_stopping => {
+                Op::Return(Box::new(Timer { due: at + DROPPED, ..(**timer).clone() }), delivery.token)
+            }
+            Some(timer) => Op::Return(timer.clone(), delivery.token),
+            None if is_stopping => Op::Release(delivery.id, delivery.token),
+            None => Op::Snooze(delivery.id, delivery.token, at + DROPPED),
+        };
+        self.settled.ends.push(DeliveryEnd { delivery, op });
+    }
 }

@@ -214,7 +214,7 @@ impl Runtime {
     /// Waits until no timer is due, no handler runs, and the store has confirmed all ends of deliveries. Waits for at
     /// most `patience`. Returns true if the runtime became idle in this time.
     pub(super) fn await_idle(&self, patience: Duration) -> bool {
-        let until = Instant::now() + patience;
+        let until = Instant::now() + patience.min(LONGEST_STOP);
         let mut state = self.lock();
         loop {
             if state.is_idle(self.store.now()) {

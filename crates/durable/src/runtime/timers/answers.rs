@@ -108,6 +108,7 @@ pub(super) fn placed(outcome: &Outcome) -> Result<Placed, Rejection> {
         Outcome::Kept { id, was } => Ok(Placed::Kept { id, was }),
         Outcome::Replaced { new, old, was } => Ok(Placed::Replaced { new, old, was }),
         Outcome::KeyExists { holder, .. } => Err(Rejection::KeyExists(holder)),
+        Outcome::NotFound => Err(Rejection::NotFound),
         _ => Err(Rejection::Store(unexpected(outcome))),
     }
 }

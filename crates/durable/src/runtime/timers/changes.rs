@@ -323,8 +323,12 @@ impl Timers {
         admit_reason(reason)?;
         let (wanted, most) = (wanted.min(Self::MOST_UNPARKED), most.min(Self::MOST_UNPARKED));
         let answer = self.runtime.fetch(reason.into(), wanted, most.max(wanted)).await;
-        let stopped = |_| Err(StoreError::new(StoreErrorKind::Closed, "the runtime stops"));
-        match answer.unwrap_or_else(stopped)? {
+        // A runtime that goes on has dropped the reply because its store panicked.
+        let unanswered = |_| match self.runtime.is_stopping() {
+            true => Err(StoreError::new(StoreErrorKind::Closed, "the runtime stops")),
+            false => Err(StoreError::new(StoreErrorKind::Unknown, "the store panicked")),
+        };
+        match answer.unwrap_or_else(unanswered)? {
             Some(claimed) => Ok(claimed),
             None => self.store().put_back(reason.into(), wanted).await,
         }

@@ -227,9 +227,13 @@ impl Conditions {
         Self { descending: !self.descending, ..self.clone() }.address(path, None)
     }
 
-    /// Writes a moment for an input field of a form: in UTC, and down to the minute. Returns an empty text for `None`.
+    /// Writes a moment for an input field of a form, in UTC. Leaves out seconds that are zero. Returns an empty text for
+    /// `None`.
     pub(super) fn field(moment: Option<&Moment>) -> String {
-        moment.map_or_else(String::new, |moment| moment.to_string().chars().take(16).collect())
+        let text = moment.map_or_else(String::new, Moment::to_string);
+        let text = text.trim_end_matches('Z').trim_end_matches(".000");
+        let minutes = text.strip_suffix(":00").filter(|minutes| minutes.matches(':').count() == 1);
+        minutes.unwrap_or(text).to_owned()
     }
 
     /// Returns the address of the list at `path` that has these conditions. The list begins at `cursor`, or at its
@@ -336,5 +340,11 @@ mod tests {
             assert_eq!(at(text).as_deref(), Some(read), "{text}");
         }
         assert!(moment("tomorrow").is_err());
+        for text in ["2031-01-31T09:00", "2031-01-31T09:00:05", "2031-01-31T00:00", "2031-01-31T09:00:05.250"]
+        {
+            let moment = moment(text).ok().flatten();
+            assert_eq!(Conditions::field(moment.as_ref()), text, "a link keeps the moment");
+        }
+        assert_eq!(Conditions::field(None), "");
     }
 }

@@ -83,7 +83,8 @@ pub(super) async fn show_timers(
 /// Returns a single condition that selects all timers of the list: a label, or the beginning of a key. `None` if the
 /// list has another condition, or both of these conditions.
 fn many(asked: &Conditions) -> Option<Many<'_>> {
-    let others = asked.phase.is_some() || !asked.reason.is_empty() || asked.has_range();
+    let others =
+        asked.phase.is_some() || !asked.reason.is_empty() || asked.has_range() || asked.group.is_some();
     match (&*asked.label, &*asked.q) {
         _ if others => None,
         (label, "") if !label.is_empty() => Some(Many { field: "label", value: label }),

@@ -34,10 +34,7 @@ impl PullQueues {
         wait: Duration,
     ) -> Result<Vec<Claim>, Problem> {
         let reason = Reason::Queue(namespace.into(), queue.into());
-        let has_parked = match self.has_others {
-            true => self.parked.may_have(&reason),
-            false => self.parked.count(&reason) > 0,
-        };
+        let has_parked = !self.has_others && self.parked.count(&reason) > 0;
         let (sender, claims) = mpsc::unbounded_channel();
         let (number, has_parked) = {
             let mut state = self.lock();
@@ -69,6 +66,9 @@ impl PullQueues {
             (number, has_parked || woken > 0 || is_coming)
         };
         let mut poll = Poll { queues: self, namespace, reason: &reason, number, claims, got: Vec::new() };
+        // The index is asked after the receiver has entered its queue. If a report of a parked timer comes before that,
+        // the report finds no receiver that wants the timer, and this call is the first to learn of the timer.
+        let has_parked = has_parked || self.has_others && self.parked.may_have(&reason);
         match self.has_others {
             true if has_parked => self.parked.want(&reason),
             true => {}
@@ -145,8 +145,10 @@ impl Poll<'_> {
 /// timers are parked again.
 impl Drop for Poll<'_> {
     fn drop(&mut self) {
+        let queues = self.queues;
+        // A hand-over sends its claim under this lock. So no claim comes after the channel was emptied.
+        let mut state = queues.lock();
         self.close();
-        let mut state = self.queues.lock();
         state.receivers.leave(self.reason, self.namespace, self.number);
         for (_, claim) in &self.got {
             state.claims.remove(&claim.claim);

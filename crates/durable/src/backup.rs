@@ -50,6 +50,8 @@ struct Summed<W> {
 
 impl<W: Write> Write for Summed<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // The inner writer may take only a part of the bytes. The caller then passes the rest again, so only the part
+        // counts.
         let written = self.to.write(bytes)?;
         self.sum.update(&bytes[..written]);
         Ok(written)
@@ -197,6 +199,7 @@ fn write_all(
     let head = Head { tourbillon: "backup".into(), version: VERSION, at: store.now(), attached };
     write_line(&mut to, &head)?;
     let (mut timers, mut failed) = (0, None);
+    // The store takes no error from this function. So an error of the file is kept here, and `false` ends the export.
     let each = |timer: &Timer| match write_line(&mut to, timer) {
         Ok(()) => {
             timers += 1;
@@ -213,6 +216,7 @@ fn write_all(
     }
     let crc32 = to.sum.clone().finalize();
     write_line(&mut to, &Tail { timers, crc32 })?;
+    // A buffered writer ignores its errors when it is dropped, so a full disk would go unnoticed without this flush.
     to.flush()?;
     Ok(timers)
 }
@@ -292,6 +296,7 @@ impl Delay {
 
     fn apply(&self, timer: &mut Timer) {
         if self.concerns(timer) {
+            // With the rate 0, `order` is empty. The place is then 0, and the timer becomes due at the floor.
             let place = self.order.binary_search(&(timer.due, timer.id)).unwrap_or(0);
             let pause = (place as u64).saturating_mul(1_000) / u64::from(self.rate.max(1));
             timer.due = self.floor + Duration::from_millis(pause);
@@ -335,6 +340,7 @@ impl Restore {
         read: impl FnMut() -> io::Result<R>,
     ) -> Result<u64, BackupError> {
         let counts = block_on(store.counts())?;
+        // An unreadable record may be a timer, too, so a store with such records is not empty.
         if !counts.by_namespace.is_empty() || counts.quarantined > 0 {
             return Err(BackupError::NotEmpty);
         }
@@ -380,6 +386,7 @@ impl Restore {
     ) -> Result<u64, BackupError> {
         let rate = self.rate.unwrap_or_default();
         let mut delay = self.due_floor.map(|floor| Delay { floor, rate, order: Vec::new() });
+        // The first pass is needed without a rate, too, because it finds a damaged file before a timer is stored.
         each_timer(read()?, |timer| {
             if let Some(delay) = delay.as_mut().filter(|delay| delay.rate > 0 && delay.concerns(&timer)) {
                 delay.order.push((timer.due, timer.id));
@@ -429,6 +436,7 @@ fn each_timer(
         } else if tail.is_some() {
             return Err(fault(&"the backup ends before this line"));
         } else if let Ok(last) = serde_json::from_str::<Tail>(&line) {
+            // A timer lacks the fields of a `Tail`, so this line is not that of a timer.
             if last.crc32 != sum.clone().finalize() {
                 return Err(BackupError::Checksum);
             }

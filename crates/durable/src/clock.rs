@@ -67,12 +67,14 @@ fn subscribers() -> MutexGuard<'static, Vec<OnStep>> {
 fn call_subscribers() {
     let mut called = core::mem::take(&mut *subscribers());
     called.retain(|on_step| on_step());
+    // A called function may have subscribed another function, so the list may have entries again.
     subscribers().append(&mut called);
 }
 
 /// Calls the subscribed functions each time the time of day steps, which means that it is set to another time. Runs
 /// until the process ends.
 fn watch() {
+    // If the kernel announces no steps, the loop below finds them by comparisons, as on other systems.
     #[cfg(target_os = "linux")]
     let _failed = kernel::each_step(call_subscribers);
     let mut before = distance();
@@ -94,6 +96,8 @@ const NOTICED: u128 = 2_000_000;
 /// Returns the time of day minus the monotonic clock, in nanoseconds. Only the difference between two results of this
 /// function has a meaning.
 fn distance() -> i128 {
+    // An interruption of the thread between the two readings looks like a step. Such a false step does no harm, because
+    // it only wakes the subscribers once more.
     let (instant, wall) = (Timestamp::from(Instant::now()), WallClock::new().now());
     i128::from(wall.as_nanos()) - i128::from(instant.as_nanos())
 }
@@ -121,6 +125,7 @@ mod kernel {
         loop {
             match timer.read(&mut [0; 8]) {
                 Err(error) if error.raw_os_error() == Some(rustix::io::Errno::CANCELED.raw_os_error()) => {
+                    // The timer stays armed after the cancelled read, so the next read waits for the next step.
                     on_step();
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

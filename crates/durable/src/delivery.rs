@@ -106,6 +106,7 @@ impl Settlement {
     /// `waker` until a call of [`wake`](Self::wake) wakes it.
     pub(crate) fn poll(&self, waker: &Waker) -> bool {
         let mut inner = self.lock();
+        // A future may be polled many times with the same waker, which must not make the list longer each time.
         if !inner.is_settled && !inner.wakers.iter().any(|known| known.will_wake(waker)) {
             inner.wakers.push(waker.clone());
         }

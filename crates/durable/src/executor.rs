@@ -120,6 +120,7 @@ impl Threads {
                     block_on(work);
                 }
             };
+            // If a thread does not start, the drop of `threads` ends the threads that have started.
             let thread = thread::Builder::new().name(format!("tb-handler-{number}")).spawn(serve)?;
             threads.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         }
@@ -131,6 +132,8 @@ impl Threads {
     /// Ends the worker threads, and waits for them. The caller must ensure that no thread runs work that may never end.
     pub(crate) fn join(self) {
         let threads = core::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        // The drop closes the queue. Without it, the threads would wait for further work, and the joins would never
+        // return.
         drop(self);
         for thread in threads {
             let _panic = thread.join();
@@ -159,6 +162,8 @@ impl Drop for Threads {
         let left = core::mem::take(&mut state.works);
         drop(state);
         self.queue.changed.notify_all();
+        // The drop of work runs foreign code and takes the lock of the runtime, so the lock of the queue is released
+        // first.
         drop(left);
     }
 }

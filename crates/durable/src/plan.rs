@@ -317,6 +317,7 @@ impl Instants {
                 UtcMillis::from_millis(u64::try_from(next).ok()?)
             }
         };
+        // A sum that is too great becomes `UtcMillis::MAX`, which is not an instant of the plan.
         (next > instant && next < UtcMillis::MAX).then_some(next)
     }
 }
@@ -358,6 +359,8 @@ impl Series {
         let mut next = instants.next_after(scheduled).filter(within);
         let mut skipped = 0;
         if self.missed == MissedInstants::Skip {
+            // After a long downtime, billions of instants of a short period may have passed. So their number is
+            // computed in one step.
             if let (Instants::Every(millis), Some(first)) = (&instants, next)
                 && first <= now
             {
@@ -372,6 +375,8 @@ impl Series {
                 && instant <= now
             {
                 skipped += 1;
+                // A calendar finds its instants only one after the other. Without this limit, a downtime of years would
+                // take too long.
                 next = if skipped >= MOST_COUNTED {
                     instants.next_after(now)
                 } else {

@@ -71,6 +71,7 @@ impl Policy {
     /// ```
     #[must_use]
     pub fn jitter_of(&self, timer: TimerId) -> Duration {
+        // Failures are numbered from 1, so the jitter and the pauses of a timer have different fractions.
         self.jitter.mul_f64(fraction(timer, 0))
     }
 }
@@ -149,6 +150,8 @@ impl Backoff {
 /// Returns a fraction from 0 to below 1, computed from a timer's id and a number (splitmix64). The fractions are
 /// distributed like random numbers.
 fn fraction(timer: TimerId, number: u32) -> f64 {
+    // After a crash, a store repeats the operations of its journal, and must compute the same due moments again. So a
+    // change of this formula is a change of the meaning of stored data.
     let bits = timer.as_u128();
     #[expect(clippy::cast_possible_truncation, reason = "both halves are mixed")]
     let mut mixed = (bits as u64) ^ ((bits >> 64) as u64) ^ (u64::from(number) << 32);

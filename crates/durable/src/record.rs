@@ -87,6 +87,7 @@ fn distance(from: UtcMillis, to: UtcMillis) -> i64 {
 /// [`UtcMillis`].
 fn before(moment: UtcMillis, distance: i64) -> Option<UtcMillis> {
     let millis = moment.as_millis().checked_sub_signed(distance)?;
+    // `from_millis` shortens a moment that is too late. The comparison finds such a moment.
     Some(UtcMillis::from_millis(millis)).filter(|moment| moment.as_millis() == millis)
 }
 
@@ -156,6 +157,7 @@ pub(crate) fn encode(timer: &Timer) -> Vec<u8> {
 
 /// Decodes the record of the timer with this id.
 pub(crate) fn decode(id: TimerId, record: &[u8]) -> Result<Timer, Unreadable> {
+    // The version comes before the checksum, because a record of another version may have another kind of checksum.
     let version = *record.first().ok_or(Unreadable::Form)?;
     if version != VERSION {
         return Err(Unreadable::Version(version));

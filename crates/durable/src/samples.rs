@@ -72,12 +72,14 @@ fn series() -> Vec<Series> {
         .into_iter()
         .zip(missed)
         .map(|(plan, missed)| {
+            // A new variant does not compile here, as a reminder to add a sample above.
             match (&plan, missed) {
                 (
                     Plan::Every(_) | Plan::Cron { .. } | Plan::Monthly { .. },
                     MissedInstants::Skip | MissedInstants::All,
                 ) => {}
             }
+            // Some samples have an end and a pause, and some have neither, so each field appears in both forms.
             let end = (missed == MissedInstants::All).then_some(DUE);
             Series { id, plan, missed, end, paused: end.is_some() }
         })
@@ -94,6 +96,7 @@ fn policies() -> Vec<Policy> {
         Policy { guarantee: Guarantee::AtMostOnce, timeout: second, ..Policy::default() },
     ];
     for policy in &policies {
+        // A new variant does not compile here, as a reminder to add a sample above.
         match (&policy.backoff, policy.misfire, policy.guarantee) {
             (
                 Backoff::Standard | Backoff::Fixed(_) | Backoff::Exponential { .. } | Backoff::Ladder(_),

@@ -429,6 +429,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
+        // A hundred calendar years have fewer days, so a date in a hundred years is within the limit.
         Self { payload: 64 << 10, delay: Duration::from_secs(100 * 366 * 86_400) }
     }
 }
@@ -443,8 +444,8 @@ const MOST_LABELS: usize = 8;
 pub enum Rejection {
     /// The timer with this id already has the key of the new timer.
     KeyExists(TimerId),
-    /// The new timer may only replace a stored timer ([`IfPresent::ReplaceOnly`](crate::store::IfPresent::ReplaceOnly)),
-    /// but no stored timer has the key.
+    /// The new timer may only replace a stored timer
+    /// ([`IfPresent::ReplaceOnly`](crate::store::IfPresent::ReplaceOnly)), but no stored timer has the key.
     NotFound,
     /// The payload exceeds the limit. The value is the payload's length in bytes.
     PayloadTooLong(usize),
@@ -552,6 +553,8 @@ impl<P> Spec<P> {
             (None, None) => now.after(Duration::ZERO),
             (None, Some((plan, _, end))) => {
                 let instants = plan.instants().map_err(Rejection::Plan)?;
+                // A period is a delay, so `after` keeps the timer from being early. The instants of a calendar are
+                // fixed moments, and `after` would skip an instant in the next millisecond.
                 let from = if let Plan::Every(_) = plan { now.after(Duration::ZERO) } else { now };
                 let first = instants.next_after(from).ok_or(Rejection::NoInstant)?;
                 if end.is_some_and(|end| end < first) {
@@ -567,12 +570,15 @@ impl<P> Spec<P> {
             Misfire::Fire => (scheduled + self.policy.jitter_of(id)).max(now),
             Misfire::Within(_) => scheduled + self.policy.jitter_of(id),
         };
+        // `Due::After` adds a millisecond. The limit adds it as well, so a delay of exactly the limit is permitted.
+        // Sums stop at `MAX`, so a sum of `MAX` may stand for a later moment.
         if due > now.after(limits.delay) || due >= UtcMillis::MAX {
             return Err(Rejection::DueTooFar);
         }
         let series = match &self.plan {
             None => None,
             Some((plan, missed, end)) => {
+                // If the caller has chosen the due moment, the plan was not checked above.
                 plan.validate().map_err(Rejection::Plan)?;
                 Some(Series { id, plan: plan.clone(), missed: *missed, end: *end, paused: false })
             }
@@ -589,6 +595,7 @@ impl<P> Spec<P> {
             labels,
             policy: self.policy.clone(),
             series,
+            // The store sets this moment again when it accepts the timer.
             created: now,
             scheduled,
             due,

@@ -185,6 +185,7 @@ pub fn step(timer: &Timer, event: Event, now: UtcMillis) -> Result<Next, Refusal
             if timer.due > now {
                 return Err(Refusal::NotDue);
             }
+            // A timer that is not stored any more cannot be delivered a second time, even if this process dies.
             if timer.policy.guarantee == Guarantee::AtMostOnce {
                 return Ok(Next::Ends(End::Done));
             }
@@ -198,10 +199,12 @@ pub fn step(timer: &Timer, event: Event, now: UtcMillis) -> Result<Next, Refusal
             with(timer, State::Leased(Lease { until, ..lease }))
         }
         Event::Ack(token) => {
+            // A withdrawn timer ends as done, too, because its delivery has succeeded.
             holder(timer, token)?;
             return Ok(Next::Ends(End::Done));
         }
         Event::Skip(token) => {
+            // The handler was not called, so a withdrawal remains the reason for the end.
             return Ok(Next::Ends(withdrawn(holder(timer, token)?).unwrap_or(End::Skipped)));
         }
         Event::Fail(token, failure) => {
@@ -231,9 +234,12 @@ pub fn step(timer: &Timer, event: Event, now: UtcMillis) -> Result<Next, Refusal
             if let Some(end) = withdrawn(lease) {
                 return Ok(Next::Ends(end));
             }
+            // An expired lease does not count as a failure. Without this limit, a timer whose handler kills the process
+            // could be delivered forever.
             if timer.deliveries >= timer.policy.deliveries.max(1) {
                 dead(timer, DeathReason::Deliveries, now)
             } else if is_too_old(timer, now) {
+                // The timer is due already, so its next delivery would begin now.
                 dead(timer, DeathReason::Age, now)
             } else {
                 with(timer, State::Pending)
@@ -241,6 +247,7 @@ pub fn step(timer: &Timer, event: Event, now: UtcMillis) -> Result<Next, Refusal
         }
         Event::Withdraw(withdrawal) => match timer.state {
             State::Leased(lease) => {
+                // The holder keeps its lease, because the delivery may have begun and may still succeed.
                 with(timer, State::Leased(Lease { withdrawn: Some(withdrawal), ..lease }))
             }
             _ => return Ok(Next::Ends(End::Withdrawn(withdrawal))),
@@ -271,6 +278,7 @@ pub fn step(timer: &Timer, event: Event, now: UtcMillis) -> Result<Next, Refusal
         },
         Event::Replay => match timer.state {
             State::Dead(_) => {
+                // The greatest age of the policy counts from `scheduled`, so this moment changes as well.
                 Timer { due: now, scheduled: now, deliveries: 0, failures: 0, ..with(timer, State::Pending) }
             }
             _ => return wrong_state,
@@ -287,8 +295,10 @@ fn fail(timer: &Timer, failure: Failure, now: UtcMillis) -> Timer {
     let Failure { error, retry_after, is_final } = failure;
     let failures = timer.failures.saturating_add(1);
     let failed = Timer { failures, last_error: Some(error), ..timer.clone() };
+    // `next_pause` adds this failure itself, so it must get the timer from before the failure.
     let pause = retry_after.unwrap_or_else(|| timer.next_pause());
     let due = now + pause;
+    // The policy's limit for deliveries does not apply here. It ends only timers whose deliveries got no answer.
     if is_final {
         dead(&failed, DeathReason::Refused, now)
     } else if failures >= timer.policy.attempts.max(1) {

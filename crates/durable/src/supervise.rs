@@ -73,6 +73,7 @@ impl Future for Supervised {
             return Poll::Ready(());
         }
         let poll = || {
+            // The first pattern only looks at the step, because the second pattern would also replace a running future.
             if let Step::Ready(..) = this.step
                 && let Step::Ready(handler, payload, delivery) =
                     core::mem::replace(&mut this.step, Step::Ended)
@@ -81,6 +82,8 @@ impl Future for Supervised {
             }
             match &mut this.step {
                 Step::Running(answering) => answering.as_mut().poll(context),
+                // This arm does not occur. A delivery whose step is `Ended` is settled, and the poll has returned
+                // above.
                 Step::Ready(..) | Step::Ended => Poll::Ready(Verdict::Done),
             }
         };
@@ -106,6 +109,8 @@ impl Supervised {
 /// Reports to the runtime that the work of a delivery has ended, or that an executor has dropped the work early.
 impl Drop for Supervised {
     fn drop(&mut self) {
+        // `finish` replaces the step and drops the handler's future. So `finish` comes after this line, and before
+        // `returned`, which frees the handler's place.
         let has_begun = !matches!(self.step, Step::Ready(..));
         self.finish();
         self.supervisor.returned(self.number, has_begun);

@@ -98,6 +98,7 @@ impl fmt::Debug for Payload {
 /// A timer as a store keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timer {
+    // The journal of the redb store has the fields of a timer in this order. Another order needs a new journal version.
     /// The id of the timer. Each delivery of the timer has this id.
     pub id: TimerId,
     /// The namespace in which the key and the labels are valid.

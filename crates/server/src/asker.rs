@@ -42,6 +42,7 @@ impl Asker {
     /// `X-Forwarded-For`, which the proxy has added. The client may have forged the earlier addresses.
     pub(crate) fn of(request: &Request, behind_proxy: bool) -> Self {
         let (peer, id) = match request.extensions().get::<Client>() {
+            // A socket for both families names an IPv4 client by a mapped IPv6 address.
             Some(client) => (Some(client.peer.to_canonical()), client.id.clone()),
             None => (None, RequestId::of(request.headers())),
         };
@@ -91,6 +92,7 @@ pub(crate) fn log_refused_token(reason: &str) {
 
 /// Returns the last address in the header `X-Forwarded-For`, which the nearest proxy has added.
 fn forwarded(headers: &HeaderMap) -> Option<IpAddr> {
+    // A proxy may add a header line of its own instead of extending a line of the client.
     let value = headers.get_all(X_FORWARDED_FOR).iter().next_back()?.to_str().ok()?;
     value.rsplit(',').next()?.trim().parse().ok()
 }

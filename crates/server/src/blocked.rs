@@ -12,6 +12,8 @@ pub(crate) fn words(blocked: Blocked, url: &str) -> String {
         }
         Blocked::Scheme => format!("{blocked}: use `https`"),
         Blocked::NotGlobal(address) => {
+            // This guard shows whether `allow_private` alone would permit the address. The port has no effect, because
+            // the guard has no addresses in `own`.
             let mut guard = Guard::default();
             guard.allow_private = true;
             let is_private = guard.check(SocketAddr::new(address, 443)).is_ok();

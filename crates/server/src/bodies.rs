@@ -65,6 +65,8 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
     }
 
     fn take(&self, client: &C, bytes: usize) -> bool {
+        // Without this return, a client without bytes would get an entry in `by_client` that no drop of a `Hold`
+        // removes.
         if bytes == 0 {
             return true;
         }
@@ -79,6 +81,8 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
         let mut state = self.lock();
         state.held -= bytes;
         subtract(&mut state.by_client, client, bytes);
+        // A body that begins to wait after this look finds the freed memory at its own first attempt, so it needs no
+        // signal.
         let somebody_waits = state.waiting > 0;
         drop(state);
         if somebody_waits {
@@ -152,6 +156,7 @@ impl<C: Clone + Eq + Hash> Hold<C> {
     /// Reads the whole body of a request. Fails if the body is too large, if there is no memory for it, or if the
     /// connection breaks.
     pub(crate) async fn read(&self, request: Request) -> Result<Bytes, BodyFault> {
+        // The length is read before the limit applies. The hint of a limited body never exceeds the limit.
         let announced = request.body().size_hint().lower();
         let mut body = request.into_limited_body();
         if body.size_hint().upper().is_some_and(|most| most < announced) {
@@ -184,6 +189,7 @@ impl<C: Clone + Eq + Hash> Hold<C> {
             let _waiting = Waiting::begin(&self.bodies, &self.client).ok_or(BodyFault::NoRoom)?;
             timeout(PATIENCE, self.room(bytes)).await.map_err(|_| BodyFault::NoRoom)?;
         }
+        // No await lies between the taking and this addition, so a dropped request gives all of its memory back.
         // Ordering: Relaxed. Only this request counts its bytes.
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
@@ -230,6 +236,7 @@ pub(crate) enum BodyFault {
 
 impl BodyFault {
     fn of(error: axum::Error) -> Self {
+        // axum wraps the error of the limit, so the whole chain of causes is searched.
         let mut source: Option<&dyn core::error::Error> = Some(&error);
         while let Some(error) = source {
             if error.is::<LengthLimitError>() {

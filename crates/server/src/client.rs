@@ -36,6 +36,7 @@ pub(crate) fn peer(extensions: &Extensions) -> Option<IpAddr> {
 /// networks, because an IPv6 host can use any address of its network.
 pub(crate) fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
+        // The network of `::1` would be `::`. Callers could then no longer see that the client is on this machine.
         IpAddr::V6(address) if !address.is_loopback() => {
             Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into()
         }

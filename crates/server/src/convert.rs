@@ -83,6 +83,7 @@ pub(crate) fn work(
         (None, Some(pull)) => {
             let timeout_ms = time_for(LONGEST_CLAIM)?;
             let work = StoredPull { timeout_ms, ..stored_pull(pull, settings, at("pull"))? };
+            // A receiver may renew its claim. So the handler may run for the longest claim, whatever the timeout is.
             (PULL, work::write(&work, head), LONGEST_CLAIM, None)
         }
         _ => return Err(Problem::field(pointer, "a timer has one of `callback` and `pull`")),
@@ -116,12 +117,14 @@ fn stored_callback(
     if is_json && !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
         headers.push(("content-type".into(), "application/json".into()));
     }
+    // The service sets this header itself. `Callback::new` knows only the headers that its own crate sets.
     if headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(REQUEST_ID)) {
         return Err(refused(&Refusal::Header(REQUEST_ID.into()), url, at));
     }
     let pairs = headers.iter().map(|(name, value)| (&**name, &**value));
     let callback = Callback::new(url, method, pairs, body.clone(), &settings.rules)
         .map_err(|refusal| refused(&refusal, url, at))?;
+    // The timeout is a part of the policy. The caller adds the timeout.
     let stored =
         StoredCallback { url: url.as_str().into(), method: method.into(), headers, body, timeout_ms: 0 };
     Ok((stored, callback))
@@ -165,6 +168,7 @@ fn stored_pull(pull: &api::Pull, settings: &Settings, at: At<'_>) -> Result<Stor
 /// Returns whether a text is valid as the name of a namespace or a queue.
 pub(crate) fn is_name(text: &str) -> bool {
     let is_permitted = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    // Names are segments of URL paths, from which clients remove `.` and `..`.
     (1..=64).contains(&text.len()) && text.bytes().all(is_permitted) && !matches!(text, "." | "..")
 }
 
@@ -176,6 +180,7 @@ fn bytes(
 ) -> Result<Vec<u8>, Problem> {
     match (json, text, base64) {
         (None, None, None) => Ok(Vec::new()),
+        // The JSON text is stored byte for byte, because its keys and numbers are the receiver's matter.
         (Some(json), None, None) => Ok(json.text().as_bytes().to_vec()),
         (None, Some(text), None) => Ok(text.as_bytes().to_vec()),
         (None, None, Some(base64)) => BASE64_STANDARD
@@ -244,6 +249,7 @@ fn shown_policy(policy: &Policy) -> api::Policy {
     api::Policy {
         attempts: Some(policy.attempts),
         max_age_ms: policy.max_age.map(millis),
+        // The stored policy has a longer timeout (see `BEYOND`). `show_work` adds the timeout of the request.
         timeout_ms: None,
         backoff: match &policy.backoff {
             Backoff::Standard => Some(api::Backoff::Standard {}),
@@ -318,6 +324,7 @@ pub(crate) fn shown_reason(reason: DeathReason, last_error: Option<&str>) -> &'s
         DeathReason::Attempts => "attempts",
         DeathReason::Deliveries => "deliveries",
         DeathReason::Age => "age",
+        // The store records no finer reason. Only the error's first word shows that the destination was blocked.
         DeathReason::Refused if last_error.is_some_and(|error| error.starts_with(BLOCKED)) => BLOCKED,
         DeathReason::Refused => "refused",
         _ => "plan",

@@ -25,6 +25,7 @@ impl RequestId {
         match (values.next().and_then(|value| value.to_str().ok()), values.next()) {
             (Some(text), None) if is_id(text) => Self { text: text.into(), is_given: true },
             _ => {
+                // An id must only differ from other ids, so the random number need not be secret.
                 let random = Uuid::from_u128(fastrand::u128(..)).simple();
                 Self { text: (*random.encode_lower(&mut [0; 32])).into(), is_given: false }
             }
@@ -42,6 +43,7 @@ impl RequestId {
 
     /// Returns the id as a value of the header [`REQUEST_ID`].
     pub(crate) fn header(&self) -> Option<HeaderValue> {
+        // Given and random ids have only characters that a header permits, so the conversion does not fail.
         HeaderValue::from_str(&self.text).ok()
     }
 }

@@ -105,8 +105,10 @@ fn read(certificate: &Path, key: &Path) -> Result<InUse, TlsError> {
     let chain = CertificateDer::pem_file_iter(certificate).map_err(failed(certificate))?;
     let chain = chain.collect::<Result<Vec<_>, _>>().map_err(failed(certificate))?;
     let expiries = chain.iter().filter_map(|one| expiry(one));
+    // If no expiry can be read, a moment in the far future keeps alarms on the expiry silent.
     let expiry = expiries.min().map_or(i64::MAX, |expiry| expiry.as_secs().cast_signed());
     let secret = PrivateKeyDer::from_pem_file(key).map_err(failed(key))?;
+    // Without this provider, rustls panics if the process has no default provider and links two providers.
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(TlsError::Unusable)?
@@ -125,6 +127,7 @@ fn expiry(certificate: &[u8]) -> Option<Duration> {
     // serial number, the algorithm, the issuer and the validity follow.
     let mut fields = fields.iter().skip_while(|field| field.tag().is_context_specific());
     let until = *elements(*fields.nth(3)?)?.get(1)?;
+    // RFC 5280 prescribes `UTCTime` for moments before 2050, and `GeneralizedTime` for later moments.
     let short = until.decode_as::<UtcTime>().map(|time| time.to_unix_duration());
     short.or_else(|_| until.decode_as::<GeneralizedTime>().map(|time| time.to_unix_duration())).ok()
 }

@@ -33,6 +33,7 @@ impl Place {
     /// Encodes the position as bytes, for the cursor that a client gets with a page of the list. The bytes contain the
     /// length of the namespace's name, the name, and the bytes of the field `cursor`.
     pub(crate) fn bytes(&self) -> Vec<u8> {
+        // The name of a namespace has at most 64 bytes, so the fallback is never used.
         let length = u8::try_from(self.namespace.len()).unwrap_or(u8::MAX);
         let cursor = self.cursor.as_ref().map_or(&[][..], Cursor::as_bytes);
         [&[length], self.namespace.as_bytes(), cursor].concat()

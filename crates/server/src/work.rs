@@ -67,6 +67,7 @@ pub(crate) const OVERHEAD: usize = 96 + LONGEST_ID;
 /// about the request that created the timer.
 pub(crate) fn write<T: Serialize>(work: &T, head: Head<'_>) -> Vec<u8> {
     const INFALLIBLE: &str = "a vector takes every length, and the forms have no maps";
+    // Work without such facts keeps the bytes that earlier releases have written, so these releases can still read it.
     let mut bytes = match head {
         Head { request: Some(_), .. } => postcard::to_extend(&head, vec![FORM_WITH_HEAD]).expect(INFALLIBLE),
         Head { fingerprint: Some(fingerprint), .. } => {

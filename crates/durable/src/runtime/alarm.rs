@@ -37,6 +37,7 @@ impl Clock for SharedClock {
         self.0.now()
     }
 
+    // These methods have defaults, which would hide the methods of a clock that the program has chosen.
     fn true_now(&self) -> Timestamp {
         self.0.true_now()
     }
@@ -60,6 +61,8 @@ impl Alarms {
         clock: Arc<dyn Clock>,
         on_signal: impl Fn(Signal) + Send + Sync + 'static,
     ) -> Result<Self, BuildError> {
+        // A signal only leaves a request or settles a delivery, and wakes other threads. So the engine needs no
+        // workers.
         let builder = Builder::new().clock(SharedClock(clock)).shards(1).unpinned().inline();
         let engine = builder.start(move |fired: Fired<'_, Signal>| on_signal(fired.payload))?;
         let timer = |signal| engine.handle().timer(signal).map_err(|_| BuildError::Forked);

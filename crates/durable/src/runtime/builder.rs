@@ -101,6 +101,7 @@ impl Builder {
             workers: 8,
             concurrency: None,
             settings: Settings {
+                // The default depends on the executor and the workers, so `start` sets this number.
                 concurrency: 0,
                 in_turn: false,
                 lease: Duration::from_secs(30),
@@ -198,6 +199,7 @@ impl Builder {
     }
 
     fn add(mut self, kind: &'static str, handler: Arc<dyn Handler>) -> Self {
+        // The methods of a builder return no error, so `start` reports the second handler.
         if self.handlers.insert(kind, handler).is_some() {
             self.duplicate = Some(kind);
         }
@@ -389,14 +391,19 @@ impl Builder {
         let clocks = Clocks { alarms: Arc::clone(&clock), steady };
         let runtime = Arc::new(Runtime::new(Arc::clone(&store), clocks, settings, handlers, incarnation));
         let threads = Threads::start(workers).map_err(StartError::Thread)?;
+        // The runtime owns the engine. A strong reference in the engine would keep both for ever.
         let weak = Arc::downgrade(&runtime);
         let on_signal = move |signal| drop(weak.upgrade().inspect(|runtime| runtime.signal(signal)));
         runtime.set_alarms(Alarms::start(clock, on_signal).map_err(StartError::Engine)?);
+        // The runtime also owns the store, which keeps its subscribed functions. So this reference is weak, too.
         let weak = Arc::downgrade(&runtime);
         store.subscribe(Box::new(move || drop(weak.upgrade().inspect(|runtime| runtime.look()))));
         let serving = Arc::clone(&runtime);
         let serve = move || {
             DeliveryLoop::run(&serving, &threads);
+            // A worker that has just finished may still hold the runtime, and with it the store. After the join, a
+            // store in a file can be opened again. A handler that still runs may never return, so a thread with such a
+            // handler is not awaited.
             if !serving.is_occupied() {
                 threads.join();
             }

@@ -104,6 +104,7 @@ impl Bucket {
 
 impl Together {
     pub(crate) fn new(rate: Option<u32>) -> Self {
+        // With the rate 0, no late timer would ever be delivered, and the bucket would divide by zero.
         Self { rate: rate.map(|rate| rate.max(1)), bucket: Bucket::default(), is_catching_up: false }
     }
 

@@ -106,6 +106,7 @@ impl Attempt {
             scheduled: timer.scheduled,
             due: timer.due,
             attempt: timer.failures.saturating_add(1),
+            // The claim has already counted this delivery. A failure is counted only when it is reported.
             delivery: timer.deliveries,
             trace: timer.trace.clone(),
         }

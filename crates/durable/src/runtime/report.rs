@@ -216,6 +216,7 @@ impl Reporter {
 
     pub(crate) fn store_failed(&self, error: &StoreError) {
         {
+            // The lock ends with this block, because the program's function may read the statistics during the report.
             let mut figures = self.lock();
             figures.stats.store_errors += 1;
             let since = figures.failing.as_ref().map_or_else(Instant::now, |(since, _)| *since);
@@ -240,6 +241,7 @@ impl Reporter {
                 false => &mut stats.clock_steps_ahead,
             };
             *count += 1;
+            // A difference of moments is never negative: one of the two differences is zero.
             *size = size.saturating_add((to - from).max(from - to));
         }
         self.report(&Incident::ClockStepped { from, to });
@@ -291,6 +293,7 @@ impl Reporter {
     /// Counts the end of a delivery of a timer that is delivered at most once. The claim has removed such a timer from
     /// the store, so this end is not reported to the store.
     pub(crate) fn ended_at_most_once(&self, verdict: &Verdict) {
+        // A failure counts neither as retried nor as dead, because the store no longer has the timer.
         if *verdict == Verdict::Done {
             self.lock().stats.done += 1;
         }
@@ -340,6 +343,7 @@ impl Reporter {
             let stats = &mut self.lock().stats;
             stats.instants_skipped += skipped;
             match (op, phase) {
+                // This arm comes first, because several operations may make a timer dead.
                 (_, Phase::Dead) => stats.dead += 1,
                 (Op::Ack(..), _) => stats.done += 1,
                 (Op::Fail(..), Phase::Pending) => stats.retried += 1,

@@ -53,9 +53,11 @@ impl Steps {
             let (before, shown, after) = (steady(), store(), steady());
             (after - before <= ONE_MOMENT).then_some((shown, before))
         })?;
+        // If no attempt has succeeded, the last comparison stays. So the next comparison still sees the step.
         let (last, then) = self.0.replace((shown, at))?;
         let passed = at - then;
         let from = last + passed;
+        // A difference of moments is never negative: one of the two differences is zero.
         let parted = (shown - from).max(from - shown);
         (parted > LEAST + passed / DRIFT).then_some(Step { from, to: shown })
     }

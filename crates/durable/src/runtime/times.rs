@@ -70,6 +70,7 @@ impl Times {
         self.sum = self.sum.saturating_add(time);
         self.max = self.max.max(time);
         let at = Self::BOUNDS.partition_point(|bound| *bound < time);
+        // A duration above the last bound has no bucket. It appears only in `count`, the bucket `+Inf` of Prometheus.
         if let Some(count) = self.within.get_mut(at) {
             *count += 1;
         }

@@ -42,6 +42,7 @@ impl Schedules {
     /// ```
     pub fn trigger(&self, at: &ScheduleKey) -> Result<TimerId, ScheduleFault> {
         let _lock = self.0.lock(at);
+        // The id is not computed from the moment, because two triggers in the same millisecond make two occurrences.
         let id = TimerId::fresh();
         let mut is_stored = false;
         for _ in 0..TURNS {
@@ -167,6 +168,7 @@ impl Schedules {
                 _ => step.repeated += 1,
             }
         }
+        // The occurrences are stored. So the call succeeds even if other processes change the schedule at each attempt.
         for _ in 0..TURNS {
             if step.stored == 0 {
                 break;
@@ -174,6 +176,7 @@ impl Schedules {
             stored.progress.asked += step.stored;
             stored.progress.last_fired = Some(now);
             let mode = IfPresent::ReplaceOnly(timer.id);
+            // A loss of power may take back the counters, but no occurrence.
             let outcomes =
                 self.0.apply(vec![stored.op(at, wake_of(&timer), mode)], Durability::ProcessCrash)?;
             if has_replaced(&outcomes) {

@@ -111,7 +111,10 @@ impl Progress {
         let first =
             ScheduleInstants::new(schedule, progress.created)?.next_after(progress.passed(schedule, now));
         let is_behind = match (self.next, first) {
+            // While the clock does not step back, the next instant is at most the first instant after now.
             (Some(next), Some(first)) => first < next,
+            // A schedule that has ended by the present clock has no later instant, so a clock that was ahead has ended
+            // this schedule.
             (None, Some(_)) => true,
             _ => false,
         };
@@ -123,6 +126,8 @@ impl Progress {
     fn without_future(mut self, now: UtcMillis) -> Self {
         let latest = now + SLACK;
         let is_past = |moment: &UtcMillis| *moment <= latest;
+        // Fixed periods may be counted from the creation. A creation in the future would hold back all instants until
+        // then.
         self.created = if is_past(&self.created) { self.created } else { now };
         self.last_scheduled = self.last_scheduled.filter(is_past);
         self.last_fired = self.last_fired.filter(is_past);
@@ -135,6 +140,8 @@ impl Progress {
     /// millisecond before the start of the schedule ([`Schedule::start`]).
     fn passed(&self, schedule: &Schedule, now: UtcMillis) -> UtcMillis {
         let now = just_before_start(schedule, now);
+        // The last instant may be later than now by up to `SLACK`, if the clock of another process is ahead. This
+        // instant must not come again.
         self.last_scheduled.map_or(now, |last| last.max(now))
     }
 
@@ -172,8 +179,10 @@ impl Progress {
         {
             work.fire(queued);
         }
-        // Instants up to `come` have come. Of these, instants before `on_time` are missed.
+        // Instants up to `come` have come. Of these, instants before `on_time` are missed. An instant comes only with
+        // its offset, so the decision looks at the last occurrence as late as possible.
         let come = UtcMillis::from_millis(now.as_millis().saturating_sub(millis(offset)));
+        // The grace may be as long as `Duration::MAX`. Then no instant is missed.
         let on_time = UtcMillis::from_millis(come.as_millis().saturating_sub(millis(schedule.grace)));
         if schedule.missed != Missed::All {
             let passed = moments.passed(work.progress.next, on_time);
@@ -181,6 +190,7 @@ impl Progress {
             if let Some(last) = passed.last {
                 work.progress.last_scheduled = Some(last);
                 let is_one_on_time = passed.next.is_some_and(|next| next <= come);
+                // The occurrence of an instant that is on time also stands for the missed instants.
                 if schedule.missed == Missed::Once && !is_one_on_time {
                     work.missed = passed.count - 1;
                     work.take(last);

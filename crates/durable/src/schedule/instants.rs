@@ -56,6 +56,7 @@ impl ScheduleInstants {
             }
             calendar @ Instants::Calendar(_) => calendar.next_after(moment)?,
         };
+        // Sums of moments stop at `MAX`, so `MAX` is not an instant. Otherwise it would follow itself without end.
         let is_within = next < UtcMillis::MAX && self.end.is_none_or(|end| next <= end);
         is_within.then_some(next)
     }
@@ -67,6 +68,7 @@ impl ScheduleInstants {
         if let (Instants::Every(millis), Some(first)) = (&self.instants, first)
             && first < moment
         {
+            // The end of the schedule may be an instant, but `until` is excluded.
             let until = self.end.map_or(moment, |end| moment.min(end + Duration::from_millis(1)));
             let ahead = (until - first).as_millis().saturating_sub(1) / u128::from(*millis);
             let span = u64::try_from(ahead * u128::from(*millis)).unwrap_or(u64::MAX);
@@ -76,6 +78,8 @@ impl ScheduleInstants {
         }
         while let Some(instant) = next.filter(|instant| *instant < moment) {
             if count >= MOST_COUNTED {
+                // The remaining instants are not counted, but the last one may still get an occurrence
+                // (`Missed::Once`).
                 last = self.last_before(instant, moment);
                 next = self.next_after(just_before(moment));
                 break;
@@ -111,6 +115,7 @@ impl ScheduleInstants {
                 .nth(usize::try_from(most).unwrap_or(usize::MAX))
                 .is_some()
         };
+        // A span of `most` seconds has at most `most` instants. The longer span reaches back beyond `first`.
         let (mut few, mut many) = (most, span.as_secs() + 1);
         if many <= few || !is_too_early(first) {
             return None;
@@ -151,6 +156,7 @@ impl ScheduleInstants {
             let next = |at: &UtcMillis| self.next_after(*at);
             let all = core::iter::successors(self.next_after(moment), next).take(count);
             let shown = |instant: UtcMillis| {
+                // A plan with a fixed period has no time zone, so its instants are shown in UTC.
                 let planned = jiff::tz::TimeZone::UTC.to_datetime(timestamp(instant)?).to_string();
                 let local = Some(format!("{planned}+00:00").into());
                 Some(Occurrence { instant: Some(instant), planned: planned.into(), local, change: None })
@@ -250,6 +256,7 @@ impl Progress {
         // Without a start, fixed periods are counted from the creation. A backfill may begin before the creation, so
         // the anchor is the creation minus as many whole periods as possible.
         let anchor = match &schedule.plan {
+            // A stored period of zero counts as a millisecond, as in `Plan::instants`.
             Plan::Every(millis) => self.created.as_millis() % (*millis).max(1),
             _ => 0,
         };

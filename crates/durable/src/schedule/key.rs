@@ -84,6 +84,7 @@ impl ScheduleKey {
     #[must_use]
     pub fn jitter(&self, window: Duration) -> Duration {
         let name = format!("{}{BETWEEN}{}", self.namespace, self.key);
+        // A policy computes the jitter from the id of a timer, so the name is turned into an id.
         let name = TimerId::from_u128(Uuid::new_v5(&JITTERS, name.as_bytes()).as_u128());
         Policy { jitter: window, ..Policy::default() }.jitter_of(name)
     }

@@ -33,17 +33,20 @@ impl ScheduleRunner {
         let counts = block_on(self.0.store.counts())?;
         let mut namespaces: Vec<&str> =
             counts.by_namespace.keys().filter_map(|(name, _)| name.strip_prefix(NAMESPACES)).collect();
+        // The map is sorted by namespace, so equal names are neighbours.
         namespaces.dedup();
         let mut followed = 0;
         for namespace in namespaces {
             let mut cursor = None;
             loop {
+                // The list has the order of keys. A correction does not change the key, so no schedule is on two pages.
                 let page = self.0.list(namespace, "", cursor, LIST)?;
                 for view in page.schedules {
                     match self.follow_clock_of(&view.at) {
                         Ok(true) => followed += 1,
                         Err(ScheduleFault::Store(error)) => return Err(error),
-                        // If a plan is no longer valid, the next decision parks the schedule.
+                        // If a plan is no longer valid, the next decision parks the schedule. A schedule that was
+                        // removed since the list needs no correction.
                         Ok(false) | Err(_) => {}
                     }
                 }
@@ -125,11 +128,14 @@ impl ScheduleRunner {
                 if has_replaced(&self.0.apply(park, Durability::PowerLoss)?) {
                     self.0.tell(at, &ScheduleEvent::Parked(reason));
                 }
+                // The delivered timer has been withdrawn, by this process or by another process. So this verdict does
+                // not end the schedule.
                 return Ok(Verdict::Done);
             }
         };
         if let (true, Some(wake)) = (decision.progress == stored.progress, decision.wake) {
-            // Nothing has changed: the queued instant still waits for the end of the last occurrence.
+            // Nothing has changed, for example because the queued instant still waits for the end of the last
+            // occurrence. So the schedule keeps its timer.
             return Ok(Verdict::Snooze(wake));
         }
         let occurrences: Vec<_> = decision
@@ -141,7 +147,7 @@ impl ScheduleRunner {
             })
             .collect();
         // After a loss of power, an occurrence that is delivered at least once may be made again, under the same id. So
-        // it may be stored with less durability.
+        // it may be stored with less durability. An occurrence that is delivered at most once must not be made again.
         let durability = match stored.template.policy.guarantee {
             Guarantee::AtLeastOnce => Durability::ProcessCrash,
             Guarantee::AtMostOnce => Durability::PowerLoss,
@@ -149,6 +155,8 @@ impl ScheduleRunner {
         let guarantee = stored.template.policy.guarantee;
         let stored = Stored { progress: decision.progress, ..stored };
         let keep = stored.op(at, decision.wake, mode);
+        // After this call, the delivered timer is withdrawn: this process has replaced it, or another process has
+        // replaced or cancelled it. So the verdict `Done` does not end the schedule.
         if !self.follow(occurrences, keep, durability, guarantee)? {
             return Ok(Verdict::Done);
         }
@@ -168,8 +176,9 @@ impl ScheduleRunner {
         Ok(Verdict::Done)
     }
 
-    /// Returns true if the schedule's last occurrence has not ended. Two kinds of occurrences count as ended: a dead
-    /// occurrence, and a pending occurrence that was made while the store's clock was ahead of the true time.
+    /// Returns true if the schedule's last occurrence has not ended. Three kinds of occurrences count as ended: a dead
+    /// occurrence, a pending occurrence that was made while the store's clock was ahead of the true time, and a claimed
+    /// occurrence that is delivered at most once, because its claim has removed it from the store.
     fn is_under_way(&self, stored: &Stored, now: UtcMillis) -> Result<bool, StoreError> {
         let Some(id) = stored.progress.last_occurrence else { return Ok(false) };
         let last = block_on(self.0.store.get(id.into()))?;
@@ -193,6 +202,8 @@ impl ScheduleRunner {
         guarantee: Guarantee,
     ) -> Result<bool, StoreError> {
         if occurrences.is_empty() || self.0.store.is_transactional() {
+            // The outcomes of the occurrences do not matter. If the store already knows the id of an occurrence, the
+            // instant has had its occurrence.
             let ops = occurrences.into_iter().chain([keep]).collect();
             return Ok(has_replaced(&self.0.apply(ops, durability)?));
         }

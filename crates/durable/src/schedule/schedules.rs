@@ -115,6 +115,7 @@ impl Schedules {
         let runner = ScheduleRunner(Arc::clone(&self.0));
         let schedules = self.clone();
         builder
+            // The handler reads the schedule from the store again, because it may have changed since the claim.
             .blocking_handler(move |_: Stored, delivery| runner.deliver(&delivery))
             .follow_clock(move || schedules.follow_clock().map(drop))
     }
@@ -209,6 +210,7 @@ impl Schedules {
         {
             return Err(ScheduleFault::EndBeforeStart);
         }
+        // The lock is held until the schedule is stored, so that no other thread of this process counts in between.
         let _room = (most < u64::MAX).then(|| self.0.room.lock().unwrap_or_else(PoisonError::into_inner));
         let is_new = Cell::new(false);
         let view = self.0.change(at, |now| {
@@ -223,12 +225,13 @@ impl Schedules {
                     }
                     (Progress::new(TimerId::fresh(), &schedule, now)?, IfPresent::Reject)
                 }
-                // An unreadable record is replaced.
+                // An unreadable record is replaced. Its timer's id is not known here, so `ReplaceOnly` is not possible.
                 Err(ScheduleFault::Store(error)) if error.kind() == StoreErrorKind::Corrupt => {
                     (Progress::new(TimerId::fresh(), &schedule, now)?, IfPresent::Replace)
                 }
                 Err(fault) => return Err(fault),
             };
+            // Each attempt sets the value, so the last attempt, which is stored, decides.
             is_new.set(mode == IfPresent::Reject);
             let stored = Stored { schedule: schedule.clone(), template: template.clone(), progress };
             Ok((stored, mode))
@@ -265,6 +268,7 @@ impl Schedules {
         let counts = block_on(self.0.store.counts())?;
         let timers = namespace_of(namespace);
         let count = |phase| counts.by_namespace.get(&(timers.clone(), phase)).copied().unwrap_or(0);
+        // A dead timer has lost its key, so no call finds it as a schedule.
         Ok([Phase::Pending, Phase::Leased, Phase::Parked].map(count).iter().sum())
     }
 

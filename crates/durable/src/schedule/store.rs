@@ -80,6 +80,8 @@ impl ScheduleStore {
     ) -> Result<SchedulesPage, StoreError> {
         let filter = Filter {
             namespace: Some(namespace_of(namespace)),
+            // Even an empty prefix is given. A list by prefix has the order of keys, and leaves out former timers of
+            // schedules whose delivery goes on.
             key_prefix: Some(key_prefix.into()),
             ..Filter::default()
         };
@@ -96,9 +98,11 @@ impl ScheduleStore {
     /// need the schedule's lock, so the caller must not hold this lock.
     pub(super) fn await_end(&self, former: TimerId) -> Result<(), StoreError> {
         let begun = Instant::now();
+        // A timer that was withdrawn while it was leased stays stored until its delivery ends.
         while block_on(self.store.get(former.into()))?.is_some() {
             if begun.elapsed() > SETTLING {
                 let message = "another process has begun a decision of the schedule, and has not ended it";
+                // The change itself is stored. Errors of other kinds would say that the call has had no effect.
                 return Err(StoreError::new(StoreErrorKind::Unknown, message));
             }
             std::thread::sleep(LOOK);
@@ -122,10 +126,12 @@ impl ScheduleStore {
             let former = match outcomes.first() {
                 Some(Outcome::Created(_)) => None,
                 Some(Outcome::Replaced { old, was, .. }) => Some((*old, *was)),
+                // Another process has changed the schedule since `change` has read it.
                 _ => continue,
             };
             drop(lock);
             if let Some((former, Phase::Leased)) = former
+                // In a store of a single process, the schedule's lock has already kept decisions away from this change.
                 && self.store.is_shared()
             {
                 self.await_end(former)?;
@@ -138,6 +144,7 @@ impl ScheduleStore {
 
 /// Returns the error of a change that failed at each attempt because other processes changed the schedule first.
 pub(super) fn contended() -> StoreError {
+    // This kind of error is transient, so callers may try again.
     StoreError::new(StoreErrorKind::Io, format!("others changed the schedule during {TURNS} attempts"))
 }
 

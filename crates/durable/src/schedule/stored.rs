@@ -54,11 +54,14 @@ impl Stored {
             (None, None) => State::Parked(ENDED.into()),
             (None, Some(_)) => State::Pending,
         };
+        // JSON can express all values of these types, so the fallback is never used.
         let payload = serde_json::to_vec(self).unwrap_or_default();
         let timer = Timer {
             namespace: namespace_of(&at.namespace),
             key: Some(at.key.clone()),
             payload: Payload(payload.into()),
+            // A schedule goes on although its decisions fail or their processes die, so its timer must never become
+            // dead.
             policy: Policy {
                 attempts: u32::MAX,
                 deliveries: u32::MAX,
@@ -66,6 +69,8 @@ impl Stored {
                 ..Policy::default()
             },
             state,
+            // Each state of the schedule has a new id. By this id, `IfPresent::ReplaceOnly` notices that another
+            // process has changed the schedule. Without a wake the timer is parked, so its due moment does not matter.
             ..Timer::new(TimerId::fresh(), KIND, wake.unwrap_or(UtcMillis::ZERO))
         };
         Op::Place(Box::new(timer), mode)
@@ -102,6 +107,8 @@ impl Stored {
             policy: Policy { misfire: Misfire::Fire, jitter: Duration::ZERO, ..policy },
             scheduled: instant,
             due,
+            // The store then remembers the id for an hour after the end, so a repeated decision makes no second
+            // occurrence.
             has_chosen_id: true,
             ..Timer::new(TimerId::of_occurrence(self.progress.id, instant), kind, due)
         }
@@ -121,6 +128,7 @@ pub(super) fn wake_of(timer: &Timer) -> Option<UtcMillis> {
 /// schedule's plan. A long text is cut to the permitted length of a reason.
 fn parked(fault: &str) -> Box<str> {
     let mut reason = format!("{FAULT}{fault}");
+    // The end of a shorter reason is a boundary, too, so such a reason stays whole.
     let most = (0..=Verdict::LONGEST_REASON).rev().find(|at| reason.is_char_boundary(*at));
     reason.truncate(most.unwrap_or(0));
     reason.into()

@@ -132,6 +132,7 @@ impl DryRun {
     /// Gives the dry run the id of an ended timer. The store remembers the id until the moment `until`.
     pub fn know_remembered(&mut self, id: TimerId, until: UtcMillis) {
         let key = id.as_u128().to_be_bytes();
+        // The ledger stores a moment in six bytes.
         let moment = until.as_millis().to_be_bytes();
         self.tables.entries[Table::Recent as usize].insert(key.to_vec(), moment[2..].to_vec());
         self.remembered.insert(id, until);
@@ -162,6 +163,7 @@ impl DryRun {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn apply(mut self, op: Op) -> Result<(Outcome, Changes), StoreError> {
+        // The end of a transaction (`Ledger::finish`) would only write counts, and `Changes` has no counts.
         let outcome = Ledger::new(&mut self.tables, self.now).apply(op)?;
         Ok((outcome, self.changes()))
     }
@@ -250,12 +252,16 @@ impl DryRun {
                 timers.push(Change { before: Some(timer.clone()), after });
             }
         }
+        // An operation may look for a timer that an earlier operation has removed. The server still has this timer.
         let mut absent: BTreeSet<TimerId> =
             asked.timers.into_iter().filter(|id| !self.before.contains_key(id)).collect();
         for (id, timer) in after {
+            // A new timer must not overwrite a stored timer, even if no operation has looked for its id.
             absent.insert(id);
             timers.push(Change { before: None, after: Some(timer) });
         }
+        // An earlier operation may have taken the key from a given timer. The server verifies the given timer, so it
+        // need not verify the key.
         let is_known = |key: &KeyOf| {
             self.before.values().any(|timer| timer.owns_key() && timer.key_of().as_ref() == Some(key))
         };
@@ -327,6 +333,8 @@ impl Tables for &mut KnownTables {
         from: &[u8],
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), StoreError> {
+        // A scan adds no assumption. An operation on a label or a reason applies to the timers that the caller has
+        // found for it.
         let from = (Bound::Included(from), Bound::Unbounded);
         let mut entries = self.entries[table as usize].range::<[u8], _>(from);
         let _stopped = entries.all(|(key, value)| each(key, value));

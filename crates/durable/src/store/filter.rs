@@ -71,6 +71,7 @@ impl Filter {
     /// Returns whether the namespace and the phase are the only conditions of the filter.
     pub(crate) fn is_by_phase(&self) -> bool {
         let Self { namespace, phase, descending, .. } = self;
+        // All other fields must have their defaults, so a field that is added to `Filter` counts as a condition.
         let by_phase =
             Self { namespace: namespace.clone(), phase: *phase, descending: *descending, ..Self::default() };
         *self == by_phase

@@ -194,6 +194,8 @@ impl<H: Hook> TimerStore for Hooked<H> {
         limit: Limit,
         shares: Shares,
     ) -> StoreFuture<'_, Claimed> {
+        // The wrapper passes on every method. A default method of the trait would not reach the method of the wrapped
+        // store.
         self.pass(Call::Claim, move || self.store.claim_in_turn(by, claim, limit, shares))
     }
 

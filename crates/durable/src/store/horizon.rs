@@ -122,6 +122,7 @@ impl Horizon {
 
 /// Returns the number of whole hours from the start of 1970 to a moment.
 pub(crate) fn hour_of(moment: UtcMillis) -> u32 {
+    // The last possible moment is in the year 9999, so the number of each hour fits in 32 bits.
     u32::try_from(moment.as_millis() / (HOUR * 1_000)).unwrap_or(u32::MAX)
 }
 

@@ -57,6 +57,7 @@ struct InMemory {
 impl InMemory {
     fn roll_back(&mut self) {
         while let Some((table, key, value)) = self.changed.pop() {
+            // The last change is undone first, so an entry that has changed several times gets its first value.
             let _changed = match value {
                 Some(value) => self.tables[table as usize].insert(key, value),
                 None => self.tables[table as usize].remove(&key),
@@ -132,6 +133,7 @@ impl MemoryStore {
     pub fn new(clock: impl Clock + 'static) -> Self {
         let wakers = Arc::new(Wakers::default());
         let on_step = Arc::downgrade(&wakers);
+        // The clock may outlive the store. The clock drops the function once the function has returned false.
         clock.subscribe(Box::new(move || on_step.upgrade().inspect(|wakers| wakers.wake()).is_some()));
         Self { tables: Mutex::default(), clock: Arc::new(clock), wakers }
     }
@@ -158,6 +160,7 @@ impl MemoryStore {
         let mut tables = self.lock();
         // If the last transaction panicked, its changes are undone here.
         tables.roll_back();
+        // If `act` panics, the turns stay empty, and the next claim reads the index from its start.
         let mut turns = core::mem::take(&mut tables.turns);
         let mut ledger = Ledger::new(&mut *tables, self.now());
         ledger.follow(turns.moment());
@@ -168,6 +171,7 @@ impl MemoryStore {
                 turns.note(made_due);
                 tables.turns = turns;
                 tables.changed.clear();
+                // A waker is foreign code and may call the store, so the lock is released first.
                 drop(tables);
                 if wakes {
                     self.wakers.wake();

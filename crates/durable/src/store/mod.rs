@@ -432,6 +432,7 @@ pub trait TimerStore: Send + Sync + 'static {
         let claimed = self.claim(by, claim, limit);
         Box::pin(async {
             let claimed = claimed.await?;
+            // A claim without shares skips no timer, so the first pending timer is also the next that a claim can take.
             Ok(Claimed { next_claim: claimed.next_due, ..claimed })
         })
     }

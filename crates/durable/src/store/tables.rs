@@ -65,6 +65,7 @@ impl Table {
     ];
 
     pub(crate) fn name(self) -> &'static str {
+        // The files of existing stores have these names, so a name must not change.
         match self {
             Self::Timers => "timers",
             Self::Keys => "keys",

@@ -79,6 +79,8 @@ impl Claims {
         limit: Limit,
         turns: Option<Turns>,
     ) -> Result<Claimed, StoreError> {
+        // The claim is noted before the node enters. Otherwise the background thread could still take the runtime for
+        // stuck, and make the node leave.
         self.node.note_claim(claimant.lease);
         self.node.enter().await?;
         let token = Token { incarnation: claimant.incarnation, claim };
@@ -90,7 +92,8 @@ impl Claims {
         };
         let result = witnesses.collect(taking).await;
         result.map_err(|error| {
-            // The caller now asks all shards for the leases of this claim, so no later claim must ask for them.
+            // After an `Unknown` error, the caller asks all shards for the leases of this claim. So no later claim must
+            // ask for them.
             self.doubts.forget(token);
             // Earlier scripts of this claim may have leased timers, whatever the error of the last script says.
             match has_leased {
@@ -128,6 +131,7 @@ impl Claims {
             let groups = self.deployment.topology.groups(self.shards_for_claim(claimed.now));
             let looked = match self.deployment.topology {
                 Topology::Cluster => self.look_at_groups(groups, wish, &mut claimed.leased).await?,
+                // One server has a single group, or none if no shard must be looked at.
                 Topology::OneServer => match groups.into_iter().next() {
                     Some(group) => vec![self.looks.look(group, wish).await?],
                     None => Vec::new(),
@@ -139,6 +143,7 @@ impl Claims {
             }
             for Looked { now, records, .. } in looked {
                 let lease = Lease { token, until: now + claimant.lease, withdrawn: None };
+                // This comes before the records are read, because a read that fails must not hide the leases.
                 *has_leased |= !records.is_empty();
                 is_idle &= records.is_empty();
                 for (shard, member) in records {
@@ -254,6 +259,7 @@ impl Claims {
         let look = Wish { timers: 0, names: each.max(LEAST_NAMES).min(wish.timers), ..wish };
         let calls = groups.into_iter().map(|group| (group.clone(), self.looks.look(group, look)));
         let looked = self.deployment.gather(calls.collect::<Vec<_>>()).await;
+        // The call of a group that was late is dropped, so the call cannot mark the group itself.
         for (group, _) in &looked.failed {
             self.node.state().shards.fail_look(group);
         }
@@ -275,6 +281,7 @@ impl Claims {
         let leased = self.deployment.gather(calls.collect::<Vec<_>>()).await;
         for (group, error) in &leased.failed {
             self.node.state().shards.fail_look(group);
+            // A late script may have run, and `Unknown` is the error of a call that may have run.
             if error.as_ref().is_none_or(|error| error.kind() == StoreErrorKind::Unknown) {
                 self.doubts.add(wish.token, group.iter().copied());
             }
@@ -283,6 +290,7 @@ impl Claims {
             let message = "no server of several has answered a claim";
             return Err(leased.any().err().map_or_else(
                 || StoreError::new(StoreErrorKind::Unknown, message),
+                // This error may be certain for its own group, but another group may have leased timers.
                 |error| match error.kind() {
                     StoreErrorKind::Closed => error,
                     _ => StoreError::caused_by(StoreErrorKind::Unknown, error),
@@ -314,6 +322,7 @@ impl Claims {
     /// `shards`. Wakes the store's subscribers if the runtime must claim. The node's background thread calls this
     /// method.
     pub(crate) async fn look_at(&self, shards: Vec<Shard>) {
+        // The claims of the runtime have numbers from 1 on. This look leases nothing, so its token is never stored.
         let token = Token { incarnation: self.node.incarnation, claim: 0 };
         let wish = Wish {
             token,

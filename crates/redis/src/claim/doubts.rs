@@ -28,6 +28,7 @@ impl Doubts {
     pub(super) fn add(&self, token: Token, shards: impl IntoIterator<Item = Shard>) {
         let mut all = self.all();
         all.extend(shards.into_iter().map(|shard| Doubt { token, shard }));
+        // The timers of a forgotten entry are late, but not lost: they are pending again when their leases end.
         let too_many = all.len().saturating_sub(MOST);
         all.drain(..too_many);
     }

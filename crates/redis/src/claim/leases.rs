@@ -128,6 +128,7 @@ impl Leases {
                 claimed.next_due = claimed.next_due.into_iter().chain(due).min();
                 claimed.next_claim = claimed.next_claim.into_iter().chain(due).min();
                 claimed.left_out.extend(LeftOut::of(&timer, &outcome));
+                // The removal has ended the lease.
                 claimed.leased.push(Leased { timer: Timer { state: State::Pending, ..timer }, token });
             }
         }
@@ -176,6 +177,8 @@ impl Leases {
             }
         }
         let found = self.deployment.gather_or_fail(others).await?;
+        // In a cluster, a server that does not answer says nothing about a lease. So such a lease does not count as
+        // lost.
         for (place, found) in found.answers {
             match found {
                 Some(found) => shards.entry(found.shard).or_default().push(place),
@@ -224,6 +227,8 @@ impl Leases {
     pub(crate) async fn reap(&self, limit: u32) -> Result<Reaped, StoreError> {
         let mut shards: Vec<Shard> = {
             let state = self.node.state();
+            // A process that is not a node has no shards. Its reap may use all shards, because ownership decides
+            // nothing.
             if state.is_member { state.shards.for_reap() } else { self.deployment.layout.shards().collect() }
         };
         let (mut reaped, mut left, mut next) = (Reaped::default(), limit as usize, None);
@@ -250,6 +255,7 @@ impl Leases {
                         .transactions
                         .transact(Start::Expired(Box::new(found)), |draft| draft.reap())
                         .await;
+                    // The copy is dropped after an error, too, because the lease may have ended.
                     self.held.let_go(id);
                     reaped
                 });
@@ -262,6 +268,7 @@ impl Leases {
                 }
             }
             if is_last {
+                // The ends of the leases that are left have passed, so the caller soon reaps again.
                 let left =
                     rest.into_iter().map(|(until, _)| until).chain(cut.into_iter().map(|(_, last)| last));
                 reaped.next = left.chain(next).min().map(UtcMillis::from_millis);
@@ -291,6 +298,7 @@ impl Leases {
                     let _id = values.next()?;
                     let until = values.number()?;
                     if UtcMillis::from_millis(until) > answered.now {
+                        // The script lists a running lease without a record, and only as the last lease.
                         expired.next = expired.next.into_iter().chain([until]).min();
                         break;
                     }
@@ -303,6 +311,7 @@ impl Leases {
                         None => unreadable.push((shard, member, mark)),
                     }
                 }
+                // The script lists a lease more than `each`, to show whether further leases have expired.
                 if count > each {
                     expired.cut.push((shard, last));
                 }

@@ -183,6 +183,8 @@ impl Looks {
             state.shards.keep_first_end(first_end);
             (state.is_member, state.shards.are_lost())
         };
+        // If the servers have lost all shards of this node, they may have lost the whole deployment. The store must
+        // then be closed.
         if are_lost && let Some(gone) = self.deployment.gone().await {
             return Err(gone);
         }
@@ -198,6 +200,7 @@ impl Looks {
         let all = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
         for shard in shards {
             let slices = all.get(usize::from(*shard)).map_or(&[][..], |slices| slices);
+            // The script `claim.lua` expects the keys and the slices of each shard in this order.
             keys.extend(self.deployment.layout.keys(*shard, parts));
             keys.extend(slices.iter().map(|slice| self.deployment.layout.key(*shard, Part::Slice(*slice))));
             names.push(decimal(slices.len() as u64));

@@ -124,6 +124,7 @@ impl ParkedClaims {
                     None => claimed.quarantined += 1,
                 }
             }
+            // Other nodes may have leased some of the chosen timers. The caller gets the rest at once.
             if *has_leased {
                 break;
             }
@@ -162,6 +163,7 @@ impl ParkedClaims {
     /// due moments. An index entry is a member of the sorted set [`Part::Parked`]. `beginning` is the encoded reason,
     /// with which the entries of this reason begin. Leaves out shards that do not answer.
     async fn parked(&self, beginning: &[u8], most: usize) -> Result<Vec<IndexEntry>, StoreError> {
+        // Parked timers are rarely spread evenly over the shards. So each shard may list twice its even part.
         let each = (2 * most / self.deployment.layout.shards().len().max(1) + 3).min(most);
         let calls = self.deployment.all_groups().into_iter().map(|group| {
             let parts: Vec<_> = group.iter().map(|shard| (*shard, Part::Parked)).collect();
@@ -179,8 +181,11 @@ impl ParkedClaims {
         }
         all.sort_unstable();
         if let Some(cut) = cut {
+            // After this place, a list that was cut may lack entries that come earlier than those of other shards.
             all.retain(|entry| *entry <= cut);
         }
+        // The estimate of the time may be ahead of the servers. So the script that leases compares the due moments
+        // again.
         let now = self.deployment.time.now().as_millis();
         let due = |entry: &IndexEntry| {
             let bytes = entry.place.get(beginning.len()..).unwrap_or_default();
@@ -233,9 +238,10 @@ impl ParkedClaims {
             });
         let gathered = self.deployment.gather(calls.collect::<Vec<_>>()).await;
         for (group, error) in &gathered.failed {
-            // The script may have leased timers in this group. A later claim asks for these leases once the server
-            // answers.
+            // The script may have leased timers in this group. If this node owns the group's shard, a later claim asks
+            // for these leases once the server answers. Otherwise the leases end by themselves.
             let may_have_run = error.as_ref().is_none_or(|error| error.kind() == StoreErrorKind::Unknown);
+            // On one server, the whole claim fails with this error, and the caller asks for the leases.
             if self.deployment.topology.fails_in_parts() && may_have_run {
                 self.claims.doubts.add(token, group.iter().copied());
             }

@@ -24,22 +24,27 @@ pub(super) fn portions(looked: Vec<(Vec<Shard>, Looked)>, wish: Wish<'_>) -> Vec
     let ends =
         looked.iter().filter(|(_, looked)| looked.is_cut).map(|(_, looked)| match looked.named.last() {
             Some(last) => (last.due, last.id.clone()),
+            // The answer lists no timer, because the script did not have the keys of the first due slices. The empty id
+            // sorts before all ids, so timers of other groups that are due at the same moment wait as well.
             None => (looked.next_claim.unwrap_or_default().as_millis(), Vec::new()),
         });
     let end = ends.min();
     let (mut portions, mut named) = (Vec::new(), Vec::new());
     for (place, (group, looked)) in looked.into_iter().enumerate() {
         portions.push((group, Portion::default()));
+        // The script of a group decides by its own server's time which timers are late. So the plan uses the same time.
         named.extend(looked.named.into_iter().map(|named| (named, looked.now, place)));
     }
     named.sort_unstable();
     let (mut timers, mut taken) = (0, wish.taken);
     let mut closed = BTreeSet::new();
+    // The claim itself counts only the timers that a script has leased. So this plan counts in a copy.
     let mut turns = match wish.per_lane {
         PerLane::InTurn(turns) => Some(turns.clone()),
         _ => None,
     };
     for (Named { due, id, length, lane }, now, place) in named {
+        // The limit of bytes never stops a claim before its first payload, as in the script.
         let is_full = timers >= wish.timers || taken > 0 && taken >= wish.bytes;
         if is_full || end.as_ref().is_some_and(|end| (due, id) > *end) {
             break;

@@ -52,6 +52,8 @@ impl Turns {
         }
         for (namespace, left) in late.iter().flat_map(|late| &*late.left) {
             let lane = turns.lane(lane_of(namespace));
+            // The script has one number of late timers for a lane. With the smallest number of the lane's namespaces,
+            // no namespace exceeds its own limit.
             lane.late = lane.late.min(*left);
         }
         turns
@@ -148,6 +150,8 @@ impl PerLane<'_> {
         let number = |number: usize| decimal(number as u64);
         let mut arguments = vec![decimal(LANES)];
         match self {
+            // If the first two arguments are empty, the script ignores the numbers of deliveries and of late timers. So
+            // these numbers are 0, here and in `Exactly`.
             Self::Any => arguments.extend([vec![], vec![], decimal(0), vec![], decimal(0)]),
             Self::InTurn(turns) => {
                 let (after, each) = match turns.late {

@@ -63,6 +63,8 @@ pub(crate) fn run<'a>(
 /// Sends a call. Returns the script's answer, and true if the answer shows that the server's clock was set.
 pub(super) async fn send(link: &dyn Link, time: &Time, call: Call) -> Result<(Answered, bool), StoreError> {
     let Call { script, keys, words, attempt } = call;
+    // The moment must be before the server reads its clock. Otherwise the estimate of the server's time could be behind
+    // that clock.
     let sent = moment();
     let reply = match attempt {
         Some(attempt) => link.run_on(attempt, script, keys, words),

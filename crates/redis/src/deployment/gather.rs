@@ -30,6 +30,7 @@ impl<G, T> Gathered<G, T> {
         let of_lost = |error: &&StoreError| error.kind() == StoreErrorKind::Closed;
         let errors = || self.failed.iter().filter_map(|(_, error)| error.as_ref());
         let error = match self.answers.is_empty() {
+            // Without an answer there was no time limit, so each group has an error.
             true => errors().find(of_lost).or_else(|| errors().next()),
             false => errors().find(of_lost),
         };
@@ -69,10 +70,13 @@ impl Deployment {
             match answer {
                 Ok(answer) => {
                     gathered.answers.push((group, answer));
+                    // `wait` starts a task on the connection's runtime, so the last answer does not call it.
                     if !calls.is_empty() {
                         grace.get_or_insert_with(|| self.link.wait(GRACE));
                     }
                 }
+                // An error starts no time limit. Otherwise a server that fails at once could cut off all slower
+                // servers.
                 Err(error) => gathered.failed.push((group, Some(error))),
             }
         }

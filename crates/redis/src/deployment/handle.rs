@@ -121,6 +121,8 @@ impl Deployment {
             return Err(error);
         }
         let mut result = send(&*self.link, &self.time, call).await;
+        // `GONE` may also mean that a single shard or the deployment's key is lost. The store is closed only if nothing
+        // of the deployment is left.
         if result.as_ref().is_err_and(is_gone)
             && let Some(gone) = self.gone().await
         {
@@ -165,6 +167,7 @@ impl Deployment {
             let closed = closed.as_mut()?;
             let is_look_due = closed.looked.is_some_and(|at| at.elapsed() >= LOOKS);
             if is_look_due {
+                // The moment is stored before the check, so that other calls do not check at the same time.
                 closed.looked = Some(Instant::now());
             }
             (closed.reason.clone(), is_look_due)
@@ -181,7 +184,9 @@ impl Deployment {
                 forget();
             }
         }
+        // The store opens only now, so that no call combines the new id with knowledge about the old deployment.
         *self.closed() = None;
+        // While the store was closed, timers may have become due without a claim.
         self.alarm.wake();
         None
     }

@@ -45,6 +45,8 @@ impl Deployment {
     /// Checks whether the servers have lost all data of the deployment. If so, closes the store and returns the error.
     /// Otherwise, returns `None`.
     pub(crate) async fn gone(&self) -> Option<StoreError> {
+        // While all shards of a node are lost, each claim and each poll of the node calls this method. Without the
+        // memory, each call would ask all servers.
         let is_known = {
             let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
             seen.is_some_and(|seen| seen.elapsed() < MEMORY)
@@ -53,6 +55,7 @@ impl Deployment {
             return None;
         }
         let keys = vec![self.key.clone()];
+        // The method `Deployment::run` itself calls this check, so the check uses the function `run`.
         let key = run(&*self.link, &self.time, |scripts| &scripts.deployment, keys, []).await;
         // A server that does not answer may still have a part of the deployment.
         let version = key.and_then(|(mut answered, _)| maybe_number(answered.rest.next()?));
@@ -77,17 +80,23 @@ impl Deployment {
     /// only if people have recreated the deployment with [`make_anew`](crate::RedisBuilder::make_anew).
     pub(crate) async fn made_again(&self) -> Option<Vec<u8>> {
         let keys = vec![self.key.clone()];
+        // The method `Deployment::run` refuses all calls while the store is closed, so this check uses the function
+        // `run`.
         let (mut answered, _) =
             run(&*self.link, &self.time, |scripts| &scripts.deployment, keys, []).await.ok()?;
         let mut next = || answered.rest.next().ok();
         let (version, shards) = (maybe_number(next()?).ok()??, maybe_number(next()?).ok()??);
         let (id, is_anew) = (bytes(next()?).ok()??, maybe_number(next()?).ok()?.is_some());
+        // Callers were promised that the timers of the old deployment are stored. So the store goes on with another
+        // deployment only if people have recreated it (`is_anew`), and not if a process has created it by opening it.
         if version != VERSION || shards != u64::from(self.layout.shards().end) || !is_anew && id != self.id()
         {
             return None;
         }
         let groups = self.topology.groups(self.layout.shards());
         let marks = marks_of(&*self.link, &self.time, &self.layout, groups).await;
+        // A shard with another id would close the store again at the next claim. A shard without a mark closes only
+        // itself.
         let is_other = |mark: &Option<Vec<u8>>| mark.as_ref().is_some_and(|mark| *mark != id);
         let is_mixed = marks.iter().any(|(_, mark)| mark.as_ref().is_ok_and(is_other));
         (!is_mixed).then_some(id)

@@ -89,6 +89,7 @@ pub(crate) fn note(witness: Option<Arc<Witness>>) {
 /// [`SyncPolicy`](crate::SyncPolicy) requires.
 pub(crate) async fn kept<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     let seen = Witnesses::default();
+    // A failed operation promises nothing to its caller, so the failure does not wait for replicas.
     let done = seen.collect(work).await?;
     seen.confirm().await?;
     Ok(done)

@@ -21,6 +21,8 @@ pub(crate) enum Time {
 
 /// Returns the present moment on this machine. On Linux, the clock also counts the time while the machine is suspended.
 pub(crate) fn moment() -> Timestamp {
+    // The server's clock goes on while this machine is suspended. With a clock that stops, the estimate of the server's
+    // time would be behind after a suspension.
     #[cfg(target_os = "linux")]
     return tourbillon::BootClock::new().true_now();
     #[cfg(not(target_os = "linux"))]
@@ -87,6 +89,8 @@ impl Time {
         let new = Measured { sent, server, took: moment() - sent };
         let is_first = measured.took == Duration::MAX;
         let guess = measured.at(sent);
+        // The guess may be ahead by the time that the measurement took. It may be behind by the time that the new
+        // answer took, because the server read its clock at some moment after `sent`.
         let uncertain = measured.took.saturating_add(new.took).saturating_add(Duration::from_millis(50));
         let is_step = !is_first && (guess - server).max(server - guess) > uncertain;
         let is_better = new.took <= measured.took || sent - measured.sent > AGE;
@@ -99,11 +103,12 @@ impl Time {
 
 impl Measured {
     fn at(&self, moment: Timestamp) -> UtcMillis {
-        // The server rounds its time down to a millisecond, so the sum is rounded up.
         if moment < self.sent {
+            // The answer of an earlier script may arrive after the answer of a later script.
             let before = u64::try_from((self.sent - moment).as_millis()).unwrap_or(u64::MAX);
             return UtcMillis::from_millis(self.server.as_millis().saturating_sub(before));
         }
+        // The server rounds its time down to a millisecond, so the sum is rounded up.
         self.server + (moment - self.sent) + Duration::from_millis(1)
     }
 }

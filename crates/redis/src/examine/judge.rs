@@ -65,6 +65,8 @@ impl Facts {
                 dangers.push(text);
             }
         };
+        // An opening refuses only servers on which timers could be lost or early without an error. With a wrong role or
+        // too few replicas, calls fail with an error.
         self.judge_version(sync, &mut add);
         self.judge_memory(&mut add);
         if is_on_its_clock {
@@ -178,6 +180,7 @@ impl Facts {
         let sign = if offset < 0 { "behind" } else { "ahead of" };
         let size = Duration::from_micros(offset.unsigned_abs());
         let text = format!("clock {size:.1?} {sign} this machine's, give or take {uncertainty:.1?}");
+        // A slow answer can explain a difference up to the uncertainty, so only the rest counts.
         if size.saturating_sub(uncertainty) < CLOCK {
             add(Grade::Ok, text);
         } else {
@@ -193,6 +196,7 @@ pub(crate) fn judge_spread(spread: &BTreeMap<String, usize>, report: &mut Report
     let (Some(most), Some(least)) = (spread.values().max(), spread.values().min()) else { return };
     let share = total as f64 / spread.len() as f64;
     let text = format!("shards: {least} to {most} on each of {} primaries", spread.len());
+    // If each primary has few shards, a single shard more can exceed the factor. So one shard more is permitted.
     if *most as f64 <= 1.5 * share + 1.0 {
         report.add("", Grade::Ok, text);
     } else {

@@ -118,6 +118,8 @@ async fn facts(session: &Session) -> Result<BTreeMap<String, Facts>, LinkError> 
     for _ in 0..READINGS {
         let (before, start) = (SystemTime::now(), Instant::now());
         let answers = session.ask_each(redis::cmd("TIME")).await?;
+        // The server read its clock at some moment of the call. The middle of the call differs from that moment by half
+        // of the call's time at most.
         let uncertainty = start.elapsed() / 2;
         let Ok(middle) = (before + uncertainty).duration_since(UNIX_EPOCH) else { continue };
         for (server, answer) in answers {
@@ -137,6 +139,7 @@ async fn facts(session: &Session) -> Result<BTreeMap<String, Facts>, LinkError> 
 /// Counts the deployment's shards on each primary of a cluster.
 async fn spread(session: &Session, plan: &Plan) -> Result<BTreeMap<String, usize>, LinkError> {
     let slots = session.slots().await?;
+    // A primary without shards must count, too, because its 0 shows that the shards are uneven.
     let none = slots.primaries().iter().map(|primary| (primary.to_string(), 0));
     let mut spread: BTreeMap<String, usize> = none.collect();
     for tag in &plan.tags {

@@ -79,6 +79,7 @@ impl Line {
 
 impl fmt::Display for Grade {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The line of a report prints the grade with a width, which only `pad` respects.
         f.pad(match self {
             Self::Ok => "ok",
             Self::Warning => "warning",

@@ -96,12 +96,15 @@ fn lease_of(mark: &[u8], until: UtcMillis) -> Option<Lease> {
 pub(crate) fn member_of(timer: &Timer) -> Vec<u8> {
     let record = match timer.state {
         State::Leased(_) => {
+            // A leased timer does not say whether it was pending or parked before. `Found::read` replaces either state
+            // by the lease, so `Pending` serves for both.
             let deliveries = timer.deliveries.saturating_sub(1);
             encode(&Timer { deliveries, state: State::Pending, ..timer.clone() })
         }
         _ => encode(timer),
     };
     let length = u32::try_from(timer.payload.0.len()).unwrap_or(u32::MAX);
+    // The scripts read the id, the length, and the namespace at the start of the record at fixed places.
     [&id_bytes(timer.id)[..], &length.to_be_bytes(), &record].concat()
 }
 
@@ -112,6 +115,7 @@ impl Found {
         let id = id_of(&member)?;
         let mut timer = decode(id, member.get(20..)?)?;
         if let Some(mark) = &mark {
+            // A record is never stored as leased, and a dead timer has no token. So any other state is damage.
             if !matches!(timer.state, State::Pending | State::Parked(_)) {
                 return None;
             }
@@ -135,6 +139,8 @@ pub(crate) fn part(text: &str) -> Vec<u8> {
 
 /// Encodes a moment, in milliseconds, in 6 bytes. They suffice beyond the year 9999.
 pub(crate) fn moment_bytes(moment: u64) -> [u8; 6] {
+    // Members sort by their bytes, and big-endian numbers sort like their bytes. The script `take_parked` reads these
+    // bytes.
     let [_, _, bytes @ ..] = moment.to_be_bytes();
     bytes
 }
@@ -176,6 +182,7 @@ pub(crate) fn stopped_beginning(namespace: &str, phase: Phase) -> Vec<u8> {
 
 /// Returns the byte that encodes a phase in the members of [`Part::Stopped`] and in the fields of [`Part::Counts`].
 pub(crate) fn phase_byte(phase: Phase) -> u8 {
+    // The scripts contain these numbers, too. A stored timer is never done or withdrawn.
     match phase {
         Phase::Pending => 0,
         Phase::Leased => 1,
@@ -256,6 +263,7 @@ pub(crate) fn entries(timer: &Timer) -> Vec<Entry> {
     }
     match timer.key.as_ref().filter(|_| timer.owns_key()) {
         Some(key) => entries.push(Entry::Key([&key_entry(&timer.namespace, key)[..], &id].concat())),
+        // The dead timers of a namespace are found by their entries in `Part::Stopped`.
         None if phase != Phase::Dead => {
             entries.push(Entry::Keyless([&keyless_entry(&timer.namespace)[..], &id].concat()));
         }

@@ -202,6 +202,8 @@ impl Layout {
 
     /// Returns the shard that a checksum selects.
     fn shard_with(&self, sum: u32) -> Shard {
+        // The number of shards is a power of two. So the last bits of the checksum choose the shard, and the choice is
+        // linear in the bytes, as `fresh_id` requires.
         let mask = u32::from(self.shards) - 1;
         Shard::try_from(sum & mask).unwrap_or_default()
     }
@@ -230,6 +232,8 @@ impl Layout {
             sum.update(&last.to_be_bytes());
             self.shard_with(sum.finalize()) == shard
         };
+        // Each shard has endings that lead to it, so the search succeeds. With an id of another shard, the timer would
+        // only need a redirect.
         let last = (0..=u16::MAX).map(|difference| last ^ difference).find(is_there).unwrap_or(last);
         TimerId::from_u128(bits >> 16 << 16 | u128::from(last))
     }
@@ -278,6 +282,7 @@ impl Layout {
     /// Returns the hash [`Part::Redirects`] for a timer id. If the timer is not stored in the shard of its id, this
     /// hash of the id's shard has the [redirect](crate::layout::Redirect) to the shard that stores the timer.
     pub(crate) fn redirects_of(id: TimerId) -> Part {
+        // All ids of a shard have the same last bits of the checksum, so another byte chooses the hash.
         let [_, bucket, ..] = crc32fast::hash(&id.as_u128().to_be_bytes()).to_be_bytes();
         Part::Redirects(bucket)
     }

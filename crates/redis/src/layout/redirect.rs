@@ -15,6 +15,7 @@ impl Redirect {
     /// Makes a redirect for the creation of one timer in a cluster. `home` is the shard that will store the timer. The
     /// redirect gets a new random mark, so it differs from the redirects of all other creations.
     pub(crate) fn fresh(home: Shard) -> Self {
+        // The last bytes of a fresh id are random. Its first bytes are the time, which two creations may share.
         let [.., a, b, c, d] = id_bytes(TimerId::fresh());
         Self([home.to_string().as_bytes(), b":", &[a, b, c, d]].concat())
     }
@@ -28,6 +29,8 @@ impl Redirect {
     }
 
     fn split(&self) -> (&[u8], &[u8]) {
+        // The random mark may contain a colon. The number before the mark contains none, so the first colon ends the
+        // number.
         let colon = self.0.iter().position(|byte| *byte == b':').unwrap_or(self.0.len());
         self.0.split_at(colon)
     }
@@ -41,6 +44,8 @@ impl Redirect {
     /// the bytes in its sorted set [`Part::Recent`](crate::layout::Part::Recent). While the bytes are stored there, the
     /// creation that has written this redirect cannot store its timer in that shard.
     pub(crate) fn void(&self, id: TimerId) -> Vec<u8> {
+        // With the colon and the mark, this member has another length than the id of an ended timer and than the mark
+        // of a put-back. So these members of the sorted set are never equal.
         [&id_bytes(id)[..], self.split().1].concat()
     }
 }

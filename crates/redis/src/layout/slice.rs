@@ -19,6 +19,7 @@ impl Slice {
     /// Returns the [`Slice`] for pending timers of this namespace that are due at the moment `due`, in milliseconds. A
     /// slice contains the timers of one lane (group of namespaces) and one period of two hours.
     pub(crate) fn of(namespace: &str, due: u64) -> Self {
+        // The script `claim` computes the lane of a slice as the remainder of this number and `LANES`.
         Self(period_of(due) * LANES + lane_of(namespace))
     }
 

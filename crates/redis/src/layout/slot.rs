@@ -23,6 +23,7 @@ fn crc16(sum: u16, bytes: &[u8]) -> u16 {
 pub(crate) fn slot_of(key: &[u8]) -> u32 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];
+        // Redis ignores a pair of braces without text, and uses the whole key.
         let length = rest.iter().position(|byte| *byte == b'}').filter(|length| *length > 0)?;
         rest.get(..length)
     });
@@ -32,13 +33,15 @@ pub(crate) fn slot_of(key: &[u8]) -> u32 {
 /// Returns the hash tag of a shard: the text `<name>:<shard>.<n>`. The number `n` is the smallest number for which the
 /// slot of the tag is one of the middle slots of the shard's range. So the tags lie evenly over the slots, and thus
 /// over primaries with equal ranges of slots. In a cluster of three or six primaries, the range of a primary may end
-/// within the range of a shard, but never at the middle slots of the shard's range.
+/// within the range of a shard. With 4 to 64 shards, the range of a primary never ends at the middle slots of the
+/// shard's range.
 pub(super) fn tag_of(name: &str, shard: Shard, shards: u16) -> Box<str> {
     let share = SLOTS / u32::from(shards.max(1));
     let width = share.min(WIDTH);
     let first = u32::from(shard) * share + (share - width) / 2;
     let wanted = first..first + width;
     let beginning = format!("{name}:{shard}.");
+    // Hundreds of numbers are tried for each shard, so the checksum of the beginning is computed only once.
     let sum = crc16(0, beginning.as_bytes());
     let is_meant = |n: &u32| wanted.contains(&(u32::from(crc16(sum, n.to_string().as_bytes())) % SLOTS));
     let n = (0..u32::MAX).find(is_meant).unwrap_or_default();

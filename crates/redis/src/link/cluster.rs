@@ -67,6 +67,7 @@ impl Cluster {
             trouble: Mutex::default(),
         };
         let shared = Arc::new(shared);
+        // The task ends with the runtime, which ends when the session is dropped.
         drop(tokio::spawn(look(Arc::clone(&shared))));
         Self { shared, turn: AtomicUsize::new(0) }
     }
@@ -87,6 +88,7 @@ impl Cluster {
             let route = async {
                 match address {
                     Some(address) => self.shared.to(&address).await,
+                    // Only a new map helps a call whose primary is unknown.
                     None => core::future::pending().await,
                 }
             };
@@ -120,11 +122,14 @@ impl Cluster {
 
     /// Requests another read of the map of the slots, because the known map may be old.
     pub(crate) fn look_again(&self) {
+        // If the task is reading the map or pausing, `notify_one` keeps the request for the next read. `notify_waiters`
+        // would lose the request.
         self.shared.doubt.notify_one();
     }
 
     /// Records the primary of a slot that a server's redirection names, and requests another read of the whole map.
     pub(crate) fn moved(&self, slot: u32, owner: &Address) {
+        // The call is sent again before the whole map is read, so the map must have the new primary at once.
         self.shared.slots.send_if_modified(|slots| {
             let changed = slots.with(slot, owner);
             changed.map(|changed| *slots = Arc::new(changed)).is_some()
@@ -237,6 +242,7 @@ async fn look(shared: Arc<Shared>) {
         let is_found = found.is_ok();
         *lock(&shared.trouble) = found.as_ref().err().cloned();
         let is_new = found.is_ok_and(|slots| shared.take(slots));
+        // All requests that arrive during this pause lead to a single read.
         sleep(pause).await;
         pause = if is_new { SHORTEST } else { (pause * 2).min(LONGEST) };
         if is_found {

@@ -139,6 +139,8 @@ impl Dial {
         let config = self.config(Arc::clone(&on_end));
         let mut calls = client.get_multiplexed_async_connection_with_config(&config).await?;
         if let SyncPolicy::WaitAof { .. } = self.connect.sync {
+            // A server without the command would make each change and then refuse the confirmation. So each promise
+            // would end with an unknown outcome. Such a server is refused before any change.
             let mut question = redis::cmd("COMMAND");
             question.arg("INFO").arg("WAITAOF");
             let answer = calls.req_packed_command(&question).await?;
@@ -150,10 +152,13 @@ impl Dial {
         let witness = match self.connect.sync {
             SyncPolicy::None => None,
             policy => {
+                // The witness must be at the server that runs the scripts. A new question to the Sentinels could name
+                // another server, so both connections use the same client.
                 let own = client.get_multiplexed_async_connection_with_config(&config).await?;
                 Some(Arc::new(Witness::new(own, policy, self.connect.response_timeout, on_end)))
             }
         };
+        // This check comes last, because the Sentinels may name another primary while the connections are made.
         if !self.roles.permit(server.as_ref()) {
             let message = "a Sentinel names a former primary, which another server has just replaced";
             return Err((ErrorKind::Io, message).into());

@@ -52,7 +52,10 @@ impl Meaning {
             ErrorKind::Server(ServerErrorKind::Ask) => return Self::Ask,
             _ => {}
         }
+        // An error without a code comes from the driver, which may have sent the script.
         let Some(code) = error.code() else { return Self::Lost };
+        // Redis refuses a script because of its role, its memory or its disk only before the script's first write. So
+        // these codes count before `RAISED`: the error may be raised inside a script that has changed nothing.
         if LATER.contains(&code) {
             Self::Later
         } else if ELSEWHERE.contains(&code) {
@@ -162,6 +165,7 @@ pub(crate) fn is_back(error: &StoreError) -> bool {
 impl From<LinkError> for StoreError {
     fn from(error: LinkError) -> Self {
         let kind = match error.code() {
+            // The error of a script that ended in the middle has a code, too, but the outcome is unknown.
             _ if error.may_have_run => StoreErrorKind::Unknown,
             Some("OOM") => StoreErrorKind::Full,
             // Scripts answer `OTHER` if they meet another deployment of the same name.

@@ -47,12 +47,14 @@ pub(super) async fn listen(dial: &Dial, routes: &Routes, beside: &[u8], channels
         let primary = routes.connected_owner(beside).filter(|_| !is_refused);
         is_refused = primary.is_some();
         let at_primary = primary.as_ref().map(|address| dial.to_node(address));
+        // A change of the primary during this attempt must end the new subscription. So changes count from here on.
         let mut changes = dial.roles().changes();
         let end = Arc::new(Notify::new());
         let on_push = {
             let (ear, end) = (Arc::clone(&ear), Arc::clone(&end));
             move |push: PushInfo| match (push.kind, push.data.as_slice()) {
                 (PushKind::Message, [_, Value::BulkString(message)]) => ear(Heard::Message(message)),
+                // The connection may end before the loop waits. `notify_one` keeps the event until then.
                 (PushKind::Disconnection, _) => end.notify_one(),
                 _ => {}
             }
@@ -74,6 +76,8 @@ pub(super) async fn listen(dial: &Dial, routes: &Routes, beside: &[u8], channels
                 }
                 let ping = redis::cmd("PING");
                 let Ok(Ok(_)) = timeout(REPLY, connection.send_packed_command(&ping)).await else { break };
+                // Only an answered ping resets the pause. Otherwise a server that closes each new connection at once
+                // would get attempts without growing pauses.
                 pause = SHORTEST;
                 // A single map of the slots may be old, so a second map must confirm the change.
                 let owner = routes.connected_owner(beside).filter(|owner| primary.as_ref() != Some(owner));

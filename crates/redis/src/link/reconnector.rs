@@ -87,6 +87,8 @@ impl Reconnector {
     pub(crate) async fn doubt(&self, attempt: u64) {
         // While there is a handle, the task ends only with its runtime.
         if self.doubts.send(attempt).is_ok() {
+            // The task receives the doubt later. Without this wait, the caller's next attempt could take the same
+            // connection again.
             let is_over = |state: &State| state.attempt != attempt || state.connection.is_none();
             drop(self.states.clone().wait_for(is_over).await);
         }
@@ -120,6 +122,8 @@ async fn keep(
                 });
                 loop {
                     match doubted.recv().await {
+                        // The channel never closes, because this function has a sender, too. The last handle aborts the
+                        // task.
                         None => return,
                         Some(number) if number == attempt => break,
                         // This connection has already been replaced.

@@ -53,6 +53,8 @@ impl Roles {
         loop {
             let until = *held.borrow_and_update();
             let Some(until) = until.filter(|until| *until > Instant::now()) else { return };
+            // Both a change and the end of the time lead to another check. `changed` cannot fail here, because `self`
+            // has the sender.
             let _changed = timeout_at(until, held.changed()).await;
         }
     }
@@ -66,12 +68,15 @@ impl Roles {
     /// as the primary within the last [`FRESH`]. A server with an unknown address, `None`, is permitted.
     pub(crate) fn permit(&self, server: Option<&Named>) -> bool {
         let named = self.lock();
+        // An old event does not count. This client may have missed a later event, and would then refuse the present
+        // primary.
         let fresh = named.as_ref().filter(|(_, at)| at.elapsed() < FRESH);
         fresh.is_none_or(|(primary, _)| server.is_none_or(|server| server == primary))
     }
 
     pub(super) fn hold(&self) {
-        // Several Sentinels report several events of one failover. Only the first event holds calls back.
+        // Several Sentinels report several events of one failover. Only the first event holds calls back. A later event
+        // must not prolong the hold, because the patience of the held calls might end first.
         self.held.send_if_modified(|held| {
             let is_new = held.is_none_or(|until| until <= Instant::now());
             if is_new {
@@ -89,6 +94,8 @@ impl Roles {
     pub(super) fn name(&self, primary: Named) {
         let mut named = self.lock();
         let is_new = named.as_ref().is_none_or(|(known, _)| *known != primary);
+        // Several events name the same server. Each of them begins the time `FRESH` again. Only the first event counts
+        // as a change, because a change ends the subscription to messages, which then begins at the new primary.
         *named = Some((primary, Instant::now()));
         drop(named);
         if is_new {

@@ -61,6 +61,8 @@ impl Routes {
     pub(crate) async fn to(&self, place: &Place<'_>) -> Option<Route> {
         match (self, place) {
             (Self::Server { reconnector, roles, .. }, _) => {
+                // The connection is taken after this wait, because a failover replaces the connection before it lets
+                // calls go on.
                 roles.settled().await;
                 let mut reconnector = reconnector.clone();
                 let (attempt, connection) = reconnector.connection().await?;
@@ -75,6 +77,8 @@ impl Routes {
     /// to another primary. After the error `MOVED`, also changes the map at once. Does nothing without a cluster.
     pub(crate) fn learn(&self, error: Option<&RedisError>, route: &Route) {
         let Self::Cluster(cluster) = self else { return };
+        // The error `ASK` names a server, too. But the slot still belongs to the old server, so `ASK` must not change
+        // the map.
         let moved = error.filter(|error| is_moved(error));
         match moved.and_then(|error| Some((route.redirection(error)?, error.redirect_node()?.1))) {
             Some((owner, slot)) => cluster.moved(slot.into(), &owner),

@@ -91,6 +91,7 @@ pub(super) async fn follow(
                 _ => None,
             };
             if let Some(event) = event {
+                // The receiver is gone only after this subscription was given up.
                 let _sent = events.send(event);
             }
         };
@@ -112,7 +113,11 @@ pub(super) async fn follow(
                         let Ok(Ok(_)) = timeout(REPLY, connection.send_packed_command(&ping)).await else {
                             break;
                         };
+                        // An attempt to connect checks its server before the new connection is in use. An event between
+                        // the two finds no connection to replace, so the search is repeated here.
                         reconnector.leave_others(&roles).await;
+                        // Only an answered ping shows that the subscription works. If a Sentinel closes each new
+                        // connection at once, the pauses must become longer.
                         pause = SHORTEST_PAUSE;
                     }
                 }

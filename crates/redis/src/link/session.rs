@@ -72,6 +72,8 @@ impl Session {
     /// Fails if the settings cannot work, or no thread can be started.
     pub(crate) fn open(connect: &Connect) -> Result<Self, ConnectError> {
         let dial = Arc::new(Dial::new(connect.clone())?);
+        // This kind of runtime has a thread of its own. A `current_thread` runtime would run its tasks only while a
+        // caller blocks on it.
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("tourbillon-redis")
@@ -104,9 +106,9 @@ impl Session {
             return Box::pin(async { Err(LinkError::unknown("the connection is closed")) });
         };
         let task = runtime.spawn(work(Arc::clone(&self.caller)));
-        // A task ends early only with its runtime. The caller may block on this future inside a task of another tokio
-        // runtime. That task then awaits the answers of many shards without yielding, and would use up the budget that
-        // tokio gives a task. `unconstrained` makes the future ignore this budget.
+        // A task ends early only with its runtime or by a panic. The caller may block on this future inside a task of
+        // another tokio runtime. That task then awaits the answers of many shards without yielding, and would use up
+        // the budget that tokio gives a task. `unconstrained` makes the future ignore this budget.
         Box::pin(unconstrained(async {
             task.await.unwrap_or_else(|error| Err(LinkError::unknown(format!("a call ended: {error}"))))
         }))
@@ -182,6 +184,8 @@ impl Link for Session {
         keys: Vec<Vec<u8>>,
         arguments: Words,
     ) -> Answer<'a, (Value, Option<Arc<Witness>>)> {
+        // In a cluster, each primary has attempts of its own, so the number of an attempt does not identify a
+        // connection.
         let attempt = Some(attempt).filter(|_| !self.caller.is_cluster);
         self.send(Call { script, keys, arguments, attempt })
     }
@@ -230,6 +234,7 @@ impl Caller {
     /// `patience` is over. If the script may have run, returns the error.
     async fn run(&self, call: &Call) -> Result<(Value, Option<Arc<Witness>>), LinkError> {
         let end = Instant::now() + self.patience;
+        // In a cluster, all keys of a script are in one slot, so the first key determines the server.
         let key = call.keys.first().map(Vec::as_slice);
         let (mut by, mut place, mut pause) = (By::Name, Place::Key(key), SHORTEST);
         loop {
@@ -244,6 +249,7 @@ impl Caller {
                 Err(_) if is_redirected && Instant::now() < end => continue,
                 Err(error) => return Err(error),
             };
+            // This checks the very connection that sends the script, so a replacement after the check does no harm.
             if call.attempt.is_some_and(|attempt| attempt != route.attempt) {
                 return Err(LinkError::renewed(call.script.name()));
             }
@@ -252,7 +258,8 @@ impl Caller {
             let sent = timeout(self.limit, send(command, is_redirected, &mut route)).await;
             let error = match sent {
                 Err(_) => {
-                    // The server may have disappeared without closing the connection.
+                    // The server may have disappeared without closing the connection. In a cluster, another server may
+                    // have taken its place, so the map of the slots is read again.
                     route.doubt().await;
                     self.routes.learn(None, &route);
                     return Err(LinkError::late(call.script.name(), self.limit));
@@ -261,7 +268,8 @@ impl Caller {
                 Ok(Err(error)) => error,
             };
             if has_flags && is_about_flags(&error) {
-                // The server is old. It runs the same script without flags.
+                // The server is old. It runs the same script without flags. That text has another hash, which the
+                // server may know already, so the next attempt sends the hash.
                 self.knows_flags.store(false, Ordering::Relaxed);
                 by = By::Name;
                 continue;
@@ -284,6 +292,7 @@ impl Caller {
                         continue;
                     }
                 }
+                // `MOVED` is one of these errors. It names the server that has the keys now.
                 Meaning::Later => self.routes.learn(Some(&error), &route),
                 Meaning::Elsewhere => {
                     route.doubt().await;
@@ -332,6 +341,7 @@ impl Caller {
         let primaries = timeout_at(end, self.routes.slots()).await.ok().flatten();
         let primaries = primaries.iter().flat_map(|slots| slots.primaries());
         let mut places: Vec<_> = primaries.cloned().map(Place::Address).collect();
+        // Without a cluster, there is no map. In a cluster whose map is unknown, this question fails with the reason.
         if places.is_empty() {
             places.push(Place::Key(None));
         }
@@ -361,6 +371,8 @@ impl Caller {
 /// command `ASKING` goes before the script.
 async fn send(command: Cmd, is_redirected: bool, route: &mut Route) -> RedisResult<Value> {
     let mut commands = redis::pipe();
+    // `ASKING` applies to the next command of the connection. Other calls share the connection, so one pipeline has
+    // both commands.
     if is_redirected {
         commands.cmd("ASKING");
     }
@@ -388,6 +400,8 @@ impl Call {
 /// Returns whether a server has refused the flags in the first line of a script. The script has then not run.
 fn is_about_flags(error: &RedisError) -> bool {
     let is_meant = |detail: &str| {
+        // Servers before Redis 7.0 cannot compile the first line. Later servers name the shebang or the flag that they
+        // do not know.
         ["compiling script", "shebang", "script flag"].iter().any(|words| detail.contains(words))
     };
     error.code() == Some("ERR") && error.detail().is_some_and(is_meant)

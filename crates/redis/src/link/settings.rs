@@ -104,6 +104,8 @@ impl Connect {
             tls: None,
             response_timeout: Duration::from_secs(5),
             connection_timeout: Duration::from_secs(2),
+            // The patience is longer than the time for which a failover holds calls back (`LONGEST` in `roles.rs`), so
+            // that these calls do not fail.
             patience: Duration::from_secs(5),
             sync: SyncPolicy::None,
             password: None,
@@ -145,7 +147,8 @@ impl Connect {
         if nodes.iter().any(|node| matches!(node.addr(), ConnectionAddr::Unix(_))) {
             return Err(ConnectError::new("the nodes of a cluster are not reached by local sockets"));
         }
-        // All servers of a cluster are reached in the same way: with TLS or without.
+        // All servers of a cluster are reached in the same way: with TLS or without. The cluster also names servers
+        // that are not in the settings, and `Dial::to_node` connects to them as the first URL says.
         let security = |node: &ConnectionInfo| match node.addr() {
             ConnectionAddr::TcpTls { insecure, .. } => Some(*insecure),
             _ => None,
@@ -385,6 +388,7 @@ impl fmt::Debug for Connect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { servers, tls, response_timeout, connection_timeout, patience, sync, .. } = self;
         f.debug_struct("Connect")
+            // The `Display` form of the servers leaves out user names and passwords.
             .field("servers", &format_args!("{servers}"))
             .field("tls", tls)
             .field("response_timeout", response_timeout)
@@ -397,6 +401,7 @@ impl fmt::Debug for Connect {
 
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The private key must not appear in a log.
         f.debug_struct("Tls").finish_non_exhaustive()
     }
 }

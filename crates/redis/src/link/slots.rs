@@ -26,6 +26,7 @@ impl Address {
     /// Parses the address that a redirection (the error `MOVED` or `ASK`) names. `of_answer` is the address of the
     /// server that has sent the redirection. Returns `None` if the text is not an address.
     pub(crate) fn read(text: &str, of_answer: &Self) -> Option<Self> {
+        // The last colon separates the port, because the host may be an IPv6 address, which contains colons.
         let (host, port) = text.rsplit_once(':')?;
         Self::at(host, port.parse().ok()?, of_answer)
     }
@@ -60,6 +61,7 @@ impl Slots {
     /// Parses a server's answer to `CLUSTER SLOTS`. `of_answer` is the address of that server. Returns `None` if the
     /// answer names no primary.
     pub(crate) fn read(answer: Value, of_answer: &Address) -> Option<Self> {
+        // A range without a known primary is skipped, so that calls to the other slots go on.
         let ranges: Vec<_> = fields(answer).into_iter().filter_map(|range| read(range, of_answer)).collect();
         let primaries: BTreeSet<_> = ranges.iter().map(|(_, primary)| primary.clone()).collect();
         let mut slots = Self { primaries: primaries.into_iter().collect(), ..Self::default() };
@@ -92,6 +94,7 @@ impl Slots {
             Ok(place) => place,
             Err(place) => {
                 primaries.insert(place, owner.clone());
+                // The list is sorted, so the new primary moves all primaries after it by one place.
                 let after = |other: &&mut u16| usize::from(**other) >= place;
                 owners.iter_mut().flatten().filter(after).for_each(|other| *other += 1);
                 place
@@ -109,6 +112,7 @@ fn read(range: Value, of_answer: &Address) -> Option<(core::ops::Range<usize>, A
     let mut range = fields(range).into_iter();
     let (first, last) = (number(range.next()?)?, number(range.next()?)?);
     let mut primary = fields(range.next()?).into_iter();
+    // Nil means the server's own host, as an empty host does.
     let host: Option<String> = from_redis_value(primary.next()?).ok()?;
     let port = u16::try_from(number(primary.next()?)?).ok()?;
     let primary = Address::at(host.as_deref().unwrap_or_default(), port, of_answer)?;

@@ -79,14 +79,19 @@ impl Witness {
     pub(crate) async fn confirm(self: &Arc<Self>) -> Result<(), LinkError> {
         let (answer, confirmed) = oneshot::channel();
         let is_first = {
+            // Both changes are made under one lock. So either the running task finds this caller in `waiting`, or this
+            // caller starts a task.
             let mut rounds = self.rounds();
             rounds.waiting.push(answer);
             !core::mem::replace(&mut rounds.is_running, true)
         };
         if is_first {
+            // A task makes the rounds. If a caller made them, the other callers would wait for ever when that caller's
+            // future is dropped.
             let this = Arc::clone(self);
             drop(self.runtime.spawn(async move { this.go_round().await }));
         }
+        // The sender is dropped without an answer if the runtime ends during the round.
         let confirmed = confirmed.await.unwrap_or_else(|_| Err("the connection is closed".into()));
         confirmed.map_err(|why| LinkError::not_safe(&why))
     }
@@ -102,6 +107,8 @@ impl Witness {
         loop {
             let waiting = {
                 let mut rounds = self.rounds();
+                // The flag is cleared under the lock under which `waiting` was found empty, so the next caller starts a
+                // task.
                 rounds.is_running = !rounds.waiting.is_empty();
                 core::mem::take(&mut rounds.waiting)
             };
@@ -125,6 +132,7 @@ impl Witness {
         let asked = timeout(self.limit, connection.req_packed_commands(&commands, 1, 1)).await;
         let reply: RedisResult<Value> = match asked {
             Ok(Ok(mut replies)) => replies.pop().ok_or_else(no_reply),
+            // Both connections are replaced, because a witness confirms only the scripts of its own attempt to connect.
             Ok(Err(error)) => {
                 (self.on_end)();
                 Err(error)
@@ -150,6 +158,7 @@ fn wait(policy: SyncPolicy) -> Cmd {
     // The server regards 0 as no limit.
     let milliseconds = |timeout: Duration| i32::try_from(timeout.as_millis().max(1)).unwrap_or(i32::MAX);
     match policy {
+        // `Dial` makes no witness with this policy. This arm only completes the match.
         SyncPolicy::None => redis::cmd("PING"),
         SyncPolicy::Wait { replicas, timeout } => {
             let mut command = redis::cmd("WAIT");

@@ -40,6 +40,7 @@ impl Bell {
         let until = Instant::now() + time;
         let mut state = self.lock();
         while !state.is_rung && !state.is_closed {
+            // `wait_timeout` may return early without a ring, so the rest of the time is computed again.
             let Some(rest) = until.checked_duration_since(Instant::now()) else { break };
             state = self.changed.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0;
         }

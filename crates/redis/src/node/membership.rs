@@ -20,8 +20,11 @@ impl State {
         if !self.is_member {
             return;
         }
+        // This node always counts as live for itself, even if its own signs are lost: it keeps its shards and goes on
+        // claiming.
         let others = self.peers.iter().filter(|peer| peer.is_live(now)).map(|peer| peer.incarnation);
         let mut live: Vec<u64> = others.filter(|other| *other != this).chain([this]).collect();
+        // The list is sorted, so that the comparison does not depend on the order in the server's answer.
         live.sort_unstable();
         if live != self.live {
             self.shards.want(|shard| rendezvous::owner(&live, shard) == Some(this));
@@ -76,11 +79,14 @@ impl Node {
     pub(crate) fn begin_anew(&self) {
         let mut state = self.state();
         state.is_member = false;
+        // The shards of the old deployment are gone and need no release.
         let _owned = state.shards.clear();
+        // With an empty list, the next `divide` assigns the shards again, even if the same nodes are live.
         state.live.clear();
         state.peers.clear();
         state.sights.clear();
         state.told.clear();
+        // Compared with a moment of the old deployment, the data of the new deployment could seem to have gone back.
         (state.sign, state.sign_by, state.latest) = (None, 0, UtcMillis::ZERO);
     }
 }
@@ -98,6 +104,7 @@ impl Node {
         let now = self.deployment.time.now();
         let (is_member, is_due, is_new) = {
             let mut state = self.state();
+            // A live node may have become silent since the last answer.
             state.divide(self.incarnation, now);
             let is_new = state.sign_by != self.deployment.link.attempt();
             (state.is_member, state.is_sign_due(now, self.ttl), is_new)
@@ -118,14 +125,17 @@ impl Node {
                 }
                 sign => sign?,
             }
+            // The thread may be asleep for a whole pause, because it has no duties in a store that is not a node.
             self.listen();
             self.bell.ring();
         } else if let Err(error) = sign {
-            // The server behind a new connection may have other data than before.
+            // The server behind a new connection may have other data than before. On the old connection, the claim goes
+            // on after a failed sign: a node keeps its shards until their time is over.
             if is_new && !is_gone(&error) {
                 return Err(error);
             }
         } else {
+            // A node without a thread releases unwanted shards only here.
             let unwanted = self.state().shards.unwanted();
             self.release_shards(unwanted).await;
         }
@@ -141,11 +151,15 @@ impl Node {
             if enters {
                 state.since = self.deployment.time.now();
             }
+            // The flag is cleared before the request. A message that arrives during the request sets it again, because
+            // the answer may not have the change that the message reports.
             (state.since, core::mem::take(&mut state.is_stirred))
         };
         let keys = vec![self.deployment.key.clone(), self.keys.signs.clone(), self.keys.records.clone()];
         let record = self.record(since).write();
         let known = self.state().latest;
+        // The number is read before the request. If the connection is replaced in between, the sign counts for the old
+        // connection, and the next claim sends another sign.
         let sign_by = self.deployment.link.attempt();
         let arguments = [
             self.deployment.id(),
@@ -159,6 +173,7 @@ impl Node {
         let answered = self.deployment.run(|scripts| &scripts.heartbeat, keys, arguments).await;
         let mut answered = answered.inspect_err(|error| {
             let mut state = self.state();
+            // No answer has named the nodes, so the sign stays due.
             state.is_stirred |= was_stirred;
             if is_gone(error) {
                 // Without a registry, the age of the server's data is unknown. The sign counts as sent on this
@@ -172,6 +187,8 @@ impl Node {
         let (has_left, has_changed) = {
             let mut state = self.state();
             state.sign_by = sign_by;
+            // Another sign of this node may have been answered during this request, so the moment is never set back
+            // here.
             state.latest = state.latest.max(latest).max(answered.now);
             if set_back.is_some() {
                 // The server has lost the signs that other nodes sent after `latest`. So this node forgets them, too.
@@ -209,6 +226,7 @@ impl Node {
             };
             let others: Vec<_> =
                 peers.iter().filter(is_other).map(|peer| (peer.incarnation, peer.record.ttl)).collect();
+            // A node that was silent must be seen connected again before it can be declared dead.
             sights.retain(|node, _| others.iter().any(|(other, _)| other == node));
             (others, *hearings)
         };
@@ -268,6 +286,7 @@ impl Node {
             Err(error) if error.kind() == StoreErrorKind::Unknown => true,
             Err(error) => return Err(error),
         };
+        // Without this entry, the node is not buried again until a later look has seen it connected.
         self.state().sights.remove(&node);
         if is_dead {
             let calls = self.deployment.all_groups().into_iter().map(|group| {
@@ -305,7 +324,10 @@ impl Node {
     pub(crate) async fn leave(&self) -> Result<(), StoreError> {
         let (was_member, owned) = {
             let mut state = self.state();
+            // The node stops being a member before it releases its shards. So a claim that is answered later sees this,
+            // and releases the shards that it has taken.
             let was_member = core::mem::take(&mut state.is_member);
+            // With an empty list, the next `divide` assigns the shards again, even if the same nodes are live.
             state.live.clear();
             (state.sign, state.listening) = (None, None);
             (was_member, state.shards.clear())
@@ -313,6 +335,7 @@ impl Node {
         if !was_member {
             return Ok(());
         }
+        // The task of the subscription ends a moment later, and reports its end only then.
         self.deaf();
         self.release_shards(owned).await;
         match self.quit().await {

@@ -48,6 +48,7 @@ impl Node {
         if !self.has_thread() || self.state().listening.is_some() {
             return;
         }
+        // The subscription must not keep the node alive, because it ends only when the node is dropped or leaves.
         let weak = Arc::downgrade(self);
         let hear = move |heard: Heard<'_>| {
             if let Some(node) = weak.upgrade() {
@@ -57,6 +58,7 @@ impl Node {
         let channels = [self.keys.channel.clone(), self.channel_of(self.incarnation)];
         let listening = self.deployment.link.listen(&self.deployment.key, &channels, Box::new(hear));
         let mut state = self.state();
+        // If the node has left since, the subscription is dropped here. Nothing would end it later.
         if state.is_member {
             state.listening = listening;
         }
@@ -72,6 +74,7 @@ impl Node {
                 state.is_stirred = true;
                 state.hear_anew();
                 state.shards.hint_all();
+                // The subscribers are called without the lock, because they may use the store.
                 drop(state);
                 self.bell.ring();
                 self.deployment.alarm.tell_parked(None);
@@ -79,6 +82,8 @@ impl Node {
             Heard::End => {
                 self.deaf();
                 self.state().hear_anew();
+                // Without messages, the pause between polls is shorter. The bell ends a sleep that was computed with
+                // the longer pause.
                 self.bell.ring();
             }
             Heard::Message(b"nodes") => {
@@ -105,6 +110,7 @@ impl Node {
         let is_served = {
             let mut state = self.state();
             state.shards.note(shard, due);
+            // A store that is not a node becomes one by the claim that follows the wake, and may then get this shard.
             !state.is_member || state.shards.is_wanted(shard)
         };
         if is_served {

@@ -27,6 +27,8 @@ impl NodeRecord {
     pub(super) fn write(&self) -> Vec<u8> {
         let Self { name, version, since, ttl, has_channel } = self;
         let (since, ttl, has_channel) = (since.as_millis(), millis(*ttl), u8::from(*has_channel));
+        // `Settings::admit` refuses names with zero bytes, so zero bytes can separate the parts. New parts are added at
+        // the end, because other versions read the parts by their places.
         format!("{name}\0{version}\0{since}\0{ttl}\0{has_channel}").into_bytes()
     }
 

@@ -21,6 +21,7 @@ pub(super) fn peers(answered: &mut Answered) -> Result<Vec<Peer>, StoreError> {
     while !signs.is_empty() {
         let (node, seen) = (bytes(signs.next()?)?, signs.number()?);
         let incarnation = node.as_deref().and_then(|node| core::str::from_utf8(node).ok()?.parse().ok());
+        // Without a record, the `ttl` is zero, so the node does not count as live.
         let record = records.remove(&node).unwrap_or_default();
         // An entry whose name is not a number does not belong to a node.
         peers.extend(incarnation.map(|incarnation| Peer {
@@ -38,6 +39,7 @@ impl State {
     fn as_known(&self, number: Shard, this: u64) -> ShardOfNodes {
         let told = self.told.get(usize::from(number)).cloned().unwrap_or_default();
         let mut shard = ShardOfNodes { number, is_silent: true, ..told };
+        // This node knows better than an old answer whether it owns the shard.
         shard.owner = shard.owner.filter(|owner| *owner != this);
         if self.shards.is_owned(number) {
             shard.owner = Some(this);

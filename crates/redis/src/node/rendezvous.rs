@@ -8,12 +8,15 @@ use crate::layout::Shard;
 
 /// Returns the node to which a shard belongs, or `None` if `nodes` is empty.
 pub(super) fn owner(nodes: &[u64], shard: Shard) -> Option<u64> {
+    // The number of the node decides between equal weights, so that all nodes agree for any order of `nodes`.
     nodes.iter().copied().max_by_key(|node| (weight(*node, shard), *node))
 }
 
 /// Returns the weight of a node for a shard: a pseudorandom number from the finaliser of SplitMix64, applied to the
 /// node and then to the shard.
 fn weight(node: u64, shard: Shard) -> u64 {
+    // Nodes of several versions divide the shards between them, so all versions must compute the same weights.
+    // Otherwise, no node might want a shard, and the shard's timers would not be delivered.
     mixed(mixed(node) ^ u64::from(shard).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 

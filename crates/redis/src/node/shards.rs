@@ -167,6 +167,9 @@ impl Shards {
         for (shard, known) in (0..).zip(&mut self.each) {
             let was_wanted = core::mem::replace(&mut known.is_wanted, belongs(shard));
             if known.is_wanted != was_wanted {
+                // The facts about the server and the requests under way do not depend on the division. All other facts
+                // may be old, since a node looks only at shards that belong to it. The hint makes the thread ask for
+                // them.
                 let (is_wanted, is_owned) = (known.is_wanted, known.is_owned);
                 let (is_sick, is_asked, answered) = (known.is_sick, known.is_asked, known.answered);
                 let is_lost = known.is_lost;
@@ -194,6 +197,8 @@ impl Shards {
     pub(super) fn clear(&mut self) -> Vec<Shard> {
         let owned = self.owned();
         for known in &mut self.each {
+            // Requests may still be under way. Their ends reset `is_asked`, and `answered` keeps an older answer from
+            // replacing a later one.
             *known = Known { is_asked: known.is_asked, answered: known.answered, ..Known::default() };
         }
         self.first_end = None;
@@ -213,11 +218,14 @@ impl Shards {
     pub(crate) fn for_claim(&self, now: UtcMillis, pause: Duration) -> Vec<Shard> {
         let is_out = |known: &Known| self.is_left_out(known) || known.is_lost;
         if !self.has_thread || !self.each.iter().any(|known| known.is_wanted && !is_out(known)) {
+            // If all shards were left out, the claim would ask no server. It would succeed, and hide that no server
+            // answers.
             return self.wanted();
         }
         self.those(|known| {
             let may_have = known.is_hinted
                 || known.due().is_some_and(|due| due <= now)
+                // While a poll of the thread is under way, its answer wakes the runtime if a timer is due.
                 || !known.is_asked && known.has_rested(pause);
             known.is_wanted && !is_out(known) && may_have
         })
@@ -265,6 +273,8 @@ impl Shards {
         let (mut wants_end, has_others) = (false, self.has_thread);
         for shard in shards {
             if let Some(known) = self.of(*shard) {
+                // These fields are cleared before the request is sent. A timer that is noted during the request may be
+                // missing in the answer, so its moment must stay.
                 (known.noted, known.is_hinted) = (None, false);
                 wants_end |= !known.is_owned || known.is_sick;
                 wants_end |= has_others && known.told_end.is_none_or(|told| moment() - told >= ENDS);
@@ -301,6 +311,8 @@ impl Shards {
         let looked = Some(moment());
         for shard in shards {
             if let Some(known) = self.of(*shard) {
+                // `begin_look` has cleared the hint and the noted moment, and no answer has taken their place. So the
+                // shard is hinted again.
                 (known.is_sick, known.is_hinted, known.looked) = (true, true, looked);
             }
         }

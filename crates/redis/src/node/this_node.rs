@@ -141,6 +141,7 @@ impl Settings {
     /// between 100 ms and an hour.
     pub(crate) fn admit(&self) -> Result<(), StoreError> {
         let limit = |message: String| Err(StoreError::new(StoreErrorKind::Limit, message));
+        // Zero bytes separate the parts of a node's record.
         if let Some(name) = &self.name
             && (name.len() > MOST_NAME || name.contains('\0'))
         {
@@ -160,6 +161,8 @@ impl Node {
     /// Creates the node that represents this process in a deployment, with a new incarnation number.
     pub(crate) fn new(deployment: Arc<Deployment>, deployment_name: &str, settings: Settings) -> Self {
         let Settings { name, ttl, poll, may_lose, on_set_back } = settings;
+        // The first half of a fresh id is mostly the time. The second half distinguishes processes that start at the
+        // same moment.
         let bytes = TimerId::fresh().as_u128().to_be_bytes();
         let incarnation = bytes.last_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
         let state = State {

@@ -88,7 +88,10 @@ impl Batches {
         ops: Vec<Op>,
         durability: Durability,
     ) -> Result<Vec<Outcome>, StoreError> {
+        // All operations are checked before the first of them is sent, because a batch is not one transaction here.
         ops.iter().try_for_each(admit)?;
+        // The moment of a put-back's first attempt is stored before anything is sent, because all attempts must have
+        // the same `until`.
         let (count, put_backs) = (ops.len(), self.put_backs.begin(&ops));
         let result = match durability {
             // An empty batch with this durability confirms earlier changes that were made with a lower durability.
@@ -140,7 +143,8 @@ impl Batches {
             }
             _ => match (end_of(op), changed_by_id(op)) {
                 // Ending an occurrence of a series stores the next occurrence, which may conflict with other
-                // operations. So this end runs alone.
+                // operations. So this end runs alone. So does the end of a timer without a kept copy, which may belong
+                // to a series.
                 (Some((id, _)), _) if self.transactions.held.has_single(id) => {
                     (Kind::End, [Some(Touched::Id(id)), None])
                 }
@@ -161,6 +165,7 @@ impl Batches {
     /// Ends the deliveries of different timers, all of which this process has claimed. One script runs many operations
     /// that only remove their timers. Any other operation runs in a script of its own.
     async fn end_wave(&self, wave: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
+        // All operations of this wave are ends. So none is filtered out, and the indices in `ends` are those in `wave`.
         let ends = wave.iter().filter_map(|op| Some((end_of(op)?.0, op))).collect::<Vec<_>>();
         let mut made = self.ends.end_many(&ends).await?;
         let outcomes = wave.into_iter().enumerate().map(|(place, op)| {
@@ -179,6 +184,8 @@ impl Batches {
     /// timers with the same key. The operation that is committed first takes the key, and the outcome of the other
     /// operation is [`Outcome::KeyExists`].
     async fn change_wave(&self, wave: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
+        // All operations of this wave have an id. So none is filtered out, and the indices in `changes` are those in
+        // `wave`.
         let changes = wave.iter().filter_map(|op| Some((changed_by_id(op)?, op))).collect::<Vec<_>>();
         let mut made = self.bulk.change_by_ids(&changes).await?;
         let outcomes = wave.into_iter().enumerate().map(|(place, op)| {
@@ -190,6 +197,7 @@ impl Batches {
                 }
             }
         });
+        // `buffered` keeps the order, because callers find an outcome by the place of its operation.
         stream::iter(outcomes.collect::<Vec<_>>()).buffered(OTHERS_AT_ONCE).try_collect().await
     }
 
@@ -198,6 +206,8 @@ impl Batches {
             Op::Place(..) => return self.creations.create(op).await,
             Op::Return(timer, token) => return self.put_backs.store(timer, *token).await,
             Op::CancelLabelled { namespace, label, limit } => {
+                // This operation and `Unpark` run several scripts. If one of them fails, others may have changed
+                // timers, as in a batch.
                 return self
                     .bulk
                     .cancel_labelled(namespace, label, *limit)

@@ -34,6 +34,7 @@ impl Bulk {
         mut found: Vec<Found>,
         op: impl Fn(u32) -> Op,
     ) -> Result<Vec<Outcome>, StoreError> {
+        // `chunk_by` compares only neighbours, so the timers of a shard must follow each other.
         found.sort_by_key(|found| found.shard);
         let groups =
             found.chunk_by(|one, other| self.deployment.topology.shares_script(one.shard, other.shard));
@@ -42,7 +43,8 @@ impl Bulk {
             let op = op(u32::try_from(some.len()).unwrap_or(u32::MAX));
             self.transactions.transact(Start::Several(some.to_vec()), move |draft| draft.apply(op.clone()))
         });
-        // Waits for all calls, so that none goes on after this function has returned.
+        // Waits for all calls, so that none goes on after this function has returned. `try_join_all` would drop the
+        // other futures after the first error, but a script goes on without its future.
         join_all(calls.collect::<Vec<_>>()).await.into_iter().collect()
     }
 
@@ -64,6 +66,7 @@ impl Bulk {
         });
         let mut found = Vec::new();
         for (place, timer) in try_join_all(reads).await?.into_iter().flatten() {
+            // A timer whose record cannot be read is left to an operation of its own, which returns the error.
             if let Ok(Some(timer)) = timer {
                 found.push((place, timer));
             }
@@ -78,7 +81,8 @@ impl Bulk {
             let outcomes = self.transactions.transact(start, |draft| draft.apply_all(group.clone())).await?;
             Ok::<_, StoreError>(places.into_iter().zip(outcomes).collect::<Vec<_>>())
         });
-        // Waits for all calls, so that none goes on after this function has returned.
+        // Waits for all calls, so that none goes on after this function has returned. `try_join_all` would drop the
+        // other futures after the first error, but a script goes on without its future.
         let made: Result<Vec<_>, StoreError> =
             join_all(calls.collect::<Vec<_>>()).await.into_iter().collect();
         Ok(made?.into_iter().flatten().collect())
@@ -93,6 +97,7 @@ impl Bulk {
     ) -> Result<Outcome, StoreError> {
         let index = Index::Members(Part::Labels, label_entry(namespace, label));
         let op = |limit| Op::CancelLabelled { namespace: namespace.into(), label: label.into(), limit };
+        // As in the ledger, a limit of 0 counts as 1.
         let limit = limit.max(1);
         let (mut cancelled, mut in_flight, mut last) = (0, 0, None::<Vec<u8>>);
         loop {
@@ -101,6 +106,8 @@ impl Bulk {
             let left = (limit - cancelled) as usize;
             let more = entries.len() > left;
             entries.truncate(left);
+            // A timer that is cancelled in flight keeps its label. So the next turn must begin after these entries, or
+            // it would find such timers again and again.
             last = entries.last().map(|entry| entry.place.clone()).or(last);
             let found = timers_of(&self.deployment, &entries).await?.into_iter().flatten().collect();
             for outcome in self.change_several(found, op).await? {
@@ -112,6 +119,8 @@ impl Bulk {
                     in_flight += more_in_flight;
                 }
             }
+            // This comes before the check of the limit: a limit that is reached with the last timer leaves no more
+            // timers.
             if is_end && !more {
                 return Ok(Outcome::CancelledMany { cancelled, in_flight, more: false });
             }
@@ -134,12 +143,18 @@ impl Bulk {
         let parts: Vec<_> = shards.into_iter().map(|shard| (shard, Part::Parked)).collect();
         while unparked < limit && !parts.is_empty() {
             let left = (limit - unparked) as usize;
+            // Timers are rarely spread evenly over the shards. So each shard may list twice its even part, which makes
+            // a second turn rare.
             let each = (2 * left.min(AT_ONCE) / parts.len() + 3).min(left);
             let from = last.as_ref().map(|member| [b"(", &member[..]].concat());
             let Stretch { mut entries, is_end } =
                 Walk::ascending(&self.deployment).members(&parts, from, &beginning, each).await?;
+            // Entries beyond `left` are dropped. If some of these timers stay parked, a later turn must read the
+            // dropped entries.
             let is_end = is_end && entries.len() <= left;
             entries.truncate(left);
+            // An occurrence of a paused series stays parked and does not count, so the next turn begins after these
+            // entries.
             last = entries.last().map(|entry| entry.place.clone()).or(last);
             let found = timers_of(&self.deployment, &entries).await?.into_iter().flatten().collect();
             for outcome in self.change_several(found, |limit| Op::Unpark(reason.into(), limit)).await? {

@@ -136,6 +136,8 @@ impl<'a> Commit<'a> {
             doubts: Vec::new(),
             changes: Words::default(),
             counts: BTreeMap::new(),
+            // A put-back must succeed even if the server has no free memory. The claim has removed the timer, so a
+            // refusal could lose it.
             is_growing: known.put_back.is_none() && grows(changes),
         };
         commit.check(known, changes);
@@ -173,6 +175,8 @@ impl<'a> Commit<'a> {
     /// Adds a message to the owner of a shard about a due timer. The script publishes the message only if another node
     /// owns the shard and the timer is the first of the shard.
     pub(crate) fn hint(&mut self, shard: Shard, hint: &Hint<'_>) {
+        // The hint stands behind all changes of timers, because the script looks for the first timer of the shard after
+        // these changes.
         let (meta, slices) = (self.place(shard, Part::Meta), self.place(shard, Part::Slices));
         let words = self.change_at(b"n", meta);
         words.push_number(slices);
@@ -185,6 +189,7 @@ impl<'a> Commit<'a> {
 
     /// Adds a message that the script publishes on this channel.
     pub(crate) fn say(&mut self, shard: Shard, channel: &[u8], message: &[u8]) {
+        // The script does not use this key. Every change begins with the place of a key.
         let parked = self.place(shard, Part::Parked);
         let words = self.change_at(b"m", parked);
         words.push(channel);
@@ -214,6 +219,8 @@ impl<'a> Commit<'a> {
         let absent =
             || changes.absent.first().or(changes.forgotten.first()).map(|id| layout.shard_of_id(*id));
         let put_back = || known.put_back.as_ref().map(|put_back| put_back.shard);
+        // The put-back comes before `created`: a timer that comes back without its key is still stored in the shard of
+        // the key.
         changed(known, changes).or_else(put_back).or_else(created).or_else(read).or_else(free).or_else(absent)
     }
 
@@ -276,6 +283,8 @@ impl<'a> Commit<'a> {
                     self.expect(Doubt::Timer(id), "field", shard, Part::Tokens, bytes);
                     self.checks.push(mark);
                 }
+                // A claim does not change the record, so only the absence of a token shows that the timer is not
+                // leased.
                 None => self.expect(Doubt::Timer(id), "no-field", shard, Part::Tokens, bytes),
             }
         }
@@ -306,6 +315,8 @@ impl<'a> Commit<'a> {
             let shard = self.layout.shard_of_id(*id);
             self.expect(Doubt::Remembered(*id), "forgotten", shard, Part::Recent, &id_bytes(*id));
         }
+        // These checks need no scope: a timer with a key is stored in the shard of its key, so in a cluster that shard
+        // is the home.
         for key in &changes.free {
             let shard = self.layout.shard_of_key(&key.namespace, &key.key);
             let entry = &key_entry(&key.namespace, &key.key);
@@ -334,7 +345,8 @@ impl<'a> Commit<'a> {
             was
         });
         let is = change.after.as_ref().map_or_else(Vec::new, entries);
-        // Only the differences are sent, so an entry that stays costs nothing.
+        // Only the differences are sent, so an entry that stays costs nothing. The removals come first: if only the
+        // score of a member changes, such as the due moment, a later removal would remove the new entry.
         for entry in was.iter().filter(|entry| !is.contains(entry)) {
             // A field that is set again need not be removed before.
             let is_set_again =
@@ -346,6 +358,8 @@ impl<'a> Commit<'a> {
         for entry in is.iter().filter(|entry| !was.contains(entry)) {
             self.add(shard, id, entry);
         }
+        // A redirect exists as long as its timer, so a change of a stored timer leaves the redirect alone. In a
+        // cluster, scripts of their own write and remove redirects.
         let own = self.layout.shard_of_id(id);
         if own != shard && self.scope.has(own) && change.before.is_some() != change.after.is_some() {
             let redirects = self.place(own, Layout::redirects_of(id));
@@ -434,6 +448,8 @@ impl<'a> Commit<'a> {
             }
         };
         if let Part::Keys(set) = part {
+            // The namespace may have this place already. The client does not know, and a repeated addition changes
+            // nothing.
             let places = self.place(shard, Part::Places);
             let words = self.change_at(b"z", places);
             words.push_number(0);

@@ -49,6 +49,8 @@ impl Creations {
             if let Some(creation) = self.creation_of(&changes) {
                 let (answer, made) = oneshot::channel();
                 if self.queue.add(Waiting { creation, since: Instant::now(), answer }) {
+                    // A task sends the script. If a caller sent it, a caller whose future is not polled any more would
+                    // hold up all others.
                     let this = Arc::clone(self);
                     let _task = runtime.spawn(async move { this.store_waiting().await });
                 }
@@ -77,6 +79,7 @@ impl Creations {
             && matches!(mode, IfPresent::Reject | IfPresent::Keep)
             && timer.labels.is_empty()
             && self.deployment.layout.shard_of_id(timer.id) == home
+            // For a shard of its own, this node needs no hint: `Node::note` wakes the runtime of this process.
             && (!is_near() || self.node.state().shards.is_owned(home))
     }
 

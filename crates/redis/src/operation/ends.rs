@@ -50,6 +50,7 @@ impl Ends {
         ops: &[(TimerId, &Op)],
     ) -> Result<BTreeMap<usize, Outcome>, StoreError> {
         let shards = ops.iter().map(|(id, _)| self.held.shard_of(*id));
+        // A timer without a kept copy must be read first, so a commit of its own ends it.
         let mut places: Vec<(Shard, usize)> =
             shards.enumerate().filter_map(|(place, shard)| Some((shard?, place))).collect();
         places.sort_unstable();
@@ -90,6 +91,7 @@ impl Ends {
         op: &Op,
         now: UtcMillis,
     ) -> Result<Option<End>, StoreError> {
+        // Another task may have let the copy go since `end_many` looked for it.
         let Some(found) = self.held.get(id) else { return Ok(None) };
         // In a cluster, the redirect may be in another shard, which the script cannot change.
         if !self.deployment.topology.shares_script(self.deployment.layout.shard_of_id(id), found.shard) {
@@ -118,6 +120,7 @@ impl Ends {
 
 /// Returns whether the changes only remove one timer, and need no check of other data.
 fn is_plain(changes: &Changes) -> bool {
+    // The pattern names every field, so a new field of `Changes` does not compile until this check covers it.
     let Changes { timers, absent, free, forgotten, remember, forget } = changes;
     let guesses = absent.len() + free.len() + forgotten.len() + remember.len() + forget.len();
     matches!(timers[..], [Change { before: Some(_), after: None }]) && guesses == 0
@@ -165,6 +168,7 @@ fn keys_and_arguments(layout: &Layout, ends: &[End]) -> (Vec<Vec<u8>>, Words) {
             }
         }
         let own = layout.shard_of_id(id);
+        // In a cluster, `plain_end` leaves such a timer out, because a script may name one shard only.
         if own != found.shard {
             remove(own, Layout::redirects_of(id), Removal::Field, id_bytes(id).to_vec());
         }
@@ -179,11 +183,13 @@ fn keys_and_arguments(layout: &Layout, ends: &[End]) -> (Vec<Vec<u8>>, Words) {
         arguments.push_number(ends.len() as u64);
         ends.iter().for_each(|end| arguments.push(&id_bytes(end.found.id())));
         ends.iter().for_each(|end| arguments.push(&end.found.member));
+        // A copy from a claim has a token. An empty text would match no stored token, so the timer would stay.
         ends.iter().for_each(|end| arguments.push(end.found.token.as_deref().unwrap_or_default()));
     }
     let (mut last, mut places) = (None, BTreeMap::new());
     for ((shard, part, removal), removed) in removals {
         let mut place_of = |shard, part| {
+            // Scripts count keys from 1, so the length after the push is the position of the new key.
             keys.push(layout.key(shard, part));
             keys.len() as u64
         };

@@ -23,6 +23,7 @@ impl Held {
     /// Keeps a copy of a claimed timer until the timer's delivery ends.
     pub(crate) fn keep(&self, found: &Found) {
         let mut timers = self.timers();
+        // A copy only saves a read, so further timers may go without a copy.
         if timers.len() < MOST {
             timers.insert(found.id(), found.clone());
         }

@@ -51,6 +51,7 @@ impl Imports {
             }
             Topology::Cluster => self.import_by_shard(&changes).await?,
         }
+        // An import publishes no messages. This node notes the timers here, and other nodes find them by their polls.
         let pending = changes.timers.iter().filter_map(|change| change.after.as_ref());
         for timer in pending.filter(|timer| timer.state == State::Pending) {
             self.node.note(self.deployment.layout.home_of(timer), timer.due);
@@ -67,6 +68,8 @@ impl Imports {
             let Some(timer) = &change.after else { continue };
             let of_shard = shards.entry(self.deployment.layout.home_of(timer)).or_default();
             of_shard.timers.push(change.clone());
+            // The dry run guesses for all timers together. A script checks one shard, so each shard gets its own
+            // guesses.
             of_shard.absent.push(timer.id);
             of_shard.free.extend(timer.key_of().filter(|_| timer.owns_key()));
         }
@@ -80,14 +83,17 @@ impl Imports {
                     (*shard, Changes { absent, free, ..Changes::default() })
                 })
                 .collect();
-            // These commits only run the checks, so a shard that cannot take its timers is found before any timer is
-            // stored.
+            // These commits only run the checks, so an id or a key that is taken is found before any timer is stored.
+            // Without timers, a commit does not compare the mark of its shard. So a lost shard is found only when its
+            // timers are stored.
             result = self.store_imported(&looks, &reserved).await;
         }
         if let Err(error) = result {
+            // No timer is stored yet, so all reserved redirects lead nowhere.
             release(&self.deployment, reserved).await;
             return Err(error);
         }
+        // The redirects stay even if this fails, because some of them may lead to stored timers by then.
         let stored = self.store_imported(&shards, &reserved).await;
         stored.map_err(|error| {
             let message = format!("a part of the timers may be imported, and others are not: {error}");
@@ -107,8 +113,12 @@ impl Imports {
         for ids in ids.chunks(AT_ONCE) {
             let answers = ids.iter().map(async |(shard, id)| {
                 for _ in 0..TURNS {
+                    // A timer of the backup may have ended lately, so that its id is still remembered. An import stores
+                    // the timer all the same.
                     match reserve(&self.deployment, *id, *shard, true).await? {
                         Ok(reservation) => return Ok((*id, reservation)),
+                        // The guard removes a redirect that leads nowhere. If the redirect leads to a stored timer, the
+                        // next arm returns the error.
                         Err(Refused { doubt: Doubt::Redirected(_, redirect), .. })
                             if !displace(&self.deployment, *id, &redirect).await? => {}
                         Err(Refused { doubt, .. }) => return Err(error_of_doubt(&doubt)),
@@ -142,12 +152,15 @@ impl Imports {
                     Sent::Done => break,
                     Sent::Refused(refused) => refused,
                 };
+                // Only a doubt about an id may come from a redirect that leads nowhere, so the commit is repeated after
+                // this doubt only.
                 let Doubt::Timer(id) = refused.doubt else { return Err(self.error_of(refused)) };
                 match look(&self.deployment, id).await? {
                     (Some(_), _) => return Err(error_of_doubt(&refused.doubt)),
                     (None, _) if turn == TURNS => return Err(crowded(id)),
                     // A redirect that leads nowhere does not occupy the id.
                     (None, Some(redirect)) => {
+                        // If the timer is stored after all, the next attempt finds it.
                         let _is_stored = displace(&self.deployment, id, &redirect).await?;
                     }
                     // The timer has ended since.

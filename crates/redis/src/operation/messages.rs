@@ -20,6 +20,7 @@ impl Transactions {
             firsts.entry(shard).and_modify(|first| *first = due.min(*first)).or_insert(due);
         }
         for (shard, due) in firsts {
+            // This node notes the timers of its own shards after the commit, without a message (`Transactions::after`).
             if !self.node.state().shards.is_owned(shard) {
                 let hint = Hint {
                     due,
@@ -37,6 +38,8 @@ impl Transactions {
                 && let State::Parked(reason) = &timer.state
                 && before != Some(&timer.state)
             {
+                // The script does not read the key of this change. In a cluster, the key must still be in the shard of
+                // the commit, because a script names the keys of one shard.
                 let found = known.timers.get(&timer.id).map(|found| found.shard);
                 let home = || Commit::home(&self.deployment.layout, known, changes);
                 let shard = found.or_else(home).unwrap_or_else(|| self.deployment.layout.home_of(timer));

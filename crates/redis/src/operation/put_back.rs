@@ -152,6 +152,7 @@ impl Attempts {
                     entry.insert(now);
                     true
                 }
+                // The moment of the earlier attempt stays, because that attempt may still take effect.
                 Entry::Occupied(_) => false,
             };
             batch.push((name, is_new));
@@ -163,6 +164,8 @@ impl Attempts {
     /// true.
     pub(crate) fn end(&self, batch: Batch, only_first: bool) {
         for (name, is_first) in batch {
+            // With `only_first`, this batch surely had no effect. An earlier attempt may still take effect, so its
+            // moment stays.
             if is_first || !only_first {
                 self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
             }

@@ -32,7 +32,8 @@ impl PutBacks {
     /// Records that a batch of `count` operations has ended. Forgets the batch's [put-backs](super::put_back) whose
     /// outcomes are known. `error` is the error of a failed batch.
     pub(crate) fn end(&self, batch: Batch, count: usize, error: Option<&StoreError>) {
-        // Some operations of a failed batch may have taken effect. The caller repeats the whole batch.
+        // Some operations of a failed batch may have taken effect. The caller repeats the whole batch. An answer that
+        // cannot be read (`Corrupt`) comes from a script that may have run.
         let has_no_effect = |error: &StoreError| {
             count == 1 && !matches!(error.kind(), StoreErrorKind::Unknown | StoreErrorKind::Corrupt)
         };
@@ -45,7 +46,8 @@ impl PutBacks {
     /// effect.
     pub(crate) async fn store(&self, timer: &Timer, token: Token) -> Result<Outcome, StoreError> {
         let (id, layout) = (timer.id, &self.deployment.layout);
-        // The timer comes back without its series.
+        // The timer comes back without its series. `Layout::home_of` would choose the shard of the series for a timer
+        // without a key.
         let shard = match &timer.key {
             Some(key) => layout.shard_of_key(&timer.namespace, key),
             None => layout.shard_of_id(id),
@@ -54,6 +56,8 @@ impl PutBacks {
         let put_back = Arc::new(PutBack::new(id, token, shard, since));
         let op = Op::Return(Box::new(timer.clone()), token);
         self.transactions
+            // After a refused commit, `put_back` has the reason, and this closure runs again. Its empty changes end the
+            // transaction without another commit.
             .transact(Start::PutBack(Arc::clone(&put_back)), |draft| match put_back.refused() {
                 Some(outcome) => Ok((outcome, Changes::default())),
                 None => draft.apply(op.clone()),

@@ -94,6 +94,7 @@ impl Queue {
         let mut state = self.state();
         state.waiting.push_back(waiting);
         let is_needed = state.tasks < TASKS;
+        // The task is counted before it starts, so that two callers cannot both start the last permitted task.
         state.tasks += usize::from(is_needed);
         is_needed
     }
@@ -109,6 +110,7 @@ impl Queue {
     fn end_task(&self) -> VecDeque<Waiting> {
         let mut state = self.state();
         state.tasks = state.tasks.saturating_sub(1);
+        // Without a task, the callers of these creations would wait until somebody adds another creation.
         if state.tasks == 0 { core::mem::take(&mut state.waiting) } else { VecDeque::new() }
     }
 }
@@ -138,6 +140,8 @@ impl Task<'_> {
         let (mut ids, mut entries, mut bytes) = (HashSet::new(), HashSet::new(), 0);
         let mut fits = |Waiting { creation, .. }: &Waiting| {
             let Creation { id, member, entry, .. } = creation;
+            // The limits are compared before the creation is added. So the first creation always fits, even if its
+            // record is larger than the limit, and an empty list means that no creation waits.
             let fits = ids.len() < AT_ONCE && bytes < BYTES;
             bytes += member.len();
             fits && ids.insert(*id) && entry.as_ref().is_none_or(|entry| entries.insert(entry.clone()))
@@ -151,7 +155,8 @@ impl Task<'_> {
             taken.extend(state.waiting.pop_front().filter(|_| is_wanted));
         }
         if taken.is_empty() && !self.has_ended {
-            // This is set under the lock, so that the next creation starts a task.
+            // This is set under the lock, so that the next creation starts a task. A further call must not count the
+            // end of the same task again.
             self.has_ended = true;
             state.tasks = state.tasks.saturating_sub(1);
         }
@@ -161,6 +166,7 @@ impl Task<'_> {
     /// Removes and returns the creations that have waited for at least `patience` without being sent.
     pub(crate) fn take_late(&self, patience: Duration) -> Vec<Waiting> {
         let mut state = self.queue.state();
+        // Creations wait in the order of their arrival, so the late creations are at the front.
         let count = state.waiting.iter().take_while(|waiting| waiting.since.elapsed() >= patience).count();
         state.waiting.drain(..count).collect()
     }

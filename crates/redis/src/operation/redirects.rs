@@ -152,6 +152,8 @@ pub(super) async fn reserve_all(
     created: &[Creation],
     reserved: &mut Reservations,
 ) -> Result<Option<Refused>, StoreError> {
+    // An earlier attempt may have had another home, to which its redirect leads. The present home needs another
+    // redirect.
     let is_new = |creation: &&Creation| {
         reserved.get(&creation.id).is_none_or(|reserved| reserved.redirect.home() != Some(home))
     };
@@ -163,6 +165,7 @@ pub(super) async fn reserve_all(
     for (id, answer) in try_join_all(answers).await? {
         match answer {
             Ok(reservation) => drop(reserved.insert(id, reservation)),
+            // The loop goes on, so that the other reservations are known and can be released.
             Err(refusal) => refused = Some(refusal),
         }
     }
@@ -220,7 +223,8 @@ pub(super) async fn announce_all(
             Ok(mut answered) => {
                 Ok(bytes(answered.rest.next()?)?.map(|redirect| (*id, Redirect::of(redirect))))
             }
-            // If the shard of the id does not answer, the end goes on. The redirect then stays behind.
+            // If the shard of the id does not answer, the end goes on. The redirect then stays behind. An end whose id
+            // must be remembered fails instead: without the memory, a repeated creation would store the timer again.
             Err(error) if !is_needed && error.is_transient() => Ok(None),
             Err(error) => Err(error),
         }
@@ -264,12 +268,15 @@ pub(crate) async fn displace(
     let home = home.ok_or_else(|| damaged(&format!("the redirect of timer {id} leads to no shard")))?;
     let keys = deployment.layout.keys(home, [Part::Records, Part::Recent]);
     let void = redirect.void(id);
+    // The script also looks for the id among the records, so it gets the id and the mark separately.
     let mark = void.get(16..).unwrap_or_default().to_vec();
     let arguments = [id_bytes(id).to_vec(), mark, decimal(millis(VOID))];
     let mut answered = deployment.run(|scripts| &scripts.void_redirect, keys, arguments).await?;
     if answered.rest.number()? == 0 {
         return Ok(true);
     }
+    // The redirect is removed after its mark is void. In the reverse order, the creation could still store its timer,
+    // which would have no redirect.
     drop_redirect(deployment, id, redirect.clone()).await?;
     Ok(false)
 }

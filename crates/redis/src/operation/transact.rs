@@ -59,7 +59,8 @@ impl Transactions {
     ) -> Result<R, StoreError> {
         let mut reserved = Reservations::new();
         let result = self.attempt(start, run, &mut reserved).await;
-        // A commit with an unknown outcome may have stored the timers to which these redirects lead.
+        // A commit with an unknown outcome may have stored the timers to which these redirects lead. So may a commit
+        // whose answer cannot be read (`Corrupt`).
         let is_known = result.as_ref().map_or_else(
             |error| !matches!(error.kind(), StoreErrorKind::Unknown | StoreErrorKind::Corrupt),
             |_| true,
@@ -99,8 +100,9 @@ impl Transactions {
                 known.add(Some(*found));
             }
         }
-        // The first attempt uses the estimate of the server's time. Each later attempt uses the time of the last
-        // refusal.
+        // The first attempt uses the estimate of the server's time, which may be ahead. Each later attempt uses the
+        // time of the last refusal. Otherwise, a lease or a memory could be over by the estimate and not by the
+        // script's check, and each attempt could fail at that check.
         let mut now = self.deployment.time.now();
         for turn in 0..TURNS {
             let mut draft = DryRun::new(now);
@@ -147,12 +149,14 @@ impl Transactions {
                 std::thread::yield_now();
             }
         }
+        // No attempt has stored or ended a timer, so the kind of the error permits the caller to repeat the operation.
         let message = format!("others changed the same timers during {TURNS} attempts");
         Err(StoreError::new(StoreErrorKind::Io, message))
     }
 
     /// Updates this process's knowledge of timers after a successful commit.
     fn after(&self, known: &Known, changes: &Changes) {
+        // After any change of a leased timer, the kept copy is old. Even a withdrawal changes the stored token.
         let before = changes.timers.iter().filter_map(|change| change.before.as_ref());
         before.filter(|timer| is_leased(timer)).for_each(|timer| self.held.let_go(timer.id));
         self.made_pending(known, changes).for_each(|(shard, due)| self.node.note(shard, due));
@@ -172,6 +176,7 @@ impl Transactions {
                 // A redirect that leads to a timer stays.
                 reserved.remove(&id);
                 let (found, redirect) = look(&self.deployment, id).await?;
+                // A timer that was read before has ended since. The operation that ended it removes the redirect.
                 if let (None, Some(redirect), false) = (&found, redirect, was_read) {
                     displace(&self.deployment, id, &redirect).await?;
                 }
@@ -245,7 +250,9 @@ impl Transactions {
         }
         let sent = self.commit_in(Scope::Shard(home, reserved), known, changes).await?;
         if let Sent::Done = sent {
+            // The redirect of a stored timer must stay, so `transact` must not release it.
             created.iter().for_each(|creation| drop(reserved.remove(&creation.id)));
+            // The ended timers were stored in the home, so a redirect to another shard is not theirs.
             let redirects = redirects.into_iter().filter(|(_, redirect)| redirect.home() == Some(home));
             // The operation has taken effect, so a redirect that is left leads nowhere.
             let _left =
@@ -258,6 +265,7 @@ impl Transactions {
     pub(crate) async fn send(&self, commit: Commit<'_>) -> Result<Sent, StoreError> {
         let is_growing = commit.is_growing;
         let (keys, arguments, doubts) = commit.into_parts();
+        // A server with a full memory refuses the first script and runs the second, so that ends can free memory.
         let script = |scripts: &'static Scripts| match is_growing {
             true => &scripts.commit,
             false => &scripts.commit_kept,

@@ -46,11 +46,14 @@ pub(crate) async fn check(deployment: &Deployment) -> Result<Vec<Fault>, StoreEr
             wanted.insert(timer.id, shard);
         }
         for (id, home) in contents.homes {
+            // A redirect that cannot be read counts as missing. If it should lead to a stored timer, that timer is a
+            // fault.
             if let (Some(id), Some(home)) = (id_of(&id), Redirect::of(home).home()) {
                 homes.insert(id, home);
             }
         }
         if faults.len() >= MOST_FAULTS {
+            // Redirects and timers can only be compared after the last shard, so this comparison is left out.
             return Ok(faults);
         }
     }
@@ -72,6 +75,8 @@ pub(crate) async fn check(deployment: &Deployment) -> Result<Vec<Fault>, StoreEr
 async fn contents(deployment: &Deployment, shard: Shard) -> Result<Contents, StoreError> {
     let mut named: Vec<Slice> = Vec::new();
     for _ in 0..TURNS {
+        // The script `contents` knows by the positions of the keys which of them are hashes, so the order must be the
+        // same.
         let parts = [
             Part::Records,
             Part::Tokens,
@@ -142,6 +147,7 @@ fn faults_of(layout: &Layout, shard: Shard, contents: &Contents, faults: &mut Ve
     let (mut timers, mut wanted, mut counts) = (Vec::new(), BTreeSet::new(), HashMap::<Vec<u8>, u64>::new());
     for (member, _) in &contents.records {
         let id = member.get(..16).unwrap_or_default();
+        // A token without an end counts as a lease that ends at 0. Its entry in `leases` is then reported as missing.
         let (mark, until) = (contents.tokens.get(id).cloned(), ends.get(id).copied().unwrap_or_default());
         match Found::read(shard, member.clone(), mark, until) {
             Some(found) => {
@@ -187,6 +193,8 @@ fn faults_of(layout: &Layout, shard: Shard, contents: &Contents, faults: &mut Ve
             if own != Some(*set) {
                 faults.push(Fault::new(name, id, "the entry is not in its set of keys"));
             }
+            // A place without entries is permitted, because a place says only that its set may have entries of a
+            // namespace.
             if !places.contains(&place_entry(member, *set)[..]) {
                 faults.push(Fault::new("places", id, "the place of the entry's namespace is missing"));
             }

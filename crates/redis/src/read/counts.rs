@@ -38,6 +38,7 @@ impl Counter {
             known.insert(shards, counts);
         }
         for (shards, error) in gathered.failed {
+            // Without any counts of this group, the sum would be too low.
             if !known.contains_key(&shards) {
                 let late = || StoreError::new(StoreErrorKind::Io, "a server does not answer for its timers");
                 return Err(error.unwrap_or_else(late));

@@ -33,6 +33,7 @@ pub(crate) async fn look(
     let mut answered = deployment.run(|scripts| &scripts.find_id, keys, [id_bytes(id).to_vec()]).await?;
     let found = read_found(shard, &mut answered.rest)?;
     match answered.rest.filled()?.map(Redirect::of) {
+        // The script answers a redirect only if the shard does not have the record, so `found` is `None` here.
         Some(redirect) => {
             let home = redirect.home().filter(|home| deployment.layout.shards().contains(home));
             let home =
@@ -78,6 +79,7 @@ pub(crate) async fn timers_of(
         shards.entry(entry.shard).or_default().push(entry.id);
     }
     let reads = shards.iter().map(|(shard, ids)| records(deployment, *shard, ids));
+    // One unreadable record must not hide the other timers.
     let found = try_join_all(reads).await?.into_iter().flatten().filter_map(|found| found.ok().flatten());
     let mut by_id: HashMap<TimerId, Found> = found.map(|found| (found.id(), found)).collect();
     Ok(entries.iter().map(|entry| by_id.remove(&entry.id)).collect())
@@ -86,6 +88,7 @@ pub(crate) async fn timers_of(
 /// Decodes a timer from three values of a script's answer: record, token, and end of the lease. Returns `None` if the
 /// answer has no record.
 pub(crate) fn read_found(shard: Shard, values: &mut Values) -> Result<Option<Found>, StoreError> {
+    // All three values are taken even without a record, because the values of the next timer follow.
     let (member, mark) = (values.filled()?, values.filled()?);
     let until = values.maybe_number()?.unwrap_or_default();
     let Some(member) = member else { return Ok(None) };

@@ -33,7 +33,7 @@ pub(crate) async fn horizon(counter: &Counter) -> Result<Horizon, StoreError> {
         {
             slices.extend(found.iter().filter_map(|(name, _)| Some((Slice::named(name)?, *shard))));
             // If the answer of a shard is full, the shard may have more slices. From this period on, not all timers are
-            // counted.
+            // counted. The slices are listed by their first due moments, so all slices of earlier periods are listed.
             let last = found.last().filter(|_| found.len() >= each).map(|(_, due)| period_of(*due));
             cut = cut.into_iter().chain(last).min();
         }
@@ -55,8 +55,10 @@ pub(crate) async fn horizon(counter: &Counter) -> Result<Horizon, StoreError> {
     }
     if let Some(cut) = cut {
         let cut = UtcMillis::from_millis(start_of(cut));
+        // A span includes its last moment, so a span that ends exactly at the cut is incomplete, too.
         horizon.spans.iter_mut().filter(|span| span.until >= cut).for_each(|span| span.is_exact = false);
         let pending = counter.counts().await?.of(Phase::Pending);
+        // The two numbers are from different moments, so the second may be greater than the first.
         horizon.unplaced = pending.saturating_sub(horizon.placed());
     }
     Ok(horizon)

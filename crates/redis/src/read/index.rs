@@ -192,7 +192,8 @@ impl<'a> Walk<'a> {
                 };
                 let found = self.members(&sets, from, beginning, each_of(sets.len())).await;
                 let Stretch { mut entries, is_end } = found?;
-                // The entries of timers without a key sort after all keys of the namespace.
+                // The entries of timers without a key sort after all keys of the namespace, so the first of them ends
+                // the list.
                 let keys = entries.iter().position(|entry| is_keyless(&entry.place)).unwrap_or(entries.len());
                 let has_others = keys < entries.len();
                 entries.truncate(keys);
@@ -207,6 +208,8 @@ impl<'a> Walk<'a> {
                 self.scores_after(in_each_shard(*part), scores, after, each).await
             }
             Index::Pending => {
+                // The place may be the bound of a list, which has a moment and no id. The read then includes all timers
+                // of this moment.
                 let from = after.map(moment_of);
                 let after = after.map(|place| place.get(MOMENT..).unwrap_or_default().to_vec());
                 match self.order {
@@ -230,6 +233,7 @@ impl<'a> Walk<'a> {
             (Order::Ascending, _) if beginning.is_empty() => b"-".to_vec(),
             (Order::Ascending, _) => [b"[", beginning].concat(),
             (Order::Descending, Some(behind)) => [b"(", &behind[..]].concat(),
+            // No string sorts after all strings with an empty beginning, or with a beginning whose bytes are all 255.
             (Order::Descending, None) => b"+".to_vec(),
         };
         let arguments = [from.unwrap_or(first), beginning.to_vec(), decimal(each as u64), self.order.word()];
@@ -305,6 +309,7 @@ impl<'a> Walk<'a> {
         let scripts = stream::iter(scripts.collect::<Vec<_>>()).buffer_unordered(SCRIPTS_AT_ONCE);
         let found: Vec<Vec<_>> = scripts.try_collect().await?;
         let mut found: Vec<_> = found.into_iter().flatten().collect();
+        // The scripts answer in any order, and the caller expects the lists in the order of `parts`.
         found.sort_unstable_by_key(|(place, _)| *place);
         Ok(found.into_iter().map(|(_, members)| members).collect())
     }
@@ -329,6 +334,8 @@ impl<'a> Walk<'a> {
         let Some(period) = (if self.order.is_back() { periods.max() } else { periods.min() }) else {
             return Ok(None);
         };
+        // The first read has one slice of each shard. The second read adds the other lanes of the period. It has room
+        // for all of them, so its direction makes no difference.
         let last = start_of(period).saturating_add(PERIOD - 1);
         let within = Scores {
             from: scores.from.max(start_of(period)),
@@ -359,6 +366,7 @@ impl<'a> Walk<'a> {
             let each = self.each_of_lanes(each, parts.len());
             let scores = Scores { from: start, until: None };
             let found = self.scores_after(parts, scores, after.take(), each).await?;
+            // Later periods may have timers, so only a search without a further period is the end.
             if !(found.entries.is_empty() && found.is_end) {
                 return Ok(Stretch { is_end: false, ..found });
             }
@@ -375,6 +383,7 @@ impl<'a> Walk<'a> {
         each: usize,
     ) -> Result<Stretch, StoreError> {
         loop {
+            // A slice's score is its first due moment. So a slice in this range has a timer that is due by `until`.
             let scores = Scores { from: 0, until };
             let next = self.slices_of_next_period(scores).await?;
             let Some((period, parts)) = next else { return Ok(Stretch::END) };
@@ -407,6 +416,7 @@ impl<'a> Walk<'a> {
             let Stretch { entries, is_end } = self.pending_after(start, after.take(), each).await?;
             for entry in &entries {
                 let due = UtcMillis::from_millis(moment_of(&entry.place));
+                // A read may return more entries than were wanted.
                 if due >= until || upcoming.len() == limit {
                     return Ok(upcoming);
                 }

@@ -34,6 +34,7 @@ fn index_of(filter: &Filter) -> Index {
     let namespace = only.unwrap_or("");
     match filter {
         Filter { label: Some(label), .. } => Index::Members(Part::Labels, label_entry(namespace, label)),
+        // A dead timer owns no key, so it has no entry by its key.
         Filter { key_prefix: Some(prefix), phase, .. } if *phase != Some(Phase::Dead) => {
             Index::Keys(key_beginning(namespace, prefix))
         }
@@ -66,6 +67,7 @@ impl Bounds {
 
     /// Returns the place in the index after which the list begins, or `None` if the list begins with the first entry.
     fn first(&self, order: Order) -> Option<Vec<u8>> {
+        // The list begins with the timers that are due at the bound itself. The filter excludes them.
         let bound = if order.is_back() { self.before } else { self.after };
         bound.map(|moment| moment_bytes(moment).to_vec())
     }
@@ -102,6 +104,7 @@ pub(crate) async fn list(
         return Ok(Page::default());
     }
     let walk = Walk { deployment, order: Order::new(filter.descending) };
+    // With a limit of 0, the first page would be empty and have no cursor, like the end of a list.
     let listing = Listing { walk, index: index_of(filter), filter, limit: (limit as usize).max(1) };
     listing.page(cursor.as_ref().map(Cursor::as_bytes)).await
 }
@@ -155,6 +158,7 @@ impl Listing<'_> {
         let (bounds, order) = (Bounds::new(self.filter, &self.index), self.walk.order);
         let mut last = after.map(<[u8]>::to_vec).or_else(|| bounds.first(order));
         loop {
+            // The entry after the last timer of the page shows whether another page follows.
             let wanted = (self.limit - page.timers.len() + 1).min(READ_AT_ONCE);
             let Stretch { entries, is_end } =
                 self.walk.entries_after(&self.index, last.as_deref(), wanted).await?;
@@ -218,6 +222,7 @@ impl Listing<'_> {
         let beginning = part(namespace);
         let answers = deployment.all_groups().into_iter().map(async |group| {
             let keys = deployment.keys(&group, [Part::Places]);
+            // A namespace has at most one place for each set of a shard, so this limit cuts nothing off.
             let most = u64::from(deployment.layout.key_sets().end);
             let arguments = [[b"[", &beginning[..]].concat(), beginning.clone(), decimal(most)];
             let mut answered = deployment.run(|scripts| &scripts.members, keys, arguments).await?;
@@ -258,6 +263,8 @@ impl Listing<'_> {
                 for timer in found.map(|found| found.timer).filter(|timer| self.filter.admits(timer)) {
                     let place = place_of(&self.index, &timer);
                     if after.is_none_or(|after| order.is_after(&place, after)) {
+                        // A timer that dies between the reads is met twice. Its place is its id, so the map has it
+                        // once.
                         first.insert(place, timer);
                     }
                     if first.len() > self.limit + 1 {

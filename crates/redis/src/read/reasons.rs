@@ -22,6 +22,7 @@ pub(crate) async fn reasons(
     let (mut reasons, mut left) = (Reasons::default(), limit.max(1));
     for group in groups {
         if left == 0 {
+            // The page became full at the end of the previous group. A bound of `-` is the start of a sorted set.
             let first = group.first().copied().unwrap_or_default();
             reasons.next = Some(Cursor::from_bytes(&[&first.to_be_bytes()[..], b"-"].concat()));
             break;
@@ -42,6 +43,7 @@ pub(crate) async fn reasons(
         }
         let place = usize::try_from(answered.rest.number()?).unwrap_or_default();
         let from = answered.rest.bytes()?;
+        // A place of 0 says that the script has read all shards of the group.
         if let Some(shard) = place.checked_sub(1).and_then(|place| group.get(place)) {
             reasons.next = Some(Cursor::from_bytes(&[&shard.to_be_bytes()[..], &from].concat()));
             break;

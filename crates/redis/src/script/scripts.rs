@@ -57,6 +57,8 @@ macro_rules! scripts {
 
 scripts!(
     grow {
+    // Scripts that only read need no flag. Without flags, a server with a full memory refuses only the commands that
+    // need more memory.
     are_connected = "are_connected",
     are_stored = "are_stored",
     commit = "commit",

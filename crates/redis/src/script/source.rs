@@ -16,6 +16,7 @@ pub(crate) struct Script {
 /// The first line of a script that may run while the server's memory is full. Servers before Redis 7.0 refuse this
 /// line.
 macro_rules! within_memory {
+    // This is a macro, because `concat!` joins literals and does not accept a constant.
     () => {
         "#!lua flags=allow-oom\n"
     };
@@ -65,6 +66,7 @@ impl Script {
             Some((_, sha1)) if has_flags => sha1,
             _ => &self.sha1,
         };
+        // Scripts are statics, whose initial values cannot contain a computed hash. So the first use computes it.
         sha1.get_or_init(|| redis::Script::new(self.text(has_flags)).get_hash().into())
     }
 }

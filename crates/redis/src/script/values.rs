@@ -42,6 +42,7 @@ pub(crate) fn number(value: &Value) -> Result<u64, StoreError> {
     let of_text = |text: &[u8]| core::str::from_utf8(text).ok()?.parse().ok();
     let number = match value {
         Value::Int(number) => u64::try_from(*number).ok(),
+        // Redis gives scores and the fields of hashes to a script as text, and the script passes the text on.
         Value::BulkString(text) => of_text(text),
         Value::SimpleString(text) => of_text(text.as_bytes()),
         _ => None,
@@ -53,6 +54,7 @@ pub(crate) fn number(value: &Value) -> Result<u64, StoreError> {
 pub(crate) fn maybe_number(value: Value) -> Result<Option<u64>, StoreError> {
     match value {
         Value::Nil => Ok(None),
+        // A nil inside a Lua table would end the answer early, so some scripts answer an empty text instead.
         Value::BulkString(text) if text.is_empty() => Ok(None),
         value => number(&value).map(Some),
     }

@@ -30,6 +30,7 @@ impl Words {
                 break;
             }
         }
+        // The loop has pushed the last digit first.
         if let Some(digits) = self.bytes.get_mut(start..) {
             digits.reverse();
         }

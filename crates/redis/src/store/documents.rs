@@ -139,6 +139,7 @@ async fn replace(
         let message = format!("a document of {length} bytes under a name of {} bytes", name.len());
         return Err(StoreError::new(StoreErrorKind::Limit, message));
     }
+    // The script is not sent, because it would store the version of a removal for a document that never existed.
     if version == 0 && value.is_none() {
         return Ok(read(deployment, name).await?.is_none());
     }
@@ -168,6 +169,7 @@ async fn replace(
                 unknown = Some(error);
                 deployment.link.wait(PAUSE).await;
             }
+            // An earlier attempt may have made the change, whatever the last error says.
             Err(error) => return Err(unknown.unwrap_or(error)),
         }
     }

@@ -44,6 +44,7 @@ impl RedisBuilder {
     pub async fn check(&self, connect: &Connect) -> Result<Report, ConnectError> {
         let session = Session::open(connect)?;
         let keys = vec![Layout::deployment(&self.name)];
+        // The scripts of this check only return stored values. So they work for a deployment on a test clock, too.
         let known = run(&session, &Time::server(), |scripts| &scripts.deployment, keys, []).await;
         let mut plan = Plan::default();
         // If the servers do not answer, the report says so in a line.
@@ -58,6 +59,7 @@ impl RedisBuilder {
             }
             plan.layout = Some((version, VERSION));
             let shards = shards.or(self.shards).unwrap_or(SHARDS);
+            // The stored number of shards may be damaged.
             plan.tags = Layout::new(&self.name, shards.min(MOST_SHARDS)).tags().map(<[u8]>::to_vec).collect();
         }
         Ok(examine(&session, connect, &plan).await)
@@ -111,6 +113,7 @@ impl RedisBuilder {
     pub(crate) async fn open_on(self, link: Arc<dyn Link>) -> Result<RedisStore, StoreError> {
         let settings = self.admit()?;
         let time = self.clock.clone().map_or_else(Time::server, Time::Test);
+        // `open_key` would create the missing key, so this check comes first.
         if self.has_lost_key(&*link, &time).await? {
             let message = format!(
                 "the key of the deployment {} itself is lost, and shards of it are there; {REMEDY}",
@@ -132,6 +135,8 @@ impl RedisBuilder {
         let node = Arc::new(Node::new(Arc::clone(&deployment), &self.name, settings));
         let store = RedisStore::assemble(deployment, node);
         if let Some(clock) = self.clock {
+            // The clock may outlive the store, so it must not keep the node alive. The result `false` unsubscribes the
+            // function.
             let on_step = Arc::downgrade(&store.node);
             let stepped = |node: &Arc<Node>| {
                 node.bell.ring();
@@ -147,6 +152,7 @@ impl RedisBuilder {
 
     /// Checks all settings of the builder, and returns the settings of the node.
     fn admit(&self) -> Result<Settings, StoreError> {
+        // The name is a part of the hash tags of all keys. A brace in the name would end a tag early.
         let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if !(1..=64).contains(&self.name.len()) || !self.name.bytes().all(is_fit) {
             return Err(limit(format!(
@@ -174,6 +180,8 @@ impl RedisBuilder {
         let shards = self.shards.unwrap_or(SHARDS);
         let kind = if self.clock.is_some() { "test" } else { "server" };
         let id = TimerId::fresh().to_string();
+        // The script uses the first four values only if it creates the deployment. It publishes a message on the
+        // channel first, so that a user without this permission is refused before anything is stored.
         let mut arguments =
             [VERSION.to_string(), shards.to_string(), kind.to_owned(), id].map(String::into_bytes).to_vec();
         arguments.push(Layout::channel(&self.name));
@@ -208,6 +216,7 @@ impl RedisBuilder {
             return Err(limit(format!("the deployment is on the clock {clock:?}, and not on {kind:?}")));
         }
         let (id, is_ready) = (rest.bytes()?, rest.filled()?.is_some());
+        // The number is at most `MOST_SHARDS`, so the conversion does not fail.
         Ok(Opened { shards: u16::try_from(stored).unwrap_or(SHARDS), id, is_ready })
     }
 }

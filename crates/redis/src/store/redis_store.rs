@@ -122,6 +122,7 @@ impl TimerStore for RedisStore {
     }
 
     fn fresh_id(&self, namespace: &str, key: Option<&str>) -> TimerId {
+        // An id that belongs to the shard of the key needs no redirect.
         key.map_or_else(TimerId::fresh, |key| self.deployment.layout.fresh_id(namespace, key))
     }
 
@@ -189,8 +190,11 @@ impl TimerStore for RedisStore {
 
     fn put_back(&self, reason: Box<str>, limit: u32) -> StoreFuture<'_, u32> {
         Box::pin(async move {
+            // The call runs several scripts. If one of them fails, others may have unparked timers. So `partial` gets a
+            // count above 1, which turns a transient error into `Unknown`.
             let result = self.bulk.unpark(&reason, limit, self.node.shards_here()).await;
             let outcome = self.node.wake_if_unknown(result.map_err(|error| partial(error, 2)))?;
+            // `unpark` returns this outcome only.
             Ok(if let Outcome::Unparked(found) = outcome { found } else { 0 })
         })
     }
@@ -209,6 +213,7 @@ impl TimerStore for RedisStore {
 
     fn export<'a>(&'a self, mut each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> StoreFuture<'a, ()> {
         Box::pin(async move {
+            // The copy of a whole shard is in memory, so the shards are read one after the other.
             for shard in self.deployment.layout.shards() {
                 for timer in dump(&self.deployment, shard).await? {
                     if !each(&timer) {
@@ -221,6 +226,8 @@ impl TimerStore for RedisStore {
     }
 
     fn import(&self, timers: Vec<Timer>) -> StoreFuture<'_, ()> {
+        // An import promises that its timers are stored, as an operation with `Durability::PowerLoss` does. So it waits
+        // for the replicas that the `SyncPolicy` asks for.
         Box::pin(async move { self.node.wake_if_unknown(kept(self.imports.import(timers)).await) })
     }
 
@@ -237,6 +244,7 @@ impl TimerStore for RedisStore {
     }
 
     fn is_transactional(&self) -> bool {
+        // A cluster runs no script on two shards, so a batch may take effect in part.
         false
     }
 
@@ -247,6 +255,8 @@ impl TimerStore for RedisStore {
     fn part_of(&self, id: TimerId) -> u32 {
         let layout = &self.deployment.layout;
         let id_shard = layout.shard_of_id(id);
+        // Copies of claimed timers are kept up to a limit. Without a copy, only a read would tell the timer's shard,
+        // and this method must not block.
         let home = self.held.shard_of(id).unwrap_or(id_shard);
         self.deployment.topology.queue_of(layout, home, id_shard)
     }

@@ -50,14 +50,15 @@ impl RedisBuilder {
         let (count, id) = (known.rest.maybe_number()?, bytes(known.rest.next()?)?);
         let count = count.and_then(|count| u16::try_from(count).ok());
         let topology = Topology::new(connect.is_cluster());
-        // The key has the number of shards. Without the key, each possible number of shards is tried, and the number
-        // with which most marks are found counts.
+        // The key has the number of shards. If neither the key nor the builder has it, each possible number is tried,
+        // and the number with which most marks are found counts.
         let counts: Vec<u16> = match count.or(self.shards) {
             Some(count) => vec![count],
             None => (0..=MOST_SHARDS.ilog2()).map(|power| 1 << power).collect(),
         };
         let mut best: Option<(usize, Layout, Marks)> = None;
         for count in counts {
+            // The stored number may be damaged, and this call does not check the number in the builder.
             let layout = Layout::new(&self.name, count.clamp(1, MOST_SHARDS));
             let marks = marks_of(&session, &time, &layout, topology.groups(layout.shards())).await;
             let found = marks.iter().filter(|(_, mark)| matches!(mark, Ok(Some(_)))).count();
@@ -66,6 +67,7 @@ impl RedisBuilder {
             }
         }
         let Some((_, layout, marks)) = best else {
+            // `counts` is never empty, so this does not happen.
             return Err(StoreError::new(StoreErrorKind::Limit, "there are no shards"));
         };
         let mut ids: BTreeMap<&[u8], usize> = BTreeMap::new();
@@ -90,17 +92,21 @@ impl RedisBuilder {
                 return Err(StoreError::new(StoreErrorKind::Corrupt, message));
             }
         };
+        // All marks are compared before the first write. In a cluster each shard is marked by a script of its own, so a
+        // later refusal would leave some of the shards marked.
         if ids.keys().any(|other| *other != id) {
             let message = "some shards have the mark of another deployment of this name";
             return Err(StoreError::new(StoreErrorKind::Corrupt, message));
         }
         let mut mended = Mended { shards: layout.shards().end, ..Mended::default() };
+        // A server that does not answer may still have its marks, so its shards do not count as lost.
         let silent = marks.iter().filter(|(_, mark)| mark.is_err());
         mended.silent = silent.map(|(shard, _)| *shard).collect();
         let lost: BTreeSet<Shard> =
             marks.iter().filter(|(_, mark)| matches!(mark, Ok(None))).map(|(shard, _)| *shard).collect();
         mark(&session, &time, &layout, topology, &lost, &id).await?;
         if count.is_none() {
+            // Open stores know this id, so they go on without the field `anew`.
             self.make_key(&session, &time, &layout, &id, false).await?;
             mended.has_made_key = true;
         }
@@ -139,6 +145,7 @@ impl RedisBuilder {
         let (layout, topology) = (Layout::new(&self.name, shards), Topology::new(connect.is_cluster()));
         let mut is_whole = true;
         for (_, mark) in marks_of(&session, &time, &layout, topology.groups(layout.shards())).await {
+            // Without a key, `known` is `None`, and no shard may have a mark. With a key, each shard must have its id.
             is_whole &= mark? == known;
         }
         if !is_whole {
@@ -146,6 +153,8 @@ impl RedisBuilder {
         }
         let mut made = Mended { shards, ..Mended::default() };
         if let Some(id) = known {
+            // The deployment is whole, for example because another process has created it by opening it. The argument
+            // `1` sets the field `anew`, without which the stores of the former deployment stay closed.
             let _noted =
                 run(&session, &time, |scripts| &scripts.ready, vec![key], [id, b"1".to_vec()]).await?;
             return Ok(made);
@@ -174,6 +183,9 @@ impl RedisBuilder {
             .to_vec();
         words.extend([id.to_vec(), Layout::channel(&self.name)]);
         words.extend(is_anew.then(|| b"1".to_vec()));
+        // The answer is not needed: if another process has created the key with another id, `ready` fails. Without
+        // `ready`, the next process that opens the deployment would mark all shards, and so bring back lost shards
+        // unasked.
         let _made = run(session, time, |scripts| &scripts.open, vec![key.clone()], words).await?;
         run(session, time, |scripts| &scripts.ready, vec![key], [id.to_vec()]).await.map(drop)
     }
@@ -187,6 +199,7 @@ impl RedisBuilder {
         topology: Topology,
     ) -> Vec<String> {
         let count = count.or(self.shards).unwrap_or(SHARDS);
+        // The script only returns stored values, so the kind of clock makes no difference.
         let (layout, time) = (Layout::new(&self.name, count.clamp(1, MOST_SHARDS)), Time::server());
         let marks = marks_of(session, &time, &layout, topology.groups(layout.shards())).await;
         let those = |is_meant: &dyn Fn(&Option<Vec<u8>>) -> bool| -> Vec<Shard> {
@@ -195,6 +208,7 @@ impl RedisBuilder {
         };
         let (lost, there) = (those(&|mark| mark.is_none()), those(&|mark| mark.is_some()));
         let mut lines = Vec::new();
+        // A deployment that was not created yet has no marks either. So without any mark, no shard counts as lost.
         if !lost.is_empty() && !there.is_empty() {
             lines.push(format!(
                 "{} of {count}: lost by the server; timers there are not delivered, and no new ones are taken; {REMEDY}",

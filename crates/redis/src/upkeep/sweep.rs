@@ -89,7 +89,9 @@ impl Progress {
     /// read at least [`AFTER`] ago. The caller must read these redirects again.
     fn take_old(&mut self, now: UtcMillis) -> Vec<(TimerId, Redirect)> {
         // If `now` is before the first read, the clock was set back.
+        // An early second read does no harm, because the removal first makes the redirect void.
         let is_old = |since: UtcMillis| now < since || now - since >= AFTER;
+        // `extract_if` removes entries only as far as they are taken, so the entries beyond `AT_ONCE` stay.
         let old = self.doubted.extract_if(|_, (_, since)| is_old(*since));
         old.take(AT_ONCE).map(|(id, (redirect, _))| (id, redirect)).collect()
     }
@@ -116,18 +118,22 @@ impl Progress {
     /// end of the shard, the next step reads the next shard instead.
     fn go_on_with_tokens(&mut self, shard: Shard, place: Vec<u8>) {
         let is_last = place == b"0" || place.is_empty();
+        // The next shard may belong to another node. `first_from` then finds the next owned shard.
         self.tokens = if is_last { (shard.wrapping_add(1), Vec::new()) } else { (shard, place) };
     }
 
     /// Notes that the present step has read the redirects in `read` Redis hashes of `shard`. The first of these hashes
     /// has the number `bucket`.
     fn go_on(&mut self, shard: Shard, bucket: u16, read: u16) {
+        // Without `max`, an answer of zero hashes would keep the sweep at the same hash for ever.
         let next = bucket + read.max(1);
         (self.shard, self.bucket) =
             if next < REDIRECT_HASHES { (shard, next) } else { (shard.wrapping_add(1), 0) };
     }
 
     fn doubt(&mut self, id: TimerId, redirect: Redirect, now: UtcMillis) {
+        // The moment of the first read stays. If each round replaced it, frequent rounds would keep the redirect young
+        // for ever.
         if self.doubted.get(&id).is_some_and(|(known, _)| *known == redirect) {
             return;
         }
@@ -160,6 +166,7 @@ impl Sweep {
     /// it, the lease would never expire.
     pub(crate) async fn repair_leases(&self) -> Result<(), StoreError> {
         let owned = self.node.state().shards.owned();
+        // Before the first claim of this process, no length is known for the new leases.
         let (Some((shard, place)), Some(lease)) =
             (self.progress().place_of_tokens(&owned), self.node.last_lease())
         else {
@@ -185,6 +192,7 @@ impl Sweep {
     /// if its timer is still not found. Then reads a page of other redirects.
     pub(crate) async fn sweep_redirects(&self) -> Result<(), StoreError> {
         let old = self.progress().take_old(self.deployment.time.now());
+        // After an error, the rest of `old` is forgotten. A later round reads and doubts these redirects again.
         for (id, redirect) in old {
             if let (None, Some(found)) = look(&self.deployment, id).await?
                 && found == redirect

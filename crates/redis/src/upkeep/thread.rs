@@ -95,8 +95,10 @@ pub(crate) fn start(upkeep: &Arc<Upkeep>) -> Result<(), StoreError> {
             let Some(upkeep) = weak.upgrade() else { return };
             // A round may panic, and so may a subscriber that the round calls. The next round does the rest.
             let next = catch_unwind(AssertUnwindSafe(|| rounds.begin(&upkeep))).unwrap_or(LONGEST_POLL);
+            // The thread must not keep the parts of a dropped store alive while it waits.
             drop(upkeep);
             // An answer may have changed the duties: another round follows at once.
+            // A panic ends one task, but other tasks may be ready. Another round polls these tasks at once.
             let has_answers = catch_unwind(AssertUnwindSafe(|| rounds.advance(&waker))).unwrap_or(true);
             let next = if has_answers { SHORTEST } else { next.max(SHORTEST) };
             if !bell.wait(next) {
@@ -122,6 +124,7 @@ impl Rounds {
             });
             return pause;
         }
+        // The block releases the lock before the requests are made, because `ShardRequest::new` takes the lock again.
         let (is_sign_due, unwanted, looks) = {
             let mut state = node.state();
             if !state.is_member {
@@ -139,11 +142,14 @@ impl Rounds {
             (self.sign, self.last_sign) = (Arc::downgrade(&mark), Some(moment()));
             self.send(async move {
                 let _failed = node.give_sign(false).await;
+                // This use moves the mark into the task. Without this use, the mark would end at once, and a later
+                // round would send another sign before the answer.
                 drop(mark);
             });
         }
         for group in deployment.topology.groups(unwanted) {
             let request = ShardRequest::new(node, group);
+            // The request keeps its own list of shards, because its drop removes their marks.
             self.send(async move { request.node.release_shards(request.shards.clone()).await });
         }
         for group in deployment.topology.groups(looks) {

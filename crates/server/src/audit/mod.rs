@@ -39,6 +39,8 @@ impl PendingEntry {
 
     /// Writes the entry with the outcome `end`. Returns once the entry survives a power failure.
     pub(crate) async fn end(mut self, end: impl Into<End>) {
+        // `write` starts its thread at the first poll. So the entry is written even if this future is dropped from here
+        // on.
         if let Some(deed) = self.deed.take() {
             write(self.trail.clone(), deed.entry(self.by.clone(), end.into())).await;
         }
@@ -62,6 +64,7 @@ impl Drop for PendingEntry {
         let (Some(deed), Ok(runtime)) = (self.deed.take(), Handle::try_current()) else { return };
         let unknown = End::unknown();
         let (trail, entry) = (self.trail.clone(), deed.entry(self.by.clone(), unknown));
+        // A drop cannot wait, and it may happen on a thread of the runtime, which must not block.
         drop(runtime.spawn_blocking(move || append(&trail, entry)));
     }
 }
@@ -74,6 +77,7 @@ async fn write(trail: Trail, entry: AuditEntry) {
 
 /// Writes an entry into the log and the audit trail. Blocks the calling thread.
 fn append(trail: &Trail, entry: AuditEntry) {
+    // The log line comes first, because the trail may be unable to take the entry, as on a full disk.
     log(&entry);
     if let Err(error) = trail.append(entry) {
         error!(target: "audit", "the audit trail cannot be written: {error}");

@@ -119,6 +119,7 @@ impl Trail {
         let lock = files::open_lock(&self.0.join("lock"))?;
         // Some file systems have no locks. Without a lock, an append is still complete, but a file may become a little
         // too large.
+        // The lock lasts until `lock` is closed at the end of this function.
         let _held = lock.lock();
         let numbers = self.numbers()?;
         let last = numbers.last().copied().unwrap_or(0);
@@ -159,6 +160,8 @@ impl Trail {
         for (place, line) in lines.iter().enumerate() {
             let line = line.unwrap_or_default();
             let entry = serde_json::from_slice::<AuditEntry>(line);
+            // A line that cannot be read counts as an entry without a namespace, so such lines are dropped in time as
+            // well.
             let holder = holders.entry(entry.ok().and_then(|entry| entry.namespace)).or_default();
             holder.bytes += line.len() as u64 + 1;
             holder.places.push_back(place);
@@ -168,6 +171,7 @@ impl Trail {
             && let Some(holder) = holders.values_mut().max_by_key(|holder| holder.bytes)
             && let Some(place) = holder.places.pop_front()
         {
+            // A dropped line leaves `None` behind, because the places of the other lines must stay valid.
             let bytes = lines[place].take().map_or(0, |line| line.len() as u64 + 1);
             (left, holder.bytes) = (left - bytes, holder.bytes - bytes);
         }
@@ -186,6 +190,8 @@ impl Trail {
         #[cfg(unix)]
         {
             use std::os::unix::fs::OpenOptionsExt as _;
+            // The owner of the folder could put a link there. A command of the administrator would then append to
+            // another file.
             let no_links = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
             options.mode(0o600).custom_flags(no_links);
         }
@@ -221,6 +227,7 @@ impl Trail {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 read => read?,
             };
+            // The file may be shorter than the offset, because a merge may have replaced the file since the last page.
             for (offset, line) in lines_backwards(&bytes[..bytes.len().min(end)]) {
                 let entry = serde_json::from_slice(line).ok().filter(|entry| wanted.has(entry));
                 entries.extend(entry);

@@ -50,6 +50,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
         faults.extend(pages.iter().map(ToString::to_string));
         return show(&place, None, &Found { timers: None, faults }, matches);
     }
+    // The scrub is off, because it could repair entries before the check has named their faults.
     let store = RedbStore::builder().cache(config.cache.0).scrub(0).open(&path).map_err(failure)?;
     let found = Found::in_store(&store, faults).map_err(failure)?;
     store.close().map_err(failure)?;
@@ -66,6 +67,7 @@ fn check_sqlite(config: &Config, path: &Path, matches: &ArgMatches) -> Outcome {
     }
     let failure = |error| -> Failure { format!("{}: {error}", path.display()).into() };
     let faults = service::Service::unreadable_files(&config.data, &config.token_file());
+    // Each of the store's two connections has a cache of its own.
     let store = SqliteStore::builder().cache(config.cache.0 / 2).open(path).map_err(failure)?;
     let found = Found::in_store(&store, faults).map_err(failure)?;
     store.close().map_err(failure)?;
@@ -144,6 +146,7 @@ fn show(place: &str, report: Option<&Report>, found: &Found, matches: &ArgMatche
             Some(timers) => {
                 let _infallible = writeln!(text, "{place}: {timers} timers, {} faults", faults.len());
             }
+            // The servers cannot be used. The lines of the report say why.
             None if faults.is_empty() => {}
             None => {
                 let _infallible = writeln!(text, "{place}: damaged, {} faults", faults.len());

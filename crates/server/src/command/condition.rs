@@ -78,6 +78,8 @@ impl Condition {
             Health::StoreHangs(_) => Some("the store gives no answer"),
             _ => None,
         };
+        // Only the kind of the fault is compared. The text of an error may differ at each check, and would fill the
+        // log.
         if fault == self.fault {
             return;
         }

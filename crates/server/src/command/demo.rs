@@ -154,6 +154,7 @@ async fn show(ends: bool) -> Result<(), Failure> {
     let addresses = listeners.addresses()?;
     let address = *addresses.first().ok_or("no address")?;
     let mut settings = Config { data: folder.path().to_owned(), ..Config::default() }.settings()?;
+    // The receiver speaks plain HTTP, and it is on this machine. The service permits neither by default.
     settings.rules.allow_http = true;
     settings.caller.guard.allow_private = true;
     settings.caller.guard.own.extend(&addresses);
@@ -187,6 +188,7 @@ async fn show(ends: bool) -> Result<(), Failure> {
     let answer = send(address, "DELETE", "/v1/namespaces/default/timers/regretted", Value::Null).await?;
     clock.say(format_args!("-> the timer regretted is cancelled: {}", answer["result"]))?;
 
+    // One callback of `reminder` is expected, and two of `unsure`, since the first of them fails.
     let mut missing = 3;
     let end = tokio::time::Instant::now() + Duration::from_secs(30);
     while missing > 0 {

@@ -41,6 +41,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
         .map_err(|error| -> Failure { format!("{place}: {error}").into() })?;
     let marked = mended.marked.len();
     let detail = format!("{place}: {marked} shards were brought back");
+    // The audit entry comes before the output, because a failed output ends the function.
     note(config, Deed::new(AuditAction::Mend).detail(detail), End::done());
     if matches.get_flag("json") {
         let shown = json!({
@@ -59,6 +60,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
             print(format_args!("the servers of {} shards do not answer\n", mended.silent.len()))?;
         }
     }
+    // A server that does not answer may have lost shards, too, so the command has to be repeated.
     Ok(if mended.silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

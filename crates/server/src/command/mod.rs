@@ -37,6 +37,7 @@ fn flag_of(setting: &Setting) -> Arg {
         .help_heading(heading)
         .global(true);
     match setting.form {
+        // Without `require_equals`, a command that follows the flag would be taken for the value of the flag.
         config::Form::Truth => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
         config::Form::List => arg.action(ArgAction::Append),
         _ => arg,
@@ -76,16 +77,19 @@ fn load(matches: &ArgMatches) -> Result<Loaded, ConfigError> {
         environment: std::env::vars_os().collect(),
         flag: &|setting| {
             let values: Vec<_> = matches.get_many::<String>(setting.key)?.map(String::as_str).collect();
+            // A flag may be repeated. The settings read a list as one text with commas.
             Some(values.join(","))
         },
     })
 }
 
 fn run(matches: &ArgMatches) -> Outcome {
+    // This command needs no settings, so a wrong setting must not stop it.
     if let Some(("openapi", _)) = matches.subcommand() {
         print(format_args!("{}\n", crate::http::openapi().to_pretty_json()?))?;
         return Ok(ExitCode::SUCCESS);
     }
+    // Only the matches of the command have the flags behind the command. clap copies the flags in front of it there.
     let matches_of_command = matches.subcommand().map_or(matches, |(_, matches)| matches);
     let loaded = match load(matches_of_command) {
         Ok(loaded) => loaded,
@@ -94,6 +98,7 @@ fn run(matches: &ArgMatches) -> Outcome {
             return Ok(ExitCode::from(2));
         }
     };
+    // `serve` writes the warnings into its log.
     if matches.subcommand_name().is_some_and(|name| name != "serve") {
         loaded.warnings.iter().for_each(say);
     }

@@ -74,6 +74,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     let file = matches.get_one::<PathBuf>("file").ok_or("a backup is needed")?;
     let rate = matches.get_one::<u32>("rate").copied();
     let floor = matches.get_one::<Floor>("due_floor").copied();
+    // The moment comes from the store, because the clock of the store decides when timers are due.
     let how = |now| {
         let due_floor = floor.map(|floor| match floor {
             Floor::At(moment) => moment,
@@ -93,6 +94,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
         (service::restore(&config.data, config.cache.0, file, how)?, config.data.display().to_string())
     };
     let deed = Deed::new(AuditAction::Restore).target(file.display().to_string()).detail(place.as_str());
+    // The audit entry comes before the output, because a failed output ends the function.
     note(config, deed, End::done().count(restored.timers));
     for name in &restored.kept {
         say(format_args!("the namespace {name:?} stays as it is, with its limits and secrets"));

@@ -44,6 +44,7 @@ pub(super) fn check_exposure(config: &Config) -> Result<(), Failure> {
         }
         return Err("behind a proxy the service needs tokens: make one with `tourbillond token new`".into());
     }
+    // `::ffff:127.0.0.1` counts as a loopback address only in its canonical form.
     let Some(exposed) = config.listen.iter().find(|address| !address.ip().to_canonical().is_loopback())
     else {
         return Ok(());
@@ -84,6 +85,8 @@ pub(super) fn run(loaded: &Loaded) -> Outcome {
         warn!(target: "start", "{warning}");
     }
     let ended = run_until_stopped(config);
+    // `finish` also forgets how many lines each kind has had. So the failure gets its line even if the start has logged
+    // many warnings of the same kind.
     log::finish();
     ended.or_else(|failure| {
         error!(target: "start", "{failure}");
@@ -159,20 +162,27 @@ impl Signals {
 }
 
 async fn serve(config: &Config) -> Outcome {
+    // The signals are caught before the store is opened, so that a signal during the start still stops the service in
+    // order.
     let mut signals = Signals::new()?;
     let tls = match (&config.tls_certificate, &config.tls_key) {
         (Some(certificate), Some(key)) => Some(Tls::open(certificate, key)?),
         _ => None,
     };
     let mut settings = config.settings()?;
+    // The sockets are bound before the service is opened. If a port is zero, the system chooses the port only now, and
+    // the service must block callbacks to its own addresses.
     let listeners = Listeners::bind(&config.listen).await;
     let listeners = listeners.map_err(|(address, error)| format!("{address}: {error}"))?;
     let addresses = listeners.addresses()?;
     settings.caller.guard.own.extend(&addresses);
     settings.tls.clone_from(&tls);
     settings.behind_proxy = config.behind_proxy;
+    // Behind a proxy, the proxy has TLS towards the browsers, so the cookies can be limited to TLS.
     settings.over_tls = tls.is_some() || config.behind_proxy;
     if settings.telemetry.endpoint.is_some() {
+        // The variables are read only if there is a collector, so that a wrong value stops no service that does not use
+        // it.
         let environment: Vec<_> = std::env::vars_os().collect();
         let fault =
             |variable| format!("{variable} is not a list of names and values as api-key=secret,other=value");
@@ -180,6 +190,7 @@ async fn serve(config: &Config) -> Outcome {
     }
     let service = match Service::open(settings) {
         Ok(service) => service,
+        // With the exit code 2, systemd does not start the program again. Such an error would come back at each start.
         Err(error) if error.is_of_configuration() => {
             error!(target: "start", "{error}");
             return Ok(ExitCode::from(2));
@@ -229,6 +240,7 @@ async fn watch(service: &Service, tls: Option<&Tls>, signals: &mut Signals) -> S
     // The manager expects a heartbeat in each interval. A heartbeat after half an interval is in time even on a busy
     // machine.
     let pause = watchdog.map_or(LOOK, |interval| LOOK.min(interval / 2));
+    // A very short interval of the watchdog could give a pause of zero, for which `interval` panics.
     let mut looks = tokio::time::interval(pause.max(Duration::from_millis(10)));
     let mut condition = Condition::default();
     loop {
@@ -274,6 +286,7 @@ fn reload_tokens(service: &Service, always: bool) {
     let was_open = service.is_open();
     match service.reload_tokens(always) {
         Ok(false) => {}
+        // There is still no file of tokens, so nothing has changed.
         Ok(true) if was_open && service.is_open() => {}
         Ok(true) => info!(target: "tokens", "the tokens were read again"),
         Err(error) => error!(target: "tokens", "the tokens stay as they were: {error}"),
@@ -289,6 +302,7 @@ async fn stop(service: &Service, server: &Server, drain: Duration) {
     server.ended(LAST_ANSWERS.min(drain)).await;
     let left = drain.saturating_sub(begun.elapsed());
     let closing = service.clone();
+    // `close` blocks, and the threads of the runtime must go on sending answers.
     let closed = task::blocking(move || closing.close(left)).await;
     server.ended(LAST_ANSWERS.min(drain.saturating_sub(begun.elapsed()))).await;
     server.abort();

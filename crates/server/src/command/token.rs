@@ -71,6 +71,7 @@ impl Out {
         if path.exists() {
             return Err(format!("{}: there is such a file, which stays as it is", path.display()).into());
         }
+        // The temporary file is in the folder of `path`, because no rename leads to another file system.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         // Only the owner may read a temporary file.
         let file = tempfile::NamedTempFile::new_in(folder);
@@ -82,6 +83,7 @@ impl Out {
         let Self(mut file, path) = self;
         let failure = |error: io::Error| -> Failure { format!("{}: {error}", path.display()).into() };
         writeln!(file, "{token}").and_then(|()| file.as_file().sync_all()).map_err(failure)?;
+        // Another program may have made a file at `path` since `create`. That file stays as it is.
         file.persist_noclobber(&path).map_err(|error| failure(error.error))?;
         Ok(())
     }
@@ -107,6 +109,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
             let namespace = text("namespace").map(Into::into);
             let expires = matches.get_one("expires").copied();
             let name = text("name").unwrap_or("").into();
+            // `add` makes a missing file, so the check comes first.
             let is_new = !path.exists();
             let deed = Deed::new(AuditAction::MakeToken);
             let (token, stored) = file.add(NewToken { name, role, namespace, expires }).map_err(failure)?;

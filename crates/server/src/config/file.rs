@@ -83,9 +83,11 @@ fn text_of(form: Form, value: &DeValue<'_>) -> Option<String> {
     match (form, value) {
         (Form::Text, DeValue::String(text)) => Some(text.to_string()),
         (Form::Truth, DeValue::Boolean(truth)) => Some(truth.to_string()),
+        // The parser removes the prefix of another radix, so `0x10` would be taken for ten.
         (Form::Number, DeValue::Integer(number)) if number.radix() == 10 => Some(number.as_str().to_owned()),
         (Form::List, DeValue::Array(items)) => {
             let items = items.iter().map(|item| match item.get_ref() {
+                // The items are joined by commas, so an item with a comma would become two items.
                 DeValue::String(text) if !text.contains(',') => Some(&**text),
                 _ => None,
             });

@@ -186,6 +186,8 @@ impl Loaded {
     /// variable is not an error, because other programs may use the same prefix.
     fn warn_of(&mut self, name: &str) {
         let variables: Vec<_> = SETTINGS.iter().map(Setting::variable).collect();
+        // The names are compared without their common prefix, because `similar` tolerates more differences in a longer
+        // text.
         let ends = variables.iter().filter_map(|variable| variable.strip_prefix(PREFIX));
         let end = name.strip_prefix(PREFIX).unwrap_or(name);
         if let Some(meant) = similar(end, ends) {

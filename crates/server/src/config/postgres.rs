@@ -14,6 +14,7 @@ const TTL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_se
 impl Config {
     /// Fails if the settings for PostgreSQL contradict each other. The error describes the contradiction.
     pub(super) fn check_postgres(&self) -> Result<(), String> {
+        // A setting such as `postgres.ttl` is not listed, because its value does not show whether a user has set it.
         let named = [
             ("postgres.password_file", self.postgres_password_file.is_some()),
             ("postgres.certificates", self.postgres_certificates.is_some()),
@@ -81,7 +82,8 @@ impl Config {
             tls = tls.certificate_from(certificate, key);
         }
         let connect = connect.tls(tls);
-        // The files are read again for each connection. They are read here to report a missing file at the start.
+        // The files of TLS are read again for each connection. They are read here to report a missing file at the
+        // start.
         connect.check().map_err(failed)?;
         let mut settings = PostgresSettings::new(connect, self.postgres_schema.as_str());
         settings.migrates = self.postgres_migrate;

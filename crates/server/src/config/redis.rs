@@ -54,6 +54,7 @@ impl Config {
 
     /// Fails if the settings for Redis contradict each other. The error describes the contradiction.
     pub(super) fn check_redis(&self) -> Result<(), String> {
+        // A setting such as `redis.ttl` is not listed, because its value does not show whether a user has set it.
         let named = [
             ("redis.sentinel", self.redis_sentinel.is_some()),
             ("redis.cluster", self.redis_cluster),
@@ -126,6 +127,7 @@ impl Config {
         if let Some(path) = &self.redis_sentinel_password_file {
             // The file is read again for each connection. It is read here to report a missing file at the start.
             secret(path)?;
+            // No URL has a password here, so the call changes nothing. It fails for a URL that cannot have a password.
             if urls.iter_mut().any(|url| url.set_password(None).is_err()) {
                 let message = "redis.servers: a local socket takes no password";
                 return Err(ConfigError::Together(message.to_owned()));
@@ -144,6 +146,7 @@ impl Config {
             .sync(self.redis_sync.0);
         if let Some(path) = &self.redis_password_file {
             secret(path)?;
+            // Redis gives a client without a user name the user `default`.
             connect = connect.user_from(self.redis_username.as_deref().unwrap_or("default"), path);
         }
         if let Some(path) = &self.redis_sentinel_password_file {
@@ -156,6 +159,7 @@ impl Config {
         if let (Some(certificate), Some(key)) = (&self.redis_client_certificate, &self.redis_client_key) {
             tls = tls.certificate(read(certificate)?, read(key)?);
         }
+        // The Redis client refuses TLS settings for URLs without `rediss://`, even if the settings are empty.
         if self.redis_certificates.is_some() || self.redis_client_certificate.is_some() {
             connect = connect.tls(tls);
         }

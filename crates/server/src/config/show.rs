@@ -21,11 +21,13 @@ pub(crate) fn lines(loaded: &Loaded) -> String {
     let mut out = String::new();
     let mut section = "";
     for (setting, origin) in SETTINGS.iter().zip(&loaded.origins) {
+        // The table lists the settings of a section together. A TOML file may open each section only once.
         if setting.section() != section {
             section = setting.section();
             let _infallible = writeln!(out, "\n[{section}]");
         }
         let name = setting.key.rsplit('.').next().unwrap_or(setting.key);
+        // TOML accepts the JSON form of texts, numbers, truth values and lists.
         let line = format!("{name} = {}", in_file(setting, &loaded.config));
         let _infallible = writeln!(out, "{line:<40} # {origin}");
     }

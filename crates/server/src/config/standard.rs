@@ -28,6 +28,8 @@ pub(super) fn read(environment: &[(OsString, OsString)]) -> Standard {
     }
     let traces = value("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
     let all = value("OTEL_EXPORTER_OTLP_ENDPOINT");
+    // By OpenTelemetry's rules, the endpoint for traces is a whole URL. The endpoint for all signals gets a path for
+    // each signal.
     let (name, endpoint) = match (traces, all) {
         (Some(url), _) => ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", url.to_owned()),
         (None, Some(url)) => {
@@ -37,6 +39,7 @@ pub(super) fn read(environment: &[(OsString, OsString)]) -> Standard {
     };
     let is_off = value("OTEL_SDK_DISABLED").is_some_and(|text| text.eq_ignore_ascii_case("true"))
         || value("OTEL_TRACES_EXPORTER") == Some("none");
+    // This check comes first, so that an exporter that is switched off causes no warning.
     if is_off {
         return read;
     }

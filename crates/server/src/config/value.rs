@@ -94,6 +94,7 @@ impl Value for Duration {
 
     fn show(&self) -> String {
         let millis = self.as_millis();
+        // Zero is a multiple of each unit, and would otherwise be shown in days.
         let fitting = UNITS.iter().find(|&&(_, unit)| millis > 0 && millis.is_multiple_of(u128::from(unit)));
         let (name, unit) = fitting.copied().unwrap_or(("s", 1_000));
         format!("{}{name}", millis / u128::from(unit))
@@ -120,6 +121,7 @@ impl Value for Size {
     }
 
     fn show(&self) -> String {
+        // Zero is a multiple of each unit, and would otherwise be shown in GiB.
         let fitting = SIZES.iter().find(|&&(_, unit)| self.0 > 0 && self.0.is_multiple_of(unit));
         let (name, unit) = fitting.copied().unwrap_or(("B", 1));
         format!("{}{name}", self.0 / unit)
@@ -170,6 +172,7 @@ impl Value for Share {
     const NAME: &'static str = "SHARE";
 
     fn parse(text: &str) -> Result<Self, String> {
+        // The range also refuses NaN. The check `share < 0.0 || share > 1.0` would not.
         let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
         share.map(Self).ok_or_else(|| format!("{text:?} is not a number from 0 to 1, as 0.05"))
     }
@@ -227,6 +230,7 @@ impl Value for ServerUrl {
         };
         let url = Url::parse(text).ok().filter(has_place);
         let url = url.ok_or_else(|| "the URL must look like redis://127.0.0.1:6379".to_owned())?;
+        // The URL of a local socket has its password in the query.
         if url.password().is_some() || url.query_pairs().any(|(name, _)| name == "pass") {
             return Err(
                 "the URL must not have a password: redis.password_file names a file with it".to_owned()
@@ -294,6 +298,7 @@ impl Value for Sync {
         match kind {
             "wait" if replicas == 0 => Err(format!("{text:?}: at least one replica")),
             "wait" => Ok(Self(SyncPolicy::Wait { replicas, timeout })),
+            // With no replica, `waitaof` still waits for the append-only file of the primary.
             "waitaof" => Ok(Self(SyncPolicy::WaitAof { replicas, timeout })),
             _ => Err(fault()),
         }
@@ -355,6 +360,7 @@ impl<T: Value> Value for Vec<T> {
     const NAME: &'static str = T::NAME;
 
     fn parse(text: &str) -> Result<Self, String> {
+        // An empty text, the default of several settings, stands for an empty list.
         text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(T::parse).collect()
     }
 

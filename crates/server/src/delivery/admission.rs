@@ -106,11 +106,13 @@ impl Admission {
     fn take_slot(&self, name: &str, per_second: u32) -> Option<Duration> {
         let now = Instant::now();
         let mut rates = self.rates();
+        // `entry` would copy the name for each delivery.
         if !rates.contains_key(name) {
             let paced = Paced { rate: Rate::new(per_second, now), coming: 0, coming_until: now };
             rates.insert(name.into(), paced);
         }
         let paced = rates.get_mut(name)?;
+        // Any arrival counts, because a delivery does not show whether its timer was parked. So the number may be zero.
         paced.coming = paced.coming.saturating_sub(1);
         paced.rate.set(per_second);
         paced.rate.take(now)
@@ -135,6 +137,7 @@ impl Admission {
                 Some(limits) if !limits.paused => Wanted::Now(BATCH),
                 _ => Wanted::Nothing,
             },
+            // Timers of an unknown namespace also become due. They are parked again as paused.
             Reason::Concurrency(name) if limits(name).is_none_or(|limits| limits.concurrency.is_none()) => {
                 Wanted::Now(BATCH)
             }
@@ -163,6 +166,7 @@ impl Admission {
             let paced = Paced { rate: Rate::new(per_second, now), coming: 0, coming_until: now };
             rates.insert(name.into(), paced);
         }
+        // No delivery has met the rate yet. A single timer is enough, because its arrival makes the entry.
         let Some(paced) = rates.get_mut(name) else { return Wanted::Now(1) };
         paced.rate.set(per_second);
         if now >= paced.coming_until {

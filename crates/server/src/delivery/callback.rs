@@ -55,6 +55,7 @@ impl CallbackHandler {
             Ok(entered) => entered,
             Err(held_back) => return park(&held_back),
         };
+        // The list of allowed hosts may have changed after the timer's creation.
         if !allows_host(&namespace.limits, &host) {
             return Verdict::Dead(format!("{BLOCKED}: {}", blocked::host_words(&host)).into());
         }
@@ -77,6 +78,7 @@ impl CallbackHandler {
         let outcome = self.caller.send(&callback, attempt).await;
         let keeps_answers = namespace.limits.keep_answers;
         self.note(delivery, &host, &mut span, &outcome, begun.elapsed(), keeps_answers);
+        // The drop ends the span, which covers only the attempt.
         drop(span);
         if let Some(works) = shows(&outcome) {
             permit.note(works);
@@ -97,6 +99,7 @@ impl CallbackHandler {
             Outcome::Parked { at, for_ } => {
                 let [host, path] = &to;
                 let shut = if at == Part::Path { path } else { host };
+                // The permit is still held. If it were free, a waiting delivery could begin before the limiter is shut.
                 self.admission.shut(shut, for_);
                 park(shut)
             }
@@ -137,6 +140,7 @@ impl CallbackHandler {
             Answered {
                 status: answer.map(|answer| answer.status.as_u16()),
                 head: head.as_deref(),
+                // A blocked callback is not sent, so the receiver owes no answer.
                 is_missing: matches!(outcome, Outcome::Failed { .. }) && answer.is_none(),
             },
         );
@@ -147,6 +151,7 @@ impl CallbackHandler {
         let headers = headers.iter().map(|(name, value)| (&**name, &**value));
         let id = head(work).request.map(|id| (REQUEST_ID, id));
         let mut rules = self.rules;
+        // The check at the creation did not count this header, so it must not use up the limit for the other headers.
         rules.headers += id.map_or(0, |(name, id)| name.len() + id.len() + BETWEEN);
         let callback = Callback::new(&url, &method, headers.chain(id), body, &rules);
         let callback = callback.map_err(|refusal| match refusal {

@@ -230,6 +230,7 @@ impl Deliveries {
         }
         let Some(remote_claims) = &self.remote_claims else { return Err(pull_queues::ended()) };
         let timer = remote_claims.end(namespace, claim, &verdict).await?;
+        // The node that handed the timer over only sees that its lease is lost, so this node shows the end.
         let (kind, detail) = match &verdict {
             Verdict::Retry { error, .. } | Verdict::Dead(error) => {
                 (EventKind::Failed, Some(error.to_string()))
@@ -261,6 +262,8 @@ impl Deliveries {
     /// have not ended: these timers stay in the store without a delivery. Afterwards this process makes no parked timer
     /// due again.
     pub(crate) fn close(&self) {
+        // The index is closed first. The reconciler checks the index when it is woken, and timers that the queues park
+        // below must not be unparked again.
         self.parked.close();
         self.reconciler.close();
         self.queues.close();

@@ -67,6 +67,7 @@ impl Observer {
         let status = self.in_flight.observe(happened);
         match happened {
             Event::Ended { attempt, ending, took, phase, .. } => {
+                // A timer that was withdrawn during its delivery ends, even if the handler has asked to park it.
                 if let (Phase::Parked, Ending::Answered(Verdict::Park(reason))) = (phase, ending)
                     && let Some(reason) = Reason::parse(reason)
                 {
@@ -120,6 +121,7 @@ fn shown(ending: &Ending, phase: Phase, status: Option<String>) -> Option<(Event
         Ending::Answered(Verdict::Done) => (EventKind::Delivered, status),
         Ending::Answered(Verdict::Park(reason)) => (EventKind::Parked, Some(reason.to_string())),
         Ending::Answered(Verdict::Retry { error, .. } | Verdict::Dead(error)) => {
+            // The last permitted attempt also answers `Retry`. Only the phase shows that the timer has died.
             let kind = if phase == Phase::Dead { EventKind::Dead } else { EventKind::Failed };
             (kind, Some(error.to_string()))
         }

@@ -126,6 +126,7 @@ impl ParkedIndex {
     pub(crate) fn end_fetch(&self, reason: &Reason, found: Option<u32>) -> bool {
         let mut state = self.lock();
         let now = Instant::now();
+        // Expired entries are removed here, because a queue with such an entry may never be used again.
         state.emptied.retain(|_, emptied| now.saturating_duration_since(*emptied) < EMPTY);
         let Some(parked) = state.parked.get_mut(reason) else { return false };
         parked.is_busy = false;
@@ -207,6 +208,7 @@ impl ParkedIndex {
     /// only the parked timers that this process knows.
     pub(crate) fn counts(&self) -> BTreeMap<Reason, u64> {
         let state = self.lock();
+        // `want` also makes entries, for queues of which no parked timer is known.
         let known = state.parked.iter().filter(|(_, parked)| parked.count > 0);
         known.map(|(reason, parked)| (reason.clone(), parked.count)).collect()
     }
@@ -226,6 +228,7 @@ impl ParkedIndex {
     /// Closes the index. The tasks that wait for the index then end.
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;
+        // `notify_one` keeps the wake-up for a task that does not wait yet. `notify_waiters` would lose it.
         self.changed.notify_one();
         self.pass_wanted.notify_one();
     }
@@ -235,10 +238,11 @@ impl ParkedIndex {
     }
 
     /// Takes the [`Reason`]s that were marked for a check. The caller must check how many of the timers that are parked
-    /// for each of these reasons may be delivered now. Leaves out a reason without parked timers, and a reason whose
-    /// timers are already being made due again or fetched.
+    /// for each of these reasons may be delivered now. Leaves out a reason for which no timers are parked or wanted,
+    /// and a reason whose timers are already being made due again or fetched.
     pub(crate) fn take_marked(&self) -> Vec<Reason> {
         let mut state = self.lock();
+        // The mark of a busy reason can be dropped. The request's end marks the reason again if timers may be left.
         let marked: Vec<Reason> = state.marked.drain().collect();
         let is_free = |reason: &Reason| state.parked.get(reason).is_some_and(|parked| !parked.is_busy);
         marked.into_iter().filter(is_free).collect()

@@ -21,6 +21,8 @@ pub(super) async fn watch_parked(
     let mut owned = String::new();
     loop {
         tokio::time::sleep(PAUSE).await;
+        // These handles are made for each poll. A handle that is held during the pause would keep a dropped service's
+        // store.
         let (Some(store), Some(queues)) = (store.upgrade(), queues.upgrade()) else { return };
         if parked.upgrade().is_none_or(|parked| parked.is_closed()) {
             return;

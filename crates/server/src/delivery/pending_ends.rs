@@ -32,6 +32,7 @@ impl PendingEnds {
     /// another way, the receiver gets the answer at once.
     pub(super) fn expect(&self, delivery: &Delivery, verdict: &Verdict, ticket: EndTicket) {
         let key = (delivery.id, delivery.delivery);
+        // A replaced ticket is dropped after the lock is released, because its drop takes the lock of the endings.
         let former = self.lock().insert(key, (verdict.clone(), ticket));
         drop(former);
         if delivery.is_over()

@@ -40,15 +40,20 @@ impl PullHandler {
         let park = |reason: &Reason| Verdict::Park(reason.to_string().into());
         let name = &*delivery.namespace;
         let reason = Reason::Queue(name.into(), queue.clone());
+        // If a timer of a paused namespace were parked for its queue, the next receiver would make the timer due in
+        // vain.
         if let Err(held_back) = self.admission.namespace(name) {
             return park(&held_back);
         }
         let mut arrival = self.queues.arrive(&reason, name, delivery.due);
         let timeout = Duration::from_millis(timeout_ms.into());
+        // `_place` keeps the permit until the claim has ended. The pattern `_` would give the permit back at once.
         let (_place, mut span, open, claim) = loop {
             if !arrival.is_awaited().await {
                 return park(&reason);
             }
+            // `enter` also takes a slot of the namespace's rate, which cannot be given back. So the timer looks for a
+            // receiver first.
             let permit = match self.admission.enter(name, &[]).await {
                 Ok((permit, _)) => permit,
                 Err(held_back) => return park(&held_back),
@@ -61,7 +66,8 @@ impl PullHandler {
             let claim = claim(name, delivery, &span, work, body.clone(), timeout);
             match arrival.hand_over(&claim) {
                 Some(open) => break (permit, span, open, claim),
-                // Another timer got the receiver first, or the receiver has gone away.
+                // Another timer got the receiver first, the receiver has gone away, or the namespace has reached its
+                // limit of open claims.
                 None => span.discard(),
             }
         };
@@ -70,6 +76,8 @@ impl PullHandler {
         span.ended(ended.as_ref().map(|(verdict, _)| verdict));
         drop(span);
         let Some((verdict, ticket)) = ended else { return park(&reason) };
+        // The pause is lengthened before `expect_end`. If the runtime reported another verdict than `expect_end` got,
+        // the receiver would learn, wrongly, that its request came too late.
         let verdict = self.retry_pause.with(verdict, delivery.pause);
         if let Some(ticket) = ticket {
             self.observer.expect_end(delivery, &verdict, ticket);
@@ -113,6 +121,8 @@ async fn await_end(
                     _ => None,
                 };
                 if let Some(rest) = rest {
+                    // The other node reads the start of the claim from the claim's name, which a client can change. So
+                    // the bound applies here again.
                     until = (Instant::now() + rest).min(begin + LONGEST_CLAIM);
                     continue;
                 }

@@ -35,6 +35,7 @@ impl Rate {
     }
 
     fn next_at(&self, now: Instant) -> Instant {
+        // On some systems an `Instant` cannot be earlier than the start of the machine.
         self.next.max(now.checked_sub(LAG).unwrap_or(now))
     }
 
@@ -53,7 +54,10 @@ impl Rate {
     /// fails with the moment from which a delivery can take a slot.
     pub(crate) fn free(&self, now: Instant) -> Result<usize, Instant> {
         let slot = self.next_at(now);
+        // Without a span, the slot is later than `now + LEAD`. So `slot - LEAD` is later than `now`, and the
+        // subtraction cannot fail.
         let Some(span) = (now + LEAD).checked_duration_since(slot) else { return Err(slot - LEAD) };
+        // At more than a thousand million deliveries per second, the step is rounded down to zero.
         let slots = span.as_nanos() / self.step.as_nanos().max(1) + 1;
         Ok(usize::try_from(slots).unwrap_or(usize::MAX))
     }

@@ -37,7 +37,8 @@ const LONGEST_HOST: usize = 168;
 
 /// Hashes a text. Two processes of the same version compute equal hashes for equal texts.
 fn number_of(text: &str) -> u64 {
-    // The hasher of the standard library uses no random key here.
+    // The hasher of the standard library uses no random key here. Another version of the library may compute another
+    // hash. Timers that are parked under an old hash are then unparked, because no limiter with this hash is shut.
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
     hasher.finish()
@@ -87,6 +88,7 @@ impl Reason {
 
     /// Parses a reason from its stored form. Returns `None` if the text is not a reason of this service.
     pub(crate) fn parse(text: &str) -> Option<Self> {
+        // The name of a namespace contains no slash, so the first slash ends the name.
         let pair = |text: &str| text.split_once('/').map(|(first, second)| (first.into(), second.into()));
         let (kind, rest) = text.split_once(':')?;
         match kind {
@@ -119,6 +121,8 @@ impl fmt::Display for Reason {
             Self::Slow(namespace) => write!(f, "slow:{namespace}"),
             Self::Concurrency(namespace) => write!(f, "concurrency:{namespace}"),
             Self::Rate(namespace) => write!(f, "rate:{namespace}"),
+            // The store finds parked timers by the exact text of their reason. So the text of an earlier version is
+            // written as it was read.
             Self::Host(namespace, host) if namespace.is_empty() => write!(f, "host:{host}"),
             Self::Host(namespace, host) => write!(f, "host:{namespace}/{host}"),
             Self::Path(namespace, host, number) => write!(f, "path:{namespace}/{host}#{number:016x}"),

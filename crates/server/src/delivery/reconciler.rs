@@ -85,6 +85,8 @@ impl Reconciler {
     ) {
         while !parked.is_closed() {
             match self.next() {
+                // `notify_one` keeps its signal until the next wait. So a call of `add` between `next` and this wait is
+                // not missed.
                 None => self.changed.notified().await,
                 Some(Read::AllParked) => unparker.find_parked(&*store).await,
                 Some(Read::One(id)) => match store.get(id.into()).await {

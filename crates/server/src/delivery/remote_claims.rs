@@ -54,6 +54,8 @@ const PARTS: [usize; 5] = [32, 32, 16, 16, 16];
 
 impl ClaimName {
     fn read(claim: &str) -> Option<Self> {
+        // `split_at` would panic inside of a character, and `from_str_radix` would accept a sign. So only hexadecimal
+        // digits may pass.
         if claim.len() != PARTS.iter().sum::<usize>() || !claim.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return None;
         }
@@ -81,6 +83,7 @@ fn shortened(error: &str) -> Box<str> {
 }
 
 fn op_of(name: &ClaimName, verdict: &Verdict) -> Option<Op> {
+    // The runtime cuts the errors of its handlers. This error does not pass through the runtime, so it is cut here.
     let failure = |error: &str, retry_after, is_final| {
         let failure = Failure { error: shortened(error), retry_after, is_final };
         Op::Fail(name.id, name.token, failure)
@@ -110,6 +113,7 @@ impl RemoteClaims {
     async fn open(&self, namespace: &str, claim: &str) -> Result<(ClaimName, Timer), Problem> {
         let name = ClaimName::read(claim).ok_or_else(ClaimName::ended)?;
         let timer = self.store.get(name.id.into()).await.map_err(|error| unavailable(&error))?;
+        // A client can make up a name, so the name alone does not show that the claim is open in this namespace.
         let is_open = |timer: &Timer| {
             *timer.namespace == *namespace
                 && *timer.kind == *PULL
@@ -154,6 +158,7 @@ impl RemoteClaims {
         for _ in 0..TURNS {
             let (version, mut renewals) = self.renewals().await?;
             let now = self.store.now().as_millis();
+            // No other code removes renewals. Without this line, the document would grow for ever.
             renewals.retain(|_, until| *until > now);
             renewals.insert(claim.to_owned(), until.as_millis());
             let value = serde_json::to_vec(&renewals).map_err(std::io::Error::from)?;

@@ -89,6 +89,8 @@ impl Unparker {
                 match self.wanted(&reason, now) {
                     Wanted::Now(wanted) => {
                         let wanted = wanted.min(BATCH);
+                        // The request is noted before its task runs. Otherwise this loop could start a second request
+                        // for the same reason.
                         self.parked.begin(&reason);
                         let this = Arc::clone(&self);
                         if has_others && matches!(reason, Reason::Queue(..)) {
@@ -121,6 +123,8 @@ impl Unparker {
         self.queues.expect(&reason, timers);
         self.admission.expect(&reason, timers);
         let found = unpark(&*store, &reason, timers).await;
+        // The counts are corrected before the call of `end`, because `end` makes the unparker compute again how many
+        // timers are wanted.
         let missing = timers - found.as_ref().map_or(0, |found| *found as usize).min(timers);
         self.queues.expect_no_more(&reason, missing);
         self.admission.expect_no_more(&reason, missing);
@@ -137,12 +141,15 @@ impl Unparker {
         let most = self.queues.begin_fetch(&reason, wanted);
         let limit = |timers: usize| u32::try_from(timers).unwrap_or(u32::MAX);
         let found = timers.fetch(&reason.to_string(), limit(wanted), limit(most)).await;
+        // The queue must stop expecting the missing timers first: `nothing_is_parked` does nothing while the queue
+        // expects timers.
         self.queues.end_fetch(&reason, most, found.as_ref().map_or(0, |found| *found as usize));
         if self.parked.end_fetch(&reason, found.as_ref().ok().copied()) {
             self.queues.nothing_is_parked(&reason);
         }
         if found.is_err() && !self.parked.is_closed() {
             tokio::time::sleep(PAUSE).await;
+            // `look_at` would do nothing here if only other nodes have parked timers for the queue.
             self.queues.heard(Some(&reason));
         }
     }
@@ -180,12 +187,17 @@ impl Unparker {
         while !self.parked.is_closed() {
             let page = store.reasons(after, limit).await?;
             for (reason, count) in page.counts {
+                // The runtime also parks timers for which it has no handler. Their reasons are not of this service, so
+                // the unparker leaves these timers alone.
                 if let Some(reason) = Reason::parse(&reason) {
+                    // Several pages may count timers of the same reason.
                     *found.entry(reason).or_insert(0) += count;
                 }
             }
             after = page.next;
             if after.is_none() {
+                // An incomplete pass must not get here, because each reason that the pass did not read would seem to
+                // have no timers.
                 self.parked.end_pass(found);
                 break;
             }

@@ -79,6 +79,7 @@ fn response(problem: &Problem, body: &impl Serialize, id: Option<&RequestId>) ->
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     if let Some(millis) = problem.retry_after_ms {
+        // The header has whole seconds. Rounded down, a pause of less than a second would become zero.
         headers.insert(RETRY_AFTER, HeaderValue::from(millis.div_ceil(1_000)));
     }
     response

@@ -86,6 +86,7 @@ impl FromRequestParts<Service> for Permission {
             asker::present().iter().for_each(|asker| asker.signed(&token));
             (principal, Some(token))
         };
+        // The call follows the checks, because the server may close a connection whose requests are not authenticated.
         note_known(&parts.extensions);
         Ok(Self { principal, token, hold: service.bodies().hold(token) })
     }
@@ -104,6 +105,7 @@ fn token(headers: &HeaderMap) -> Result<Option<&str>, &'static str> {
     if !scheme.eq_ignore_ascii_case("bearer") {
         return Err("the header is not a bearer token");
     }
+    // RFC 9110 permits several spaces after the scheme.
     Ok(Some(token.trim_start_matches(' ')))
 }
 
@@ -129,6 +131,7 @@ pub(super) fn challenge(response: &mut Response, has_token: bool) {
     if response.status() != StatusCode::UNAUTHORIZED {
         return;
     }
+    // RFC 6750 advises against an error code in the answer to a request without a token.
     let challenge = if has_token {
         r#"Bearer realm="tourbillon", error="invalid_token""#
     } else {
@@ -140,6 +143,7 @@ pub(super) fn challenge(response: &mut Response, has_token: bool) {
 /// Returns the host name and port by which the client calls the service. `None` if the request does not name a host,
 /// and `Some(Err)` if the host is invalid.
 fn authority(uri: &Uri, headers: &HeaderMap) -> Option<Result<Authority, ()>> {
+    // HTTP/2 names the host in the URI. In HTTP/1.1, a request line with a full URL overrides the header.
     if let Some(authority) = uri.authority() {
         return Some(Ok(authority.clone()));
     }
@@ -153,6 +157,7 @@ fn authority(uri: &Uri, headers: &HeaderMap) -> Option<Result<Authority, ()>> {
 
 /// Returns whether a host name always means this machine: no resolver can give the name another address.
 fn is_this_machine(authority: &Authority) -> bool {
+    // A final dot only marks the name as absolute.
     let host = authority.host().trim_end_matches('.').to_ascii_lowercase();
     if host == "localhost" || host.ends_with(".localhost") {
         return true;
@@ -191,6 +196,7 @@ fn is_from_elsewhere(version: Version, uri: &Uri, headers: &HeaderMap) -> Option
         return Some("a service behind a proxy needs tokens");
     }
     match authority(uri, headers) {
+        // Browsers always name the host, so a request without a host does not come from a page.
         None => None,
         Some(Ok(authority)) if is_this_machine(&authority) => None,
         Some(_) => Some("a service without tokens is called by a name or an address of this machine only"),
@@ -204,8 +210,11 @@ fn is_from_another_site(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool
         return false;
     }
     if let Some(site) = headers.get(SEC_FETCH_SITE) {
+        // `none` stands for an act of the user, such as a typed address. `same-site` is refused, because it includes
+        // other ports and other hosts of the same domain.
         return site != "same-origin" && site != "none";
     }
+    // Browsers send `Sec-Fetch-Site` only over HTTPS or to this machine. For other addresses, `Origin` decides.
     let Some(origin) = headers.get(ORIGIN) else { return false };
     let origin = origin.to_str().ok().and_then(|origin| origin.parse::<Uri>().ok());
     let origin = origin.and_then(|origin| origin.into_parts().authority);

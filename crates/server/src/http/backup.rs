@@ -41,6 +41,7 @@ impl io::Write for ToReader {
 fn write(backup: &Backup, sender: &mpsc::Sender<io::Result<Bytes>>, entry: PendingEntry, runtime: &Handle) {
     let to = BufWriter::with_capacity(PIECE, ToReader(sender.clone()));
     match backup.write(to) {
+        // All places of the channel are free only once the client has taken the last piece.
         Ok(timers) if runtime.block_on(sender.reserve_many(WAITING)).is_ok() => {
             backup.succeeded();
             entry.end_blocking(End::done().count(timers));

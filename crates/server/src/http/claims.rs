@@ -34,6 +34,7 @@ const LONGEST_PAUSE_MS: u64 = 86_400_000;
 pub(super) async fn claim(
     scope: Within<Writer>,
     Name(queue): Name,
+    // A receiver that has gone must not get timers, so the end of its connection ends the request.
     _ends_with_its_client: Waits,
     body: Body<ClaimRequest>,
 ) -> Answer<Json<Claims>> {

@@ -80,6 +80,7 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = (Method, &mut Operati
 
 fn complete_operation(operation: &mut Operation, path: &str) {
     let has_body = operation.request_body.is_some();
+    // Only an operation that needs no token has `security` of its own. The others take the value of the document.
     let is_open = operation.security.is_some();
     let of_a_namespace = path.contains("{namespace}");
     let common = [
@@ -110,6 +111,7 @@ fn complete_operation(operation: &mut Operation, path: &str) {
     for (status, response) in responses.iter_mut() {
         let RefOr::T(response) = response else { continue };
         let is_refusal = status.starts_with(['4', '5']);
+        // For a `body` without a media type, utoipa writes `application/json`, which is not the type of a problem.
         if is_refusal && !response.content.contains_key(PROBLEM) {
             let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
             response.content = [(PROBLEM.to_owned(), problem.into())].into_iter().collect();
@@ -140,6 +142,7 @@ impl Queries {
     /// Returns the names of the query parameters that a request may have. `None` if the OpenAPI document lacks the path
     /// or the method.
     pub(super) fn of(&self, path: &str, method: &Method) -> Option<&BTreeSet<String>> {
+        // The router answers HEAD with the handler of GET.
         let method = if *method == Method::HEAD { &Method::GET } else { method };
         self.0.at(path).ok()?.value.get(method.as_str())
     }

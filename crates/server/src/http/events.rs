@@ -50,6 +50,7 @@ pub(super) async fn events(
     Query(EventsQuery { namespace }): Query<EventsQuery>,
     _ends_with_its_client: Waits,
 ) -> Answer<Response> {
+    // The role is checked first, so a client without the role does not learn whether the namespace exists.
     permission.require(Role::Reader, namespace.as_deref())?;
     if let Some(namespace) = &namespace {
         service.namespaces().require(namespace)?;

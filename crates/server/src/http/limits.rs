@@ -90,12 +90,14 @@ impl Inner {
     async fn answer_within_limits(&self, mut request: Request) -> Response {
         let counters = self.service.counters();
         let has_token = request.headers().contains_key(AUTHORIZATION);
+        // A route with a limit of its own replaces this value later, by a layer of the router.
         DefaultBodyLimit::max(self.longest_body).apply(&mut request);
         let admitted = check(&self.queries, &request).and_then(|()| admit(&self.service, &request));
         let mut response = match admitted {
             Err(problem) => Refused(problem).into_response(),
             Ok(()) => {
                 // A panic must not end the connection, on which other requests may be under way.
+                // The call stands inside the `async` block, because `catch_unwind` catches only panics of a poll.
                 let answered =
                     AssertUnwindSafe(async { self.router.clone().call(request).await }).catch_unwind().await;
                 answered.map(|response| response.unwrap_or_else(|never| match never {})).unwrap_or_else(
@@ -128,9 +130,12 @@ fn check(queries: &Queries, request: &Request) -> Result<(), Problem> {
     }
     let Some(query) = uri.query() else { return Ok(()) };
     let bad = |detail: String| Problem::new(ProblemKind::BadRequest, detail);
+    // The parser below would replace invalid bytes without an error, so the service would see another text than the
+    // client sent.
     if percent_decode_str(query).decode_utf8().is_err() {
         return Err(bad("the query is not UTF-8".to_owned()));
     }
+    // The document lacks the pages for browsers, and paths that do not exist. The router answers requests for them.
     let Some(known) = queries.of(uri.path(), request.method()) else { return Ok(()) };
     let Query(pairs) =
         Query::<Vec<(String, String)>>::try_from_uri(uri).map_err(|rejection| bad(rejection.body_text()))?;

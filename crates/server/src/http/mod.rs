@@ -53,6 +53,8 @@ pub(crate) fn interface(service: Service) -> Interface {
     let router = router
         .merge(crate::page::routes())
         .fallback(async || answer::Refused(Problem::new(ProblemKind::NotFound, "there is no such path")))
+        // This call must follow `merge`: axum sets the fallback only in the routes that exist at the time of the call.
+        // The pages keep a fallback of their own.
         .method_not_allowed_fallback(async || {
             answer::Refused(Problem::new(ProblemKind::MethodNotAllowed, ""))
         })

@@ -13,6 +13,8 @@ use utoipa_axum::routes;
 
 /// Returns the routes of the HTTP interface, with the OpenAPI document that describes them.
 pub(super) fn routes() -> (Router<Service>, OpenApi) {
+    // The batch has a router of its own, because a layer applies to all routes of its router, and this limit is only
+    // for batches.
     let batch = OpenApiRouter::new().routes(routes!(batch::batch));
     let router = OpenApiRouter::new()
         .merge(batch.layer(DefaultBodyLimit::max(batch::LONGEST)))
@@ -59,6 +61,8 @@ pub(super) fn routes() -> (Router<Service>, OpenApi) {
         .routes(routes!(events::events))
         .routes(routes!(audit::list_audit))
         .routes(routes!(backup::back_up));
+    // Each of these routes gets a second path, with the id of the timer. `put_timer` is not among them, because a
+    // client can choose the key of a new timer, but not the id.
     let by_key: [UtoipaMethodRouter<Service>; 5] = [
         routes!(timers::get_timer, timers::move_timer, timers::cancel_timer),
         routes!(timers::fire_timer),
@@ -80,6 +84,7 @@ fn by_id((schemas, mut paths, handlers): UtoipaMethodRouter<Service>) -> UtoipaM
         .map(|(path, mut item)| {
             let all = [&mut item.get, &mut item.patch, &mut item.delete, &mut item.post];
             for id in all.into_iter().flatten().filter_map(|operation| operation.operation_id.as_mut()) {
+                // OpenAPI demands that the ids of operations are unique, and both paths have the same handlers.
                 id.push_str("_by_id");
             }
             (path.replace("/timers/{key}", "/ids/{id}"), item)

@@ -57,6 +57,8 @@ fn between_fields() -> [(&'static str, &'static str, Value); 7] {
     let plans = ["cron", "monthly", "every_ms"];
     // A patch has the same rules. But it may lack a plan, since it may leave the plan as it is.
     let exclusive: [&[&str]; 3] = [&["callback", "pull"], &["every_ms", "zone"], &["every_ms", "gap"]];
+    // A schedule has these two times in fields of its own (`missed` with `grace_ms`, and `jitter_ms`), so the service
+    // refuses them in the policy.
     let in_policy = |name: &str| json!({ "required": ["policy"], "properties": { "policy": given(name) } });
     let of_schedule: Vec<_> = exclusive
         .into_iter()
@@ -85,6 +87,7 @@ fn between_fields() -> [(&'static str, &'static str, Value); 7] {
 /// Adds a keyword and its value to a schema. Needed for the keywords that the library's own methods cannot set.
 fn add(schema: &mut RefOr<Schema>, word: &str, value: Value) {
     if let RefOr::T(Schema::Object(Object { extensions, .. })) = schema {
+        // The extensions are collected from an iterator, because their builder would put `x-` before each keyword.
         extensions.get_or_insert_default().merge(Extensions::from_iter([(word, value)]));
     }
 }

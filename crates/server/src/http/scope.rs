@@ -50,6 +50,8 @@ impl<R: Needs> FromRequestParts<Service> for Within<R> {
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Refused> {
         let permission = Permission::from_request_parts(parts, service).await?;
         let Parameter { text: namespace, .. } = parameter(parts, service, Some("namespace")).await?;
+        // The role is checked before the handler looks for the namespace. So a token cannot find out which other
+        // namespaces exist.
         permission.require(R::ROLE, Some(&namespace))?;
         Ok(Self { service: service.clone(), permission, namespace, role: PhantomData })
     }

@@ -165,6 +165,7 @@ impl Activity {
         let mut state = self.lock();
         change(&mut state);
         let wanted = state.wanted();
+        // The waker is called without the lock, because a waker is foreign code that may run anything.
         drop(state);
         if let Some(waker) = wanted {
             waker.wake();
@@ -183,6 +184,7 @@ impl Activity {
         let is_waiting = state.under_way.is_empty() && !is_writing;
         let waiting = is_waiting.then(|| match (state.stopping_since, state.first_byte) {
             (Some(since), _) => since.max(state.quiet_since) + LAST_FRAMES,
+            // This case stands before the next one. Otherwise a client could gain time by a late first byte.
             _ if !state.has_sent_a_request => state.quiet_since + limits.header_timeout,
             (None, Some(first)) if !state.is_http2 => first + limits.header_timeout,
             _ => state.quiet_since + limits.idle_timeout,
@@ -298,10 +300,12 @@ impl UnderWay {
     pub(super) fn note_answer(&self, most_unauthenticated: usize) -> Noted {
         let mut state = self.0.activity.lock();
         let waiting = state.under_way.iter().filter(|request| request.is_answered_unauthenticated).count();
+        // The request is always in the list, because only the drop of `self` removes it.
         let Some(request) = state.request(self.0.number) else { return Noted::default() };
         let (is_known, is_beyond) =
             (request.is_authenticated, !request.is_authenticated && waiting >= most_unauthenticated);
         request.is_answered_unauthenticated = !is_known && !is_beyond;
+        // An authenticated request must not clear the flag, so the former value is added again.
         let was_without = core::mem::replace(&mut state.has_answered_unauthenticated, !is_known);
         state.has_answered_unauthenticated |= was_without;
         Noted { is_beyond, makes_a_stranger: !is_known && !was_without && !state.has_authenticated_request }

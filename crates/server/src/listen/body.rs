@@ -93,6 +93,8 @@ impl Body for Received {
         }
         if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
             let frame = frame.transpose()?;
+            // Both are checked, because a reader that sees `is_end_stream` after the last frame need not ask for the
+            // `None` behind it.
             if frame.is_none() || this.body.is_end_stream() {
                 this.stage.note_complete();
             }

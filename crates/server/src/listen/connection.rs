@@ -75,6 +75,8 @@ pub(super) async fn serve(
     let places = place.places();
     let service = service_fn(|request: Request<Incoming>| {
         let id = RequestId::of(request.headers());
+        // The request counts from here and not from the start of the future: over HTTP/2 the future is a task of its
+        // own, which may begin later. Until then the connection would look idle.
         let under_way = UnderWay::begin(&activity, request.version() == Version::HTTP_2);
         // The future is boxed. Otherwise an HTTP/2 answer would keep the future's memory while it waits for its client.
         let arrived = ArrivedRequest { request, id, under_way, peer, places: Arc::clone(&places) };
@@ -84,6 +86,8 @@ pub(super) async fn serve(
     let mut builder = auto::Builder::new(TokioExecutor::new());
     // `Patience` limits the time for a header instead. So a connection may be idle for longer than a header may take to
     // arrive.
+    // hyper's `half_close` stays off. With it, hyper would not notice during a request that the client has closed its
+    // half. `Observed` decides instead when hyper sees the half-close.
     builder.http1().timer(timer.clone()).header_read_timeout(None).max_buf_size(limits.header);
     builder
         .http2()
@@ -102,8 +106,12 @@ pub(super) async fn serve(
     loop {
         tokio::select! {
             biased;
+            // The connection is polled before `Patience`, because its poll changes the state from which `Patience`
+            // computes the deadline.
             // An error of the connection concerns only its own client.
             _ended = &mut connection => return,
+            // Without the condition, this branch would be ready at once in each later turn, and the loop would never
+            // wait again.
             _changed = stop.wait_for(|stop| *stop), if !is_stopping => {
                 is_stopping = true;
                 activity.note_stop();
@@ -193,6 +201,7 @@ async fn answer(
     }
     let response = if noted.is_beyond { too_many() } else { response };
     let mut response = response.map(|body| Answering::new(body, under_way, is_http2));
+    // HTTP/2 forbids the header `connection`, and each of its requests has a stream of its own.
     if fault.get().is_some() && !is_http2 {
         // The rest of the body is still to come, so the connection cannot take another request.
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

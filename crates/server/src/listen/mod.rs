@@ -223,6 +223,7 @@ impl<S: Answers> Acceptor<S> {
     /// Refuses a new connection, because no place is free. A client without TLS gets an answer with the status 503.
     fn refuse(&self, stream: &TcpStream) {
         if self.tls.is_none() {
+            // The write must not wait for the client, because this task also accepts all other connections.
             let _best_effort = stream.try_write(
                 b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n",
             );

@@ -37,6 +37,7 @@ impl AsyncRead for Observed {
                 self.activity.note_read();
                 return Poll::Ready(Ok(()));
             }
+            // A read into a full buffer gets no bytes either, and is not the end of the stream.
             self.has_ended = buffer.remaining() > 0;
         }
         self.activity.poll_end(cx).map(Ok)

@@ -156,11 +156,13 @@ impl State {
         }
         self.strangers = all.len();
         while self.strangers > most
+            // Equal counts are ordered by the address, because the order of a `HashMap` is random.
             && let Some((&first, count)) =
                 counts.iter_mut().max_by_key(|(from, count)| (**count, Reverse(**from)))
         {
             *count -= 1;
             let place = all.iter().position(|(_, from, _)| *from == first);
+            // An entry is always found: the sum of the counts is above `most`, so the greatest count is above zero.
             let Some((_, _, number)) = place.map(|place| all.remove(place)) else { return };
             self.evict(number);
             self.strangers -= 1;

@@ -23,6 +23,7 @@ impl Write for Stderr {
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        // The standard error has no buffer.
         Ok(())
     }
 }
@@ -37,6 +38,8 @@ fn escaped(line: &[u8]) -> Cow<'_, str> {
     let mut plain = String::with_capacity(body.len() + 32);
     for c in body.chars() {
         if is_hidden(c) {
+            // Four digits are enough, because no hidden character is above U+FFFF. Inside a JSON string the escape is
+            // valid, so a line of JSON stays JSON.
             plain.push_str(&format!("\\u{:04x}", u32::from(c)));
         } else {
             plain.push(c);

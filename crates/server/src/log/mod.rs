@@ -60,6 +60,7 @@ struct Own(LevelFilter);
 
 impl Own {
     fn takes(&self, event: &Metadata<'_>) -> bool {
+        // The module decides and not the target, because the target names the event's kind.
         let is_own = event.module_path().is_some_and(|path| path.starts_with(env!("CARGO_CRATE_NAME")));
         is_own && *event.level() <= self.0
     }
@@ -75,6 +76,8 @@ impl<S: Subscriber> Layer<S> for Own {
     }
 
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        // Lines are counted here and not in `enabled`, because `tracing` skips `enabled` for the events to which
+        // `register_callsite` has answered `always`.
         storm::admits(event.metadata(), Instant::now())
     }
 

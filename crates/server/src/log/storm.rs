@@ -44,11 +44,14 @@ struct Surplus {
 
 impl Kinds {
     fn admits(&mut self, kind: &'static str, level: Level, now: Instant) -> bool {
+        // For `tracing`, `DEBUG` is greater than `INFO`. The lines that report the surplus must not become a surplus
+        // themselves.
         if level > Level::INFO || kind == MORE {
             return true;
         }
         let window = self.0.entry(kind).or_insert(Window { begun: now, lines: 0, more: 0, level });
         if now.saturating_duration_since(window.begun) >= SPAN {
+            // `more` is kept: no line has reported this number yet.
             (window.begun, window.lines) = (now, 0);
         }
         if window.lines < LINES {
@@ -82,8 +85,10 @@ pub(super) fn admits(event: &'static Metadata<'static>, now: Instant) -> bool {
 }
 
 fn tell(is_over: impl Fn(&Window) -> bool) {
+    // The lock is released before the lines are logged, because each line takes it again in `admits`.
     let all = KINDS.lock().unwrap_or_else(PoisonError::into_inner).settle(is_over);
     for Surplus { kind, level, count } in all {
+        // The macros need a level that is known at compile time.
         match level {
             Level::ERROR => error!(target: MORE, kind, count, "and {count} more of this kind"),
             Level::WARN => warn!(target: MORE, kind, count, "and {count} more of this kind"),

@@ -96,6 +96,7 @@ async fn page(service: &Service, visitor: &Visitor, secret: Option<Secret>) -> R
 /// Returns the arguments with which `tourbillond token` finds the service's file of tokens, such as `--data
 /// /var/lib/tourbillon`.
 fn token_place(settings: &Settings) -> String {
+    // The path is absolute, because the administrator may run the command in another folder.
     let absolute = |path: &std::path::Path| {
         std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
     };
@@ -127,6 +128,7 @@ pub(super) async fn change_namespace(
     let name = fields.get("name").trim();
     match &*verb {
         "make" => {
+            // `set` would replace the limits of a namespace that exists.
             if service.namespaces().require(name).is_ok() {
                 return Err(Problem::new(ProblemKind::KeyExists, "There is a namespace of this name.").into());
             }
@@ -142,6 +144,7 @@ pub(super) async fn change_namespace(
         "secret" => {
             let secret = service.namespace_admin().make_secret(name).await?.secret;
             let title = format!("The new signing secret of the namespace {name}. It is not shown again.");
+            // A redirect would lose the secret, because no later page shows it.
             return page(&service, visitor, Some(Secret { title, text: secret })).await;
         }
         "remove" => {
@@ -161,6 +164,7 @@ async fn change_file<T: Send + 'static>(
     let service = service.clone();
     let changed = task::blocking(move || {
         let answer = change(&service)?;
+        // Otherwise a revoked token would stay valid until the program checks the file again.
         service.reload_tokens(true)?;
         Ok::<T, io::Error>(answer)
     });
@@ -222,6 +226,7 @@ pub(super) async fn change_token(
                 Ok((_, stored)) => entry.add(|deed| deed.target(stored.id()).detail(stored.words())),
                 Err(_) => entry,
             };
+            // The entry ends before an error returns. If it were dropped, the trail would call the outcome unknown.
             entry.end(&added).await;
             let (text, _) = added?;
             let title = format!("The new token {name}. It is not shown again.");
@@ -236,6 +241,7 @@ pub(super) async fn change_token(
                 Ok(stored) => entry.add(|deed| deed.detail(stored.words())),
                 Err(_) => entry,
             };
+            // As for a new token, the entry ends before an error returns.
             entry.end(&revoked).await;
             revoked?;
             Ok(Redirect::to("/ui/access").into_response())

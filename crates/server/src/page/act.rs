@@ -38,6 +38,8 @@ pub(super) async fn one(
         None => return Err(Fault::no_page()),
     };
     let is_of_the_list = form.fields.get("from") == "dead" || done == "gone";
+    // The change has found the namespace, so the name of the namespace has only letters, digits, `-`, `_` and `.`. The
+    // addresses below need no percent-encoding.
     let to = if is_of_the_list {
         format!("/ui/dead?namespace={namespace}&done={done}")
     } else if service.reports().past(&namespace, id).await.is_ok()

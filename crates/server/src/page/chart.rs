@@ -88,6 +88,8 @@ fn scaled_by_log(value: u64, most: u64, height: u64) -> u64 {
         let rest = (u128::from(value) << 4) >> whole;
         whole * 16 + u64::try_from(rest).unwrap_or(16) - 16
     };
+    // Both logarithms get a doubling more, because the logarithm of 1 is 0. Otherwise a bar for the value 1 would get
+    // only the least height.
     let (value, most) = (log(value) + 16, log(most.max(1)) + 16);
     (value * height / most).clamp(2, height)
 }
@@ -113,6 +115,7 @@ fn lines_by_log(most: u64, height: u64) -> Vec<Line> {
 pub(super) fn horizon(horizon: &Horizon) -> Option<Chart> {
     const HEIGHT: u64 = 140;
     let buckets = &horizon.buckets;
+    // Without buckets, this line returns, so the next line does not divide by zero.
     let most = buckets.iter().map(|bucket| bucket.count).max().filter(|most| *most > 0)?;
     let step = WIDTH / u64::try_from(buckets.len()).ok()?;
     let (mut rects, mut labels, mut before) = (Vec::new(), Vec::new(), 0);
@@ -176,6 +179,7 @@ fn heat(millis: u64) -> u32 {
 pub(super) fn lateness(lateness: &LatenessBySecond) -> Option<Chart> {
     const HEIGHT: u64 = 40;
     const STRIP: u64 = 26;
+    // Without seconds, this line returns, so the next line does not divide by zero.
     let most = lateness.seconds.iter().map(|second| second.count).max().filter(|most| *most > 0)?;
     let step = WIDTH / u64::try_from(lateness.seconds.len()).ok()?;
     let mut rects = Vec::new();
@@ -228,6 +232,7 @@ pub(super) fn shards(nodes: &Nodes, most: usize) -> Option<Chart> {
         .map(|node| (Some(&*node.incarnation), &*node.name))
         .collect();
     let is_listed = |shard: &Shard| owners.iter().any(|(owner, _)| *owner == shard.owner.as_deref());
+    // The limit `most` leaves out nodes, but no shard may be missing in the chart.
     if !nodes.shards.iter().all(is_listed) {
         owners.push((None, "no node, or one that is not listed"));
     }
@@ -236,6 +241,7 @@ pub(super) fn shards(nodes: &Nodes, most: usize) -> Option<Chart> {
         let top = at * ROW;
         let is_own = |shard: &&Shard| match owner {
             Some(owner) => shard.owner.as_deref() == Some(owner),
+            // This row has no owner, and a shard without a node has none either. So only rows of nodes are compared.
             None => !owners.iter().any(|(other, _)| other.is_some() && *other == shard.owner.as_deref()),
         };
         let own = nodes.shards.iter().filter(is_own);
@@ -346,6 +352,7 @@ pub(super) fn history(history: &History, hours: u64) -> Vec<Small> {
             Kind::Times => span(value),
             Kind::Numbers => number(value),
         };
+        // A bar has at least the width 1, so it must begin at least 1 before the right edge.
         let x_of = |at: u64| scaled(at.saturating_sub(since), length, WIDTH).min(WIDTH - 1);
         let points = history.points.iter().filter(|point| (series.value)(point) > 0);
         let rects = points.map(|point| {

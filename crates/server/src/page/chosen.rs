@@ -29,6 +29,7 @@ pub(super) async fn change(
     if is_drop {
         form.fields.confirm(WORD)?;
     }
+    // All boxes are read and all permissions are checked before the first change, so a refused form changes nothing.
     let chosen: Vec<(&str, TimerId)> = form.fields.all("timer").map(named).collect::<Result<_, _>>()?;
     if chosen.is_empty() || chosen.len() > MOST {
         return Err(Fault::bad(format!("Nothing was changed: choose 1 to {MOST} timers.")));
@@ -79,6 +80,7 @@ async fn drop_dead(service: &Service, namespace: &str, id: TimerId) -> Result<bo
         Err(problem) if is_of_timer(&problem) => return Ok(false),
         Err(problem) => return Err(problem.into()),
     };
+    // A cancellation would also end a timer that somebody has replayed since the list was shown.
     if stored != Phase::Dead {
         return Ok(false);
     }
@@ -89,6 +91,8 @@ async fn drop_dead(service: &Service, namespace: &str, id: TimerId) -> Result<bo
 /// Returns the address `from` of a list, with the word `done` for the visitor's change. If `from` is not the address of
 /// a list, returns the address of the list of dead timers.
 fn back(from: &str, done: &str) -> String {
+    // The address comes from the form and becomes the header `Location`, so it may have only characters that are valid
+    // in a header.
     let is_list = from.starts_with("/ui/dead") && from.bytes().all(|byte| byte.is_ascii_graphic());
     let from = if is_list { from } else { "/ui/dead" };
     let separator = if from.contains('?') { '&' } else { '?' };

@@ -148,6 +148,7 @@ impl Query {
     /// another order.
     pub(super) fn of_the_dead(self, service: &Service, visitor: &Visitor) -> Result<Conditions, Fault> {
         let has_order = !self.order.is_empty();
+        // The list has only dead timers. A reason selects parked timers, so it would make the list empty.
         let asked =
             Self { phase: String::new(), reason: String::new(), ..self }.conditions(service, visitor)?;
         let descending = asked.descending || !has_order;
@@ -224,11 +225,12 @@ impl Conditions {
     /// Returns the address of the first page of the list with the same conditions in the reverse order. `path` is the
     /// path of the list.
     pub(super) fn turned(&self, path: &str) -> String {
+        // The list in the other order refuses the cursor of this list, so the address has none.
         Self { descending: !self.descending, ..self.clone() }.address(path, None)
     }
 
-    /// Writes a moment for an input field of a form, in UTC. Leaves out seconds that are zero. Returns an empty text for
-    /// `None`.
+    /// Writes a moment for an input field of a form, in UTC. Leaves out seconds that are zero. Returns an empty text
+    /// for `None`.
     pub(super) fn field(moment: Option<&Moment>) -> String {
         let text = moment.map_or_else(String::new, Moment::to_string);
         let text = text.trim_end_matches('Z').trim_end_matches(".000");
@@ -241,6 +243,7 @@ impl Conditions {
     pub(super) fn address(&self, path: &str, cursor: Option<&str>) -> String {
         let field = |moment: &Option<Moment>| Self::field(moment.as_ref());
         let (place, error) = self.group.as_ref().map_or(("", ""), |group| (&*group.place, &*group.error));
+        // The address names the order only if it is not the usual order of the page.
         let order = match (self.descending, self.is_of_the_dead) {
             (true, false) => "desc",
             (false, true) => "asc",
@@ -283,6 +286,7 @@ impl Conditions {
     /// Reads one page of the timers that meet the conditions. The result contains the timers and the cursor of the next
     /// page.
     pub(super) async fn page(&self, service: &Service) -> Result<Listed, Fault> {
+        // Without this check, a namespace that does not exist would look like an empty namespace.
         if !self.is_of_all() {
             service.namespaces().require(&self.namespace)?;
         }
@@ -298,6 +302,7 @@ impl Conditions {
     pub(super) fn order(&self) -> &'static str {
         let is_by_due = !self.reason.is_empty() || self.phase == Some(Phase::Pending);
         let is_by_key = !self.q.is_empty() && self.phase != Some(Phase::Dead);
+        // The arms stand in the sequence of the table at `Filter`, because the first condition there decides the order.
         match self {
             Self { label, .. } if !label.is_empty() => "by id",
             _ if is_by_key => "by key",
@@ -316,6 +321,8 @@ pub(super) fn offered(service: &Service, visitor: &Visitor, shown: &str) -> Vec<
     let all = service.namespaces().all();
     let visible = all.keys().filter(|name| visitor.reads(name)).take(MOST_OFFERED);
     let mut offered: Vec<_> = visible.map(|name| (name.to_string(), **name == *shown)).collect();
+    // The limit may have left out the shown namespace. Without this addition, the form would then search in all
+    // namespaces.
     if !shown.is_empty() && !offered.iter().any(|(_, is_shown)| *is_shown) {
         offered.push((shown.to_owned(), true));
     }

@@ -47,6 +47,7 @@ pub(super) async fn show_dead(
     let listed = asked.page(&service).await?;
     let counts = service.timers().counts().await.map_err(|error| unavailable(&error))?;
     let is_counted = |name: &str| visitor.reads(name) && (asked.is_of_all() || *name == *asked.namespace);
+    // The internal timers of schedules never become dead, so these counts do not include them.
     let dead =
         counts.by_namespace.iter().filter(|((name, phase), _)| *phase == Phase::Dead && is_counted(name));
     let is_one = !asked.is_of_all();
@@ -63,6 +64,8 @@ pub(super) async fn show_dead(
             namespace => format!("/ui/dead/groups?namespace={namespace}"),
         },
         may_change: if is_one { visitor.writes(&asked.namespace) } else { visitor.writes_all() },
+        // The changes of all dead timers select by label, receiver and error only. If the list has another condition,
+        // such a change would also affect timers that the list leaves out.
         may_change_all: is_one
             && visitor.writes(&asked.namespace)
             && !asked.has_range()

@@ -65,6 +65,8 @@ impl Fault {
                 .errors
                 .iter()
                 .map(|fault| &*fault.detail)
+                // `Problem::field` makes a problem with the same detail as its faulty field. The page shows the detail
+                // only once.
                 .filter(|fault| *fault != problem.detail)
                 .collect(),
             is_unknown: problem.outcome.is_some(),

@@ -30,6 +30,7 @@ pub(super) async fn stream(
     _ends_with_its_client: Waits,
 ) -> Response {
     let Some(events) = service.events().subscribe(visitor.token()) else {
+        // There are too many streams. The script of the page tries again after a pause.
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     };
     let ended = Box::pin(visitor.ended(&service));
@@ -60,12 +61,15 @@ impl Reader {
         tokio::select! {
             biased;
             () = stop.begun() => return None,
+            // The subscription keeps the events of this time, so they still cause a refresh afterwards.
             () = tokio::time::sleep(FLOOR) => {}
         }
         tokio::select! {
             biased;
             () = stop.begun() => None,
             seen = self.seen() => seen,
+            // The script of the page opens a new stream after 30 s without an event, because a connection may end
+            // unnoticed. So the stream sends an event even if nothing has happened.
             () = tokio::time::sleep(CEILING - FLOOR) => Some(()),
         }
     }

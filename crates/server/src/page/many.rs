@@ -53,6 +53,7 @@ pub(super) async fn begin(
         _ => return Err(Fault::no_page()),
     };
     let operation = service.operations().begin(namespace, work).await?;
+    // The operation has begun, so the namespace exists. Names of namespaces need no percent-encoding.
     Ok(Redirect::to(&format!("/ui/operations/{namespace}/{}", operation.id)).into_response())
 }
 

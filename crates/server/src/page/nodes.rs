@@ -68,6 +68,7 @@ fn own<'s>(node: &Node, shards: &'s [Shard]) -> impl Iterator<Item = &'s Shard> 
 /// Returns how long the first timer of a node's shards has been due.
 fn overdue(node: &Node, shards: &[Shard]) -> String {
     let own = own(node, shards);
+    // The lateness of a silent shard is not known, so the greatest lateness is not known either.
     match own.clone().filter(|shard| shard.silent).count() {
         0 => own.map(|shard| shard.overdue_ms).max().map_or_else(|| "–".to_owned(), span),
         silent => format!("not known of {silent} shards"),
@@ -95,9 +96,11 @@ fn lost(shards: &[Shard]) -> String {
 
 fn page(visitor: &Visitor, nodes: &Nodes, now: Moment) -> Response {
     let mut listed: Vec<_> = nodes.nodes.iter().collect();
+    // Live nodes come first, so the limit leaves out nodes that are gone.
     listed.sort_by_key(|node| !node.live);
     let more = listed.len().saturating_sub(MOST);
     listed.truncate(MOST);
+    // A shard may belong to a node beyond the limit, so the names include all nodes.
     let names: HashMap<_, _> = nodes.nodes.iter().map(|node| (&*node.incarnation, &*node.name)).collect();
     let is_late = |shard: &&Shard| shard.silent || shard.lost || shard.overdue_ms >= LATE;
     let mut late: Vec<_> = nodes.shards.iter().filter(is_late).collect();
@@ -131,6 +134,7 @@ fn page(visitor: &Visitor, nodes: &Nodes, now: Moment) -> Response {
         free: nodes
             .shards
             .iter()
+            // The page reports silent and lost shards in sentences of their own.
             .filter(|shard| shard.owner.is_none() && !shard.silent && !shard.lost)
             .count(),
         silent: nodes.shards.iter().filter(|shard| shard.silent).count(),

@@ -163,6 +163,7 @@ fn range(service: &Service, asked: &str, now: Moment) -> Result<u64, Fault> {
     }
     let all = service.reports().history(None, POINTS);
     let age = all.points.first().map_or(0, |point| now.as_millis().saturating_sub(point.at.as_millis()));
+    // The first interval may begin a little before the 72 hours that the history keeps, so no range may be long enough.
     Ok(RANGES.into_iter().find(|hours| hours * HOUR >= age).unwrap_or(RANGES[3]))
 }
 
@@ -207,6 +208,7 @@ async fn whole(service: &Service, asked: &str, now: Moment, has_schedules: bool)
         horizon: chart::horizon(&service.reports().horizon().await?),
         lateness: chart::lateness(&service.reports().lateness_by_second()),
         begun: !past.points.is_empty(),
+        // A point has the moment at which its interval begins. The sample is taken at the end of the interval.
         taken: lately
             .points
             .last()
@@ -235,6 +237,7 @@ pub(super) async fn show_overview(
         None
     };
     let figures = if whole.is_none() { Stored::of(&views).figures().into() } else { Vec::new() };
+    // Only the table is limited. The figures and `is_empty` count all namespaces that the visitor may read.
     let namespaces = views.into_iter().take(MOST).collect();
     Ok(show(&OverviewPage { frame: Frame::new(&visitor, "overview"), whole, figures, namespaces, is_empty }))
 }

@@ -78,11 +78,15 @@ impl FromRequest<Service> for Posted {
 
     async fn from_request(request: Request, service: &Service) -> Result<Self, Response> {
         let (mut parts, body) = request.into_parts();
+        // The visitor is determined before the body is read, because the memory of the body counts for the visitor's
+        // token. A stranger is refused without a read.
         let visitor = Visitor::from_request_parts(&mut parts, service).await?;
         let hold = service.bodies().hold(visitor.token());
         let fields = Fields::read(Request::from_parts(parts, body), &hold).await;
         let fields = fields.map_err(Fault::into_response)?;
         let (mark, expected) = (fields.get("mark"), &visitor.mark);
+        // The expected CSRF token is empty if the system gave no random numbers. A form with an empty token would match
+        // it.
         if expected.is_empty() || !bool::from(mark.as_bytes().ct_eq(expected.as_bytes())) {
             let fault = Fault::forbidden(
                 "Nothing was changed: the form is of an earlier session, or from before a restart of the service. Load its page \

@@ -52,7 +52,9 @@ pub(super) async fn show_queues(
     Search(asked): Search<InNamespace>,
 ) -> Result<Response, Fault> {
     let namespace = existing(&asked.namespace, &service, &visitor)?;
+    // Only a visitor who may see all namespaces gets here with an empty namespace, so no queue needs another check.
     let mut queues = service.reports().queues(|name| namespace.is_empty() || *name == *namespace).await?;
+    // A queue without waiting timers has no age. `None` is less than any age, so these queues come last.
     queues.sort_by_key(|queue| core::cmp::Reverse(queue.age_ms));
     let more = queues.len().saturating_sub(MOST);
     queues.truncate(MOST);

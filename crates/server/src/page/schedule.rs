@@ -34,6 +34,7 @@ pub(super) fn plan(schedule: &NewSchedule) -> String {
                 ShortMonth::LastDay => "or the last day",
                 ShortMonth::Skip => "if the month has it",
             };
+            // Each month has at least 28 days, so only a later day can be missing.
             let short = if monthly.day > 28 { format!(", {short}") } else { String::new() };
             format!("day {} of the month at {time}{short}", monthly.day)
         }
@@ -61,6 +62,7 @@ pub(super) fn address(namespace: &str, key: &str) -> String {
 /// Writes a local time for people. If the text has an offset from UTC, a space separates the time from the offset.
 fn local(text: &str) -> String {
     let text = text.replacen('T', " ", 1);
+    // The hyphens of the date match, too. Only the sign of an offset has the colons of the time before it.
     match text.rsplit_once(['+', '-']) {
         Some((time, _)) if time.contains(':') => {
             format!("{time} {}", text.get(time.len()..).unwrap_or_default())
@@ -178,6 +180,7 @@ pub(super) async fn show_schedule(
     Path((namespace, key)): Path<(String, String)>,
     asked: Result<Search<Done>, Fault>,
 ) -> Result<Response, Fault> {
+    // The query only chooses a message, so a query that cannot be read does not hide the page.
     let done = asked.map(|Search(asked)| asked.done).unwrap_or_default();
     Fault::unless(visitor.reads(&namespace), UNSEEN)?;
     let view = service.schedules().see(ScheduleKey::new(&*namespace, &*key), false, Schedules::get).await?;
@@ -233,6 +236,7 @@ pub(super) async fn change(
     };
     entry.end(&done).await;
     done?;
+    // The change has succeeded, so the namespace exists. Names of namespaces need no percent-encoding, but keys do.
     if verb == "delete" {
         return Ok(Redirect::to(&format!("/ui/schedules?namespace={namespace}&done=delete")).into_response());
     }

@@ -112,6 +112,7 @@ async fn walk(
         let left = OF_A_PAGE.saturating_sub(u32::try_from(views.len()).unwrap_or(OF_A_PAGE));
         let (found, next) = service.schedules().list(&namespace, q, cursor, left, false).await?;
         views.extend(found);
+        // The position moves on before the page may end, because it becomes the cursor of the next page.
         place = match next {
             Some(next) => Some(Place { namespace, cursor: Some(next) }),
             None if is_of_all => Place::behind(&all, Some(&namespace), false),

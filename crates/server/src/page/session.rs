@@ -75,6 +75,7 @@ impl Sessions {
 
     /// Returns the session to which a cookie belongs. `None` if the session has ended.
     pub(super) fn find(&self, cookie: &str) -> Option<Session> {
+        // Expired sessions are removed only when the next session begins, so the end is checked here, too.
         self.lock().get(&hash(cookie)).filter(|session| session.ends > Instant::now()).cloned()
     }
 
@@ -95,6 +96,7 @@ fn make_room(open: &mut HashMap<TokenHash, Session>, token: &TokenHash) {
         return;
     };
     let of_most = open.iter().filter(|(_, session)| session.token == *most);
+    // All sessions last equally long, so the session that ends first is the oldest.
     if let Some(first) = of_most.min_by_key(|(_, session)| session.ends).map(|(key, _)| *key) {
         open.remove(&first);
     }

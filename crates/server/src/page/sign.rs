@@ -37,6 +37,8 @@ pub(super) struct Query {
 /// Returns the address to which a visitor is redirected after signing in. If `to` is not an address of this service's
 /// pages, returns the overview.
 fn destination(to: &str) -> &str {
+    // The address comes from the client and becomes the header `Location`, so it may have only characters that are
+    // valid in a header.
     let is_ours =
         to.starts_with("/ui/") && to.len() <= 4_096 && to.bytes().all(|byte| byte.is_ascii_graphic());
     if is_ours && !to.contains('\\') { to } else { "/ui/" }
@@ -59,6 +61,7 @@ pub(super) async fn form(State(service): State<Service>, asked: Result<Search<Qu
 fn set_cookie(service: &Service, value: &str, seconds: u64) -> String {
     let over_tls = service.settings().over_tls;
     let secure = if over_tls { "; Secure" } else { "" };
+    // Browsers accept a cookie whose name begins with `__Host-` only with `Secure`, with `Path=/` and without a domain.
     format!("{}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}", cookie_name(over_tls))
 }
 
@@ -74,6 +77,7 @@ pub(super) async fn sign_in(
     request: Request,
 ) -> Result<Response, Fault> {
     let former = cookie(request.headers(), service.settings().over_tls).map(str::to_owned);
+    // The sender is not known before the token is checked, so the memory of the form counts for the sender's network.
     let hold = service.forms().hold(peer(request.extensions()).map(network));
     let fields = Fields::read(request, &hold).await?;
     let token = fields.get("token").trim();
@@ -81,6 +85,7 @@ pub(super) async fn sign_in(
         log_refused_token(fault.words());
         return Ok((StatusCode::FORBIDDEN, page(fields.get("to"), true)).into_response());
     }
+    // The new cookie replaces the former cookie in the browser, so nobody could sign out of the former session.
     if let Some(former) = former {
         sessions.end(&former);
     }

@@ -86,6 +86,7 @@ pub(super) fn bytes(bytes: u64) -> String {
 
 /// Returns the rate of `count` events within `millis` milliseconds, in tenths of an event per hour.
 pub(super) fn per_hour(count: u64, millis: u64) -> u64 {
+    // An hour has 3,600,000 ms, and the result is in tenths.
     let tenths = u128::from(count) * 36_000_000 / u128::from(millis.max(1));
     u64::try_from(tenths).unwrap_or(u64::MAX)
 }

@@ -102,6 +102,8 @@ fn actions(timer: &Timer) -> Vec<Action> {
 
 /// Returns whether somebody has paused the timer. `reason` says why the timer is parked (set aside, even if due).
 fn is_pause(reason: &str) -> bool {
+    // The pause of a namespace has a longer reason, `paused:` with the name. The store does not resume such a timer
+    // alone.
     reason == "paused"
 }
 
@@ -122,6 +124,7 @@ fn parked_words(reason: &str) -> String {
             format!("The host {name} is busy, or fails and is left alone for a time. It goes on by itself.")
         }
         "path" => {
+            // The number is a hash of the path, which tells a reader nothing.
             let host = name.rsplit_once('#').map_or(name, |(host, _number)| host);
             format!("The path fails at the host {host}, and is left alone for a time. It goes on by itself.")
         }
@@ -261,6 +264,7 @@ fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
         let unknown = timer.deliveries - known;
         let step = Step::new("past", format!("{} without details", plural(unknown, "attempt")), None, now);
         let step = step.line("They were before the start of the service, or too many came after them.");
+        // A known attempt shows its own error.
         let error = timer.last_error.as_deref().filter(|_| attempts.is_empty());
         let step = match error {
             Some(error) => step.line(format!("The last error: {error}")),
@@ -274,6 +278,8 @@ fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
         dated.push((*at, step.line("It was dead, and is delivered again as if it were new.")));
     }
     dated.extend(attempts.iter().map(|past| (past.started, attempt(past, replays(past.started), now))));
+    // The sort is stable, so events of the same millisecond keep the sequence from above: a replay comes before its
+    // attempt.
     dated.sort_by_key(|(at, _)| *at);
     let mut steps: Vec<_> = dated.into_iter().map(|(_, step)| step).collect();
     if let Some(end) = past.and_then(|past| past.end.as_ref()) {
@@ -294,11 +300,13 @@ fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
     }
     let Some(timer) = timer else { return steps };
     match timer.phase {
+        // Usually a dead timer has its end in `past`. `past` is missing if the timer was removed between the two reads.
         Phase::Dead => steps.push(Step::new("bad", "Dead", timer.dead_since, now).line(dead_words(timer))),
         Phase::Parked => {
             let words = parked_words(timer.reason.as_deref().unwrap_or(""));
             steps.push(Step::new("now", "Parked", None, now).line(words));
         }
+        // A delivery that this process has started is already among the attempts, without an outcome.
         Phase::Leased if attempts.iter().all(|past| past.outcome.is_some()) => {
             steps.push(Step::new("now", "A delivery is under way", None, now));
         }
@@ -355,6 +363,7 @@ pub(super) async fn show_timer(
     Path((namespace, id)): Path<(String, String)>,
     asked: Result<Search<Done>, Fault>,
 ) -> Result<Response, Fault> {
+    // The query only chooses a message, so a query that cannot be read does not hide the page.
     let asked = asked.map(|Search(asked)| asked).unwrap_or_default();
     Fault::unless(visitor.reads(&namespace), UNSEEN)?;
     let id = id_of(&id)?;

@@ -58,6 +58,7 @@ pub(super) async fn show_timers(
     }
     let listed = asked.page(&service).await?;
     let ended = if is_first { ended(&service, &visitor, &asked) } else { Vec::new() };
+    // A page may be empty although later pages have timers, so the redirect also needs a list without a next page.
     if let ([only], true, None) = (&*ended, listed.timers.is_empty(), &listed.next) {
         return Ok(Redirect::to(&address(&only.namespace, &only.id)).into_response());
     }

@@ -90,6 +90,7 @@ pub(super) fn cookie_name(over_tls: bool) -> &'static str {
 
 /// Returns the value of the session's cookie in a request's headers. `None` if the request has no such cookie.
 pub(super) fn cookie(headers: &HeaderMap, over_tls: bool) -> Option<&str> {
+    // Over HTTP/2, a browser may send each cookie in a header of its own.
     let pairs = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = pairs.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.find(|(name, _)| *name == cookie_name(over_tls)).map(|(_, value)| value)
@@ -109,6 +110,7 @@ fn visitor(parts: &Parts, service: &Service) -> Option<Visitor> {
         return Some(Visitor { principal, token: None, mark, is_open: true, has_nodes });
     }
     let session = sessions.find(cookie(&parts.headers, service.settings().over_tls)?)?;
+    // The token is looked up for each request, so a revoked or expired token ends its sessions.
     let principal = service.tokens().principal_of(&session.token).ok()?;
     asker::present().iter().for_each(|asker| asker.signed(&session.token));
     let (token, mark) = (Some(session.token), session.mark);
@@ -138,6 +140,8 @@ impl FromRequestParts<Service> for Visitor {
                 // A stream of events cannot use a form, so it gets a status and not a redirect.
                 return StatusCode::UNAUTHORIZED.into_response();
             }
+            // The address of a form permits no `GET`, so the visitor could not open it after signing in. The overview
+            // is the default page.
             if parts.method != Method::GET || path == "/ui/" {
                 return Redirect::to("/ui/sign-in").into_response();
             }

@@ -68,10 +68,12 @@ impl Met {
     /// Begins a new generation of a host's statistics if the present generation is over. The present generation then
     /// becomes the previous generation.
     fn turn(&mut self, now: UtcMillis) {
+        // By default a generation begins in 1970, so the first callback to a host always begins a new generation.
         let age = (now - self.present.begun).as_millis();
         if age < GENERATION.into() {
             return;
         }
+        // After a whole generation without a callback, the statistics are too old even for the previous generation.
         let is_next = age < (2 * GENERATION).into();
         let begun = if is_next { self.present.begun + Duration::from_millis(GENERATION) } else { now };
         let present = core::mem::replace(&mut self.present, Generation { begun, ..Generation::default() });
@@ -79,6 +81,7 @@ impl Met {
     }
 
     pub(crate) fn recent(&mut self, now: UtcMillis) -> Recent {
+        // Apart from this call, only callbacks turn the generations. The last callback may be hours ago.
         self.turn(now);
         let mut times = self.present.times.clone();
         times.add(&self.before.times);

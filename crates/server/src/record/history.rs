@@ -106,6 +106,7 @@ impl Slot {
 }
 
 fn place(number: u64) -> usize {
+    // The remainder is less than `SAMPLES`, so the conversion does not fail.
     usize::try_from(number % SAMPLES as u64).unwrap_or(0)
 }
 
@@ -154,10 +155,15 @@ impl History {
     /// Writes the new samples into the history's file. After an error, the samples that were not written are missing in
     /// the file for ever, but remain in memory. Blocks the calling thread.
     pub(crate) fn write(&self) -> io::Result<()> {
+        // The file is locked before the samples are taken. So the last write during a stop waits until an earlier write
+        // has stored its samples.
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        // The samples are taken even without a file. Otherwise their number would grow without end.
         let unwritten = core::mem::take(&mut self.lock().unwritten);
         let Some(file) = &mut *file else { return Ok(()) };
         for slot in unwritten {
+            // A write beyond the end of the file fills the space before the record with zeros. The checksum of zeros is
+            // not zero, so the space counts as a gap.
             file.seek(SeekFrom::Start((HEAD + place(slot.number) * RECORD) as u64))?;
             file.write_all(&slot.bytes())?;
         }
@@ -171,9 +177,12 @@ impl History {
         let first = last.saturating_sub(SAMPLES as u64);
         let first = since.map_or(first, |since| (since.as_millis() / STEP).clamp(first, last));
         let points = u64::try_from(points).unwrap_or(u64::MAX).max(1);
-        // Intervals begin at fixed moments, so reports at different times have the same intervals.
+        // Intervals begin at fixed moments, so reports at different times have the same intervals. An empty span gives
+        // 0 steps, and the lines below divide by this number.
         let steps = (last - first).div_ceil(points).max(1);
         let mut steps = steps;
+        // The fixed beginnings may cut the first and the last interval, so the span may need more than `points`
+        // intervals.
         while (last.div_ceil(steps) - first / steps) > points {
             steps += 1;
         }
@@ -182,6 +191,7 @@ impl History {
         for number in first..last {
             let Slot { sample, .. } = match inner.slots.get(place(number)) {
                 Some(slot) if slot.number == number => slot,
+                // The slot is empty, or has a sample from an earlier turn of the ring.
                 _ => continue,
             };
             let at = Moment::from_millis(number / steps * steps * STEP);
@@ -224,6 +234,7 @@ fn open(path: &Path, slots: &mut [Slot]) -> io::Result<File> {
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut file = options.open(path)?;
     let mut bytes = Vec::new();
+    // The read is limited, because a foreign file may have any length.
     (&file).take((HEAD + SAMPLES * RECORD) as u64).read_to_end(&mut bytes)?;
     if !bytes.is_empty() && !bytes.starts_with(MARK) {
         drop(file);
@@ -236,6 +247,7 @@ fn open(path: &Path, slots: &mut [Slot]) -> io::Result<File> {
         head[..MARK.len()].copy_from_slice(MARK);
         file.write_all(&head)?;
     }
+    // A power failure may have left a file that is shorter than its head.
     for (place_of, record) in bytes.get(HEAD..).unwrap_or_default().chunks_exact(RECORD).enumerate() {
         if let Some(slot) = Slot::read(record)
             && place(slot.number) == place_of

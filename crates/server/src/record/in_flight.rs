@@ -210,6 +210,7 @@ impl InFlight {
         };
         let is_repeated = matches!(phase, Phase::Pending | Phase::Parked);
         let may_repeat = match outcome {
+            // A delivery that had not started has not reached its receiver.
             _ if !is_repeated || running.is_none() => None,
             Some(AttemptOutcome::Failed) if has_no_answer => Some(RepeatCause::NoAnswer),
             Some(AttemptOutcome::GivenBack) => Some(RepeatCause::GivenBack),
@@ -223,7 +224,8 @@ impl InFlight {
             _ => None,
         };
         let status = running.as_ref().and_then(|running| running.shown.status);
-        // A delivery that was parked or given back before its start does not count as an attempt.
+        // Parked and skipped deliveries do not count as attempts. A delivery that was given back counts only if the
+        // receiver may get the timer twice.
         if !is_put_off || may_repeat.is_some() {
             let mut past = running.map_or_else(|| without_start(attempt, at, took), |running| running.shown);
             past.ended = Some(at.into());
@@ -241,9 +243,11 @@ impl InFlight {
                 (EndKind::Dead, error.map(|error| cut(error, LONGEST_ERROR).into()))
             }
             (Phase::Withdrawn, Some((how, detail))) => (how, detail),
+            // A replacement through another node is not known here, so it counts as a cancellation.
             (Phase::Withdrawn, None) => (EndKind::Cancelled, None),
             _ => return status,
         };
+        // The end is recorded after the attempt, because each new attempt removes the recorded end.
         state.history.ended(attempt.id, known(attempt), at, how, detail.as_deref());
         status
     }
@@ -252,6 +256,7 @@ impl InFlight {
         let mut state = self.lock();
         self.metrics.fired.of("lost").add(1);
         self.metrics.tenants.of(&attempt.namespace).fired.of("lost").add(1);
+        // A delivery that had not started has not reached its receiver, so it is neither an attempt nor a duplicate.
         let running = state.running.remove(&attempt.id)?;
         self.metrics.duplicates.of(cause_name(cause)).add(1);
         let mut past = running.shown;
@@ -297,6 +302,7 @@ impl InFlight {
     /// it does not exist.
     pub(crate) fn past(&self, namespace: &str, id: TimerId) -> (Option<Entry>, Option<PastAttempt>) {
         let state = self.lock();
+        // An id may name a timer of another namespace, whose attempts the caller must not see.
         let under_way = state.running.get(&id).filter(|running| *running.namespace == *namespace);
         (state.history.get(id).cloned(), under_way.map(|running| running.shown.clone()))
     }
@@ -345,6 +351,7 @@ impl core::fmt::Debug for InFlight {
 fn outcome(ending: &Ending, phase: Phase) -> Option<AttemptOutcome> {
     Some(match (ending, phase) {
         (Ending::Skipped, _) => return None,
+        // The last permitted attempt also answers `Retry`. Only the phase shows that the timer has died.
         (_, Phase::Dead) => AttemptOutcome::Dead,
         (Ending::Answered(Verdict::Done), _) => AttemptOutcome::Delivered,
         (Ending::Answered(Verdict::Retry { .. } | Verdict::Dead(_)), _) => AttemptOutcome::Failed,
@@ -369,7 +376,9 @@ fn death(ending: &Ending) -> &'static str {
     match ending {
         Ending::Answered(Verdict::Dead(error)) if error.starts_with(BLOCKED) => BLOCKED,
         Ending::Answered(Verdict::Dead(error)) if error.starts_with(GONE) => "gone",
+        // The event does not tell apart too many failures and too great an age.
         Ending::Answered(Verdict::Retry { .. }) => "failures",
+        // After a success, a timer dies only if the plan of its series is invalid.
         Ending::Answered(Verdict::Done) => "plan",
         _ => "refused",
     }

@@ -31,6 +31,7 @@ impl Inner {
     /// was set back.
     fn advance(&mut self, now: UtcMillis) {
         let slice = now.as_millis() / SLICE;
+        // Further steps would clear the same places again.
         let steps = slice.saturating_sub(self.latest).min(SLICES as u64);
         for step in 0..steps {
             self.slices[place(slice - step)] = None;
@@ -40,6 +41,7 @@ impl Inner {
 }
 
 fn place(slice: u64) -> usize {
+    // The remainder is less than `SLICES`, so the conversion does not fail.
     usize::try_from(slice % SLICES as u64).unwrap_or(0)
 }
 
@@ -53,6 +55,8 @@ impl LatenessBySecond {
     /// Records the lateness of a delivery that was due at `due` and begins at `now`.
     pub(crate) fn note(&self, due: UtcMillis, now: UtcMillis) {
         self.at(now, |inner| {
+            // After the clock was set back, the place of the slice of `now` may already belong to a later slice. So the
+            // delivery counts in the latest slice.
             let slice = inner.slices[place(inner.latest)]
                 .get_or_insert_with(|| Box::new(core::array::from_fn(|_| Percentiles::default())));
             let second = usize::try_from(due.as_millis() / 1_000 % 60).unwrap_or(0);

@@ -49,6 +49,8 @@ impl Default for Metrics {
         Self {
             to_start: SharedTimes::default(),
             to_ack: SharedTimes::default(),
+            // All labels exist from the start, because an alarm on a rate does not see the first step of a series that
+            // appears with this step.
             fired: ByWord::new(["delivered", "failed", "dead", "parked", "skipped", "given-back", "lost"]),
             dead: ByWord::new(["blocked-destination", "gone", "deliveries", "plan", "failures", "refused"]),
             duplicates: ByWord::new(["no-answer", "lease-lost", "end-lost", "given-back", "process-died"]),

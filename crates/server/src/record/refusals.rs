@@ -75,6 +75,7 @@ impl Refusals {
 
     pub(super) fn note_success(&self, is_new: bool) {
         let mut present = self.present();
+        // A store that refuses new timers may still accept other changes, so only a new timer ends such a refusal.
         if present.as_ref().is_some_and(|refusal| is_new || !refusal.is_new) {
             *present = None;
         }

@@ -24,6 +24,7 @@ pub(crate) struct Tenant {
 
 impl Default for Tenant {
     fn default() -> Self {
+        // `ByWord` counts each outcome without a word of its own under the last word, so `other` must stay last.
         let fired = ByWord::new(["delivered", "failed", "dead", "other"]);
         Self { created: Counter::default(), cancelled: Counter::default(), fired }
     }
@@ -43,12 +44,15 @@ impl Tenants {
     /// Returns the counts of a namespace. If [`MOST`] other namespaces already have their own counts, returns the
     /// counts that all further namespaces share.
     pub(crate) fn of(&self, namespace: &str) -> Arc<Tenant> {
+        // The read lock is released at the end of this statement. In a single expression with the next line, the thread
+        // would still hold the read lock when `enter` waits for the write lock.
         let known = self.own.read().unwrap_or_else(PoisonError::into_inner).get(namespace).cloned();
         known.unwrap_or_else(|| self.enter(namespace))
     }
 
     fn enter(&self, namespace: &str) -> Arc<Tenant> {
         let mut own = self.own.write().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have entered the namespace between the two locks.
         if own.len() >= MOST && !own.contains_key(namespace) {
             return Arc::clone(&self.others);
         }
@@ -61,6 +65,8 @@ impl Tenants {
     pub(crate) fn all(&self, existing: &BTreeSet<&str>) -> Vec<(Box<str>, Arc<Tenant>)> {
         let exists = |name: &str| existing.contains(name);
         self.own.write().unwrap_or_else(PoisonError::into_inner).retain(|name, _| exists(name));
+        // Existing namespaces get the free places now, so that their series begin with zero and not with the first
+        // change.
         existing.iter().for_each(|name| drop(self.of(name)));
         let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
         let own = own.iter().map(|(name, tenant)| (name.clone(), Arc::clone(tenant)));

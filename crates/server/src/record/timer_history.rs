@@ -75,6 +75,7 @@ impl Ring {
     /// group forgets, because the new event is the latest event in the group.
     fn touch(&mut self, id: TimerId, number: u64) -> &mut Entry {
         let entry = self.entries.entry(id).or_default();
+        // A new history has the number 0, which no event has. So nothing is removed for a new history.
         self.order.remove(&entry.touched);
         entry.touched = number;
         self.order.insert(number, id);
@@ -87,6 +88,7 @@ impl Ring {
         self.attempts -= entry.attempts.len();
         if let Some(key) = &entry.known.key {
             let key = (entry.known.namespace.clone(), key.clone());
+            // A later timer may have taken the key.
             if self.by_key.get(&key) == Some(&id) {
                 self.by_key.remove(&key);
             }
@@ -131,6 +133,7 @@ pub(super) struct TimerHistory {
 impl TimerHistory {
     fn change(&mut self, id: TimerId, is_attempt: bool, known: Option<Known>, act: impl FnOnce(&mut Entry)) {
         self.touches += 1;
+        // A timer with remembered attempts stays in the first group, so that its attempts and its end remain together.
         let is_attempted = is_attempt || self.attempted.entries.contains_key(&id);
         let ring = if is_attempted { &mut self.attempted } else { &mut self.withdrawn };
         if let Some(Known { namespace, key: Some(key), .. }) = &known {
@@ -154,6 +157,7 @@ impl TimerHistory {
                 entry.attempts.pop_front();
             }
             entry.attempts.push_back(attempt);
+            // A dead timer may have been fired or replayed, so the recorded end no longer holds.
             entry.end = None;
         });
     }
@@ -169,6 +173,7 @@ impl TimerHistory {
 
     /// Records that the process that delivered the timer has died.
     pub(super) fn interrupted(&mut self, id: TimerId, at: UtcMillis) {
+        // The event about an expired lease has only the id of the timer.
         self.change(id, true, None, |entry| {
             if entry.interrupted.len() < MOST_INTERRUPTIONS {
                 entry.interrupted.push(at);
@@ -229,6 +234,7 @@ impl TimerHistory {
                 let end = entry.and_then(|entry| Some((&entry.known, entry.end.as_ref()?.1)));
                 end.is_some_and(|(known, how)| is_wanted(known, how))
             });
+            // All timers of the page may come from one ring. The additional timer shows whether further timers follow.
             places.extend(ended.take(limit + 1).map(|(touched, id)| (*touched, *id, ring)));
         }
         places.sort_unstable_by_key(|(touched, ..)| core::cmp::Reverse(*touched));

@@ -64,6 +64,8 @@ impl LastBackup {
     /// Remembers that a backup was made at `moment`, unless a later backup is known. Blocks the calling thread.
     fn note(&self, moment: Moment) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        // Two backups may run at once, and the earlier backup may end last. The lock is held during the write, so that
+        // the file keeps the later moment.
         if known.is_none_or(|known| known < moment) {
             *known = Some(moment);
             // If the file cannot be written, the moment is forgotten at the next start.
@@ -90,6 +92,7 @@ impl Backup {
 
     /// Notes that the client has received this backup in full. Blocks the calling thread.
     pub(crate) fn succeeded(&self) {
+        // The backup may lack changes after its start, so the start counts and not the end.
         self.last.note(self.begun);
     }
 }

@@ -22,9 +22,12 @@ fn builder(redis: &RedisSettings) -> RedisBuilder {
 /// Checks the Redis servers and the timers on them. Fails if the servers cannot be used.
 pub(crate) fn checked(redis: &RedisSettings) -> Result<Report, OpenError> {
     let report = block_on(builder(redis).check(&redis.connect));
+    // The check fails only if the settings cannot work. The kind `Limit` marks an error of the configuration, after
+    // which systemd does not start the program again.
     let report =
         report.map_err(|error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Limit, error)))?;
     match report.is_refused() {
+        // Silent servers may answer later, so systemd may start the program again.
         true if report.is_unanswered() => Err(OpenError::NoServers(report)),
         true => Err(OpenError::Servers(report)),
         false => Ok(report),

@@ -122,11 +122,15 @@ impl Service {
     pub fn close(&self, patience: Duration) -> Option<Stats> {
         let begun = Instant::now();
         self.begin_stop();
+        // The claims of receivers end first. Otherwise the shutdown below would wait for the receivers.
         self.0.deliveries.close();
+        // Operations that have not ended continue at the next start.
         let _have_ended = self.0.operations.await_end(patience);
+        // The lock is released before the shutdown, so a second call does not wait for the shutdown.
         let durable = self.0.durable.lock().unwrap_or_else(PoisonError::into_inner).take();
         let stats = durable.map(|durable| durable.shutdown(patience.saturating_sub(begun.elapsed())));
         self.0.sampler.end();
+        // Deliveries end during the shutdown, and their spans must also reach the collector.
         self.0.telemetry.close(patience.saturating_sub(begun.elapsed()));
         stats
     }

@@ -29,6 +29,8 @@ const SECRET: usize = 32;
 const SETTLING: Duration = Duration::from_secs(5);
 
 fn failed(error: &io::Error) -> Problem {
+    // The change may be stored all the same: a file is replaced before its folder is synced, and the answer of a shared
+    // store may be lost.
     Problem::new(ProblemKind::StoreUnavailable, format!("the namespaces are not stored: {error}"))
         .with_unknown_outcome()
         .with_retry_after_ms(1_000)
@@ -84,6 +86,8 @@ impl NamespaceAdmin {
         let key: Box<str> = name.into();
         let is_new = self
             .change(move |map| {
+                // The secrets come from the map of this attempt. An earlier read could miss a secret that another
+                // request or node has just made.
                 let former = map.get(&key).map(|namespace| namespace.secrets.clone());
                 let is_new = former.is_none();
                 let secrets = former.unwrap_or_default();
@@ -110,6 +114,8 @@ impl NamespaceAdmin {
         if name == DEFAULT {
             return Err(Problem::new(ProblemKind::NamespaceNotEmpty, "the namespace `default` stays"));
         }
+        // A namespace with timers is refused before the removal, because a removed namespace refuses creations until it
+        // is restored.
         if self.has_timers(name).await? {
             return Err(has_timers());
         }
@@ -128,9 +134,12 @@ impl NamespaceAdmin {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         if Arc::strong_count(&removed) > 1 || self.has_timers(name).await? {
-            // A timer was stored during the wait. The namespace is restored with its limits and secrets.
+            // A timer was stored during the wait, or a creation may still store its timer. The namespace is restored
+            // with its limits and secrets.
             let key: Box<str> = name.into();
             self.change(move |map| {
+                // Another request may have created the namespace again during the wait. The new namespace then keeps
+                // its limits.
                 map.entry(key.clone()).or_insert_with(|| Arc::clone(&removed));
                 Ok(())
             })
@@ -208,6 +217,8 @@ impl NamespaceAdmin {
                 let namespace = map.get(&name).ok_or_else(gone)?;
                 let until = moment_in(ROTATION);
                 let former = namespace.active_secrets().cloned();
+                // A secret that already has an end keeps this end, because a further new secret must not prolong the
+                // use of an old secret.
                 let former =
                     former.map(|old| SigningSecret { until: Some(old.until.unwrap_or(until)), ..old });
                 let mut secrets = vec![SigningSecret { secret: new.clone(), made: now(), until: None }];

@@ -165,6 +165,8 @@ impl Service {
 
     /// Opens a service with its timers in an SQLite database and its other files in the data folder.
     fn open_on_sqlite(settings: Settings, path: &Path) -> Result<Self, OpenError> {
+        // The database may be outside of the data folder, so the lock of the database does not protect the other files
+        // in the folder.
         let mut checked = Checked { folder: Some(lock(&settings.data)?), ..Checked::default() };
         if is_half_restored(&settings.data) {
             return Err(OpenError::HalfRestored(settings.data));
@@ -174,6 +176,7 @@ impl Service {
             let (unused, path) = (unused.display(), path.display());
             checked.notices.push(format!("{unused} is not used: the timers are in {path}").into());
         }
+        // The store has two connections, and each of them keeps this number of bytes in memory.
         let builder = SqliteStore::builder().cache(settings.cache / 2).keep_free(settings.keep_free);
         let store = builder.open(path).map_err(OpenError::Store)?;
         Self::open_beside(settings, Arc::new(store), checked)
@@ -201,12 +204,15 @@ impl Service {
         store: Arc<dyn TimerStore>,
         mut checked: Checked,
     ) -> Result<Self, OpenError> {
+        // A caller of `open_on` comes here without `open`, which makes the folder in all other cases.
         files::make_folder(&settings.data).map_err(file_error(&settings.data))?;
         let path = settings.data.join("namespaces.json");
         let is_there = path.exists();
         let namespaces = Namespaces::open(NamespaceStorage::File(path.clone())).map_err(file_error(&path))?;
         let counts = block_on(store.counts()).map_err(OpenError::Store)?;
         let missing = namespaces.missing(&counts);
+        // A missing file had limits and secrets, so the start fails. An administrator who accepts their loss writes
+        // `{}` into the file, as the error says. So a file that lacks these namespaces is accepted.
         if !missing.is_empty() && !is_there {
             return Err(OpenError::NoNamespaces { path, names: missing });
         }
@@ -218,6 +224,8 @@ impl Service {
     /// Opens a service whose timers and namespaces are in Redis.
     fn open_shared(settings: Settings, redis: &RedisSettings) -> Result<Self, OpenError> {
         let folder = Some(lock(&settings.data)?);
+        // The servers are checked before the store is opened, because unsuitable servers need an error of their own:
+        // after this error, systemd does not start the service again.
         let report = checked(redis)?;
         let warnings = report.lines().iter().filter(|line| line.grade() == Grade::Warning);
         let mut notices: Vec<Box<str>> = warnings.map(|line| format!("Redis: {line}").into()).collect();
@@ -264,6 +272,7 @@ impl Service {
         checked: Checked,
     ) -> Result<Self, OpenError> {
         let path = settings.data.join("operations.json");
+        // The file is read before the deliveries begin, so a damaged file stops the start before a timer is delivered.
         let records = OperationRecords::open(&path, namespaces.shared()).map_err(file_error(&path))?;
         let (base, durable) = Base::begin(settings, store, namespaces)?;
         let operations = Arc::new(base.operations(records));

@@ -68,6 +68,7 @@ impl ChangeRecorder {
     pub(super) fn cancelled(&self, namespace: &str, named: Named<'_>, cancelled: &Cancelled) {
         let (Cancelled::Cancelled(_) | Cancelled::InFlight) = cancelled else { return };
         self.count_cancelled(namespace);
+        // A delivery that has begun may still succeed, so its end decides how the history of the timer ends.
         if let Cancelled::Cancelled(timer) = cancelled {
             self.in_flight.cancelled(timer);
         }

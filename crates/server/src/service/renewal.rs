@@ -65,6 +65,7 @@ impl Renewal {
         // If the servers do not answer, the known namespaces stay in use.
         if self.namespaces.renew().await.unwrap_or(false) {
             let now = self.namespaces.all();
+            // An earlier namespace may have had the same name. A new namespace must not see its histories.
             now.keys()
                 .filter(|name| !before.contains_key(*name))
                 .for_each(|name| self.in_flight.forget(name));

@@ -60,6 +60,7 @@ pub(crate) trait ClusterStore: TimerStore {
 impl ClusterStore for RedisStore {
     fn document<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<Document>> {
         Box::pin(async move {
+            // `Self::document` is the store's own method, which Rust prefers to the method of this trait.
             let found = Self::document(self, name).await?;
             Ok(found.map(|found| Document { version: found.version, value: found.value }))
         })
@@ -87,6 +88,7 @@ impl ClusterStore for RedisStore {
 impl ClusterStore for PostgresStore {
     fn document<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<Document>> {
         Box::pin(async move {
+            // `Self::document` is the store's own method, which Rust prefers to the method of this trait.
             let found = Self::document(self, name).await?;
             Ok(found.map(|found| Document { version: found.version, value: found.value }))
         })

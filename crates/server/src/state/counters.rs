@@ -49,6 +49,7 @@ pub(crate) struct Counters {
 impl Counters {
     /// Counts a request that was answered with the HTTP status `status`.
     pub(crate) fn answered(&self, status: u16) {
+        // The types of HTTP permit statuses up to 999, but only the classes 1 to 5 have a counter.
         let class = usize::from(status / 100).clamp(1, self.answers.len());
         self.answers[class - 1].add(1);
     }

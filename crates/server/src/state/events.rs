@@ -84,6 +84,7 @@ impl Drop for Subscription {
         let mut readers = self.events.lock();
         if let Some(has) = readers.get_mut(&self.token) {
             *has -= 1;
+            // The map must not grow with each token that has ever had a reader.
             if *has == 0 {
                 readers.remove(&self.token);
             }
@@ -111,6 +112,7 @@ pub(crate) fn event(kind: EventKind, namespace: &str) -> Event {
 pub(crate) fn schedules_of(store: Arc<dyn TimerStore>, events: &Events) -> Schedules {
     let events = events.clone();
     Schedules::observed(store, move |at, schedule_event| {
+        // The log gets its line here, because `show` does nothing without a reader.
         if let ScheduleEvent::Parked(reason) = schedule_event {
             let (namespace, key) = (&*at.namespace, &*at.key);
             warn!(target: "schedule-parked", namespace, key, reason = &**reason, "the plan of a schedule cannot be followed");
@@ -121,6 +123,7 @@ pub(crate) fn schedules_of(store: Arc<dyn TimerStore>, events: &Events) -> Sched
             ScheduleEvent::Skipped(count) => (EventKind::Skipped, None, Some(count.to_string())),
             ScheduleEvent::Parked(reason) => (EventKind::ScheduleParked, None, Some(reason.to_string())),
             ScheduleEvent::Ended => (EventKind::ScheduleEnded, None, None),
+            // The API has no kind of event for other changes, such as a corrected next instant.
             _ => return,
         };
         let key = Some(at.key.to_string());

@@ -28,6 +28,7 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
 /// checksum. For example, a flipped bit can turn a tab of the checksum into a carriage return.
 fn has_checksum(bytes: &[u8]) -> bool {
     let blanks = bytes.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).count();
+    // The 32 blanks alone suffice, because the line break before them may be damaged.
     blanks >= CHECKSUM - 1
 }
 
@@ -38,7 +39,10 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(explained(path, error)),
     };
+    // If damage turns a blank into a character that is not blank, `has_checksum` may return false. The parser then
+    // fails, because JSON permits only blanks at its end.
     if has_checksum(&bytes) {
+        // A file of 32 blanks alone is shorter than a checksum with its line break.
         let (rest, line) = bytes.split_at(bytes.len().saturating_sub(CHECKSUM));
         if *line != checksum(rest) {
             let message = "the file is damaged: its checksum differs. If it was changed by hand, remove the blanks at \
@@ -71,6 +75,7 @@ fn explained(_: &Path, error: io::Error) -> io::Error {
 /// Creates a folder and its missing parents. Only the owner may access a new folder. An existing folder does not
 /// change. The new folders survive a power failure.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
+    // The missing folders are listed before they are created, because only new names need a sync.
     let missing: Vec<&Path> = path.ancestors().take_while(|folder| is_missing(folder)).collect();
     let mut builder = DirBuilder::new();
     builder.recursive(true);
@@ -81,12 +86,14 @@ pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
 }
 
 fn is_missing(folder: &Path) -> bool {
+    // The ancestors of a relative path end with the empty path, which stands for the current folder.
     !folder.as_os_str().is_empty() && !folder.exists()
 }
 
 /// Syncs the folder that contains `path`, so that the name `path` survives a power failure.
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     match path.parent() {
+        // Windows cannot open a folder as a file.
         Some(_) if cfg!(unix) => File::open(folder_of(path))?.sync_all(),
         _ => Ok(()),
     }
@@ -114,11 +121,13 @@ pub(crate) fn replace<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
 /// Fails if the new file cannot be given to its owner. The old file then does not change.
 pub(crate) fn replace_bytes(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
+    // An interrupted replacement may have left this file, and `create` fails if the path exists.
     match std::fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let mut file = create(&new)?;
+    // The owner is set before the rename, so at each moment the service can read the file at `path`.
     let written = keep_owner(path, &file).and_then(|()| {
         file.write_all(bytes)?;
         file.sync_all()?;
@@ -128,6 +137,7 @@ pub(crate) fn replace_bytes(path: &Path, bytes: &[u8]) -> io::Result<()> {
         let _is_overwritten_the_next_time = std::fs::remove_file(&new);
     }
     written?;
+    // The rename changes the folder. Without this sync, a power failure could bring back the old contents.
     sync_folder(path)
 }
 
@@ -178,6 +188,7 @@ fn keep_owner(_: &Path, _: &File) -> io::Result<()> {
 #[cfg(unix)]
 pub(crate) fn give_to_owner_of_folder(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt as _, lchown};
+    // A link is not followed, because the owner of the folder may have put a link to a foreign file there.
     let present = match std::fs::symlink_metadata(path) {
         Ok(present) => present,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

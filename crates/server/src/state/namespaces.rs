@@ -57,6 +57,7 @@ pub(crate) fn allows_host(limits: &NamespaceLimits, host: &str) -> bool {
     let matches = |allowed: &String| match allowed.strip_prefix("*.") {
         Some(domain) => {
             let before = name.strip_suffix(domain);
+            // `*.example.org` also permits `example.org` itself, but not `badexample.org`.
             before.is_some_and(|before| before.is_empty() || before.ends_with('.'))
         }
         None => allowed == name,
@@ -81,6 +82,7 @@ pub(crate) fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, 
     }
     for (at, allowed) in limits.allowed_hosts.iter_mut().enumerate() {
         let (star, name) = allowed.strip_prefix("*.").map_or(("", &**allowed), |name| ("*.", name));
+        // `Host::parse` accepts `*` anywhere in a name. An address has no subdomains.
         let is_host =
             |host: &Host| !name.contains('*') && (star.is_empty() || matches!(host, Host::Domain(_)));
         let host = Host::parse(name).ok().filter(is_host);
@@ -180,6 +182,7 @@ impl Namespaces {
         let known = self.all();
         let stored = counts.by_namespace.iter().filter(|(_, count)| **count > 0);
         let names = stored.map(|((name, _), _)| name.strip_prefix(Schedules::NAMESPACES).unwrap_or(name));
+        // A program without namespaces stores its timers under the empty name, which no namespace of the service has.
         let names: BTreeSet<_> =
             names.filter(|name| !name.is_empty() && !known.contains_key(*name)).collect();
         names.into_iter().map(Box::from).collect()
@@ -255,8 +258,8 @@ impl Namespaces {
             map.entry(DEFAULT.into()).or_default();
             if block_on(self.storage.replace(version, &map))? {
                 if self.is_shared() {
-                    // If the store does not answer now, the copy is renewed within a second after the store answers
-                    // again.
+                    // The change has given the document a new version, which only a read can tell. If the store does
+                    // not answer now, the copy is renewed within a second after the store answers again.
                     let _is_known = block_on(self.renew());
                 } else {
                     self.known.write().unwrap_or_else(PoisonError::into_inner).map = Arc::new(map);

@@ -127,6 +127,8 @@ impl TokenFile {
         if let Some(folder) = self.0.parent() {
             files::make_folder(folder)?;
         }
+        // The lock is on a file of its own, because `replace` puts another file in the place of the token file. The
+        // lock lasts until the end of this function.
         let lock = files::open_lock(&self.0.with_extension("lock"))?;
         lock.lock()?;
         let mut tokens = self.read()?.unwrap_or_default();

@@ -75,6 +75,7 @@ const LOOK: Duration = Duration::from_secs(60);
 
 impl Tokens {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        // The version is noted before the read, as in `reload`.
         let last = LastRead { version: version_of(path), fault: None };
         let file = TokenFile::new(path);
         let known = RwLock::new(file.read()?.map(Into::into));
@@ -97,6 +98,8 @@ impl Tokens {
     pub(crate) fn reload(&self, always: bool) -> io::Result<bool> {
         let mut last = self.last();
         let present = version_of(self.0.file.path());
+        // After a failed read, the file is read even if its version is the same, because a change of its mode keeps the
+        // version.
         if last.version == present && last.fault.is_none() && !always {
             return Ok(false);
         }
@@ -137,6 +140,7 @@ impl Tokens {
     ) -> impl Future<Output = ()> + Send + use<> {
         let tokens = self.clone();
         async move {
+            // The subscription precedes the first look at the tokens, so no reload between the two is missed.
             let mut changes = tokens.0.changes.subscribe();
             loop {
                 let until = match &token {

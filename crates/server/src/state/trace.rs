@@ -16,6 +16,7 @@ pub(crate) struct Trace {
 
 /// Parses lowercase hexadecimal digits. Returns `None` for zero and for other characters.
 fn hex(text: &str) -> Option<u128> {
+    // `from_str_radix` alone would also accept a sign and uppercase letters.
     let is_hex = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     u128::from_str_radix(text, 16).ok().filter(|number| is_hex && *number != 0)
 }
@@ -35,6 +36,7 @@ impl Trace {
     /// Parses the value of the header `traceparent`. Returns `None` for an invalid value, which callers ignore. For an
     /// unknown version, reads only the part that version 00 defines.
     pub(crate) fn parse(text: &str) -> Option<Self> {
+        // Version 00 has 2 + 32 + 16 + 2 digits and three hyphens.
         let (head, rest) = text.split_at_checked(55)?;
         let mut parts = head.split('-');
         let (version, id, parent, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
@@ -47,6 +49,7 @@ impl Trace {
         if !is_long || parts.next().is_some() || !is_version_known {
             return None;
         }
+        // `hex` refuses zero, which is invalid for the two ids but not for the flags.
         let flags = if flags == "00" { 0 } else { hex(flags)? };
         let (id, parent) = (hex(id)?, u64::try_from(hex(parent)?).ok()?);
         Some(Self { id, parent, is_sampled: flags & 1 == 1 })
@@ -63,6 +66,7 @@ impl Trace {
     /// Makes the context of the first span in the trace `id`. This span has no parent. `share` is the fraction of trace
     /// ids that is recorded, from 0 to 1. Returns `None` if the system gives no random number.
     pub(crate) fn of(id: u128, share: f64) -> Option<Self> {
+        // The recommendation forbids zero as the id of a trace or span. `child` replaces the zero in `parent`.
         Self { id: id.max(1), parent: 0, is_sampled: place_of(id) < share }.child()
     }
 
@@ -85,6 +89,7 @@ impl Trace {
     pub(crate) fn child(self) -> Option<Self> {
         let mut bytes = [0; 8];
         getrandom::fill(&mut bytes).ok()?;
+        // The recommendation forbids zero as the id of a span.
         Some(Self { parent: u64::from_ne_bytes(bytes).max(1), ..self })
     }
 }

@@ -66,6 +66,7 @@ impl Collector {
         for certificate in certificates {
             roots.add(certificate.clone().into()).map_err(fault)?;
         }
+        // Without this provider, rustls panics if the process has no default provider and links two providers.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -73,7 +74,10 @@ impl Collector {
             .with_root_certificates(roots)
             .with_no_client_auth();
         let mut connector = HttpConnector::new();
+        // The TLS connector opens its connections through this connector, which would refuse URLs of https otherwise.
         connector.enforce_http(false);
+        // This timeout ends before `PATIENCE`. So a batch that was never sent is sent again, unlike a batch whose
+        // answer is late.
         connector.set_connect_timeout(Some(CONNECT));
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(tls)
@@ -98,6 +102,7 @@ impl Collector {
         let response = self.client.request(request).await.map_err(|error| {
             let cause = core::error::Error::source(&error).map(|cause| format!(": {cause}"));
             let error = format!("{error}{}", cause.unwrap_or_default()).into();
+            // By the rules of OTLP, a client repeats a request if the server disconnects without an answer.
             Failed { error, again_after: Some(PAUSE) }
         })?;
         let (status, headers) = (response.status(), response.headers().clone());

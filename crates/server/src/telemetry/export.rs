@@ -94,6 +94,8 @@ impl Exporter {
             resource,
             waiting,
             stopping,
+            // `Shared` has the queue's sender. With a strong reference here, the queue would never close by itself, and
+            // the task would never end.
             shared: Arc::downgrade(&shared),
             counts: Arc::clone(counts),
         };
@@ -128,6 +130,7 @@ impl Exporter {
             name: name.to_owned(),
             kind: kind.into(),
             start_time_unix_nano: u64::try_from(now.as_nanos()).unwrap_or(u64::MAX),
+            // This status stays if the span is dropped before its outcome is noted.
             status: Some(status(StatusCode::Error, "the work was given up")),
             ..Span::default()
         };
@@ -206,6 +209,7 @@ impl Drop for Open {
     fn drop(&mut self) {
         let Some(Exporter(shared)) = self.exporter.take() else { return };
         let mut span = core::mem::take(&mut self.span);
+        // The end is computed from the duration, because the system's clock may have been set since the start.
         let took = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         span.end_time_unix_nano = span.start_time_unix_nano.saturating_add(took);
         if shared.queue.try_send(span).is_err() {
@@ -267,7 +271,8 @@ impl Task {
                     0 => return (batch, true),
                     _ => until = until.or_else(|| Some(tokio::time::Instant::now() + PERIOD)),
                 },
-                // A closed queue still returns its remaining spans, and then reports its end.
+                // A closed queue still returns its remaining spans, and then reports its end. This branch is then
+                // disabled, because it would be ready at each turn of the loop.
                 _stops = self.stopping.wait_for(|stops| *stops), if is_open => self.waiting.close(),
                 () = period => break,
             }
@@ -290,12 +295,14 @@ impl Task {
         if let Err(Failed { again_after: Some(pause), .. }) = sent {
             tokio::select! {
                 () = tokio::time::sleep(pause.min(LONGEST_PAUSE)) => {}
+                // The end of the service does not wait for the pause.
                 _stops = self.stopping.wait_for(|stops| *stops) => {}
             }
             sent = self.collector.send(body).await;
         }
         let fault = match sent {
             Ok(refused) => {
+                // The number comes from the collector, and may be wrong.
                 let refused = refused.min(count);
                 self.counts.exported.add(count - refused);
                 self.counts.failed.add(refused);

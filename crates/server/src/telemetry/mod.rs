@@ -89,6 +89,7 @@ impl Telemetry {
         if let Some(open) = &mut span.open {
             open.text("http.request.method", method);
             open.url(url);
+            // By OpenTelemetry's conventions, only a repeated request has this attribute.
             if delivery.attempt > 1 {
                 open.number("http.request.resend_count", u64::from(delivery.attempt - 1));
             }
@@ -218,6 +219,7 @@ impl Span {
         }
         match (status, error) {
             (_, None) => open.succeed(),
+            // By OpenTelemetry's conventions, the error type of an answered request is its status.
             (Some(status), Some(error)) => open.fail(&status.to_string(), error),
             (None, Some(error)) => open.fail(class, error),
         }

@@ -37,6 +37,8 @@ impl DeliveryLoop<'_> {
             }
         }
         let now = runtime.store.now();
+        // These deliveries begin after the loop above has emitted the ends of the deliveries before them. So an
+        // observer gets the events of a timer in their order.
         answered.free.into_iter().for_each(|leased| self.launcher.begin(leased, now));
         // A lost end leaves a lease in the store. A later reap must end this lease.
         self.launcher.set_renewal();
@@ -111,6 +113,7 @@ impl DeliveryLoop<'_> {
                 let has_leases = {
                     let mut state = runtime.lock();
                     state.requests.look |= !reaped.returned.is_empty();
+                    // The call has ended as many leases as it may, so further leases may have expired.
                     if ended >= REAP as usize {
                         state.requests.renewal = RenewalAlarm::Rung;
                     }

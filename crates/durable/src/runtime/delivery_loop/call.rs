@@ -25,6 +25,7 @@ impl<T> Future for Call<T> {
     type Output = Result<T, StoreError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        // The call is missing only during the drop, when nothing polls this future any longer.
         let Some(call) = &mut self.0 else { return Poll::Pending };
         catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(context)))
             .unwrap_or_else(|_| Poll::Ready(Err(store_panicked())))

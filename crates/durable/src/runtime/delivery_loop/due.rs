@@ -33,6 +33,7 @@ impl DeliveryLoop<'_> {
                 let next_due = backlog.has_claimed.then(|| backlog.next_due.unwrap_or(now));
                 match rate.permits(next_due, now, wanted) {
                     Ok(permitted) => runtime.store.claim(runtime.claimant, claim, limit(permitted)),
+                    // The alarm takes the place of the request for this claim, which is already cleared (R2).
                     Err(rest) => return self.launcher.alarms.look_in(rest),
                 }
             }
@@ -53,7 +54,10 @@ impl DeliveryLoop<'_> {
             Err(error) => {
                 self.recover(&error, claim);
                 let _goes_on = self.bear(&error);
+                // The claim may have leased timers although its answer is an error. A later reap ends these leases
+                // (R4).
                 self.launcher.set_renewal();
+                // The request for the failed claim is already cleared, so it is made again.
                 runtime.look();
                 return;
             }
@@ -69,6 +73,7 @@ impl DeliveryLoop<'_> {
             CatchUp::InTurn(rates) => {
                 rates.note(&claimed.leased, claimed.now);
                 let is_withheld = is_due(claimed.next_due) && !is_due(claimed.next_claim);
+                // Only due timers that no claim may take now can wait for a permit. Otherwise no alarm is needed.
                 let permit = rates.rest(claimed.now).filter(|_| is_withheld);
                 (claimed.next_claim, permit)
             }
@@ -77,6 +82,7 @@ impl DeliveryLoop<'_> {
             let mut state = runtime.lock();
             let is_withheld = is_due(claimed.next_due) && !is_due(next);
             state.backlog = Backlog { has_claimed: true, next_due: claimed.next_due, is_withheld };
+            // Another thread may have requested a claim since this claim began. Such a request stays.
             state.requests.look |= is_due(next);
         }
         if let Some(end) = claimed.next_reap {
@@ -86,6 +92,7 @@ impl DeliveryLoop<'_> {
         if let Some(rest) = next_due.into_iter().chain(permit).min() {
             self.launcher.alarms.look_in(rest.min(LONGEST_ALARM));
         }
+        // The backlog is set before this call, because a delivery that ends without a handler reads it.
         self.begin(claimed.leased, claimed.now);
     }
 
@@ -134,6 +141,7 @@ impl DeliveryLoop<'_> {
                 Err(error)
             }
         };
+        // The caller gets the error before the pause, because only the loop must pause.
         let error = answer.as_ref().err().cloned();
         let _caller_has_gone = reply.send(answer);
         if let Some(error) = error {

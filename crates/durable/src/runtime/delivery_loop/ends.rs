@@ -151,6 +151,7 @@ pub(super) struct Ends {
 
 impl Ends {
     pub(super) fn new(store: Arc<dyn TimerStore>, durability: Durability, lease: Duration) -> Self {
+        // The loop catches panics of the store only within its steps. This call comes before the first step.
         let store_parts = catch_unwind(AssertUnwindSafe(|| store.parts())).unwrap_or_default();
         Self {
             store,
@@ -238,6 +239,7 @@ impl Ends {
         for end in ends {
             let id = end.delivery.id;
             let number = match has_parts {
+                // The loop makes this call between its steps, where a panic of the store would end the loop.
                 true => catch_unwind(AssertUnwindSafe(|| self.store.part_of(id))).unwrap_or_default(),
                 false => 0,
             };
@@ -292,6 +294,7 @@ impl Ends {
     }
 
     fn answer(&mut self, number: u32, result: Result<Answers, StoreError>) {
+        // A part with a call at the store is always in the map, so this method never returns here.
         let Some(part) = self.parts.get_mut(&number) else { return };
         let error = match result {
             Ok(answers) => {
@@ -309,6 +312,7 @@ impl Ends {
         if error.is_transient() && !is_over {
             // The same batch is sent again after the pause.
         } else if part.batch.len() > 1 && error.kind() != StoreErrorKind::Closed && !error.is_transient() {
+            // The ends return to the front of the queue in their order, because `alone` counts from the front.
             part.alone += part.batch.len();
             part.batch.drain(..).rev().for_each(|end| part.waiting.push_front(end));
         } else {
@@ -344,6 +348,7 @@ impl Ends {
             part.batch.extend(part.waiting);
             self.answered.push(Err(part.batch));
         }
+        // The lease of such a timer was made before the stop and was never renewed, so it has expired by now.
         self.kept.clear();
     }
 
@@ -392,6 +397,7 @@ fn report(store: Arc<dyn TimerStore>, ends: &[DeliveryEnd], durability: Durabili
     let observed: Vec<Option<(TimerId, Option<Phase>)>> = ends.iter().map(observed).collect();
     Call::new(async move {
         let outcomes = store.apply(ops, durability).await?;
+        // An end without an outcome would never leave this module, and a stop would wait for it.
         if outcomes.len() != observed.len() {
             return Err(StoreError::new(
                 StoreErrorKind::Corrupt,
@@ -402,6 +408,7 @@ fn report(store: Arc<dyn TimerStore>, ends: &[DeliveryEnd], durability: Durabili
         for (outcome, observed) in outcomes.into_iter().zip(observed) {
             let mut next_due = None;
             if let Some(next) = observed.and_then(|(id, returned)| next_delivery(id, returned, &outcome)) {
+                // The store has accepted the end. If this read fails, only the event for the observer lacks the moment.
                 next_due = store.get(next.into()).await.ok().flatten().map(|timer| timer.due);
             }
             answers.push((outcome, next_due));

@@ -76,10 +76,12 @@ impl<'a> Launcher<'a> {
                 return;
             }
         }
+        // A timer without a handler has an obstacle, so this method never returns here.
         let Some(handler) = runtime.handler(&timer.kind) else { return };
         // The stop was requested during the claim.
         if state.is_stopping() {
             let op = match &delivery.unstored {
+                // The handler has done nothing, so even a timer that is delivered at most once is stored again.
                 Some(timer) => Op::Return(timer.clone(), token),
                 None => Op::Release(delivery.id, token),
             };
@@ -94,6 +96,8 @@ impl<'a> Launcher<'a> {
             // The handler counts as running only once its timeout is set.
             let mut state = runtime.lock();
             state.deliveries.enter(number, runtime.settings.in_turn.then_some(&*timer.namespace));
+            // A short timeout may have ended the delivery already. The handler counts as running all the same: its work
+            // is still spawned, and the drop of the work reduces the count.
             if let Some(delivery) = state.deliveries.get_mut(number) {
                 delivery.timeout = timeout;
             }
@@ -133,6 +137,7 @@ impl<'a> Launcher<'a> {
             due: timer.due,
             until: match timer.state {
                 TimerState::Leased(lease) => lease.until,
+                // A timer that is delivered at most once has no lease that could end before the call of its handler.
                 _ => UtcMillis::MAX,
             },
             key: timer.key.clone(),
@@ -177,6 +182,7 @@ impl<'a> Launcher<'a> {
     /// leases, so that their timers can be delivered again. The alarm rings after [`LEAST_REST`] at the earliest, and
     /// after a third of the length of a lease at the latest. Does nothing if the alarm is already set.
     pub(super) fn set_renewal_by(&self, end: UtcMillis, now: UtcMillis) {
+        // A lease has at least a second, so the bounds are in order. Otherwise `clamp` would panic.
         self.set_renewal_in((end - now).clamp(LEAST_REST, self.runtime.settings.lease / 3));
     }
 

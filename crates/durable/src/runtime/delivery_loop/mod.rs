@@ -150,6 +150,7 @@ impl<'a> DeliveryLoop<'a> {
         let mut this = Self {
             runtime,
             launcher,
+            // A store may keep this waker after the end of the loop. The waker must not keep the runtime alive.
             waker: Waker::from(Arc::new(Bell(Arc::downgrade(runtime)))),
             claims: Claims::new(settings),
             ends: Ends::new(Arc::clone(store), settings.end_durability, settings.lease),
@@ -196,6 +197,7 @@ impl<'a> DeliveryLoop<'a> {
 /// Then tells the store that this process is leaving ([`TimerStore::leave`](crate::store::TimerStore::leave)), so that
 /// other processes with the same store can take over its work at once.
 fn leave(runtime: &Runtime) {
+    // A call without operations makes all earlier changes durable.
     if runtime.settings.end_durability < Durability::PowerLoss
         && let Err(error) = block_on(runtime.store.apply(Vec::new(), Durability::PowerLoss))
     {

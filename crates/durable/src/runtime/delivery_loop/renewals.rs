@@ -93,6 +93,7 @@ impl Renewals {
         let (store, claimant) = (Arc::clone(&self.store), self.claimant);
         let begin = self.store.now();
         let call = Call::new(async move {
+            // A renewal without leases still gets an answer, because a reap follows each answer.
             if tokens.is_empty() { Ok(Vec::new()) } else { store.renew(claimant, tokens).await }
         });
         self.stage = RenewalStage::AtStore { leases, begin, since: Instant::now(), call };

@@ -126,6 +126,7 @@ impl Unparks {
                         self.waiting.clear();
                     } else {
                         self.waiting.push_back(kind);
+                        // Calls that fail one after the other within a pause do not lengthen the pause.
                         let rest = self.rest.unwrap_or_else(|| Instant::now() + self.backoff.next());
                         self.rest = Some(rest);
                     }
@@ -137,6 +138,7 @@ impl Unparks {
 
     fn unpark(&self, kind: &'static str) -> Unpark {
         let (store, op) = (Arc::clone(&self.store), Op::Unpark(Verdict::reason_for_unknown(kind), REAP));
+        // If a crash undoes the unpark, the next start of a runtime repeats it.
         Unpark { kind, call: Call::new(async move { store.apply(vec![op], Durability::Volatile).await }) }
     }
 

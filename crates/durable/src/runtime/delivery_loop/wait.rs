@@ -50,6 +50,7 @@ impl DeliveryLoop<'_> {
                     // A store that the program has written may panic. The stop goes on, and its events have no moment.
                     let at = catch_unwind(AssertUnwindSafe(|| runtime.store.now())).unwrap_or_default();
                     let settled = runtime.lock().give_all_back(at);
+                    // The wakers are foreign code, so they are called without the lock (R5).
                     settled.iter().for_each(|settlement| settlement.wake());
                 }
                 Choice::GiveUp => {
@@ -109,6 +110,7 @@ impl DeliveryLoop<'_> {
             return at_store(state, Step::Renew);
         }
         let is_held_up = is_held_up || !self.ends.has_parts() && is_renewing;
+        // The deliveries of kept timers begin later without another look at the room, so their places are reserved.
         let occupied = state.deliveries.running() + self.ends.kept();
         let room = self.runtime.settings.concurrency.saturating_sub(occupied);
         let may_claim = room > 0 && !state.is_stopping() && !is_held_up && self.ends.count() < MOST_ENDS;
@@ -122,6 +124,7 @@ impl DeliveryLoop<'_> {
             return at_store(state, Step::Fetch { fetch, room });
         }
         if may_claim && state.requests.look {
+            // The request is cleared before the claim. So a request that comes during the claim leads to another claim.
             (state.requests.look, self.claims.was_fetch) = (false, false);
             return at_store(state, Step::Claim { room });
         }
@@ -155,6 +158,8 @@ impl DeliveryLoop<'_> {
             // The flag is cleared before the polls. So a waker that is called during or after the polls sets it again.
             state.requests.poll = false;
             let ends = if takes_ends { core::mem::take(&mut state.settled.ends) } else { Vec::new() };
+            // The ends are counted under the lock under which they are taken. Otherwise the runtime would look idle in
+            // between.
             state.unanswered.ends += ends.len();
             (ends, state.is_stopping())
         };

@@ -36,6 +36,8 @@ impl Runtime {
     /// Reports a step of the store's clock, if the clock has stepped since the last call of this method. After a step
     /// back, starts a worker that recomputes the next instants of schedules.
     pub(crate) fn note_step(self: &Arc<Self>, threads: &Threads) {
+        // The lock is released before the report, because the program's function for incidents may call
+        // `look_at_clock`.
         let step = {
             let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
             steps.compare(|| self.store.now(), || self.clocks.steady.true_now())
@@ -57,7 +59,10 @@ impl Runtime {
                 return;
             }
         }
+        // The worker counts as at work even before it begins. So if the threads end first, its drop still leaves the
+        // state `Followed`.
         let mut following = Following { runtime: Arc::clone(self), is_at_it: true };
+        // The work blocks its thread, so it must not run on the program's executor.
         threads.spawn(Box::pin(async move {
             while following.begins() {
                 let followed = catch_unwind(AssertUnwindSafe(|| follow()));
@@ -90,6 +95,7 @@ impl Following {
     fn again_after_a_pause(&self) {
         let mut state = self.runtime.lock();
         state.plans = Plans::Stale;
+        // Only the stop of the runtime ends the pause early. Other changes notify `changed`, too.
         let is_running = |state: &mut RuntimeState| !state.is_stopping();
         let waited = self.runtime.changed.wait_timeout_while(state, PAUSE, is_running);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
@@ -99,6 +105,7 @@ impl Following {
 /// Records that the worker has ended, or was dropped before a thread ran it.
 impl Drop for Following {
     fn drop(&mut self) {
+        // Once `begins` has returned false, the state may already belong to the next worker.
         if self.is_at_it {
             self.runtime.lock().plans = Plans::Followed;
         }

@@ -77,6 +77,7 @@ impl Deliveries {
 
     /// Returns the number of handlers that still run although their deliveries have already ended.
     pub(crate) fn overrun(&self) -> usize {
+        // A delivery is under way before its handler counts as running, so the difference may be negative for a moment.
         self.running.saturating_sub(self.under_way.len())
     }
 

@@ -63,6 +63,7 @@ impl Observed {
         match (&self.verdict, op) {
             (Some(verdict), _) => Ending::Answered(verdict.clone()),
             (None, Op::Skip(..)) => Ending::Skipped,
+            // Without a verdict, a timer is parked only because the runtime has no handler for its kind.
             (None, Op::Park(..)) => Ending::NoHandler,
             (None, Op::Return(timer, _)) if timer.state != crate::state::State::Pending => Ending::NoHandler,
             (None, _) => Ending::GivenBack,

@@ -26,11 +26,15 @@ impl Supervisor for Runtime {
             let lateness = at - delivery.due;
             self.reporter.called(lateness);
             if let Some(attempt) = delivery.observed.as_ref().map(|observed| Arc::clone(&observed.attempt)) {
+                // The event is kept under the lock in which the delivery was found, so it precedes the event of the
+                // delivery's end (R6).
                 state.settled.events.push(Event::Began { attempt, at, lateness });
                 self.notify(&state, |wakes| wakes.on_requests);
             }
             return true;
         }
+        // The handler has not got its `Delivery`, so nobody waits for the settlement, and no waker needs a call. A
+        // timer that is delivered at most once has no lease, so it needs no `Op::Return` here.
         if let Some(delivery) = state.deliveries.remove(number)
             && delivery.settlement.settle()
         {
@@ -55,6 +59,8 @@ impl Supervisor for Runtime {
         // A claim may have left due timers in the store, because their namespace had used up its share of the handlers.
         // Now that this handler has returned, the loop can claim such a timer.
         state.requests.look |= state.backlog.is_withheld;
+        // A handler that has answered has already settled its delivery. So a delivery that is found here was dropped by
+        // the executor.
         let dropped = state.deliveries.remove(number);
         let settlement = dropped.as_ref().map(|delivery| Arc::clone(&delivery.settlement));
         if let Some(delivery) = dropped
@@ -63,6 +69,7 @@ impl Supervisor for Runtime {
             state.give_back(delivery, has_begun, at);
             self.notify(&state, |wakes| wakes.on_ends);
         }
+        // The return of a handler makes room, for which a claim may already wait.
         self.notify(&state, |wakes| wakes.on_requests);
         drop(state);
         if let Some(settlement) = settlement {
@@ -104,6 +111,7 @@ impl RuntimeState {
                 Op::Return(Box::new(Timer { due: at + DROPPED, ..(**timer).clone() }), delivery.token)
             }
             Some(timer) => Op::Return(timer.clone(), delivery.token),
+            // During a stop, the executor gets no further work that it could drop, so the timer needs no pause.
             None if is_stopping => Op::Release(delivery.id, delivery.token),
             None => Op::Snooze(delivery.id, delivery.token, at + DROPPED),
         };

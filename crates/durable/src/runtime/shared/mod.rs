@@ -158,6 +158,7 @@ impl Runtime {
     ) -> oneshot::Receiver<Result<Option<u32>, StoreError>> {
         let (reply, answer) = oneshot::channel();
         let mut state = self.lock();
+        // The stop empties this queue under the same lock. So no request stays in the queue after the stop.
         if !state.is_stopping() {
             state.requests.fetches.push_back(Fetch { reason, wanted, most, reply });
             self.notify(&state, |wakes| wakes.on_requests);
@@ -184,6 +185,7 @@ impl Runtime {
     /// Stops the delivery loop. Before it ends, the loop waits for deliveries under way, for at most `patience`.
     pub(super) fn stop(&self, patience: Duration) {
         let mut state = self.lock();
+        // The sum of an `Instant` and any patience might overflow, and the addition would panic.
         let until = Instant::now() + patience.min(LONGEST_STOP);
         let is_earlier = match state.stage {
             Stage::Running => true,
@@ -238,6 +240,7 @@ impl Runtime {
         let state = self.lock();
         let busy_since = match state.activity {
             Activity::AtStore { since } => Some(since),
+            // An observer that does not return is not a fault of the store, so the time in `Emitting` does not count.
             Activity::Choosing | Activity::Emitting => None,
         };
         let stuck_since = busy_since.into_iter().chain(state.unanswered.since).min();

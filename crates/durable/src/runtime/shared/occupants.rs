@@ -14,11 +14,13 @@ pub(super) struct Occupants {
 
 impl Occupants {
     pub(super) fn enter(&mut self, number: u64, namespace: &str) {
+        // If a claim at the store still reads the map, `make_mut` changes a copy.
         *Arc::make_mut(&mut self.counts).entry(namespace.into()).or_default() += 1;
         self.namespaces.insert(number, namespace.into());
     }
 
     pub(super) fn leave(&mut self, number: u64) {
+        // Without the setting `in_turn`, no delivery has entered.
         let Some(namespace) = self.namespaces.remove(&number) else { return };
         let counts = Arc::make_mut(&mut self.counts);
         if let Some(count) = counts.get_mut(&namespace) {

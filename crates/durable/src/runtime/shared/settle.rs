@@ -69,6 +69,8 @@ impl Runtime {
         if let Some(observed) = &mut delivery.observed {
             (observed.verdict, observed.took) = (Some(verdict.clone()), took);
         }
+        // The caller still holds the lock, so the loop wakes only after the result below is recorded. The end of an
+        // unstored timer's delivery may leave only an event, and events wake the loop by `on_requests`.
         self.notify(state, |wakes| wakes.on_ends || delivery.unstored.is_some() && wakes.on_requests);
         if let Some(timer) = &delivery.unstored {
             let returned = match &verdict {
@@ -111,10 +113,12 @@ impl Runtime {
 /// its [`max_age`](crate::policy::Policy::max_age) permits. Returns `None` if [`step`] refuses the snooze.
 fn snoozed(timer: &Timer, token: Token, moment: UtcMillis, now: UtcMillis) -> Option<Timer> {
     let lease = Lease { token, until: UtcMillis::MAX, withdrawn: None };
+    // `timer` does not count this delivery. The snooze takes back one count, so the delivery is counted first.
     let deliveries = timer.deliveries.saturating_add(1);
     let leased = Timer { state: TimerState::Leased(lease), deliveries, ..timer.clone() };
     match step(&leased, TimerEvent::Snooze(token, moment), now) {
         Ok(Next::Stays(snoozed)) => Some(snoozed),
+        // Neither case happens: the lease above has this token, and is not withdrawn.
         Ok(Next::Ends(_)) | Err(_) => None,
     }
 }

@@ -157,6 +157,7 @@ impl RuntimeState {
     pub(crate) fn is_idle(&self, now: UtcMillis) -> bool {
         let is_clear = !self.backlog.is_withheld && self.backlog.next_due.is_none_or(|due| due > now);
         is_clear
+            // Before the first claim, `next_due` says nothing about the store.
             && self.backlog.has_claimed
             && !self.requests.look
             && self.requests.fetches.is_empty()
@@ -166,6 +167,7 @@ impl RuntimeState {
             && self.unanswered.ends == 0
             && !self.unanswered.is_renewing
             && !self.unanswered.is_unparking
+            // A handler may run after its delivery has ended, and a delivery is under way before its handler runs.
             && self.deliveries.running() == 0
             && self.deliveries.is_empty()
             && self.plans == Plans::Followed

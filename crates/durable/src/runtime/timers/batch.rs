@@ -152,9 +152,11 @@ impl Timers {
             ops.push(op);
             answers.push(Ok(answer));
         }
+        // Without operations, the store would only wait until earlier changes are durable.
         let outcomes = if ops.is_empty() { Vec::new() } else { self.store().apply(ops, durability).await? };
         let mut outcomes = outcomes.into_iter();
         let missing = || StoreError::new(StoreErrorKind::Corrupt, "the store gave no outcome");
+        // A rejected change has no operation. So only the accepted changes take an outcome, in their order.
         let mut effect_of = |kind: EffectKind| match outcomes.next() {
             Some(outcome) => kind.effect(outcome),
             None => Err(Rejection::Store(missing())),

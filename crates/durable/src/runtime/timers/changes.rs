@@ -90,6 +90,7 @@ impl Timers {
                 Outcome::CancelledMany { cancelled, in_flight, more } => {
                     done.cancelled += u64::from(cancelled);
                     done.in_flight += u64::from(in_flight);
+                    // `progress` is called first, so that the program also learns of the last batch.
                     if !progress(done) || !more {
                         return Ok(done);
                     }

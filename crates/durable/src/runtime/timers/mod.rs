@@ -123,6 +123,7 @@ impl Timers {
         kind: &str,
         spec: Spec<Vec<u8>>,
     ) -> Result<Placed, ScheduleError<Vec<u8>>> {
+        // An error returns the payload to the caller, so the timer gets a copy.
         let placed = self.place(&spec, kind, spec.payload.clone()).await;
         placed.map_err(|reason| ScheduleError { reason, payload: spec.payload })
     }

@@ -32,6 +32,8 @@ impl<T: Tables> Lifecycle<T> {
         label: &str,
         limit: u32,
     ) -> Result<Outcome, StoreError> {
+        // With a limit of 0, each call would cancel nothing and report more timers. A caller that repeats the call
+        // would never end.
         let (prefix, limit) = (label_key(namespace, label), limit.max(1));
         // A timer that was withdrawn in flight keeps its labels until its delivery ends. The loop skips such timers.
         let (mut cancelled, mut in_flight, mut more) = (0, 0, false);
@@ -103,12 +105,14 @@ impl<T: Tables> Lifecycle<T> {
         if let Some(series) = &mut changed.series {
             series.paused = is_paused;
         }
+        // The event is applied to `changed`, so that its result has the new flag of the series.
         match event_for(&timer).map(|event| step(&changed, event, self.now)) {
             Some(Ok(Next::Stays(next))) => changed = next,
             Some(Ok(Next::Ends(_)) | Err(_)) => return Err(bug("a pause ends no timer")),
             None if timer.series.is_none() => {
                 return Ok(Outcome::Refused(Refusal::State(timer.state.phase())));
             }
+            // Other occurrences get only the flag. The end of a delivery and `unpark_one` read the flag later.
             None => {}
         }
         self.timers.change(&timer, &changed)?;
@@ -121,6 +125,7 @@ impl<T: Tables> Lifecycle<T> {
         // An occurrence of a paused series gets another reason and does not count, so the loop continues with the next
         // timers.
         while unparked < limit {
+            // All timers of a page may become pending, so a page must not exceed the rest of the limit.
             let keys = self.timers.reader().keys(
                 Table::Parked,
                 &from,
@@ -160,6 +165,8 @@ impl<T: Tables> Lifecycle<T> {
 
     pub(super) fn replay(&mut self, id: TimerId) -> Result<Outcome, StoreError> {
         let Some(timer) = self.timers.load(id)? else { return Ok(Outcome::NotFound) };
+        // A dead timer has lost its key. If another timer has the key now, a replay would give the key two owners (L2).
+        // A timer that still owns its key is not dead, and `change_by` refuses it.
         if let Some(key) = &timer.key
             && let Some(Timer { id: holder, .. }) = self.timers.load_owner(&timer.namespace, key)?
             && holder != id
@@ -175,6 +182,8 @@ impl<T: Tables> Lifecycle<T> {
         match timer.state {
             State::Dead(_) => self.replay(id),
             State::Parked(_) => {
+                // An overdue timer keeps its due moment, and with it its place in the order of deliveries. A paused
+                // series stays paused: only this occurrence is delivered.
                 let now = Timer { due: timer.due.min(self.now), state: State::Pending, ..timer.clone() };
                 self.timers.change(&timer, &now)?;
                 Ok(Outcome::Changed(id))

@@ -103,6 +103,8 @@ impl<'t, T: Tables> Check<'t, T> {
         self.check_order()?;
         self.check_records()?;
         if self.faults.are_enough() {
+            // The walk through the records has stopped early. The checks below would compare their tables with numbers
+            // that are too small.
             return Ok(self.faults.0);
         }
         for table in INDEXES.into_iter().filter(|table| !self.lacking.contains(table)) {

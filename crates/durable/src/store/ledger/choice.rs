@@ -70,6 +70,7 @@ impl<'c, T: Tables> Choice<'c, T> {
     /// Returns whether the claim must take no more timers: it has `most` timers, has reached its limit of bytes, or may
     /// not read any more entries.
     pub(super) fn is_over(&self, most: usize) -> bool {
+        // Without `self.bytes > 0`, a claim with a limit of 0 bytes would never take a timer.
         self.len() >= most || self.bytes > 0 && self.bytes >= self.limit.bytes || self.looks == 0
     }
 
@@ -132,6 +133,7 @@ impl<'c, T: Tables> Choice<'c, T> {
             // Since the entry was skipped, the timer may have been cancelled, moved, or claimed without regard to
             // shares.
             if self.tables.get(Table::Due, &entry)?.is_some() {
+                // An entry without a record is taken as well, because the claim then removes the entry.
                 let bytes = self.record_of(&entry)?.map_or(0, |record| record.len());
                 self.take(namespace, &entry, bytes);
             }
@@ -156,6 +158,8 @@ impl<'c, T: Tables> Choice<'c, T> {
                     return Ok(None);
                 }
                 if self.is_over(end) || !self.permits(namespace, entry) {
+                    // The entry may belong to another namespace. It only marks the place at which a later claim
+                    // continues.
                     return Ok(Some(Waiting::From(entry.clone())));
                 }
                 self.looks -= 1;

@@ -28,6 +28,8 @@ impl PhaseCounts {
     pub(super) fn write(&mut self, tables: &mut impl Tables) -> Result<(), StoreError> {
         self.changes.settle(|(namespace, phase), change| {
             let key = count_key(&namespace, phase);
+            // A damaged count may be smaller than the change. A count of zero must not stay stored: `Check` counts the
+            // timers in the records, and compares all entries.
             match Self::at(tables, &key)?.saturating_add_signed(change) {
                 0 => tables.remove(Table::Counts, &key).map(drop),
                 count => tables.put(Table::Counts, &key, &count.to_be_bytes()),
@@ -50,6 +52,7 @@ impl PhaseCounts {
         let mut counts = BTreeMap::new();
         tables.scan(Table::Counts, &[], &mut |key, value| {
             let phase_of = |byte: &u8| {
+                // No stored timer is done or withdrawn.
                 let phases = [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead];
                 phases.into_iter().find(|phase| *phase as u8 == *byte)
             };

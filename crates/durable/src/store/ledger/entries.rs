@@ -44,6 +44,8 @@ pub(super) fn part(text: &str) -> Vec<u8> {
 }
 
 fn part_before(text: &str, rest: &[u8]) -> Vec<u8> {
+    // `limits` refuses to store a longer text. A search with a longer text compares the texts of the timers that it
+    // finds.
     let length = u8::try_from(text.len()).unwrap_or(u8::MAX);
     [&[length], text.as_bytes(), rest].concat()
 }
@@ -105,6 +107,7 @@ pub(crate) fn entries(timer: &Timer) -> Vec<Entry> {
     }
     entries.push((table, key, Vec::new()));
     for (nth, label) in timer.labels.iter().enumerate() {
+        // A store also accepts timers whose labels repeat. Equal labels share an entry, and `Check` counts the entries.
         if timer.labels[..nth].contains(label) {
             continue;
         }
@@ -112,6 +115,7 @@ pub(crate) fn entries(timer: &Timer) -> Vec<Entry> {
     }
     match timer.key.as_ref().filter(|_| timer.owns_key()) {
         Some(key) => entries.push((Table::Keys, key_key(&timer.namespace, key), id.to_vec())),
+        // A timer that was withdrawn during its delivery has lost its key, so it is listed here.
         None if phase != Phase::Dead => {
             entries.push((Table::Keyless, keyless_key(&timer.namespace, timer.id), Vec::new()));
         }

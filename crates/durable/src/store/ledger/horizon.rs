@@ -27,6 +27,8 @@ pub(super) fn horizon<T: Tables>(
     // The first spans end in the middle of an hour of UTC, so their timers are counted one by one.
     let mut looked = 0;
     let mut cut = None;
+    // The scan begins with the hour and not with `now`, because its number is later subtracted from the counts of whole
+    // hours.
     reader.tables.scan(Table::Due, &moment_bytes(start_of(first)), &mut |key, _| {
         let due = moment_of(key);
         if due > near || looked == looks {
@@ -47,12 +49,15 @@ pub(super) fn horizon<T: Tables>(
         if (first..=hour_of(near)).contains(&hour) {
             in_near = in_near.saturating_add(count);
         } else {
+            // An earlier hour is over, and the later spans end with an hour. So all timers of this hour are in the same
+            // span.
             horizon.add(start_of(hour), count);
         }
         true
     })?;
     if let Some(cut) = cut {
         let from = horizon.span_of(cut);
+        // The next span is inexact, too: its part of the hour of `near` follows only from a complete scan.
         horizon.spans[from..=AN_HOUR + 1].iter_mut().for_each(|span| span.is_exact = false);
     } else {
         // The first spans end within an hour. The other timers of that hour belong to the next span.

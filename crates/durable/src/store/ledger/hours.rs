@@ -32,6 +32,8 @@ impl Hours {
         self.changes.settle(|hour, change| {
             let key = hour_key(hour);
             let count = tables.get(Table::Hours, &key)?.map_or(0, |count| number_of(&count));
+            // A damaged count may be smaller than the change. Entries of zero would collect as hours pass, and a
+            // horizon reads a limited number of hours.
             match count.saturating_add_signed(change) {
                 0 => tables.remove(Table::Hours, &key).map(drop),
                 count => tables.put(Table::Hours, &key, &count.to_be_bytes()),

@@ -42,6 +42,7 @@ impl<'l, T: Tables> Claiming<'l, T> {
         most_bytes: u64,
     ) -> Result<(Claimed, bool), StoreError> {
         for entry in entries {
+            // Without `self.bytes > 0`, a claim with a limit of 0 bytes would never take a timer.
             if self.bytes > 0 && self.bytes >= most_bytes {
                 break;
             }
@@ -81,6 +82,7 @@ impl<'l, T: Tables> Claiming<'l, T> {
                 self.must_be_durable = true;
                 let outcome = self.lifecycle.end(&timer, end)?;
                 self.claimed.left_out.extend(LeftOut::of(&timer, &outcome));
+                // `step` has returned no timer, so the delivery is counted here, in the copy for the handler.
                 Timer { deliveries: timer.deliveries.saturating_add(1), ..timer }
             }
             Err(refusal) => return Err(bug(refusal)),
@@ -151,6 +153,7 @@ impl<'l, T: Tables> Reaping<'l, T> {
                 }
             }
             Ok(Next::Ends(end)) => {
+                // The timer was withdrawn, so no occurrence follows, and the outcome has no skipped instants to report.
                 self.lifecycle.end(timer, end)?;
                 self.reaped.withdrawn += 1;
             }

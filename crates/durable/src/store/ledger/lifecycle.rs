@@ -68,6 +68,7 @@ impl<T: Tables> Lifecycle<T> {
     /// a series, removes it from the series, and stores the next occurrence.
     pub(super) fn settle(&mut self, timer: &Timer, mut next: Timer) -> Result<Outcome, StoreError> {
         let is_paused = next.series.as_ref().is_some_and(|series| series.paused);
+        // If the series was paused during the delivery, the leased timer got only the flag.
         if is_paused && next.state == State::Pending {
             next.state = State::Parked(PAUSED.into());
         }
@@ -75,6 +76,7 @@ impl<T: Tables> Lifecycle<T> {
         // The series continues without its dead occurrence.
         let follows = phase == Phase::Dead && next.series.take().is_some();
         self.timers.change(timer, &next)?;
+        // The dead timer has given up its key, which the next occurrence takes. `timer` still has the series.
         let (next, skipped) = if follows { self.place_following(timer)? } else { (None, 0) };
         Ok(Outcome::Ended { id: timer.id, phase, next, skipped })
     }
@@ -88,6 +90,7 @@ impl<T: Tables> Lifecycle<T> {
             self.timers.change(timer, &Timer { state, series: None, ..timer.clone() })?;
             return Ok(Outcome::Ended { id: timer.id, phase: Phase::Dead, next: None, skipped: 0 });
         }
+        // The next occurrence has the same key, so this timer is removed first (L2).
         self.remove(timer)?;
         let (phase, (next, skipped)) = match end {
             End::Done | End::Skipped => (Phase::Done, self.place_following(timer)?),
@@ -145,6 +148,7 @@ impl<T: Tables> Lifecycle<T> {
             failures: 0,
             last_error: None,
             state: if series.paused { State::Parked(PAUSED.into()) } else { State::Pending },
+            // No caller chose this id, so no caller can repeat the creation.
             has_chosen_id: false,
             ..timer.clone()
         };

@@ -45,6 +45,7 @@ struct Way {
 impl Way {
     fn of(filter: &Filter) -> Self {
         let (table, prefix) = way_of(filter);
+        // In a list of another table, `Filter::admits` applies these conditions to each timer.
         let bound = |moment: Option<UtcMillis>| moment.filter(|_| table == Table::Due);
         let (due_after, due_before) = (bound(filter.due_after), bound(filter.due_before));
         Self { table, prefix, due_after, due_before, descending: filter.descending }
@@ -126,6 +127,7 @@ impl<'l, T: Tables> List<'l, T> {
         limit: u32,
     ) -> Self {
         let after = cursor.map(|Cursor(last)| &last[..]);
+        // A page of 0 timers would have no cursor, and would look like the end of the list.
         Self { reader, filter, way: Way::of(filter), after, limit: (limit as usize).max(1) }
     }
 
@@ -158,6 +160,7 @@ impl<'l, T: Tables> List<'l, T> {
                 return Ok(page);
             }
             if looked >= stored.min(MORE_LOOKS) {
+                // The entries read so far have no timer for the page, so the page may begin at `self.after` again.
                 return match stored <= MOST_GATHERED {
                     true => self.look_at_namespace(namespace),
                     false => Ok(page),
@@ -189,6 +192,7 @@ impl<'l, T: Tables> List<'l, T> {
         let (mut page, mut last, looked) = (Page::default(), None, found.len());
         for (key, id) in found {
             if page.timers.len() == self.limit {
+                // `last` is the entry before this entry, so the next page begins with this entry.
                 is_end = false;
                 break;
             }
@@ -265,6 +269,8 @@ impl<'l, T: Tables> List<'l, T> {
         let Some(timer) = self.reader.peek(id)?.filter(|timer| self.filter.admits(timer)) else {
             return Ok(());
         };
+        // The place is the timer's key in `way.table`. So a cursor has the same meaning if the next page is read from
+        // that table.
         let place = match phase_entry(&timer) {
             (phase, key) if phase == self.way.table => key,
             _ => id_bytes(timer.id).to_vec(),

@@ -37,6 +37,7 @@ impl Quarantine {
     ) -> Result<(), StoreError> {
         tables.put(Table::Quarantine, &id_bytes(id), record)?;
         self.admitted += 1;
+        // The number is stored, so that `counts` need not scan the records.
         let number = Self::number(tables)?.saturating_add(1);
         tables.put(Table::Meta, NUMBER, &number.to_be_bytes())
     }

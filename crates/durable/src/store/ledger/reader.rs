@@ -19,6 +19,7 @@ pub(super) struct Reader<'t, T> {
 
 impl<T> Clone for Reader<'_, T> {
     fn clone(&self) -> Self {
+        // A derived `Clone` would require `T: Clone`.
         *self
     }
 }
@@ -125,6 +126,7 @@ impl<'t, T: Tables> Reader<'t, T> {
 
     /// Returns the timers that the claim with the token `token` has leased.
     pub(super) fn leased_by(self, token: Token) -> Result<Vec<Leased>, StoreError> {
+        // No index has the tokens, so all leases are read. The method is only for a claim whose answer was lost.
         let mut ids = Vec::new();
         self.leases(|_, id| {
             ids.push(id);
@@ -145,6 +147,7 @@ impl<'t, T: Tables> Reader<'t, T> {
     /// the cursor `after`. Reads only index entries, not records.
     pub(super) fn reasons(self, after: Option<&Cursor>, limit: u32) -> Result<Reasons, StoreError> {
         let from = after.map_or_else(Vec::new, |Cursor(last)| [&last[..], &[0]].concat());
+        // A page of 0 timers would have no cursor, and would look like the last page.
         let (mut counts, mut last, mut left) = (Vec::<(Box<str>, u64)>::new(), None, limit.max(1));
         let mut is_end = true;
         self.tables.scan(Table::Parked, &from, &mut |key, _| {
@@ -176,6 +179,7 @@ impl<'t, T: Tables> Reader<'t, T> {
 
     /// Calls `each` with each timer whose record can be read. Stops once `each` returns false.
     pub(super) fn each(self, mut each: impl FnMut(&Timer) -> bool) -> Result<(), StoreError> {
+        // An unreadable record must not end a backup.
         self.tables.scan(Table::Timers, &[], &mut |key, record| match id_at_end(key) {
             Some(id) => record::decode(id, record).map_or(true, |timer| each(&timer)),
             None => true,

@@ -115,6 +115,7 @@ impl Suspect {
         }
         let id = id_of(self.table, &self.key, &value);
         if self.table == Table::Timers {
+            // `load` sets an unreadable record aside. If the record is readable, entries of its timer are missing.
             let timer = id.map_or(Ok(None), |id| timers.load(id))?;
             timer.map_or(Ok(()), |timer| timers.mend(&timer))?;
         } else {

@@ -99,6 +99,8 @@ impl<T: Tables> Timers<T> {
     }
 
     pub(super) fn undo(&mut self, before: Recorded) {
+        // `made_due` and `has_mended` keep the notes of a failed request. A superfluous note does no harm: a claim
+        // checks whether a noted entry still exists, and the timers of each hour are only counted again.
         self.counts = before.counts;
         self.hours = before.hours;
         self.quarantine = before.quarantine;
@@ -145,6 +147,7 @@ impl<T: Tables> Timers<T> {
         for (table, key, value) in &was {
             let is_same = |(other, at, with): &&Entry| other == table && at == key && with == value;
             let is_other = !is.iter().any(|entry| is_same(&entry));
+            // The old record needs no removal, because the new record has the same key and replaces it.
             if is_other && *table != Table::Timers {
                 self.remove(*table, key, value)?;
             }
@@ -204,6 +207,7 @@ impl<T: Tables> Timers<T> {
         let from = after.map_or_else(Vec::new, |last| [last, &[0]].concat());
         let (mut entered, mut read, mut last) = (Vec::new(), 0, Vec::new());
         self.tables.scan(Table::Timers, &from, &mut |key, record| {
+            // An unreadable record gets no entries. The operation that meets the record sets it aside.
             if let Some(timer) = id_at_end(key).and_then(|id| record::decode(id, record).ok()) {
                 let is_by_namespace = |(table, ..): &Entry| matches!(table, Table::Keyless | Table::Stopped);
                 entered.extend(entries(&timer).into_iter().filter(is_by_namespace));
@@ -244,6 +248,7 @@ impl<T: Tables> Timers<T> {
     /// is lost. The method then puts an empty record into quarantine under this id.
     pub(super) fn load_named(&mut self, id: TimerId) -> Result<Option<Timer>, StoreError> {
         let timer = self.load(id)?;
+        // If the record was unreadable, `load` has just set its bytes aside. An empty record must not replace them.
         if timer.is_none() && Quarantine::record(&self.tables, id)?.is_none() {
             self.set_aside(id, &[])?;
         }
@@ -315,6 +320,7 @@ impl<T: Tables> Timers<T> {
                 self.put(&entry)?;
             }
         }
+        // If the entry by due moment was missing, claims may already have passed its place without the timer.
         self.made_due.note(timer);
         Ok(())
     }

@@ -114,6 +114,7 @@ impl Turns {
         let is_old = self.arrived.is_some_and(|arrived| now - arrived > BELIEVED);
         // If the clock went back, timers before the frontier might no longer be due.
         if is_old || now < self.seen {
+            // The turn of the namespaces does not depend on the index, so the turn stays.
             *self = Self { first: self.first.take(), ..Self::default() };
         }
         self.seen = now;
@@ -125,6 +126,7 @@ impl Turns {
             self.choose_by_halves(&mut choice, most)?;
         }
         let mut waiting = self.behind.iter().filter_map(|(name, waiting)| Some((name, waiting.first()?)));
+        // This claim has left such a timer only because of its own limits. The next claim may take the timer at once.
         if waiting.any(|(name, first)| choice.leaves(name, first)) {
             choice.note_next(now);
         }
@@ -206,7 +208,11 @@ impl Turns {
             if choice.is_over(most) {
                 break;
             }
+            // With more namespaces than timers to take, `part` is zero. Then the namespaces get one timer each, until
+            // the claim is full.
             let end = most.min(choice.len() + part.max(1));
+            // If a read below fails, the removed entries are lost. For this reason, a store resets the turns after an
+            // error.
             let Some(waiting) = self.behind.remove(&namespace) else { continue };
             let left = match waiting {
                 Waiting::Exactly(entries) => choice.take_of(&namespace, entries, end)?,

@@ -107,6 +107,7 @@ impl<T: Tables> Ledger<T> {
             Op::Fail(id, token, failure) => timers.end_delivery(id, Event::Fail(token, failure)),
             Op::Snooze(id, token, due) => timers.end_delivery(id, Event::Snooze(token, due)),
             Op::Release(id, token) => timers.end_delivery(id, Event::Release(token)),
+            // The token is for stores on a server, whose answers can be lost. Here the id alone shows a repetition.
             Op::Return(timer, _) => timers.put_back(*timer),
             Op::Park(id, token, reason) => timers.end_delivery(id, Event::Park(reason, Some(token))),
             Op::Unpark(reason, limit) => timers.unpark(&reason, limit),
@@ -128,6 +129,8 @@ impl<T: Tables> Ledger<T> {
         shares: &Shares,
     ) -> Result<Chosen, StoreError> {
         let chosen = turns.choose(self.reader().tables, self.now(), limit, shares);
+        // The choice has moved the frontier. Later requests of this transaction may store timers before the new
+        // frontier.
         self.follow(turns.moment());
         chosen
     }
@@ -152,6 +155,7 @@ impl<T: Tables> Ledger<T> {
         chosen: &[(UtcMillis, TimerId)],
     ) -> Result<(Claimed, bool), StoreError> {
         let entries = chosen.iter().map(|(due, id)| due_entry(*due, *id));
+        // The choice has already applied the claim's limit of bytes.
         Claiming::new(&mut self.lifecycle, by, claim).run(entries, u64::MAX)
     }
 

@@ -81,6 +81,7 @@ impl Places {
     pub(super) fn settle(&self) -> Result<(), StoreError> {
         if lock(&self.unsynced).is_in_doubt {
             let place = self.timers()?;
+            // The ranges are copied, because each write below takes the lock to note its range again.
             let ranges = lock(&self.unsynced).ranges(place.len()?);
             for (start, end) in ranges {
                 write_again(&place, start, end)?;
@@ -122,6 +123,7 @@ impl Places {
         #[cfg(unix)]
         if let Way::Files { path, .. } = &self.way {
             use std::os::unix::fs::MetadataExt;
+            // `blocks` counts units of 512 bytes, whatever the size of the file system's own blocks.
             let taken = |path: &Path| Ok(std::fs::metadata(path)?.blocks() * 512);
             return Some(taken(path).and_then(|timers| Ok(timers + taken(&beside(path))?)));
         }
@@ -201,7 +203,9 @@ fn open(path: &Path) -> io::Result<File> {
 /// Syncs the folder of a file, so that the file's directory entry is on the disk.
 fn sync_folder(path: &Path) -> io::Result<()> {
     match path.parent() {
+        // `File::open` cannot open a folder on Windows.
         Some(folder) if cfg!(unix) => {
+            // The folder of a bare file name is the empty path, which cannot be opened.
             let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
             File::open(folder)?.sync_all()
         }
@@ -222,6 +226,8 @@ struct Unsynced {
 impl Unsynced {
     /// Adds an unsynced range, and merges it with ranges that overlap or touch it.
     fn add(&mut self, mut start: u64, mut end: u64) {
+        // The stored ranges do not overlap. If the last range up to `end` does not reach `start`, no earlier range
+        // does.
         while let Some((&first, &last)) = self.ranges.range(..=end).next_back()
             && last >= start
         {
@@ -292,6 +298,8 @@ impl StorageBackend for WatchedBackend {
         let synced = self.bytes.sync_data();
         let mut unsynced = lock(unsynced);
         match &synced {
+            // This success ends the doubt. After a failed sync, redb makes no other sync until the database is opened
+            // again, and [`Places::settle`] writes all ranges again before that opening.
             Ok(()) => unsynced.is_in_doubt = false,
             Err(_) => {
                 unsynced.is_in_doubt = true;

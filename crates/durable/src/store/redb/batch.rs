@@ -48,6 +48,8 @@ impl Batch {
         if let Some(next_due) = done.next_due {
             // `None` counts as later than all moments.
             let order = |moment: Option<UtcMillis>| moment.map_or((1, None), |at| (0, Some(at)));
+            // A subscriber sleeps until the moment in its answer. The latest moment is kept, because the subscriber
+            // that sleeps longest must be woken, too.
             self.claimed = Some(match self.claimed {
                 Some(other) if order(other) > order(next_due) => other,
                 _ => next_due,

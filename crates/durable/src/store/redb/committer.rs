@@ -70,6 +70,7 @@ impl Committer {
         clock: Arc<dyn Clock>,
         room: Arc<Room>,
     ) -> Result<(Arc<Common>, Self), StoreError> {
+        // This check comes before the opening of the journal, which creates a missing file.
         let missing = opener.places.missing_operations();
         let operations = opener.places.operations()?;
         let opened = opener.open_or_make(&operations).and_then(|opened| match &missing {
@@ -78,6 +79,8 @@ impl Committer {
         });
         let opened = opened.inspect_err(|_| {
             if missing.is_some() {
+                // An empty journal counts as the user's consent to lose the missing operations. The file that this
+                // opening has created must not give this consent at the next attempt.
                 opener.places.remove_operations();
             }
         })?;
@@ -96,9 +99,11 @@ impl Committer {
             last_batch: 0,
             is_closed: opened.is_closed,
         };
+        // The next records overwrite the replayed records, so the database must have the replayed batches first.
         if committer.repeat(opened.sequence)? {
             committer.checkpoint()?;
         }
+        // No caller waits yet, so there are no answers to send.
         drop(committer.pipe.clear(committer.sequence));
         while committer.end_leases()? {}
         common.publish();
@@ -126,6 +131,7 @@ impl Committer {
             let mut ledger = Ledger::new(tables, record.now);
             for (nth, (request, noted)) in record.requests.into_iter().enumerate() {
                 let (before, name) = (ledger.begin(), request.name());
+                // A failed replay ends the whole transaction, so no old values are kept to undo a single request.
                 ledger.tables().keep();
                 let reason = match request.run(&mut ledger) {
                     Ok(digest) if digest == noted => {
@@ -133,6 +139,7 @@ impl Committer {
                         continue;
                     }
                     Ok(_) => "has another outcome now than when it was acknowledged".to_owned(),
+                    // An error of redb says nothing about the request, and a later attempt may succeed.
                     Err(error) if ledger.tables().has_failed() => return Err(error),
                     Err(error) => format!("was acknowledged and fails now, {error}"),
                 };
@@ -144,6 +151,7 @@ impl Committer {
         }
         tables.put(Table::Meta, SEQUENCE_NAME, &number_value(SEQUENCE_NAME, self.sequence))?;
         drop(tables);
+        // The journal still has these batches, so this commit needs no sync.
         transaction
             .set_durability(redb::Durability::None)
             .map_err(|error| StoreError::caused_by(StoreErrorKind::Corrupt, redb::Error::from(error)))?;
@@ -163,6 +171,7 @@ impl Committer {
         let has_changed = tables.has_changed();
         drop(tables);
         if has_changed {
+            // The journal does not get this change, so the change is committed to the disk.
             transaction.set_quick_repair(true);
             transaction.commit().map_err(converted)?;
             reach(Point::LeasesEnded);
@@ -207,8 +216,12 @@ impl Committer {
             self.mend(error);
         }
         if !has_work {
+            // A checkpoint by time comes when the queue is empty. While the queue is never empty, the length of the
+            // journal brings the checkpoint (`transact`).
             self.tend();
         } else if !requests.is_empty() || self.pipe.has_waiting() {
+            // Without a request, the thread still gathers if answers wait for a sync. The next sync then includes the
+            // requests of the callers that the last sync has answered.
             self.gather(requests);
             let requests = requests.take(MOST_OPERATIONS);
             if !requests.is_empty() {
@@ -221,6 +234,8 @@ impl Committer {
     /// neither is planned.
     fn wakes_at(&self) -> Option<Instant> {
         let at = [self.pipe.wakes_at(), self.checkpoint_at].into_iter().flatten().min()?;
+        // During a pause, no checkpoint can be made. Without this delay, a due checkpoint would wake the thread again
+        // and again.
         Some(self.recovery.after_pause(at))
     }
 
@@ -232,6 +247,7 @@ impl Committer {
         if let Some(until) = self.pipe.gathers_until() {
             requests.wait(Wanted::Urgent, Some(until));
         }
+        // If no sync has just answered callers, the last batch shows how many requests to expect.
         let wanted = requests.gathered().unwrap_or(self.last_batch);
         requests.wait(Wanted::Requests(wanted), Some(Instant::now() + GATHERING));
     }
@@ -249,6 +265,7 @@ impl Committer {
             self.commit(requests);
         }
         for reply in compactions {
+            // The commit or the compaction before may have closed the database.
             let compacted = self.be_open().and_then(|()| self.compact());
             drop(reply.send(compacted));
         }
@@ -273,12 +290,14 @@ impl Committer {
             Ok(()) => None,
             Err((error, may_have_effect)) => {
                 self.common.count(|stats| stats.failed += 1);
+                // Timers that the failed batch has claimed may be pending again, and claims have passed their places.
                 self.turns.reset();
                 self.fall(error.clone());
                 Some(self.verdict(error, may_have_effect, attempted))
             }
         };
         for request in requests {
+            // Requests are left only after an error.
             request.fail(error.clone().unwrap_or_else(super::error::lost));
         }
         batch.send(error.as_ref());
@@ -307,6 +326,7 @@ impl Committer {
         batch: &mut Batch,
         has_ends: bool,
     ) -> Result<(), (StoreError, bool)> {
+        // An error before the commit leaves no effect.
         let before = |error| (error, false);
         let now = self.common.now();
         let sequence = self.sequence + 1;
@@ -316,6 +336,7 @@ impl Committer {
         let mut turns = core::mem::take(&mut self.turns);
         ledger.follow(turns.moment());
         let is_full = self.pipe.len() > LONGEST_JOURNAL;
+        // A batch that is committed to the disk is a checkpoint, too, and clears a journal that has become too long.
         let mut must_commit = is_full || self.is_closed || requests.iter().any(Request::is_large);
         let mut notes = Vec::new();
         while let Some(request) = requests.pop_front() {
@@ -340,6 +361,7 @@ impl Committer {
             match request.run(&mut ledger) {
                 Ok(done) => {
                     ledger.keep(outer);
+                    // A request that is not noted, for example a read, has no digest either.
                     if notes.len() > noted {
                         notes.extend_from_slice(&done.digest.to_le_bytes());
                     }
@@ -351,6 +373,7 @@ impl Committer {
                         return Err(before(error));
                     }
                     notes.truncate(noted);
+                    // A failed claim has passed the places of timers that are still pending.
                     turns.reset();
                     ledger.undo(outer);
                     ledger.tables().undo().map_err(before)?;
@@ -389,6 +412,7 @@ impl Committer {
             reach(Point::ClaimCommitted);
         }
         (self.sequence, self.is_closed) = (sequence, false);
+        // A caller that is answered must find its change, so readers get the new state before the answers are sent.
         self.common.publish();
         self.common.count(|stats| stats.batches += 1);
         if must_commit {
@@ -399,6 +423,7 @@ impl Committer {
         self.checkpoint_at.get_or_insert(started + CHECKPOINT);
         match self.keep_promise(batch) {
             Err((error, false)) => {
+                // If the file already has the record, the batch stays, and is replayed at the next opening.
                 if self.pipe.retract(sequence, len) {
                     self.sequence = sequence - 1;
                 }
@@ -454,6 +479,7 @@ impl Committer {
             tables.put(Table::Meta, name, &number_value(name, self.sequence))?;
         }
         drop(tables);
+        // Quick repair stores which pages are free, so that a start after a crash need not read the whole file.
         transaction.set_quick_repair(true);
         reach(Point::BeforeCheckpoint);
         transaction.commit().map_err(converted)?;
@@ -468,6 +494,7 @@ impl Committer {
         }
         let now = Instant::now();
         if self.checkpoint_at.is_some_and(|at| at <= now) {
+            // This is the moment of the next attempt, which a successful checkpoint clears.
             self.checkpoint_at = Some(now + CHECKPOINT_AGAIN);
             if let Err(error) = self.checkpoint() {
                 // The changes stay in the journal until a later checkpoint succeeds.
@@ -487,12 +514,14 @@ impl Committer {
         self.fall(error.clone());
         let unknown = StoreError::caused_by(StoreErrorKind::Unknown, error);
         send(self.pipe.give_up(), Some(&unknown));
+        // The batches stay in the journal until a later sync or checkpoint succeeds.
         self.pipe.retry_in(CHECKPOINT_AGAIN);
     }
 
     /// Makes the last changes durable, notes that the store was closed, and closes the database.
     fn finish(&mut self) -> Result<(), StoreError> {
         if self.checkpoint_at.is_some() {
+            // During a pause, `be_open` would fail without an attempt, and this is the last attempt.
             self.recovery.end_pause();
             self.be_open()?;
             self.checkpoint_with(Some(CLOSED_NAME))?;
@@ -554,6 +583,7 @@ impl Committer {
     /// Compacts the database file. Returns whether the file has become shorter.
     fn compact(&mut self) -> Result<bool, StoreError> {
         let compacted = self.try_compact();
+        // The kind `Locked` only means that a reader has not ended in time.
         if let Err(error) = &compacted
             && error.kind() != StoreErrorKind::Locked
         {

@@ -21,7 +21,7 @@ pub(super) struct Common {
     pub(super) room: Arc<Room>,
     pub(super) wakers: Wakers,
     /// The database. `None` while it is closed after an error. Readers use the snapshot instead if there is one,
-    /// because the thread that commits may hold this lock for the duration of a sync.
+    /// because the beginning of another read transaction may wait for a sync.
     pub(super) database: RwLock<Option<Database>>,
     /// The state of the database after the last batch, for readers. The thread that commits begins this read
     /// transaction for the readers, because the beginning of a read transaction needs a lock that redb may hold during
@@ -77,6 +77,7 @@ impl Common {
     /// Makes a snapshot of the database, which readers use from now on.
     pub(super) fn publish(&self) {
         let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        // If the read transaction cannot begin, readers use the database directly, and get its error.
         let snapshot = database.as_ref().and_then(|database| database.begin_read().ok()).map(Arc::new);
         drop(database);
         self.show(snapshot);
@@ -111,6 +112,7 @@ impl Common {
     /// Returns whether the caller must wake the thread that commits, so that it opens the database again.
     pub(super) fn note_read_error(&self, error: &StoreError) -> bool {
         let is_of_disk = error.kind() == StoreErrorKind::Io;
+        // Reads of a closed database fail as well. A note of such a read would close the database that is opened next.
         let is_open = || self.database.read().unwrap_or_else(PoisonError::into_inner).is_some();
         is_of_disk && is_open() && !self.read_has_failed.swap(true, Ordering::AcqRel)
     }

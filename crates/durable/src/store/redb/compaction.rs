@@ -30,6 +30,7 @@ pub(super) fn apart(requests: VecDeque<Request>) -> (VecDeque<Request>, Vec<Repl
 
 /// Compacts the database once no reader uses it. Fails if a reader uses it for longer than [`COMPACTION_WAITS`].
 pub(super) fn compact(common: &Common) -> Result<(), StoreError> {
+    // The snapshot is a read transaction, and redb compacts nothing while a read transaction is open.
     common.withdraw();
     let compacted = compact_alone(common);
     common.publish();
@@ -41,6 +42,7 @@ fn compact_alone(common: &Common) -> Result<(), StoreError> {
     loop {
         let mut database = common.database.write().unwrap_or_else(PoisonError::into_inner);
         let result = database.as_mut().ok_or_else(being_opened)?.compact();
+        // The lock is released before the pause, so that readers do not wait for the pause.
         drop(database);
         match result {
             Ok(_) => return Ok(()),

@@ -42,6 +42,7 @@ impl Digested for UtcMillis {
 
 impl Digested for Phase {
     fn write(&self, bytes: &mut Vec<u8>) {
+        // The numbers are written out, because a new order of the variants must not change the digest.
         bytes.push(match self {
             Self::Pending => 0,
             Self::Leased => 1,
@@ -158,6 +159,7 @@ impl Digested for Outcome {
 
 impl Digested for LeftOut {
     fn write(&self, bytes: &mut Vec<u8>) {
+        // All fields are named here and below, so a new field cannot stay out of the digest by mistake.
         let Self { id, key, count } = self;
         id.write(bytes);
         key.write(bytes);

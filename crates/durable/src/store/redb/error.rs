@@ -16,6 +16,8 @@ pub(super) fn converted(error: impl Into<redb::Error>) -> StoreError {
         error @ (Error::DatabaseAlreadyOpen | Error::WouldBlock) => (StoreErrorKind::Locked, error),
         error @ Error::UpgradeRequired(_) => (StoreErrorKind::NewerSchema, error),
         error @ Error::ValueTooLarge(_) => (StoreErrorKind::Limit, error),
+        // After most of these errors, redb works only once the database is opened again. The kind `Io` makes a failed
+        // read ask for this.
         error @ (Error::PreviousIo
         | Error::DatabaseClosed
         | Error::TransactionPoisoned

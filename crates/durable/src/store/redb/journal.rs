@@ -152,6 +152,7 @@ impl<B: StorageBackend> Journal<B> {
     /// Fails with [`StoreErrorKind::Corrupt`] if a record that was synced is damaged or missing.
     pub(super) fn open(file: B, store: u64, last: u64) -> Result<Self, StoreError> {
         let file_len = file.len()?;
+        // In a new store, the note [`MAKING`] makes the file 16 bytes long. From there the file grows by whole sectors.
         if file_len % SECTOR != 0 && file_len % SECTOR != MAKING.len() as u64 {
             let message = format!(
                 "the journal has {file_len} bytes, which is not a whole number of sectors: it was cut"
@@ -167,17 +168,20 @@ impl<B: StorageBackend> Journal<B> {
         while let Some((head, next)) = whole(&records, at, store) {
             let follows = match &before {
                 Some(before) => before.generation == head.generation && before.sequence + 1 == head.sequence,
+                // The database must have all batches before the first record (J4).
                 None => head.sequence <= last + 1,
             };
             if !follows {
                 break;
             }
             if head.sequence > last {
+                // The database already has the earlier records. They are not decoded, so their version does not matter.
                 head.admit_version()?;
                 begin = begin.or(Some(at));
             }
             (at, before) = (next, Some(head));
         }
+        // All records may be older than the last batch in the database.
         let reached = before.map_or(last, |head| head.sequence.max(last));
         notice_damage(&records, at, store, reached)?;
         records.truncate(at);
@@ -237,6 +241,8 @@ impl<B: StorageBackend> Journal<B> {
         while end > self.file_len {
             let file_len = self.file_len + GROWTH as u64;
             self.file.set_len(file_len)?;
+            // A new length alone gives the file no room on the disk. Each later sync would then also have to store
+            // where the written blocks are.
             self.file.write(self.file_len, &vec![0; GROWTH])?;
             self.file_len = file_len;
         }
@@ -278,6 +284,7 @@ impl<B: StorageBackend> Journal<B> {
     pub(super) fn synced(&mut self, last: u64) {
         self.durable = self.durable.max(last);
         reach(Point::AfterJournalSync);
+        // A later record takes the place of the seal.
         if self.last_written == last {
             self.seal();
         }
@@ -307,6 +314,7 @@ impl<B: StorageBackend> Journal<B> {
         self.records.clear();
         self.written = 0;
         (self.last, self.last_written, self.durable) = (durable, durable, durable);
+        // A file that stays long only wastes room, so an error is ignored.
         if self.file_len > LONG && self.file.set_len(GROWTH as u64).is_ok() {
             self.file_len = GROWTH as u64;
         }

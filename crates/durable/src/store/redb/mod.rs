@@ -339,6 +339,8 @@ impl RedbBuilder {
         while store.stats().scrub.walks == 0 {
             thread::sleep(LOOK);
         }
+        // The scrub does not wait for its repairs. The close waits for them, because the thread that commits first
+        // serves all requests.
         store.close()?;
         let opened = opener.open()?;
         if opening::set_aside(&opened)? > known {
@@ -396,6 +398,7 @@ impl RedbBuilder {
             catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|panic| Err(damaged_pages(&*panic)))
         };
         let (common, committer) = match open() {
+            // An opening writes to the disk, too. So on a full disk, the opening gets the bytes of the reserve.
             Err(error) if error.kind() == StoreErrorKind::Full && room.release() => open()?,
             opened => opened?,
         };
@@ -411,6 +414,7 @@ impl RedbBuilder {
             .spawn(move || pipe.run(&shared, &bell))?;
         let on_step = Arc::downgrade(&common);
         let subscribed = Arc::clone(&common);
+        // The clock may outlive the store. The clock drops the function once the function has returned false.
         let wake = move || on_step.upgrade().inspect(|common| common.wakers.wake()).is_some();
         subscribed.clock.subscribe(Box::new(wake));
         let mut store = RedbStore {
@@ -471,8 +475,8 @@ impl RedbStore {
     }
 
     /// Compacts the database: moves the free pages to the end of its file and truncates the file. Returns whether the
-    /// file has become shorter. Other changes wait until the compaction has ended. A compaction takes longer for a
-    /// larger file.
+    /// file has become shorter. Other changes and all reads wait until the compaction has ended. A compaction takes
+    /// longer for a larger file.
     pub fn compact(&self) -> StoreFuture<'_, bool> {
         self.ask(Request::Compact)
     }
@@ -548,6 +552,7 @@ impl RedbStore {
 
     fn ask<T: Send + 'static>(&self, request: impl FnOnce(Reply<T>) -> Request) -> StoreFuture<'_, T> {
         let (reply, answer) = oneshot::channel();
+        // The request is sent now, not at the first poll of the future, so changes are made in the order of the calls.
         let is_sent = self.requests.as_ref().is_some_and(|requests| requests.send(request(reply)));
         Box::pin(
             async move { if is_sent { answer.await.unwrap_or_else(|_| Err(lost())) } else { Err(closed()) } },
@@ -609,6 +614,7 @@ impl TimerStore for RedbStore {
     }
 
     fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> StoreFuture<'_, Claimed> {
+        // Claims use the bytes that are kept free, so a nearly full disk does not refuse them.
         if let Some(error) = self.common.room.absence() {
             return refused(error);
         }

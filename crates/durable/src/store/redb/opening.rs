@@ -119,6 +119,7 @@ impl Opener {
         }
         let opened = match self.open() {
             Err(error) if was_making && error.kind() == StoreErrorKind::Corrupt => {
+                // The note is removed before the store accepts its first change, so the truncated file has no timers.
                 self.places.timers()?.set_len(0)?;
                 self.open()?
             }
@@ -132,6 +133,7 @@ impl Opener {
     }
 
     pub(super) fn open(&self) -> Result<Opened, StoreError> {
+        // If the last sync has failed, the file must not be read before its unsynced bytes are written again.
         self.places.settle()?;
         self.refuse_newer()?;
         let place = self.places.timers()?;
@@ -156,6 +158,8 @@ impl Opener {
                 let tables = Reading::new(database.begin_read().map_err(converted)?);
                 schema_of(&tables).map(drop)
             }
+            // redb does not repair a file that it opens only for reading, and may panic on damaged pages. The opening
+            // that follows repairs the file and checks the version, or reports the damage.
             Ok(Err(redb::DatabaseError::RepairAborted)) | Err(_) => Ok(()),
             Ok(Err(error)) => Err(converted(error)),
         }
@@ -167,6 +171,7 @@ impl Opener {
 /// checksum.
 pub(super) fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
     let Some(bytes) = tables.get(Table::Meta, SCHEMA_NAME)? else { return Ok(None) };
+    // A version of the wrong length is damaged. It counts as version 0, which is refused.
     let schema = bytes.try_into().map_or(0, u64::from_be_bytes);
     if (WITHOUT_NAMESPACES..=SCHEMA).contains(&schema) {
         return Ok(Some(schema));
@@ -191,11 +196,15 @@ pub(super) fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
 /// entries for all timers, in one transaction.
 fn enter_namespaces(database: &Database) -> Result<(), StoreError> {
     let mut transaction = database.begin_write().map_err(converted)?;
+    // With quick repair, the commit stores which pages are free. Without it, an opening after a crash reads the whole
+    // file.
     transaction.set_quick_repair(true);
     let mut ledger = Ledger::new(Writing::new(&transaction), UtcMillis::ZERO);
     let mut last = None;
     loop {
         last = ledger.enter_namespaces(last.as_deref())?;
+        // An error drops the whole transaction. So the old values for an undo are not needed, and must not fill the
+        // memory.
         ledger.tables().keep();
         if last.is_none() {
             break;
@@ -225,6 +234,7 @@ pub(super) fn forget_set_aside(opened: &Opened) -> Result<u64, StoreError> {
     let mut transaction = opened.database.begin_write().map_err(converted)?;
     transaction.set_quick_repair(true);
     let forgotten = Ledger::new(Writing::new(&transaction), UtcMillis::ZERO).forget_set_aside()?;
+    // The number of the last batch does not change, so the note that the store was closed stays valid.
     transaction.commit().map_err(converted)?;
     Ok(forgotten)
 }
@@ -258,6 +268,7 @@ fn numbers(database: &Database) -> Result<Numbers, StoreError> {
         }
         return Ok(Numbers { store, sequence, is_closed, is_new: false });
     }
+    // A new database has no tables, and neither has a database whose creation was interrupted.
     if tables.has_tables()? {
         return Err(StoreError::new(StoreErrorKind::Corrupt, "the database is not a store of timers"));
     }

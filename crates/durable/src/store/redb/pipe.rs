@@ -120,6 +120,8 @@ impl PipeState {
     /// Begins a sync: writes the records of all batches to the journal's file. If the write fails, returns `None`, and
     /// notes a failed sync.
     fn begin(&mut self) -> Option<Sync> {
+        // The flags are cleared even if the write fails. The thread that commits then makes a checkpoint, or sets the
+        // time of the next sync.
         (self.is_ordered, self.sync_at) = (false, None);
         // A file that the caller supplies may panic, and must not end the thread that syncs.
         let write = || self.journal.reserve().and_then(|()| self.journal.write_out());
@@ -201,6 +203,7 @@ impl Pipe {
     /// result of [`note`](Self::note). Returns whether the record was removed.
     pub(super) fn retract(&self, sequence: u64, len: usize) -> bool {
         let mut state = self.lock();
+        // The thread that syncs may have written the record since the call of `note`.
         let may_retract = state.journal.last_written() < sequence;
         if may_retract {
             state.journal.retract(len);
@@ -212,6 +215,7 @@ impl Pipe {
     /// record may be in the file.
     pub(super) fn write_out(&self) -> Result<(), (StoreError, bool)> {
         let mut state = self.lock();
+        // A failed `reserve` has added zeros at most, so the file has no part of the record.
         state.journal.reserve().map_err(|error| (error, false))?;
         state.journal.write_out().map_err(|error| (error, true))
     }
@@ -220,6 +224,7 @@ impl Pipe {
     /// records, returns the answers instead.
     pub(super) fn wait_for_disk(&self, sequence: u64, answers: Vec<Pending>) -> Vec<Pending> {
         let mut state = self.lock();
+        // An empty entry would count as a waiting caller, and would start a sync.
         if answers.is_empty() || state.journal.has_synced(sequence) {
             return answers;
         }
@@ -237,6 +242,8 @@ impl Pipe {
         if !is_wanted || state.under_way.is_some() || state.is_ordered || state.failed.is_some() {
             return;
         }
+        // If no caller waits, the thread that commits leaves even a quick sync to the other thread, and stays free for
+        // requests.
         if !state.waiting.is_empty() && state.slow_until <= Instant::now() {
             let begun = state.begin();
             drop(state);
@@ -295,6 +302,7 @@ impl Pipe {
         let mut state = self.lock();
         state.journal.clear(durable);
         state.epoch += 1;
+        // `under_way` stays set, because a sync of the former epoch may still run, and only one sync may run at a time.
         (state.sync_at, state.is_ordered, state.failed) = (None, false, None);
         state.answers(durable)
     }
@@ -319,6 +327,7 @@ impl Pipe {
     fn await_order(&self) -> Option<Option<Sync>> {
         let mut state = self.lock();
         loop {
+            // An ordered sync is dropped. The closing store makes a checkpoint, or fails and answers the callers.
             if state.is_over {
                 return None;
             }
@@ -332,6 +341,7 @@ impl Pipe {
     /// Finishes a sync that [`PipeState::begin`] has begun: waits until the disk has the records, and then sends the
     /// answers that waited for them. `begun` is `None` if the sync could not begin.
     fn sync(&self, begun: Option<Sync>, common: &Common, bell: &Bell) {
+        // The thread that commits handles the error of a sync that could not begin.
         let Some(Sync { file, last, epoch }) = begun else { return bell.ring(true) };
         let started = Instant::now();
         let synced = catch_unwind(AssertUnwindSafe(|| file.sync_data()));
@@ -360,9 +370,12 @@ impl Pipe {
                 }
             }
         }
+        // During the sync, `wakes_at` has left out `sync_at`. So the thread that commits must look at `sync_at` now.
         let is_more = !state.waiting.is_empty() || state.sync_at.is_some() || state.failed.is_some();
         drop(state);
         if !answers.is_empty() {
+            // The callers are counted before they are answered. Their next requests may arrive at once, and would be
+            // counted twice.
             bell.expect(answers.len());
             reach(Point::BeforeAnswers);
         }

@@ -159,6 +159,7 @@ impl Receiver {
     pub(super) fn wait(&self, wanted: Wanted, until: Option<Instant>) -> Waited {
         let mut state = self.0.lock();
         let waited = loop {
+            // The condition is checked before `is_closed`, so that the requests of a dropped sender are served.
             if state.has(wanted) {
                 break Waited::Enough;
             }
@@ -176,6 +177,7 @@ impl Receiver {
             };
         };
         state.awaits = None;
+        // Only the main loop, which waits for `Work`, handles this report. The waits within a batch must not use it up.
         if wanted == Wanted::Work {
             state.has_other_work = false;
         }

@@ -59,6 +59,7 @@ impl Recovery {
     /// Closes the database after an error. The first attempt to open it again may follow at once.
     pub(super) fn fall(&mut self, error: StoreError) {
         self.close();
+        // `room` does not see some limits in advance, for example a quota. Only such an error shows them.
         if error.kind() == StoreErrorKind::Full {
             self.common.room.release();
         }
@@ -90,6 +91,7 @@ impl Recovery {
     /// whether the database has a note that the store was closed after this batch.
     pub(super) fn open(&self) -> Result<(u64, bool), StoreError> {
         let opened = self.opener.open()?;
+        // The file may have been replaced while the database was closed.
         if opened.store != self.store {
             return Err(StoreError::new(StoreErrorKind::Corrupt, "another database is in its place"));
         }
@@ -110,6 +112,7 @@ impl Recovery {
                 Ok(())
             }
             Err(error) => {
+                // The replay may have failed after the database was opened.
                 self.close();
                 let pause = self.outage.as_ref().map_or(PAUSES.0, |outage| outage.pause);
                 let again = Instant::now() + pause;

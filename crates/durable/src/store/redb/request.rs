@@ -44,6 +44,7 @@ pub(super) enum Logged {
 /// The borrowed form of [`Logged`], which is used to write requests to the journal.
 #[derive(Serialize)]
 enum Logging<'a> {
+    // postcard writes the position of a variant, so both enums must have the same variants in the same order.
     Apply(&'a [Op]),
     Claim { incarnation: u64, lease: Duration, claim: u64, timers: u32, bytes: u64 },
     Renew { incarnation: u64, lease: Duration, leases: &'a [(TimerId, Token)] },
@@ -146,12 +147,16 @@ impl Request {
                 claim: *claim,
                 timers: &chosen.timers,
             },
+            // `Recover` and `Compact` change nothing. The changes of `Import` and `Mend` are committed to the database
+            // on the disk. `chosen` has replaced each `ClaimInTurn`.
             Self::Recover(..)
             | Self::Import(..)
             | Self::Compact(_)
             | Self::Mend(..)
             | Self::ClaimInTurn(..) => return Ok(()),
         };
+        // An error loses all notes of the batch. The caller then commits the batch to the database on the disk, without
+        // notes.
         *notes = postcard::to_extend(&logging, core::mem::take(notes))?;
         Ok(())
     }
@@ -191,6 +196,8 @@ impl Request {
                 answer(reply, noting(apply(ledger, ops), &mut sum))
             }
             Self::Claim(by, claim, limit, reply) => {
+                // A claim has removed its at-most-once timers. A loss of power after their delivery must not bring them
+                // back.
                 let claimed = ledger.claim(by, claim, limit).map(|(claimed, must_be_durable)| {
                     if must_be_durable {
                         durability = Durability::PowerLoss;
@@ -201,6 +208,7 @@ impl Request {
                 answer(reply, noting(claimed, &mut sum))
             }
             Self::ClaimInTurn(by, claim, limit, _, reply) => {
+                // This arm does not occur, because the batch replaces the request by a `ClaimChosen` before it runs.
                 return Self::Claim(by, claim, limit, reply).run(ledger);
             }
             Self::ClaimChosen(by, claim, chosen, reply) => {
@@ -210,6 +218,8 @@ impl Request {
                         durability = Durability::PowerLoss;
                     }
                     next_due = Some(chosen.next);
+                    // A replay does not know the shares, so it cannot compute this moment. The digest leaves the moment
+                    // out.
                     Claimed { next_claim: chosen.next, ..claimed }
                 });
                 answer(reply, noting(claimed, &mut sum))

@@ -61,6 +61,7 @@ struct RoomState {
 impl Room {
     pub(super) fn new(path: Option<PathBuf>, mark: u64) -> Self {
         let room = Self { path, mark, state: Mutex::default() };
+        // The first look makes the reserve before the first request comes.
         drop(room.look());
         room
     }
@@ -95,6 +96,8 @@ impl Room {
     /// existed.
     pub(super) fn release(&self) -> bool {
         let mut state = self.lock();
+        // The freed bytes are for the changes that failed. So the next call reads the free bytes anew, and the reserve
+        // is made again after `AGAIN` at the earliest.
         (state.looked, state.tried) = (None, Some(Instant::now()));
         self.path.as_deref().is_some_and(|path| self.mark > 0 && std::fs::remove_file(reserve(path)).is_ok())
     }
@@ -134,6 +137,8 @@ impl Room {
             free += kept;
         }
         state.low = (free < mark).then_some((free, mark));
+        // The new reserve takes `kept` bytes. The rest must exceed the mark by a quarter, because the reserve itself
+        // must not make the store refuse new timers.
         let has_room = free >= mark + kept + mark / 4;
         if has_room && state.tried.is_none_or(|tried| now - tried >= AGAIN) {
             state.tried = Some(now);
@@ -206,6 +211,7 @@ fn make(_path: &Path, _len: u64) -> io::Result<()> {
 fn free(path: &Path) -> Option<(u64, u64)> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let found = rustix::fs::statvfs(folder).ok()?;
+    // `f_bavail` leaves out the blocks that only the root user may fill.
     Some((found.f_bavail.saturating_mul(found.f_frsize), found.f_blocks.saturating_mul(found.f_frsize)))
 }
 
@@ -219,6 +225,7 @@ fn is_same(path: &Path, file: &Metadata) -> bool {
     use std::os::unix::fs::MetadataExt;
     match std::fs::metadata(path) {
         Ok(found) => (found.dev(), found.ino()) == (file.dev(), file.ino()),
+        // Other errors, for example a missing permission, do not show that the file is gone.
         Err(error) => error.kind() != io::ErrorKind::NotFound,
     }
 }

@@ -76,6 +76,7 @@ fn run(common: &Common, requests: &Sender, stop: &Stop, pause: Duration) {
     let mut answers = Vec::new();
     let mut failures = 0;
     while !stop.wait(next_pause) {
+        // The answers are polled, because the thread must wait for nothing except `stop`.
         answers.retain_mut(|answer: &mut oneshot::Receiver<Result<u64, StoreError>>| {
             match answer.try_recv() {
                 Ok(None) => true,

@@ -35,6 +35,7 @@ fn open<O: Open>(transaction: &O, table: Table) -> Result<O::Opened, TableError>
     fn definition<K: Key, V: Value>(table: Table) -> TableDefinition<'static, K, V> {
         TableDefinition::new(table.name())
     }
+    // redb stores these types in the file, and opens a table only with the same types. A change needs a new schema.
     match table {
         Table::Timers | Table::Quarantine => transaction.open(definition::<Id, Bytes>(table)),
         Table::Keys => transaction.open(definition::<Bytes, Id>(table)),
@@ -86,6 +87,7 @@ fn get<K: Key + 'static, V: Value + 'static>(
     table: &impl ReadableTable<K, V>,
     key: &[u8],
 ) -> Result<Option<Vec<u8>>, StorageError> {
+    // redb panics on a key of another length. The table cannot have such a key.
     if !fits::<K>(key) {
         return Ok(None);
     }
@@ -98,6 +100,7 @@ fn get<K: Key + 'static, V: Value + 'static>(
 fn fitted<K: Key + 'static>(key: &[u8]) -> (Vec<u8>, bool) {
     let width = K::fixed_width().unwrap_or(key.len());
     let mut padded = key.to_vec();
+    // The zeros make the least key that begins with these bytes.
     padded.resize(width, 0);
     (padded, key.len() > width)
 }
@@ -243,12 +246,14 @@ impl<'t> Writing<'t> {
 
     /// Reverts the changes since the last [`keep`](Self::keep): all changed entries get their old values.
     pub(super) fn undo(&mut self) -> Result<(), StoreError> {
+        // In the reverse order, an entry that was changed twice gets its oldest value last.
         for (table, key, value) in core::mem::take(&mut self.undo).into_iter().rev() {
             match value {
                 Some(value) => self.put(table, &key, &value)?,
                 None => drop(self.remove(table, &key)?),
             }
         }
+        // `put` and `remove` have noted the reversal itself as changes.
         self.undo.clear();
         Ok(())
     }
@@ -271,6 +276,7 @@ impl<'t> Writing<'t> {
 
     fn table_mut(&mut self, table: Table) -> Result<&mut Box<dyn EntriesMut + 't>, StoreError> {
         self.table(table)?;
+        // The error does not occur, because the line above has opened the table.
         self.tables[table as usize].get_mut().ok_or_else(super::error::lost)
     }
 }
@@ -300,6 +306,7 @@ impl Tables for Writing<'_> {
 
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         let opened = self.table_mut(table)?;
+        // redb has not failed here, so `has_failed` stays false, and only the present request is undone.
         if !opened.takes(key, value) {
             let message = format!("an entry of {} and {} bytes in table {table:?}", key.len(), value.len());
             return Err(StoreError::new(StoreErrorKind::Corrupt, message));
@@ -361,6 +368,7 @@ impl Reading {
         }
         let opened = match open(&*self.transaction, table) {
             Ok(opened) => Some(opened),
+            // A new database has no tables yet, and a database of an earlier schema lacks some of them.
             Err(TableError::TableDoesNotExist(_)) => None,
             Err(error) => return Err(converted(error)),
         };

@@ -70,6 +70,7 @@ impl StorageBackend for Overlay {
         }
         self.with(|changed| {
             changed.last = (offset, out.len());
+            // A write that begins before the range may reach into it.
             for (start, bytes) in changed.writes.range(..end) {
                 let bytes_end = start + bytes.len() as u64;
                 if bytes_end <= offset {
@@ -119,6 +120,8 @@ pub(super) fn verify(places: &Places) -> Result<Vec<Fault>, StoreError> {
     // The lock is kept until the end, so that no store opens the files during the verification.
     let _operations = match places.missing_operations() {
         None => Some(places.operations()?),
+        // Opening the missing journal would create an empty file, with which the store would start without the lost
+        // operations.
         Some(_) => None,
     };
     let file = places.timers()?;
@@ -127,6 +130,7 @@ pub(super) fn verify(places: &Places) -> Result<Vec<Fault>, StoreError> {
     }
     let overlay = Overlay::new(file.clone())?;
     let Err(error) = open(overlay.clone(), true).map(drop) else { return Ok(Vec::new()) };
+    // These errors do not show damage.
     if matches!(error.kind(), StoreErrorKind::NewerSchema | StoreErrorKind::Locked) {
         return Err(error);
     }
@@ -136,7 +140,8 @@ pub(super) fn verify(places: &Places) -> Result<Vec<Fault>, StoreError> {
         "the {length} bytes at offset {offset} of {name} are damaged, or name others that are: {error}"
     );
     let mut faults = vec![Fault::new(PAGES, None, text)];
-    // The faults of the records name the damaged timers, as far as redb can read the pages.
+    // The faults of the records name the damaged timers, as far as redb can read the pages. The first check may have
+    // gone back to an earlier commit in its overlay, so the records are read through a new overlay.
     let records = open(Overlay::new(file)?, false).and_then(check);
     match records {
         Ok(records) => faults.extend(records),
@@ -159,6 +164,7 @@ fn open(overlay: Overlay, checks: bool) -> Result<Database, StoreError> {
 }
 
 fn check(database: Database) -> Result<Vec<Fault>, StoreError> {
+    // The closure owns the database, because redb may also panic when a damaged database is dropped.
     let check = move || {
         let tables = Reading::new(database.begin_read().map_err(converted)?);
         let lacking: &[Table] = match schema_of(&tables)? {

@@ -26,8 +26,8 @@ pub(super) enum Pace {
 pub(super) struct Limiter {
     pub(super) limit: usize,
     pub(super) running: usize,
-    /// The numbers that identify the waiting deliveries, in the order of their arrival. The number of a delivery that
-    /// has given up may still be in the list.
+    /// The numbers that identify the waiting deliveries, in the order of their arrival. A delivery that gives up
+    /// removes its number.
     pub(super) waiting: VecDeque<u64>,
     /// The number of timers that were parked because this limiter had no free permit, and were made due again, but have
     /// not arrived at their handler. From `coming_until` on, the number counts as zero.
@@ -93,6 +93,7 @@ impl Limiter {
         match (self.is_shut(now), self.is_careful, self.pace(now)) {
             (true, _, _) => 0,
             (_, true, _) => 1,
+            // Rounded up, because a limit below 4 must still permit a delivery.
             (_, _, Some(Pace::Unknown | Pace::Slow)) => self.limit.div_ceil(4),
             _ => self.limit + grown,
         }
@@ -113,6 +114,7 @@ impl Limiter {
     pub(super) fn turn(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.span);
         if passed >= SPAN {
+            // After a longer time, the counted span is not the one directly before the new span.
             self.ends = (0, if passed < 2 * SPAN { self.ends.0 } else { 0 });
             self.span = now;
         }

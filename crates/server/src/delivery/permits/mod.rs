@@ -191,7 +191,7 @@ impl State {
             && let Some(limiter) = self.limiters.get_mut(reason)
             && let Some(number) = limiter.waiting.pop_front()
         {
-            // A delivery that has given up has left its number in the list.
+            // A delivery that gives up removes its number from the list, so each number in the list has its waiter.
             let Some(waiter) = self.waiters.remove(&number) else { continue };
             // A delivery takes all its permits at once. If another limiter of this delivery is full, the delivery now
             // waits for that limiter.
@@ -241,6 +241,7 @@ impl State {
             for _ in 0..starved.min(LOOKS) {
                 let other = self.pool_mut(reason).and_then(|pool| pool.starved.pop_front());
                 let Some(other) = other else { break };
+                // The limiter has left the list, and `pump` may have to list it again.
                 if let Some(limiter) = self.limiters.get_mut(&other) {
                     limiter.is_starved = false;
                 }
@@ -257,6 +258,7 @@ impl State {
         for reason in reasons {
             let most = self.limiters.get(reason).map_or(0, |limiter| self.most(reason, limiter, now));
             let Some(limiter) = self.limiters.get_mut(reason) else { continue };
+            // A delivery that did not call a host shows nothing about the host's speed.
             let Some(took) = outcome.took else { continue };
             limiter.turn(now);
             limiter.ends.0 += 1;
@@ -319,10 +321,13 @@ impl Permits {
                 let is_quick = state.pool(&reason).is_some_and(|pool| pool.is_quick);
                 let new = Limiter::new(&reason, limit, now).known_as(is_quick);
                 let limiter = state.limiters.entry(reason).or_insert(new);
+                // The limit may be provisional (see `shut` and `expect`), and a namespace may change its limit.
                 limiter.limit = limit;
+                // Any arrival counts, because a delivery does not show whether its timer was parked.
                 limiter.coming = limiter.coming.saturating_sub(1);
                 limiter.turn(now);
             }
+            // A delivery must not overtake deliveries that already wait, so it joins them even if a permit is free.
             let queue = reasons.iter().find(|reason| {
                 !state.has_permit(reason, now)
                     || state.limiters.get(reason).is_some_and(|limiter| !limiter.waiting.is_empty())
@@ -331,6 +336,8 @@ impl Permits {
                 state.take(&reasons, now);
                 return Ok(Permit::new(self, reasons));
             };
+            // The limiter is listed even if this delivery's timer is parked. The end of another namespace's delivery
+            // then makes the unparker check the limiter.
             state.starve(queue);
             let number = state.next_waiter;
             let has_room = state
@@ -364,6 +371,7 @@ impl Permits {
         let now = Instant::now();
         let mut state = self.lock();
         let waiting = {
+            // This limit of a new limiter is provisional. The next delivery sets the right limit.
             let limiter =
                 state.limiters.entry(reason.clone()).or_insert_with(|| Limiter::new(reason, 1, now));
             (limiter.shut_until, limiter.is_careful) = (Some(now + rest), true);
@@ -373,6 +381,7 @@ impl Permits {
             state.waiters.remove(&number);
         }
         drop(state);
+        // The unparker asks again, and so learns the end of the pause.
         self.parked.look_at(reason);
     }
 
@@ -380,6 +389,7 @@ impl Permits {
     /// [`shut`](Self::shut): one delivery runs at a time to the host until the host answers, and to a path (the path of
     /// a callback's URL) until the path answers with a status other than 429 and 5xx.
     pub(crate) fn reopen(&self, host: &str) {
+        // The reasons are copied, because `shut` takes the lock itself.
         let reasons: Vec<Reason> = {
             let state = self.lock();
             state.limiters.keys().filter(|reason| reason.is_of_host(host)).cloned().collect()
@@ -412,6 +422,7 @@ impl Permits {
     pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
         let now = Instant::now();
         let mut state = self.lock();
+        // This limit of a new limiter is provisional. The next delivery sets the right limit.
         let limiter =
             state.limiters.entry(reason.clone()).or_insert_with(|| Limiter::new(reason, ROOM.0, now));
         limiter.coming = limiter.coming(now) + timers;
@@ -443,6 +454,7 @@ impl Permits {
                 || needed.contains(reason)
                 || limiter.is_starved
                 || !limiter.is_idle(now)
+                // Without its limiter, a failing host or path would get several timers instead of one.
                 || self.parked.count(reason) > 0
         });
         let used: HashSet<PoolName> = limiters.keys().filter_map(PoolName::of).collect();
@@ -497,6 +509,7 @@ impl Drop for Wait<'_> {
             }
         }
         drop(state);
+        // The delivery no longer waits, so no permit can come after this check.
         if news.try_recv().is_ok() {
             self.permits.end(&self.reasons, Noted::default());
         }
@@ -532,6 +545,7 @@ impl Permit {
         let took = match works {
             None => Took::Slow,
             Some(_) if time > QUICK => Took::Slow,
+            // A host that answers promptly but with faults must not gain permits.
             Some(works) if time > PROMPT || !works => Took::Quick,
             Some(_) => Took::Prompt,
         };

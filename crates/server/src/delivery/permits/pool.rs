@@ -67,6 +67,7 @@ impl Pool {
             // namespace.
             PoolName::Host(_) => (self.limit + self.grown).saturating_mul(4).div_ceil(3),
         };
+        // More deliveries may run than the pool has permits, because a slow answer removes permits that are in use.
         free_for(has, all.saturating_sub(self.running))
     }
 
@@ -76,6 +77,7 @@ impl Pool {
     pub(super) fn grow(&mut self, took: Took, was_full: bool, most: usize) {
         self.is_quick = took != Took::Slow;
         self.grown = match took {
+            // A program that makes the settings itself may set `most` below `limit`.
             Took::Prompt if was_full => (self.grown + 1).min(most.saturating_sub(self.limit)),
             Took::Prompt => self.grown,
             Took::Quick => self.grown / 2,

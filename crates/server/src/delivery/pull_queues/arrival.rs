@@ -85,6 +85,7 @@ impl Arrival<'_> {
                     // the buffer.
                     let was_there = buffered.leave();
                     drop(buffered);
+                    // The channel fails without a message only if the queues are closed.
                     if matches!(woken, Ok(Err(_))) || was_there {
                         return false;
                     }
@@ -124,6 +125,7 @@ impl Arrival<'_> {
     pub(crate) fn hand_over(&mut self, claim: &Claim) -> Option<OpenClaim> {
         let mut state = self.queues.lock();
         self.leave(&mut state);
+        // Other timers may have opened claims since this timer found a receiver, so the limit is checked again.
         if state.is_closed || state.claims.free(self.namespace) == 0 {
             state.claims.starve(self.reason);
             return None;
@@ -131,6 +133,8 @@ impl Arrival<'_> {
         if !state.receivers.queue_mut(self.reason)?.hand_over(claim, self.key.0) {
             return None;
         }
+        // The receiver's poll needs the lock before it returns the claim. So the receiver cannot use the claim before
+        // the claim is open.
         let requests = state.claims.open(&claim.claim, self.namespace);
         Some(OpenClaim { queues: Arc::clone(self.queues), name: claim.claim.as_str().into(), requests })
     }
@@ -139,10 +143,14 @@ impl Arrival<'_> {
     /// moment until which it may wait in the buffer.
     fn leave(&mut self, state: &mut State) {
         let counted = core::mem::replace(&mut self.counted, Counted::Nowhere);
+        // A delivery does not show whether its timer was fetched. So while fetched timers are expected, each arriving
+        // timer counts as a fetched timer.
         if counted == Counted::Coming && state.buffers.has_come(self.reason) {
             self.buffered_until = Some(tokio::time::Instant::now() + BUFFERED);
             return;
         }
+        // The last receiver to leave removes the queue with its counts, and a new receiver makes a new queue. So a
+        // count may be zero before the subtraction.
         let Some(queue) = state.receivers.queue_mut(self.reason) else { return };
         match counted {
             Counted::Coming | Counted::Woken => queue.coming.fewer(1),

@@ -65,6 +65,8 @@ impl Buffers {
     pub(super) fn end_fetch(&mut self, reason: &Reason, fewer: usize) {
         if let Some(buffer) = self.by_reason.get_mut(reason) {
             buffer.coming.fewer(fewer);
+            // The store has answered, so the fetched timers must arrive soon. A lost timer must not count for the rest
+            // of `LONGEST_FETCH`.
             buffer.coming.more(0, ON_THE_WAY);
         }
     }
@@ -104,6 +106,7 @@ impl Buffers {
             && let Some(buffer) = self.by_reason.get_mut(reason)
             && let Some((_, waiting)) = buffer.waiting.pop_first()
         {
+            // If the wait of a timer has just ended, the message fails, and the next timer is woken instead.
             woken += usize::from(waiting.send(()).is_ok());
         }
         woken

@@ -38,7 +38,8 @@ impl PullQueues {
     ) -> Option<Result<(), Problem>> {
         let mut answer = match self.begin_end(namespace, claim, &verdict)? {
             EndBegun::Now(open, ticket, answer) => {
-                // If the handler has gone, the channel drops the ticket, which answers the receiver.
+                // If the handler has gone, the channel returns the ticket in its error. The drop of the ticket then
+                // answers the receiver.
                 let _the_handler_has_gone = open.requests.send(ClaimRequest::End(verdict, ticket));
                 answer
             }
@@ -61,9 +62,12 @@ impl PullQueues {
 
     fn begin_end(&self, namespace: &str, claim: &str, verdict: &Verdict) -> Option<EndBegun> {
         let mut state = self.lock();
+        // `state` stays locked until `endings` has the claim. So a repeated request finds the claim either open or
+        // ending.
         if let Some(before) = self.endings.again(namespace, claim, verdict) {
             return Some(EndBegun::Before(before));
         }
+        // Only `get` compares the namespace. Without `get`, a client could end a claim of another namespace.
         state.claims.get(namespace, claim)?;
         let open = state.claims.remove(claim)?;
         let (ticket, answer) = self.endings.begin(namespace, claim, verdict);
@@ -102,6 +106,8 @@ impl Drop for OpenClaim {
     fn drop(&mut self) {
         let starved = {
             let mut state = self.queues.lock();
+            // The claim may be gone already: a request to end the claim removes it, and so does a receiver that goes
+            // away.
             state.claims.remove(&self.name);
             state.claims.take_starved()
         };

@@ -93,6 +93,8 @@ impl EndTicket {
     /// Answers the receiver, and removes the claim from [`Endings`]. Both happen under one lock, so that a request
     /// after the answer does not find the claim there.
     fn answer(self, answer: Result<(), Problem>) {
+        // The drop of `self` takes the same lock. No deadlock follows, because a local variable is dropped before a
+        // parameter.
         let mut endings = self.endings.lock();
         endings.remove(&self.claim);
         self.answer.send_replace(Some(answer));

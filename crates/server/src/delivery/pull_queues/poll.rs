@@ -65,12 +65,17 @@ impl PullQueues {
             let is_coming = buffers.coming(&reason).at(Instant::now()) > 0;
             (number, has_parked || woken > 0 || is_coming)
         };
+        // Only the drop of `poll` removes the receiver from its queue. So no `await` may stand between the call of
+        // `enter` and this line.
         let mut poll = Poll { queues: self, namespace, reason: &reason, number, claims, got: Vec::new() };
+        // The unparker makes timers due only for receivers that it finds in the queue, so the receiver enters the queue
+        // first.
         // The index is asked after the receiver has entered its queue. If a report of a parked timer comes before that,
         // the report finds no receiver that wants the timer, and this call is the first to learn of the timer.
         let has_parked = has_parked || self.has_others && self.parked.may_have(&reason);
         match self.has_others {
             true if has_parked => self.parked.want(&reason),
+            // A fetch in the last second has found no parked timer at any node, so another fetch is not worth its cost.
             true => {}
             false => self.parked.look_at(&reason),
         }
@@ -124,6 +129,8 @@ impl Poll<'_> {
     /// Returns the claims that the receiver has got, sorted by their timers' due moments. From then on the receiver
     /// owns the claims.
     pub(super) fn leave(mut self) -> Vec<Claim> {
+        // Without the close, further timers could come while the claims are sorted. These timers would only be parked
+        // again.
         self.close();
         let mut got = core::mem::take(&mut self.got);
         got.sort_by(|(due, claim), (other_due, other)| (due, &claim.id).cmp(&(other_due, &other.id)));
@@ -148,6 +155,8 @@ impl Drop for Poll<'_> {
         let queues = self.queues;
         // A hand-over sends its claim under this lock. So no claim comes after the channel was emptied.
         let mut state = queues.lock();
+        // The channel may have claims that nobody has read. If these claims stayed open, their timers would wait until
+        // the claims expire.
         self.close();
         state.receivers.leave(self.reason, self.namespace, self.number);
         for (_, claim) in &self.got {

@@ -73,6 +73,8 @@ impl PullQueues {
         let coming = [unparked, fetched].into_iter().filter(|coming| coming.at(now) > 0);
         let until = coming.filter_map(|coming| coming.until).min();
         match (wants.saturating_sub(queue.awaited(now) + fetched.at(now)), until) {
+            // If the expected timers do not arrive, no event tells the unparker. So the unparker asks again once they
+            // no longer count.
             (0, Some(until)) if wants > 0 => Wanted::At(until),
             (0, _) => Wanted::Nothing,
             (timers, _) => Wanted::Now(timers),
@@ -86,6 +88,7 @@ impl PullQueues {
     /// store's answer.
     pub(crate) fn begin_fetch(&self, reason: &Reason, wanted: usize) -> usize {
         let mut state = self.lock();
+        // Each fetch may make a buffer, so unused buffers are removed at each fetch.
         state.buffers.forget_unused();
         let largest = state.receivers.queue(reason).map_or(0, Queue::largest);
         // The namespace could not open claims for more timers, so more timers would be parked again.

@@ -89,6 +89,7 @@ impl Receivers {
         self.by_namespace.remove(namespace);
         if let Some(queue) = self.by_reason.get_mut(reason) {
             queue.receivers.retain(|receiver| receiver.number != number);
+            // Clients choose the names of queues. So queues without receivers must not stay in memory.
             if queue.receivers.is_empty() {
                 self.by_reason.remove(reason);
             }
@@ -161,7 +162,11 @@ impl Queue {
     /// Hands a claim to the receiver that has waited longest. Returns whether a receiver got the claim.
     pub(super) fn hand_over(&mut self, claim: &Claim, due: UtcMillis) -> bool {
         while let Some(receiver) = self.receivers.front_mut() {
+            // A receiver that goes away closes its channel some time before it leaves the queue. The claim then goes to
+            // the next receiver.
             let is_there = receiver.sender.send(Got::Claim(claim.clone(), due)).is_ok();
+            // The subtraction cannot overflow: a request asks for at least one timer, and a receiver that wants no more
+            // is removed.
             receiver.wants -= usize::from(is_there);
             if !is_there || receiver.wants == 0 {
                 self.receivers.pop_front();

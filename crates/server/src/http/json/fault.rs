@@ -87,6 +87,7 @@ impl Fault {
 
 impl From<Fault> for Problem {
     fn from(fault: Fault) -> Self {
+        // The tilde is replaced first, because the replacement of the slash contains a tilde.
         let escaped = fault.way.iter().rev().map(|name| name.replace('~', "~0").replace('/', "~1"));
         let pointer: String = escaped.flat_map(|name| ["/".to_owned(), name]).collect();
         Self::field(pointer, fault.detail)
@@ -120,11 +121,13 @@ impl de::Error for Fault {
             Unexpected::Bool(value) => value.to_string(),
             Unexpected::Unsigned(number) => number.to_string(),
             Unexpected::Signed(number) => number.to_string(),
+            // `Display` would write all digits of a great number, for example 301 digits for `1e300`.
             Unexpected::Float(number) => format!("{number:?}"),
             Unexpected::Str(text) => format!("the text {:?}", quote(text)),
             Unexpected::Seq => "a list".to_owned(),
             Unexpected::Map => "an object".to_owned(),
             Unexpected::UnitVariant => "a word alone".to_owned(),
+            // Of the other kinds of values, only `null` occurs in a JSON text.
             _ => "null".to_owned(),
         })
     }

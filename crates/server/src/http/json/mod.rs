@@ -101,6 +101,8 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        // `deserialize_any` would not call `visit_some`, so the visitor of an option would refuse each value except
+        // `null`.
         catch(|fault| self.0.deserialize_option(Reader { visitor, expected: Expected::Anything, fault }))
     }
 
@@ -247,6 +249,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<'de, A> {
     type Error = Fault;
 
     fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Fault> {
+        // Each text can be a key. So an error here always means that the text is not JSON.
         let Some(Key(key)) = self.inner.next_key().map_err(Fault::syntax)? else { return Ok(None) };
         if self.known.as_mut().is_some_and(|known| !known.insert(key.clone())) {
             return Err(Fault::twice(&key));
@@ -279,6 +282,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Variant<V> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<V::Value, A::Error> {
         let value = self.0.visit_enum(MapAccessDeserializer::new(&mut entries))?;
+        // The adapter reads only the first field, and would leave further fields unread.
         match entries.next_key::<IgnoredAny>()? {
             None => Ok(value),
             Some(_) => Err(de::Error::custom("expected one field, not more")),

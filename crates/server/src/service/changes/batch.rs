@@ -59,6 +59,8 @@ impl Changes {
         let mut holders = HashMap::new();
         let mut results = Vec::with_capacity(batch.len());
         for prepared in batch {
+            // The store answers only the changes that it got, in their order. Refused and absent changes have no answer
+            // there.
             let result = match prepared {
                 Err(problem) => Err(problem),
                 Ok(Prepared::Absent) => {
@@ -109,6 +111,8 @@ impl Changes {
                 let to = moment(&self.timers, self.settings.max_delay, to, &format!("{pointer}/to"))?;
                 self.check_due(namespace, to)?;
                 let before = self.stored.find(namespace, named).await?.map(|timer| timer.id);
+                // The store would find an id in any namespace, so an id that this namespace lacks is refused here. A
+                // key passes, because an earlier change of the batch may create its timer.
                 if before.is_none() && matches!(named, Named::Id(_)) {
                     return Err(not_found());
                 }
@@ -141,6 +145,7 @@ impl Changes {
             (Prepared::Move { named, before }, Ok(Effect::Changed(changed))) => {
                 let (key, id) = match named {
                     Named::Id(id) => (None, Some(id)),
+                    // An earlier change of the batch may have given the key to another timer.
                     Named::Key(key) => (Some(key), holders.get(key).copied().or(before)),
                 };
                 let id = match id {

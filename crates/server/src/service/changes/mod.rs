@@ -103,6 +103,7 @@ impl Changes {
         let timer = self.stored.get(namespace, named.address(namespace)).await?;
         let to = moment(&self.timers, self.settings.max_delay, to, "")?;
         self.check_due(namespace, to)?;
+        // The change names the timer by its id, because another timer may have taken the key since the read.
         let changed = self.timers.move_to(timer.id, to).await.map_err(|error| unavailable(&error))?;
         self.moved(namespace, timer.id, timer.key.as_deref(), changed)
     }
@@ -132,6 +133,8 @@ impl Changes {
 
     async fn change_one(&self, namespace: &str, named: Named<'_>, verb: Verb) -> Result<Changed, Problem> {
         let timer = self.stored.get(namespace, named.address(namespace)).await?;
+        // The change names the timer by its id, because another timer may have taken the key since the read. The moment
+        // is read before the change, because the delivery after a replay may end before the answer comes.
         let (id, timers, begun) = (timer.id, &self.timers, self.recorder.now());
         let changed = match verb {
             Verb::Fire => timers.fire(id).await,
@@ -163,6 +166,8 @@ fn moment(timers: &Timers, longest: Duration, to: &Delay, pointer: &str) -> Resu
         Some(Due::After(delay)) => now.after(delay),
         None => return Err(Problem::field(pointer, "one of `due` and `delay_ms`")),
     };
+    // `after` adds a millisecond to both moments, so a delay of exactly `longest` is permitted. Sums stop at `MAX`, so
+    // a sum of `MAX` may stand for a later moment.
     if to > now.after(longest) || to >= UtcMillis::MAX {
         return Err(Problem::new(ProblemKind::DueTooFar, "the due moment is too far away"));
     }

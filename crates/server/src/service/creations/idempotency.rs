@@ -4,9 +4,9 @@
 //! store creates no second timer with its id. So a repeated request never creates a second timer, even after a restart.
 //!
 //! This module refuses a key that comes with a different request. It compares the *fingerprints* of the two requests,
-//! which are hashes. The fingerprint of a stored timer is stored with the timer. The fingerprints of timers that ended
-//! within the last hour are in memory, and a restart loses them. After the restart, a request with the key of an ended
-//! timer is answered with `repeated`, even if it differs from the first request.
+//! which are hashes. The fingerprint of a stored timer is stored with the timer. The fingerprints of requests from the
+//! last hour are also in memory, and a restart loses them. If the timer has ended and its fingerprint is not in memory,
+//! a request with its key is answered with `repeated`, even if the request differs from the first request.
 
 use core::time::Duration;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -27,6 +27,8 @@ const FINGERPRINTS: Uuid = Uuid::from_u128(0x58a1_6c43_8f0e_4b7d_8a2b_1e64_90d3_
 /// Returns the fingerprint of a request to create a timer. Equal requests have the same fingerprint, even after a
 /// restart and in later versions.
 pub(crate) fn fingerprint(key: Option<&str>, timer: &NewTimer) -> u128 {
+    // `NewTimer` leaves out unset fields. A new field must do so, too. Otherwise the fingerprints of stored timers
+    // would no longer match.
     let request = serde_json::to_vec(&(key, timer)).unwrap_or_default();
     Uuid::new_v5(&FINGERPRINTS, &request).as_u128()
 }
@@ -99,6 +101,7 @@ impl Entered {
     pub(crate) fn remember(&self) {
         let now = Instant::now();
         let mut inner = self.all.lock();
+        // An id has only one entry in `order`, because the removal of an entry also removes the fingerprint.
         if inner.known.insert(self.id, self.fingerprint).is_none() {
             inner.order.push_back((now, self.id));
         }

@@ -71,6 +71,7 @@ impl CreationLimits {
         let per_second = limits.creations_per_second.unwrap_or(self.settings.creations);
         self.rate.take(candidate.namespace, per_second, Instant::now()).map_err(|rest| {
             let detail = format!("the namespace makes {per_second} timers in a second at most");
+            // `millis` rounds down. Without the additional millisecond, the client would come back too early.
             let millis = millis(rest).saturating_add(1);
             Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(millis)
         })
@@ -121,6 +122,7 @@ impl CreationLimits {
             _ if all >= most => most,
             _ => return Ok(()),
         };
+        // Only a creation at a limit looks for its timer, so other creations need no such read.
         let by_id = naming.idempotency_key.map(|key| Address::Id(id_of(namespace, key)));
         for address in by_id.into_iter().chain(naming.key.map(|key| by_key(namespace, key))) {
             if self.timers.get(address).await.map_err(|error| unavailable(&error))?.is_some() {
@@ -134,7 +136,8 @@ impl CreationLimits {
     ///
     /// Each count reads all shards. So a creation uses the last count if it is recent, and if it is far below both
     /// `most_here` and the limit of the service. Once the count is older than [`FRESH`], one creation counts again.
-    /// Other creations use the old count until the new count is known, but for at most the time [`FRESH`].
+    /// Other creations use the old count until the new count is known. If the new count takes longer than [`FRESH`], a
+    /// further creation counts again after each such time.
     async fn numbers(&self, namespace: &str, most_here: u64) -> Result<Arc<Numbers>, Problem> {
         let most = self.settings.max_timers;
         let is_far = |numbers: &Numbers| {
@@ -147,6 +150,7 @@ impl CreationLimits {
             if at.elapsed() < FRESH {
                 return Ok(Arc::clone(numbers));
             }
+            // The new moment lets other creations use the old count while this creation counts.
             *at = Instant::now();
         }
         let counts = self.timers.counts().await.map_err(|error| unavailable(&error))?;
@@ -163,6 +167,7 @@ impl CreationLimits {
 
 fn check_delay(limits: &NamespaceLimits, due: Option<Due>, now: UtcMillis) -> Result<(), Problem> {
     let Some(most) = limits.max_delay_ms else { return Ok(()) };
+    // `after` adds a millisecond to both moments, so a delay of exactly `most` is permitted.
     let due = match due {
         Some(Due::After(delay)) => now.after(delay),
         Some(Due::At(moment)) => moment,
@@ -184,6 +189,8 @@ fn check_body(limits: &NamespaceLimits, timer: &NewTimer, pointer: &str) -> Resu
     let json = json.as_ref().map_or(0, |json| json.text().len());
     let text = text.as_ref().map_or(0, String::len);
     let base64 = base64.as_ref().map_or(0, |text| text.trim_end_matches('=').len() * 3 / 4);
+    // A request with two of the three forms is refused elsewhere, so the greatest length is the length of the only
+    // form.
     let length = json.max(text).max(base64);
     if length <= most as usize {
         return Ok(());

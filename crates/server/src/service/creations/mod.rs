@@ -101,6 +101,8 @@ impl Creations {
         timer: &api::NewTimer,
     ) -> Result<Placed, Problem> {
         let mut span = self.telemetry.creation(naming.trace, namespace, naming.key);
+        // If the span is recorded, the timer stores the context of the span. So each attempt becomes a child of the
+        // creation.
         let answer = self.store(namespace, Naming { trace: span.trace(), ..naming }, timer).await;
         span.created(&answer);
         answer
@@ -130,8 +132,8 @@ impl Creations {
             if let durable::Placed::Repeated(id) = placed {
                 let stored = self.timers.get(id).await.map_err(|error| unavailable(&error))?;
                 let mark = stored.and_then(|timer| work::head(&timer.payload.0).fingerprint);
-                // An ended timer and its fingerprint are no longer stored. For such a timer, `Idempotency::enter` has
-                // already compared the fingerprint that memory still has. A restart loses that fingerprint.
+                // An ended timer and its fingerprint are no longer stored. `Idempotency::enter` has already compared
+                // the fingerprint in memory, if the first request came within the last hour and after the last restart.
                 if mark.is_some_and(|mark| mark != entered.fingerprint()) {
                     return Err(mismatch());
                 }

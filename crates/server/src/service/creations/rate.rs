@@ -27,9 +27,11 @@ impl CreationRate {
     /// its rate, fails with the time until the next creation is possible.
     pub(super) fn take(&self, namespace: &str, per_second: u32, now: Instant) -> Result<(), Duration> {
         let mut buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // The setting may be 0, and the pause below is divided by `most`.
         let most = f64::from(per_second.max(1));
         let Some(bucket) = buckets.get_mut(namespace) else {
             if buckets.len() >= MOST {
+                // After a second without a creation, a bucket is full. So the removal of the bucket changes nothing.
                 let is_recent = |at: Instant| now.saturating_duration_since(at) < Duration::from_secs(1);
                 buckets.retain(|_, bucket| is_recent(bucket.at));
             }
@@ -37,6 +39,7 @@ impl CreationRate {
             return Ok(());
         };
         let since = now.saturating_duration_since(bucket.at).as_secs_f64();
+        // `now` was read before the lock, so another thread may have stored a later moment.
         *bucket = Bucket { left: (bucket.left + since * most).min(most), at: now.max(bucket.at) };
         if bucket.left < 1.0 {
             return Err(Duration::from_secs_f64((1.0 - bucket.left) / most));

@@ -39,6 +39,7 @@ impl DeadGroup {
             (None, Some(pull)) => format!("queue {}", pull.queue),
             (None, None) => "elsewhere".to_owned(),
         };
+        // In a group, an empty error matches any error. So timers without an error need words of their own.
         let error = timer.last_error.as_deref().filter(|error| !error.is_empty());
         Self::new(&place, error.unwrap_or("without an error"))
     }

@@ -27,7 +27,7 @@ use tourbillon_durable::timer::TimerId;
 use work::Unfinished;
 
 /// The greatest difference between the store's clocks on two nodes. Each node estimates the time of the store's server.
-/// The estimate lags behind, because the server's answer takes time.
+/// The estimate is ahead by about the time that the server's answer takes.
 const SKEW: Duration = Duration::from_millis(200);
 
 /// Runs operations that change many timers, and reports their progress.
@@ -46,6 +46,7 @@ impl Operations {
     /// begins.
     pub(crate) async fn begin(self: &Arc<Self>, namespace: &str, work: Work) -> Result<Operation, Problem> {
         self.namespaces.require(namespace)?;
+        // The author is read here, because the new task does not have the task-local sender of the request.
         let (this, namespace, author) = (Arc::clone(self), namespace.to_owned(), self.audit.author());
         let begun = tokio::spawn(async move {
             let deed = work.deed(&namespace);
@@ -100,6 +101,8 @@ impl Operations {
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        // The audit entry about the start is written before the task starts, so that it precedes the entry about the
+        // end.
         self.record_audit(&id, &unfinished, End::begun()).await;
         self.run(id, unfinished);
         Ok(operation)

@@ -188,6 +188,8 @@ impl OperationRecords {
                     let (namespace, operation) = (record.namespace.clone(), record.operation.clone());
                     let unfinished = record.unfinished.clone();
                     let node = Some(this).filter(|_| !stops || unfinished.is_none());
+                    // An `Instant` has no meaning on another node, so the document has the moment by the clock of the
+                    // store.
                     let ended = record.ended.map(|ended| {
                         let before = millis(ended.elapsed());
                         UtcMillis::from_millis(now.as_millis().saturating_sub(before))
@@ -195,6 +197,8 @@ impl OperationRecords {
                     all.insert(id.clone(), SharedRecord { namespace, operation, unfinished, node, ended });
                 }
             }
+            // This node may remember ended operations that the document no longer has. So the document is shortened
+            // only after the records of this node were added.
             all.retain(|_, noted| noted.ended.is_none_or(|ended| ended + SHOWN > now));
             let mut ended: Vec<_> =
                 all.iter().filter_map(|(id, noted)| Some((noted.ended?, id.clone()))).collect();

@@ -58,6 +58,8 @@ impl BulkScan {
         let mut pause = SHORT_PAUSE;
         let error = loop {
             if operations.stop.has_begun() {
+                // In a shared store, this write names no node for the operation. Another node can then take the
+                // operation over at once.
                 drop(operations.write_records().await);
                 return;
             }
@@ -101,6 +103,7 @@ impl BulkScan {
             return self.backfill(backfill).await;
         }
         let Operations { timers, recorder, .. } = &*self.operations;
+        // Both numbers must be at most `Timers::MOST_CHANGES`, because all changes of a step are one batch.
         let at_once = if timers.timer_store().is_transactional() { AT_ONCE } else { AT_ONCE_APART };
         let page = timers.list(list.clone(), self.unfinished.cursor.clone(), at_once).await?;
         let (work, begun) = (&self.unfinished.work, self.unfinished.begun);
@@ -109,6 +112,8 @@ impl BulkScan {
             all.filter_map(|timer| Some((work.change(timer, begun)?, timer))).unzip();
         if !changes.is_empty() {
             let at = recorder.now();
+            // The stored position of the operation survives a power failure. So the changes before this position must
+            // survive it, too.
             let effects = timers.batch(changes, Durability::PowerLoss).await?;
             for (before, effect) in befores.into_iter().zip(effects) {
                 self.count(before, at, effect.ok());
@@ -141,6 +146,7 @@ impl BulkScan {
                 unfinished.changed += 1;
                 recorder.replayed(before, at);
             }
+            // A newer timer may take the key of a dead timer, and the dead timer then cannot be replayed.
             Some(Effect::Changed(Changed::KeyExists(_))) => unfinished.refused += 1,
             // The timer has ended or changed after the page was read.
             _ => {}
@@ -156,6 +162,8 @@ impl BulkScan {
         let step = match step.await {
             Ok(Ok(step)) => step,
             Ok(Err(ScheduleFault::Store(error))) => return Err(error),
+            // Another attempt does not help if the schedule was removed, or if the call has panicked. So both errors
+            // get a kind that is not transient, which ends the operation.
             Ok(Err(fault)) => return Err(StoreError::new(StoreErrorKind::Limit, fault.to_string())),
             Err(error) => return Err(StoreError::new(StoreErrorKind::Corrupt, error.to_string())),
         };
@@ -165,6 +173,7 @@ impl BulkScan {
         self.operations.recorder.count_created(&unfinished.namespace, step.stored);
         match (step.reached, &mut unfinished.work) {
             (Some(reached), Work::Backfill(work)) => work.after = reached,
+            // The backfill is complete. It has a single list, so the next index ends the operation.
             _ => unfinished.list += 1,
         }
         Ok(())

@@ -174,6 +174,7 @@ impl Condition {
     /// Returns how many of `done` successful deliveries delivered timers of users. The other deliveries are those of
     /// the internal timers of schedules.
     pub(crate) fn delivered(&self, done: u64) -> u64 {
+        // `done` was read before this counter, so the difference could be negative for a moment.
         done.saturating_sub(self.counters.decisions.get())
     }
 

@@ -31,6 +31,8 @@ pub(super) fn hosts_now(caller: &Caller) -> BTreeMap<Box<str>, HostNow> {
     for report in caller.hosts() {
         let host = hosts.entry(report.host.clone()).or_default();
         host.failures = host.failures.max(report.failures);
+        // The report of a path repeats the number of all running callbacks to the host, so the number is added only
+        // once.
         if report.path.is_none() {
             host.running += report.running as u64;
         }

@@ -81,6 +81,8 @@ impl Reports {
     /// Returns the past of a timer: its attempts and its end. Fails if the timer is not in the store, and this process
     /// has no history of the timer in memory ([`InFlight`]).
     pub(crate) async fn past(&self, namespace: &str, id: TimerId) -> Result<Past, Problem> {
+        // The store is read before the memory. In the other order, a timer whose first attempt succeeds between the two
+        // reads would be in neither of them.
         let found = self.stored.get(namespace, id.into()).await;
         let (entry, under_way) = self.in_flight.past(namespace, id);
         let not_found = match found {
@@ -135,6 +137,8 @@ impl Reports {
         let mut hosts = hosts_now(&self.caller);
         let parked = self.deliveries.parked();
         for (host, at_present) in &hosts {
+            // The statistics have only hosts of callbacks that have ended. A host whose first callback still runs is
+            // shown, too.
             if met.len() < MOST_HOSTS && (at_present.running > 0 || at_present.open_for().is_some()) {
                 met.entry(host.clone()).or_default();
             }

@@ -15,6 +15,7 @@ fn digits(incarnation: u64) -> String {
 /// if this node has polled no shard.
 pub(super) fn poll_age(nodes: &store::Nodes) -> Duration {
     let this = nodes.nodes.iter().find(|node| node.is_this).map(|node| node.incarnation);
+    // `this` is `None` if this node is not listed. Shards without an owner would then count as shards of this node.
     let own = nodes.shards.iter().filter(|shard| shard.owner.is_some() && shard.owner == this);
     let ages = own.filter_map(|shard| shard.polled).map(|polled| nodes.now - polled);
     ages.max().unwrap_or_default()

@@ -39,6 +39,7 @@ impl Reports {
         let views = queues.into_iter().take(MOST).map(|((namespace, queue), waiting)| async move {
             self.queue_view(&namespace, &queue, waiting).await
         });
+        // `buffer_unordered` would lose the order by namespace and name.
         stream::iter(views.collect::<Vec<_>>()).buffered(READ_AT_ONCE).try_collect().await
     }
 

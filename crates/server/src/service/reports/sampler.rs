@@ -29,6 +29,8 @@ pub(crate) struct Sampler {
 impl Sampler {
     /// Starts a task that takes samples until the service stops or is dropped.
     pub(crate) fn begin(self: &Arc<Self>) {
+        // The task holds only a weak reference, so a service that is dropped without being closed still drops its
+        // parts.
         let (this, stop) = (Arc::downgrade(self), self.stop.clone());
         let store_time = self.timers.timer_store().now();
         let interval = INTERVAL.as_millis();
@@ -45,6 +47,8 @@ impl Sampler {
                 this.timers.look_at_clock();
                 this.sample().await;
                 let now = this.timers.timer_store().now().as_millis();
+                // The moment of a sample decides its place in the history. So samples are taken at multiples of ten
+                // seconds by the store's clock, and delays do not add up.
                 rest = INTERVAL - Duration::from_millis(now % 10_000);
             }
         });

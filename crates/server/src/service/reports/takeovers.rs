@@ -22,6 +22,7 @@ impl Takeovers {
         let now: BTreeMap<_, _> =
             nodes.shards.iter().map(|shard| (shard.number.into(), shard.takeovers)).collect();
         let Some(before) = self.0.replace(now) else { return 0 };
+        // `this` is `None` if this node is not listed. Shards without an owner would then count as shards of this node.
         let own = nodes.shards.iter().filter(|shard| shard.owner.is_some() && shard.owner == this);
         own.filter(|shard| before.get(&shard.number.into()).is_some_and(|count| *count < shard.takeovers))
             .count()

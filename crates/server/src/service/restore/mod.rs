@@ -152,6 +152,8 @@ impl Mark {
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let file = options.open(path).map_err(file_error(path))?;
+        // The system releases the lock when the process ends. So a file with a lock belongs to a restore that still
+        // runs.
         match file.try_lock() {
             Ok(()) => Ok(Self { path: path.to_owned(), locked: file }),
             Err(TryLockError::WouldBlock) => Err(RestoreError::UnderWay(path.to_owned())),
@@ -174,6 +176,8 @@ impl Mark {
         let mark = Self::open(&data.join(MARK), true)?;
         let text = b"A restore into this folder has not ended. Run tourbillond restore again.\n";
         (&mark.locked).write_all(text).map_err(file_error(&mark.path))?;
+        // The file must survive a power failure before the first timer is stored. Otherwise a service could open a
+        // folder with a part of the backup.
         mark.locked.sync_all().map_err(file_error(&mark.path))?;
         sync_folder(data).map_err(file_error(data))?;
         Ok(mark)
@@ -212,6 +216,8 @@ pub(crate) fn restore(
     if !counted.by_namespace.is_empty() || counted.quarantined > 0 {
         return Err(of_store(BackupError::NotEmpty));
     }
+    // The file is made only after the store was found empty, because the next restore removes all timers beside such a
+    // file.
     let mark = match left_behind {
         Some(mark) => mark,
         None => Mark::make(data)?,
@@ -260,11 +266,14 @@ pub(crate) fn restore_on_sqlite(
     let left_behind = Mark::left_behind(data)?;
     let store = SqliteStore::open(path).map_err(of_error)?;
     if left_behind.is_some() {
+        // Other programs may have tables in the database, so only the timers are removed, not the file.
         drop_timers(&store).map_err(of_error)?;
     }
     if !is_empty(&store).map_err(of_error)? {
         return Err(of_store(BackupError::NotEmpty));
     }
+    // The file is made only after the store was found empty, because the next restore removes all timers beside such a
+    // file.
     let mark = match left_behind {
         Some(mark) => mark,
         None => Mark::make(data)?,
@@ -327,6 +336,8 @@ async fn write_note(store: &RedisStore, version: u64) -> Result<Option<u64>, Sto
     if !store.replace_document(RESTORING, version, Some(until.as_bytes())).await? {
         return Ok(None);
     }
+    // The change does not return its version, so the note is read again. With another value, the note belongs to
+    // another restore.
     let note = store.document(RESTORING).await?;
     Ok(note.filter(|note| note.value == until.as_bytes()).map(|note| note.version))
 }
@@ -346,6 +357,7 @@ impl Hold {
         let (end, ended) = channel();
         let store = Arc::clone(store);
         let thread = thread::Builder::new().name("tourbillond-restore".to_owned()).spawn(move || {
+            // `stop` drops the sender, which ends the loop at once.
             while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(WRITTEN) {
                 let message = "another process restores into the deployment";
                 let lost = || StoreError::new(StoreErrorKind::Closed, message);
@@ -408,6 +420,8 @@ pub(crate) fn restore_shared(
         return Err(RestoreError::DeploymentUnderWay(name));
     };
     let begun = begin(&store, &name, is_left_behind);
+    // A restore that fails at its beginning has stored nothing. The timers in the deployment are then not its own, and
+    // must stay.
     let may_have_stored = begun.is_ok();
     let restored = begun.and_then(|()| {
         let open = || File::open(from).map(BufReader::new);

@@ -39,6 +39,7 @@ pub(crate) fn restore_in_postgres(
     let (at, attached) = verified(from)?;
     let store = open_postgres(postgres, postgres.migrates).map_err(of_store)?;
     refuse_beside_nodes(&store, &name)?;
+    // `begin` repeats this check under a lock. The check here refuses a used schema before the long check of the file.
     if !is_empty(&store).map_err(of_store)? {
         return Err(RestoreError::Deployment(name.clone(), BackupError::NotEmpty));
     }
@@ -50,11 +51,15 @@ pub(crate) fn restore_in_postgres(
         if begun.is_none() {
             begun = Some(begin(&store)?);
         }
+        // The fallback is never used, because `begun` is set above.
         begun.as_ref().map_or(Ok(()), |begun| block_on(begun.import(timers)))
     };
     let open = || File::open(from).map(BufReader::new);
     let timers = how(store.now()).read_into(open, import).map_err(of_backup)?;
+    // `read_into` imports at least once, even if the backup has no timers, but this function does not rely on it.
     let begun = begun.map_or_else(|| begin(&store), Ok).map_err(of_store)?;
+    // The namespaces are read within the transaction, whose lock keeps other writers away until the commit. After an
+    // error, the drop of `begun` undoes the whole restore.
     let there = block_on(begun.document(NAMESPACES)).map_err(of_store)?;
     let of_notes = |error: serde_json::Error| file_error(Path::new(NAMESPACES))(io::Error::from(error));
     let mut there: Map =

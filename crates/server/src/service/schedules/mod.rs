@@ -127,6 +127,7 @@ impl ScheduleAdmin {
     ) -> Result<api::ScheduleView, Problem> {
         self.namespaces.require(&at.namespace)?;
         let before = self.call(move |schedules| schedules.get(&at)).await?;
+        // The payload is needed even if the client must not see it, because `put` replaces all fields.
         let new = patch.apply(request(&before, true));
         Ok(self.put(before.at, &new, sees_payloads).await?.1)
     }
@@ -140,8 +141,10 @@ impl ScheduleAdmin {
         if whole.callback.is_none() && whole.pull.is_none() {
             whole.pull = Some(api::Pull { queue: "preview".to_owned(), ..api::Pull::default() });
         }
+        // The result is not needed. The call refuses wrong fields, as `put` would.
         self.work_of(&whole)?;
         let now = self.now();
+        // Fixed periods are counted from the creation, which would be now.
         let upcoming = rule(new)?.preview(now, now, SHOWN).map_err(|error| plan_problem(&error))?;
         Ok(api::Preview { upcoming: upcoming.iter().map(shown_occurrence).collect() })
     }
@@ -188,6 +191,7 @@ impl ScheduleAdmin {
         let namespace = at.namespace.clone();
         let id = self.call(move |schedules| schedules.trigger(&at)).await?;
         self.recorder.count_created(&namespace, 1);
+        // The removal of the namespace waits until this value is dropped. By now the timer is stored.
         drop(stays);
         Ok(api::Triggered { id: id.to_string() })
     }
@@ -204,9 +208,12 @@ impl ScheduleAdmin {
             return Err(Problem::field("/limit", format!("1 to {MOST_BACKFILLED} instants")));
         }
         let now = self.now();
+        // The steps of the operation leave out future instants, so the count must leave them out, too.
         let until = backfill.until.map_or(now, Into::into).min(now);
+        // The client's range includes its first moment, but the store's range begins after `after`.
         let after = UtcMillis::from_millis(backfill.from.as_millis().saturating_sub(1));
         let (ScheduleKey { namespace, key }, most) = (at.clone(), limit as usize);
+        // A single instant beyond the limit is enough to refuse the range, so the count ends there.
         let count = self.call(move |schedules| schedules.count(&at, after, until, most + 1)).await?;
         if count > most {
             let detail = format!("the range has more than {limit} instants");

@@ -47,6 +47,7 @@ pub(super) fn plan_problem(error: &PlanError) -> Problem {
 fn second_of_day(text: &str) -> Option<u32> {
     let mut parts = text.split(':').map(|part| {
         let is_two_digits = part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_digit());
+        // `parse` alone would also accept a sign, as in `+1`.
         part.parse::<u32>().ok().filter(|_| is_two_digits)
     });
     let (hour, minute) = (parts.next()??, parts.next()??);
@@ -129,6 +130,7 @@ pub(super) fn request(view: &ScheduleView, with_payload: bool) -> NewSchedule {
     (request.missed, request.overlap) = (Some(schedule.missed), Some(schedule.overlap));
     (request.grace_ms, request.jitter_ms) = (Some(millis(schedule.grace)), Some(millis(schedule.jitter)));
     (request.start, request.end) = (schedule.start.map(moment), schedule.end.map(moment));
+    // `shown` converts the work of timers, so the template becomes a timer. Its id, state and due moment are not used.
     let timer = Timer {
         payload: template.payload.clone(),
         policy: template.policy.clone(),
@@ -137,6 +139,7 @@ pub(super) fn request(view: &ScheduleView, with_payload: bool) -> NewSchedule {
     };
     let timer = shown(&timer, with_payload);
     (request.callback, request.pull, request.policy) = (timer.callback, timer.pull, timer.policy);
+    // A patch passes this request on to `ScheduleAdmin::work_of`, which refuses these two fields.
     (request.policy.misfire_within_ms, request.policy.jitter_ms) = (None, None);
     request.labels = template.labels.iter().map(|label| label.to_string()).collect();
     request
@@ -146,6 +149,7 @@ pub(super) fn request(view: &ScheduleView, with_payload: bool) -> NewSchedule {
 /// timers). `with_payload` adds the headers and bodies of callbacks.
 pub(super) fn shown_view(view: &ScheduleView, with_payload: bool) -> api::ScheduleView {
     let progress = &view.progress;
+    // A queued instant still gets its occurrence, so the schedule has not ended even if no instant follows.
     let state = match (&progress.fault, progress.paused, progress.next.or(progress.queued)) {
         (Some(_), ..) => api::ScheduleState::Parked,
         (None, true, _) => api::ScheduleState::Paused,
@@ -174,7 +178,9 @@ pub(super) fn shown_view(view: &ScheduleView, with_payload: bool) -> api::Schedu
 /// Converts a stored schedule into the form for clients, with its next instants (the moments at which it makes timers).
 /// `with_payload` adds the headers and bodies of callbacks.
 pub(super) fn with_upcoming(view: &ScheduleView, now: UtcMillis, with_payload: bool) -> api::ScheduleView {
+    // The last instant may be later than now if the clock of another node is ahead. This instant does not come again.
     let after = view.progress.last_scheduled.map_or(now, |last| last.max(now));
+    // The plan may have become invalid since it was stored, and such a schedule must still be shown.
     let upcoming = view.schedule.preview(view.progress.created, after, SHOWN).unwrap_or_default();
     api::ScheduleView {
         upcoming: upcoming.iter().map(shown_occurrence).collect(),

@@ -154,6 +154,8 @@ impl MetricsPage {
                 for (name, _) in &tenants {
                     let own = counts.by_namespace.get(&(name.clone(), phase)).copied().unwrap_or(0);
                     others = others.saturating_sub(own);
+                    // `Tenants::all` lists the others last. By then, `others` lacks the timers of all namespaces with
+                    // their own counts.
                     let shown = if **name == *Tenants::OTHERS { others } else { own };
                     page.value("namespace_timers", &[("namespace", name), ("state", word)], &shown);
                 }
@@ -181,6 +183,7 @@ impl MetricsPage {
         }
         let known: u64 = parked.values().sum();
         let by_reason = PARKED_FOR.map(|why| (why, parked.get(why).copied().unwrap_or(0)));
+        // `known` may be greater than `all`, because the two numbers were read at different moments.
         let others = ("other", all.saturating_sub(known));
         let help = "Parked timers by the reason, as far as the service knows it since its start.";
         page.by_label("parked", "gauge", help, "why", by_reason.into_iter().chain([others]));

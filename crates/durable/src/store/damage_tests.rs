@@ -115,6 +115,35 @@ fn an_entry_that_is_not_its_timers_stops_no_reap() {
     assert_eq!(now(store.check()), []);
 }
 
+/// Tests entries whose moments are later than the latest moment. Such a moment reads as the latest moment, so the entry
+/// differs from an entry that is made from the moment and the id.
+#[test]
+fn the_end_of_all_leases_removes_entries_with_any_bytes_and_is_over_once_it_has() {
+    let (store, _clock) = store();
+    assert_eq!(claim(&store, 1, 2).0.len(), 2);
+    let far = |timer| [&[0xff; 6][..], &key_of(timer)].concat();
+    for entry in [far(id(1)), far(id(3)), vec![0xff; 3], Vec::new()] {
+        store.lock().tables[Table::Leases as usize].insert(entry, Vec::new());
+    }
+    let end = || store.transact(|ledger| ledger.end_leases(2)).unwrap();
+    let passes = (0..100).take_while(|_| end()).count();
+    assert!(passes < 100, "the opening of a store would not end");
+    assert_eq!(claim(&store, 2, 10).0.len(), 4);
+    assert_eq!(now(store.check()), []);
+}
+
+#[test]
+fn a_wrong_entry_at_the_latest_moment_does_not_end_the_lease_of_another_entry() {
+    let (store, _clock) = store();
+    let forever = Claimant { incarnation: 1, lease: Duration::MAX };
+    assert_eq!(now(store.claim(forever, 1, Limit { timers: 1, bytes: u64::MAX })).leased.len(), 1);
+    let wrong = [&[0xff; 6][..], &key_of(id(1))].concat();
+    store.lock().tables[Table::Leases as usize].insert(wrong, Vec::new());
+    assert!(store.transact(|ledger| ledger.end_leases(10)).unwrap());
+    assert_eq!(now(store.counts()).of(Phase::Leased), 0);
+    assert_eq!(now(store.check()), []);
+}
+
 #[test]
 fn a_transaction_that_panics_leaves_nothing() {
     let (store, _clock) = store();

@@ -206,7 +206,7 @@ impl DryRun {
     ///
     /// Fails only because of a bug in this crate.
     pub fn reap(mut self) -> Result<(Reaped, Changes), StoreError> {
-        let reaped = Ledger::new(&mut self.tables, self.now).reap(u32::MAX, false)?;
+        let reaped = Ledger::new(&mut self.tables, self.now).reap(u32::MAX)?;
         Ok((reaped, self.changes()))
     }
 

@@ -227,7 +227,7 @@ impl TimerStore for MemoryStore {
     }
 
     fn reap(&self, limit: u32) -> StoreFuture<'_, Reaped> {
-        ready(self.transact(|ledger| ledger.reap(limit, false)))
+        ready(self.transact(|ledger| ledger.reap(limit)))
     }
 
     fn upcoming(

@@ -366,3 +366,33 @@ fn a_scrub_mends_the_entries_by_which_timers_are_found() {
     clock.set(Timestamp::from_nanos(10_000_000));
     assert_eq!(block_on(store.claim(claimant(1), 1, ALL)).unwrap().leased.len(), 20);
 }
+
+/// Tests a damaged entry of a lease. The opening ends all leases, and must not meet the entry again and again.
+#[test]
+fn a_store_opens_although_the_entry_of_a_lease_is_later_than_any_moment() {
+    let place_of = Place::new();
+    let clock = clock();
+    let store = builder(&clock).open(place_of.file()).unwrap();
+    for n in 1..=3 {
+        apply(&store, place(timer(n, 10)), Durability::PowerLoss).unwrap();
+    }
+    assert_eq!(block_on(store.claim(claimant(1), 1, ALL)).unwrap().leased.len(), 3);
+    drop(store);
+    {
+        let database = redb::Database::open(place_of.file()).unwrap();
+        let transaction = database.begin_write().unwrap();
+        let leases = redb::TableDefinition::<&[u8; 22], ()>::new("leases");
+        let mut table = transaction.open_table(leases).unwrap();
+        let mut damaged = [0xff; 22];
+        damaged[6..].copy_from_slice(&2_u128.to_be_bytes());
+        table.insert(&damaged, ()).unwrap();
+        drop(table);
+        transaction.commit().unwrap();
+    }
+    let (sender, opened) = std::sync::mpsc::channel();
+    let (file, at) = (place_of.file(), clock.clone());
+    std::thread::spawn(move || sender.send(builder(&at).open(file)));
+    let store = opened.recv_timeout(Duration::from_secs(60)).expect("the opening does not end").unwrap();
+    assert_eq!(block_on(store.counts()).unwrap().of(Phase::Pending), 3);
+    assert_eq!(block_on(store.check()).unwrap(), []);
+}

@@ -85,6 +85,14 @@ pub(super) fn phase_entry(timer: &Timer) -> (Table, Vec<u8>) {
     (table, [&before[..], &id_bytes(timer.id)].concat())
 }
 
+/// Returns whether `key` is the key of the timer's entry in `table`, the table for the timer's phase. Compares the
+/// bytes, because different bytes can stand for the same moment: [`moment_of`] reads a moment that is too late as
+/// [`UtcMillis::MAX`].
+pub(super) fn is_phase_entry(timer: &Timer, table: Table, key: &[u8]) -> bool {
+    let (its_table, its_key) = phase_entry(timer);
+    its_table == table && its_key == key
+}
+
 /// Returns the prefix of the keys in [`Table::Stopped`] for a namespace and a phase.
 pub(super) fn stopped_prefix(namespace: &str, phase: Phase) -> Vec<u8> {
     part_before(namespace, &[phase as u8])

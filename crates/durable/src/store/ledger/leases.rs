@@ -1,13 +1,13 @@
 //! Leases due timers for a claim, and ends expired leases for a call of
 //! [`TimerStore::reap`](crate::store::TimerStore::reap).
 
-use super::entries::{id_at_end, id_bytes, moment_bytes, moment_of};
+use super::entries::{id_at_end, is_phase_entry, moment_of};
 use super::lifecycle::{Lifecycle, bug};
-use crate::state::{Event, Next, Phase, State, Token, step};
+use crate::state::{Event, Next, Phase, Token, step};
 use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
 use crate::store::{Claimant, Claimed, Leased, LeftOut, Outcome, Reaped};
-use crate::timer::{Timer, TimerId};
+use crate::timer::Timer;
 use tourbillon_words::UtcMillis;
 
 /// Grants the leases of a claim to its claimant, and collects the timers and other results that the claim returns.
@@ -65,7 +65,7 @@ impl<'l, T: Tables> Claiming<'l, T> {
             None => None,
         };
         match named {
-            Some(timer) if timer.state == State::Pending && timer.due == moment_of(entry) => Ok(Some(timer)),
+            Some(timer) if is_phase_entry(&timer, Table::Due, entry) => Ok(Some(timer)),
             other => timers.remove_stray(Table::Due, entry, other.as_ref()).map(|()| None),
         }
     }
@@ -96,48 +96,67 @@ impl<'l, T: Tables> Claiming<'l, T> {
 pub(super) struct Reaping<'l, T> {
     lifecycle: &'l mut Lifecycle<T>,
     reaped: Reaped,
+    /// Whether the call has ended a lease, or has removed a wrong entry from the index of leases.
+    has_ended: bool,
 }
 
 impl<'l, T: Tables> Reaping<'l, T> {
     pub(super) fn new(lifecycle: &'l mut Lifecycle<T>) -> Self {
-        Self { lifecycle, reaped: Reaped::default() }
+        Self { lifecycle, reaped: Reaped::default(), has_ended: false }
     }
 
-    /// Ends at most `limit` expired leases. If `all` is true, also ends leases that have not expired, because their
-    /// holders are gone.
-    pub(super) fn run(mut self, limit: u32, all: bool) -> Result<Reaped, StoreError> {
-        let (now, mut over, mut next) = (self.lifecycle.now, Vec::new(), None);
-        self.lifecycle.timers.reader().leases(|until, id| {
-            let is_over = (until <= now || all) && over.len() < limit as usize;
+    /// Ends at most `limit` expired leases.
+    pub(super) fn run(mut self, limit: u32) -> Result<Reaped, StoreError> {
+        let now = self.lifecycle.now;
+        self.end_until(now, limit)?;
+        Ok(self.reaped)
+    }
+
+    /// Ends at most `limit` leases, even if they have not expired, because their holders are gone. Returns whether it
+    /// has ended a lease, or has removed a wrong entry from the index. If so, the caller must call it again. Damage can
+    /// make an entry impossible to remove, and such an entry does not count.
+    pub(super) fn run_all(mut self, limit: u32) -> Result<bool, StoreError> {
+        self.end_until(UtcMillis::MAX, limit)?;
+        Ok(self.has_ended)
+    }
+
+    /// Ends at most `limit` leases that end at `moment` or earlier.
+    fn end_until(&mut self, moment: UtcMillis, limit: u32) -> Result<(), StoreError> {
+        let (mut over, mut next) = (Vec::new(), None);
+        self.lifecycle.timers.reader().leases(|entry| {
+            let until = moment_of(entry);
+            let is_over = until <= moment && over.len() < limit as usize;
             if is_over {
-                over.push((until, id));
+                over.push(entry.to_vec());
             } else {
                 next = Some(until);
             }
             is_over
         })?;
         self.reaped.next = next;
-        for (until, id) in over {
-            if let Some(timer) = self.load(until, id)? {
+        for entry in over {
+            if let Some(timer) = self.load(&entry)? {
                 self.end_lease(&timer)?;
+                self.has_ended = true;
             }
         }
-        Ok(self.reaped)
+        Ok(())
     }
 
-    /// Returns the timer of an entry in the index of leases. The entry has the timer's id and the end of the lease,
-    /// `until`. If there is no timer with this id and a lease that ends at `until`, the entry is wrong. In this case,
-    /// removes the entry, so that later calls of [`TimerStore::reap`](crate::store::TimerStore::reap) do not read it
-    /// again, and returns `None`.
-    fn load(&mut self, until: UtcMillis, id: TimerId) -> Result<Option<Timer>, StoreError> {
+    /// Returns the timer of an entry in the index of leases. The entry has the end of the lease and the timer's id. If
+    /// there is no leased timer with this entry, the entry is wrong. In this case, removes the entry, so that later
+    /// calls of [`TimerStore::reap`](crate::store::TimerStore::reap) do not read it again, and returns `None`.
+    fn load(&mut self, entry: &[u8]) -> Result<Option<Timer>, StoreError> {
         let timers = &mut self.lifecycle.timers;
-        match timers.load_named(id)? {
-            Some(timer) if matches!(timer.state, State::Leased(lease) if lease.until == until) => {
-                Ok(Some(timer))
-            }
+        let named = match id_at_end(entry) {
+            Some(id) => timers.load_named(id)?,
+            None => None,
+        };
+        match named {
+            Some(timer) if is_phase_entry(&timer, Table::Leases, entry) => Ok(Some(timer)),
             other => {
-                let entry = [&moment_bytes(until)[..], &id_bytes(id)].concat();
-                timers.remove_stray(Table::Leases, &entry, other.as_ref()).map(|()| None)
+                self.has_ended |= timers.tables().get(Table::Leases, entry)?.is_some();
+                timers.remove_stray(Table::Leases, entry, other.as_ref()).map(|()| None)
             }
         }
     }

@@ -117,19 +117,18 @@ impl<'t, T: Tables> Reader<'t, T> {
         Ok(upcoming)
     }
 
-    /// Calls `each` for each lease, in the order in which the leases end. The arguments are the end of the lease and
-    /// the id of the timer. Stops once `each` returns false.
-    pub(super) fn leases(self, mut each: impl FnMut(UtcMillis, TimerId) -> bool) -> Result<(), StoreError> {
-        self.tables
-            .scan(Table::Leases, &[], &mut |key, _| id_at_end(key).is_none_or(|id| each(moment_of(key), id)))
+    /// Calls `each` with the entry of each lease, in the order in which the leases end. Stops once `each` returns
+    /// false.
+    pub(super) fn leases(self, mut each: impl FnMut(&[u8]) -> bool) -> Result<(), StoreError> {
+        self.tables.scan(Table::Leases, &[], &mut |key, _| each(key))
     }
 
     /// Returns the timers that the claim with the token `token` has leased.
     pub(super) fn leased_by(self, token: Token) -> Result<Vec<Leased>, StoreError> {
         // No index has the tokens, so all leases are read. The method is only for a claim whose answer was lost.
         let mut ids = Vec::new();
-        self.leases(|_, id| {
-            ids.push(id);
+        self.leases(|entry| {
+            ids.extend(id_at_end(entry));
             true
         })?;
         let mut leased = Vec::new();

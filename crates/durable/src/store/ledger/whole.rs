@@ -175,10 +175,15 @@ impl<T: Tables> Ledger<T> {
         Ok(lost)
     }
 
-    /// Ends at most `limit` expired leases. If `all` is true, also ends leases that have not expired, because their
-    /// holders are gone.
-    pub(crate) fn reap(&mut self, limit: u32, all: bool) -> Result<Reaped, StoreError> {
-        Reaping::new(&mut self.lifecycle).run(limit, all)
+    /// Ends at most `limit` expired leases.
+    pub(crate) fn reap(&mut self, limit: u32) -> Result<Reaped, StoreError> {
+        Reaping::new(&mut self.lifecycle).run(limit)
+    }
+
+    /// Ends at most `limit` leases, even if they have not expired, because their holders are gone. Returns whether the
+    /// caller must call the method again.
+    pub(crate) fn end_leases(&mut self, limit: u32) -> Result<bool, StoreError> {
+        Reaping::new(&mut self.lifecycle).run_all(limit)
     }
 
     /// Repairs the entries in `suspects` that are still damaged. Returns the number of repaired entries.

@@ -162,11 +162,11 @@ impl Committer {
     }
 
     /// Ends at most [`ENDED_AT_ONCE`] leases, in one transaction, while the store is being opened. The holders of all
-    /// leases are gone by then. Returns whether anything has changed. If so, the caller must call the method again.
+    /// leases are gone by then. Returns whether the caller must call the method again.
     fn end_leases(&mut self) -> Result<bool, StoreError> {
         let mut transaction = self.begin()?;
         let mut ledger = Ledger::new(Writing::new(&transaction), self.common.now());
-        ledger.reap(ENDED_AT_ONCE, true)?;
+        let goes_on = ledger.end_leases(ENDED_AT_ONCE)?;
         let (tables, _) = ledger.finish()?;
         let has_changed = tables.has_changed();
         drop(tables);
@@ -178,7 +178,7 @@ impl Committer {
         } else {
             transaction.abort().map_err(converted)?;
         }
-        Ok(has_changed)
+        Ok(goes_on)
     }
 
     /// Returns the pipe (the batches on their way to the disk), for the thread that syncs.

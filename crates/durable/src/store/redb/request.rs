@@ -226,7 +226,7 @@ impl Request {
             }
             Self::Recover(by, claim, reply) => answer(reply, ledger.recover(by, claim)),
             Self::Renew(by, leases, reply) => answer(reply, noting(ledger.renew(by, leases), &mut sum)),
-            Self::Reap(limit, reply) => answer(reply, noting(ledger.reap(limit, false), &mut sum)),
+            Self::Reap(limit, reply) => answer(reply, noting(ledger.reap(limit), &mut sum)),
             Self::Import(timers, reply) => {
                 durability = Durability::PowerLoss;
                 answer(reply, ledger.import(timers))
@@ -275,7 +275,7 @@ impl Logged {
             Self::Renew { incarnation, lease, leases } => {
                 digest(&ledger.renew(Claimant { incarnation, lease }, leases)?)
             }
-            Self::Reap(limit) => digest(&ledger.reap(limit, false)?),
+            Self::Reap(limit) => digest(&ledger.reap(limit)?),
             Self::ClaimChosen { incarnation, lease, claim, timers } => {
                 digest(&ledger.claim_chosen(Claimant { incarnation, lease }, claim, &timers)?.0)
             }

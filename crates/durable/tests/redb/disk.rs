@@ -133,9 +133,9 @@ impl Disk {
         });
     }
 
-    /// Makes a sync fail, after `after` syncs that succeed. The disk gets only some of the writes before the failed
-    /// sync, and never gets the other writes. The system counts all these writes as synced. Readers see the lost writes
-    /// until the power goes.
+    /// Makes a sync fail, after `after` syncs that succeed. The disk gets only some of the writes before the end of the
+    /// failed sync, and never gets the other writes. The system counts all these writes as synced. Readers see the lost
+    /// writes until the power goes.
     pub(crate) fn lose_a_sync(&self, after: u64, some: Numbers) {
         self.state(|state| state.fails_at = Some((state.syncs + after, some)));
     }
@@ -317,11 +317,11 @@ impl StorageBackend for File {
             let image = &mut state.images[self.part];
             if let Some(some) = fails {
                 // The file system keeps the lengths in a log of its own, so they are not lost.
-                let writes =
-                    image.unsynced.extract_if(..begun.min(image.unsynced.len()), |change| match change {
-                        Change::Length(_) => false,
-                        Change::Write(..) => true,
-                    });
+                // The system writes pages out at any time, so the error can be that of a write during the sync.
+                let writes = image.unsynced.extract_if(.., |change| match change {
+                    Change::Length(_) => false,
+                    Change::Write(..) => true,
+                });
                 for write in writes.filter(|_| some.next() % 2 == 0) {
                     write.apply(&mut image.synced);
                 }

@@ -265,6 +265,35 @@ fn a_sync_that_fails_is_answered_by_a_checkpoint() {
     assert_whole(&store);
 }
 
+/// Tests a sync that fails after a checkpoint. The records after the checkpoint have the place of the records that the
+/// sync is for. So the failed sync can lose them, and the next sync succeeds without them.
+#[test]
+fn a_sync_that_fails_after_a_checkpoint_loses_no_record_that_a_later_sync_answers() {
+    let (disk, store) = on_a_slow_disk();
+    disk.slow_syncs_of_the_journal(5 * SYNC);
+    let creation = place_in_the_background(&store, 2);
+    thread::sleep(SYNC / 2);
+    // An import makes a checkpoint, which answers the creation.
+    block_on(store.import(vec![timer(3, 5_000_000)])).unwrap();
+    assert!(creation.join().unwrap().0.is_ok());
+    disk.slow_syncs(Duration::ZERO);
+    apply(&store, place(timer(4, 5_000_000)), Durability::ProcessCrash).unwrap();
+    let loses_all = |seed: &u64| {
+        let mut numbers = Numbers(*seed);
+        (0..12).all(|_| numbers.next() % 2 == 1)
+    };
+    disk.lose_a_sync(0, Numbers((0..).find(loses_all).unwrap()));
+    let until = Instant::now() + Duration::from_secs(20);
+    while !disk.has_lost_a_sync() {
+        assert!(Instant::now() < until, "no sync has failed");
+        thread::sleep(Duration::from_millis(1));
+    }
+    block_on(store.apply(Vec::new(), Durability::PowerLoss)).unwrap();
+    let after = disk.after_the_cut(None).open(RedbStore::builder()).unwrap();
+    assert!((2..5).all(|id| get(&after, id).is_some()), "all that was acknowledged");
+    assert_whole(&after);
+}
+
 /// Tests losses of power at the moment of an answer. The answer must hold. Callers of all kinds share a slow disk.
 #[test]
 fn what_was_answered_for_the_loss_of_power_is_on_the_disk_whatever_is_made_behind_it() {

@@ -43,8 +43,10 @@
 //! # Checkpoints
 //!
 //! The thread that commits makes a checkpoint, which commits the database to the disk. No batch is made during a
-//! checkpoint. A checkpoint makes all batches durable, so it answers all waiting callers and clears the journal. The
-//! result of a sync that is under way at that time is ignored, because the sync belongs to an earlier *epoch*.
+//! checkpoint. A checkpoint makes all batches durable, so it answers all waiting callers and clears the journal. A sync
+//! that is under way at that time belongs to an earlier *epoch*. Its success is ignored, because later records may not
+//! be part of it. Its failure may concern later records, since these have the place of the earlier records in the file.
+//! So the next sync first writes all records again.
 //!
 //! # Invariants
 //! P1. A waiting answer is kept in a single place, and is sent once: after the sync, the checkpoint or the error that
@@ -355,17 +357,20 @@ impl Pipe {
             state.slow_until = Instant::now() + took.min(LONGEST) * WARY;
         }
         let mut answers = Vec::new();
-        if state.epoch == epoch {
-            match synced {
-                Ok(()) => {
-                    // The seal is needed only at the next opening. A file that a caller supplies may panic when the
-                    // seal is written.
-                    let seal = AssertUnwindSafe(|| state.journal.synced(last));
-                    let _panic = catch_unwind(seal);
-                    answers = state.answers(last);
-                }
-                Err(error) => {
-                    state.journal.distrust();
+        let is_current = state.epoch == epoch;
+        match synced {
+            Ok(()) if is_current => {
+                // The seal is needed only at the next opening. A file that a caller supplies may panic when the seal is
+                // written.
+                let seal = AssertUnwindSafe(|| state.journal.synced(last));
+                let _panic = catch_unwind(seal);
+                answers = state.answers(last);
+            }
+            Ok(()) => {}
+            Err(error) => {
+                // The system may now count records of the current epoch as synced, too, although the disk lacks them.
+                state.journal.distrust();
+                if is_current {
                     state.failed = Some(error.into());
                 }
             }

@@ -8,7 +8,7 @@ use std::fs;
 use tourbillon::{ManualClock, Timestamp};
 use tourbillon_durable::state::{Phase, State};
 use tourbillon_durable::store::{Durability, Op, Outcome, RedbStore, StoreError, StoreErrorKind, TimerStore};
-use tourbillon_durable::timer::TimerId;
+use tourbillon_durable::timer::{Timer, TimerId};
 
 #[test]
 fn what_was_stored_is_there_after_a_close() {
@@ -186,4 +186,32 @@ fn a_waker_is_called_when_a_timer_is_due_earlier_than_the_last_claim_said() {
     woken.recv().unwrap();
     drop(store);
     assert!(woken.try_recv().is_err());
+}
+
+/// Tests a timer with a chosen id that ends, is imported, and ends again. The id counts as remembered from the second
+/// end on.
+#[test]
+fn an_imported_id_is_remembered_for_the_whole_time_after_its_second_end() {
+    let place_of = Place::new();
+    let clock = ManualClock::new();
+    clock.set(Timestamp::from_nanos(1_000_000_000));
+    let store = RedbStore::builder().clock(clock.clone()).open(place_of.file()).unwrap();
+    let chosen = || Timer { has_chosen_id: true, ..timer(1, 90_000_000) };
+    let end = || apply(&store, Op::Cancel(chosen().id.into(), None), Durability::Volatile).unwrap();
+    let minutes = |minutes: u64| clock.advance(core::time::Duration::from_secs(60 * minutes));
+    apply(&store, place(chosen()), Durability::Volatile).unwrap();
+    assert!(matches!(end(), Outcome::Cancelled(_)));
+    minutes(20);
+    block_on(store.import(vec![chosen()])).unwrap();
+    assert_whole(&store);
+    assert!(matches!(end(), Outcome::Cancelled(_)));
+    assert_whole(&store);
+    minutes(41);
+    // Each creation forgets the ids whose time has passed.
+    apply(&store, place(timer(2, 90_000_000)), Durability::Volatile).unwrap();
+    let again = apply(&store, place(chosen()), Durability::Volatile).unwrap();
+    assert_eq!(again, Outcome::Repeated(chosen().id));
+    minutes(20);
+    assert_eq!(apply(&store, place(chosen()), Durability::Volatile).unwrap(), Outcome::Created(chosen().id));
+    assert_whole(&store);
 }

@@ -87,6 +87,9 @@ impl<T: Tables> Lifecycle<T> {
         {
             return Err(taken(&format!("the key {key:?}")));
         }
+        if timer.has_chosen_id {
+            self.remembered.forget(self.timers.tables(), timer.id)?;
+        }
         self.timers.insert(&timer)
     }
 }

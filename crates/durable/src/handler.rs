@@ -93,9 +93,12 @@ impl Verdict {
     pub const NO_HANDLER: &str = "no handler: ";
 
     /// Returns the reason for which the runtime parks a timer (stores it without delivering it) if the timer has this
-    /// kind, and the runtime has no handler for the kind.
+    /// kind, and the runtime has no handler for the kind. If a store has a timer with a long kind, for example by an
+    /// import, the reason has only the start of the kind. Kinds with the same start then share a reason.
     pub(crate) fn reason_for_unknown(kind: &str) -> Box<str> {
-        format!("{}{kind}", Self::NO_HANDLER).into()
+        let most = Self::LONGEST_REASON - Self::NO_HANDLER.len();
+        let end = (0..=most).rev().find(|end| kind.is_char_boundary(*end)).unwrap_or(0);
+        format!("{}{}", Self::NO_HANDLER, &kind[..end]).into()
     }
 
     /// Returns whether a timer that is parked for this reason was parked because the runtime has no handler for its
@@ -225,4 +228,19 @@ where
 fn read<K: Kind>(payload: &[u8]) -> Result<K, Verdict> {
     serde_json::from_slice(payload)
         .map_err(|error| Verdict::Dead(format!("the payload is not a {}: {error}", K::NAME).into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_for_an_unknown_kind_is_never_too_long() {
+        assert_eq!(*Verdict::reason_for_unknown("mail"), *"no handler: mail");
+        for kind in ["k".repeat(243), "k".repeat(244), "k".repeat(10_000), "ü".repeat(200)] {
+            let reason = Verdict::reason_for_unknown(&kind);
+            assert!((254..=Verdict::LONGEST_REASON).contains(&reason.len()), "{}", reason.len());
+            assert!(Verdict::is_for_no_handler(&reason), "{reason}");
+        }
+    }
 }

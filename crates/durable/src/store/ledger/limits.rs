@@ -14,6 +14,7 @@ pub(crate) fn admit(op: &Op) -> Result<(), StoreError> {
             State::Pending | State::Parked(_) => admit_timer(timer),
             _ => Err(StoreError::new(StoreErrorKind::Limit, "a new timer is pending or parked")),
         },
+        Op::Return(timer, _) => admit_timer(timer),
         Op::Park(_, _, reason) => admit_text("the reason to park", reason),
         _ => Ok(()),
     }

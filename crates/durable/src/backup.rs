@@ -35,6 +35,13 @@ struct Head {
     attached: Option<serde_json::Value>,
 }
 
+/// The fields of the first line that all versions have. A later version may have further fields.
+#[derive(Deserialize)]
+struct AnyHead {
+    tourbillon: Box<str>,
+    version: u32,
+}
+
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Tail {
@@ -425,14 +432,14 @@ fn each_timer(
         number += 1;
         let fault = |fault: &dyn fmt::Display| BackupError::Line { number, fault: fault.to_string().into() };
         if number == 1 {
-            let found: Head = serde_json::from_str(&line).map_err(|error| fault(&error))?;
+            let found: AnyHead = serde_json::from_str(&line).map_err(|error| fault(&error))?;
             if *found.tourbillon != *"backup" {
                 return Err(fault(&"this is not a backup"));
             }
             if found.version > VERSION {
                 return Err(BackupError::NewerVersion(found.version));
             }
-            head = Some(found);
+            head = Some(serde_json::from_str::<Head>(&line).map_err(|error| fault(&error))?);
         } else if tail.is_some() {
             return Err(fault(&"the backup ends before this line"));
         } else if let Ok(last) = serde_json::from_str::<Tail>(&line) {

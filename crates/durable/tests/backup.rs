@@ -144,3 +144,16 @@ fn a_damaged_backup_changes_nothing() {
         assert_eq!(all(&other), []);
     }
 }
+
+#[test]
+fn a_backup_of_a_later_version_with_a_further_field_is_named_as_such() {
+    let (_, _, backup) = filled();
+    let text = String::from_utf8(backup).unwrap();
+    let later = text.replacen("\"version\":1", "\"version\":2,\"further\":[1]", 1);
+    let found = read(later.as_bytes());
+    assert!(matches!(found, Err(BackupError::NewerVersion(2))), "{found:?}");
+    let same = text.replacen("\"version\":1", "\"version\":1,\"further\":[1]", 1);
+    assert!(matches!(read(same.as_bytes()), Err(BackupError::Line { number: 1, .. })));
+    let other = text.replacen("\"backup\"", "\"other\"", 1);
+    assert!(matches!(read(other.as_bytes()), Err(BackupError::Line { number: 1, .. })));
+}

@@ -110,6 +110,9 @@ pub enum Backoff {
     Ladder(Vec<Duration>),
 }
 
+/// The number of doublings by which a pause of one nanosecond exceeds the longest [`Duration`].
+const MOST_DOUBLINGS: u32 = 94;
+
 const STANDARD: [u64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
 
 impl Backoff {
@@ -136,7 +139,8 @@ impl Backoff {
             }
             Self::Fixed(pause) => *pause,
             Self::Exponential { first, max } => {
-                let most = first.saturating_mul(1_u32.checked_shl(step).unwrap_or(u32::MAX)).min(*max);
+                let doublings = 0..step.min(MOST_DOUBLINGS);
+                let most = doublings.fold(*first, |most, _| most.saturating_mul(2)).min(*max);
                 most.mul_f64(fraction(timer, failures))
             }
             Self::Ladder(rungs) => {
@@ -213,6 +217,19 @@ mod tests {
         }
         let endless = Backoff::Exponential { first: Duration::MAX, max: Duration::MAX };
         assert!(endless.pause(ID, 70) <= Duration::MAX);
+    }
+
+    #[test]
+    fn an_exponential_pause_grows_until_it_reaches_its_greatest_length() {
+        let max = Duration::from_secs(86_400);
+        let exponential = Backoff::Exponential { first: Duration::from_nanos(1), max };
+        for failures in [60, 96, 1_000, u32::MAX] {
+            assert_eq!(exponential.pause(ID, failures), max.mul_f64(fraction(ID, failures)), "{failures}");
+        }
+        let longest = Backoff::Exponential { first: Duration::from_nanos(1), max: Duration::MAX };
+        assert!(longest.pause(ID, 96) > Duration::MAX.mul_f64(fraction(ID, 96) / 2.0));
+        let none = Backoff::Exponential { first: Duration::ZERO, max };
+        assert_eq!(none.pause(ID, u32::MAX), Duration::ZERO);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Offers the system's time of day as a clock, for stores that outlive their processes.
 
 use core::time::Duration;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use std::time::{Instant, SystemTime};
@@ -63,10 +64,11 @@ fn subscribers() -> MutexGuard<'static, Vec<OnStep>> {
 }
 
 /// Calls the subscribed functions. A function that returns false is not called again. Does not hold the lock of the
-/// subscribers during the calls, because a function may subscribe another function.
+/// subscribers during the calls, because a function may subscribe another function. A function that panics stays
+/// subscribed. Its panic must neither end the thread that notices the steps, nor lose the other functions.
 fn call_subscribers() {
     let mut called = core::mem::take(&mut *subscribers());
-    called.retain(|on_step| on_step());
+    called.retain(|on_step| catch_unwind(AssertUnwindSafe(on_step)).unwrap_or(true));
     // A called function may have subscribed another function, so the list may have entries again.
     subscribers().append(&mut called);
 }
@@ -139,6 +141,7 @@ mod kernel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::sync::atomic::{AtomicU32, Ordering};
     use std::sync::mpsc;
 
     #[test]
@@ -150,8 +153,34 @@ mod tests {
         assert!(now > Duration::from_secs(1_600_000_000), "{now:?}");
     }
 
+    /// Is locked by each test that calls the subscribers, since all tests share them.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    #[test]
+    fn a_subscriber_that_panics_is_called_again_and_takes_no_other_with_it() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let (sender, called) = mpsc::channel();
+        for name in ["first", "panics", "last"] {
+            let (sender, calls) = (sender.clone(), AtomicU32::new(0));
+            WallClock::new().subscribe(Box::new(move || {
+                sender.send(name).unwrap();
+                let is_first = calls.fetch_add(1, Ordering::Relaxed) == 0;
+                assert!(name != "panics" || !is_first, "a subscriber's own panic");
+                is_first
+            }));
+        }
+        call_subscribers();
+        call_subscribers();
+        call_subscribers();
+        assert_eq!(
+            called.try_iter().collect::<Vec<_>>(),
+            ["first", "panics", "last", "first", "panics", "last"]
+        );
+    }
+
     #[test]
     fn a_subscriber_is_called_for_each_step_until_it_has_had_enough() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let (sender, called) = mpsc::channel();
         WallClock::new().subscribe(Box::new(move || {
             // A subscribed function may itself subscribe further functions.

@@ -35,15 +35,55 @@ struct Overlay {
 #[derive(Debug, Default)]
 struct Changed {
     len: u64,
+    /// The number of bytes of the file that the overlay shows. Bytes that redb has cut off count as zeros afterwards.
+    shown: u64,
+    /// The written bytes by offset. The ranges do not overlap.
     writes: BTreeMap<u64, Vec<u8>>,
     /// The offset and the length in bytes of the last read.
     last: (u64, usize),
 }
 
+impl Changed {
+    /// Notes a write. The bytes take the place of earlier writes in their range, whatever the order of the offsets is:
+    /// redb uses the room of a large page again for small pages, and the other way round.
+    fn write(&mut self, offset: u64, data: &[u8]) {
+        let end = offset + data.len() as u64;
+        self.len = self.len.max(end);
+        self.remove(offset, end);
+        self.writes.insert(offset, data.to_vec());
+    }
+
+    fn set_len(&mut self, len: u64) {
+        self.remove(len, u64::MAX);
+        (self.len, self.shown) = (len, self.shown.min(len));
+    }
+
+    /// Removes the written bytes from `start` to `end`. Keeps the other bytes of a write that is partly in the range.
+    fn remove(&mut self, start: u64, end: u64) {
+        while let Some((&first, bytes)) = self.writes.range_mut(..end).next_back()
+            && first + bytes.len() as u64 > start
+        {
+            let after = bytes.split_off(bytes.len().min(distance(first, end)));
+            bytes.truncate(distance(first, start));
+            if bytes.is_empty() {
+                self.writes.remove(&first);
+            }
+            if !after.is_empty() {
+                self.writes.insert(end, after);
+            }
+        }
+    }
+}
+
+/// Returns the number of bytes from `start` to `end`, or zero if `end` is not later.
+fn distance(start: u64, end: u64) -> usize {
+    usize::try_from(end.saturating_sub(start)).unwrap_or(usize::MAX)
+}
+
 impl Overlay {
     fn new(file: WatchedBackend) -> io::Result<Self> {
         let len = file.len()?;
-        Ok(Self { file, state: Arc::new(Mutex::new(Changed { len, ..Changed::default() })) })
+        Ok(Self { file, state: Arc::new(Mutex::new(Changed { len, shown: len, ..Changed::default() })) })
     }
 
     fn with<R>(&self, act: impl FnOnce(&mut Changed) -> R) -> R {
@@ -61,8 +101,8 @@ impl StorageBackend for Overlay {
         if end > self.len()? {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        // The file may be shorter than the overlay.
-        let there = self.file.len()?.clamp(offset, end) - offset;
+        // The overlay may be longer than the bytes of the file that it shows.
+        let there = self.with(|changed| changed.shown).clamp(offset, end) - offset;
         let (old, new) = out.split_at_mut(usize::try_from(there).unwrap_or(usize::MAX));
         new.fill(0);
         if !old.is_empty() {
@@ -70,11 +110,10 @@ impl StorageBackend for Overlay {
         }
         self.with(|changed| {
             changed.last = (offset, out.len());
-            // A write that begins before the range may reach into it.
-            for (start, bytes) in changed.writes.range(..end) {
-                let bytes_end = start + bytes.len() as u64;
-                if bytes_end <= offset {
-                    continue;
+            // A write that begins before the range may reach into it. No two writes overlap.
+            for (start, bytes) in changed.writes.range(..end).rev() {
+                if start + bytes.len() as u64 <= offset {
+                    break;
                 }
                 for (at, byte) in (*start..).zip(bytes) {
                     if let Some(place) = at.checked_sub(offset).and_then(|at| usize::try_from(at).ok())
@@ -89,7 +128,7 @@ impl StorageBackend for Overlay {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.with(|changed| changed.len = len);
+        self.with(|changed| changed.set_len(len));
         Ok(())
     }
 
@@ -98,16 +137,7 @@ impl StorageBackend for Overlay {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.with(|changed| {
-            changed.len = changed.len.max(offset + data.len() as u64);
-            let old = changed.writes.insert(offset, data.to_vec());
-            // Pages are written whole. A shorter write at an offset keeps the rest of an earlier, longer write.
-            if let (Some(old), Some(new)) = (old, changed.writes.get_mut(&offset))
-                && old.len() > new.len()
-            {
-                new.extend_from_slice(&old[new.len()..]);
-            }
-        });
+        self.with(|changed| changed.write(offset, data));
         Ok(())
     }
 }
@@ -174,4 +204,52 @@ fn check(database: Database) -> Result<Vec<Fault>, StoreError> {
         Ledger::new(tables, UtcMillis::ZERO).check_without(lacking)
     };
     catch_unwind(AssertUnwindSafe(check)).unwrap_or_else(|panic| Err(damaged_pages(&*panic)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redb::backends::InMemoryBackend;
+
+    /// Makes an overlay over a file whose bytes are all 9.
+    fn overlay(len: usize) -> Overlay {
+        let places = Places::made(Arc::new(move |_| {
+            let file = InMemoryBackend::new();
+            file.set_len(len as u64)?;
+            file.write(0, &vec![9; len])?;
+            Ok(Box::new(file))
+        }));
+        Overlay::new(places.timers().unwrap()).unwrap()
+    }
+
+    fn bytes(overlay: &Overlay) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(overlay.len().unwrap()).unwrap()];
+        overlay.read(0, &mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn a_later_write_to_the_overlay_hides_an_earlier_one_at_any_offset() {
+        let overlay = overlay(8);
+        overlay.write(4, &[1, 1]).unwrap();
+        overlay.write(2, &[2, 2, 2, 2]).unwrap();
+        assert_eq!(bytes(&overlay), [9, 9, 2, 2, 2, 2, 9, 9]);
+        overlay.write(3, &[3]).unwrap();
+        overlay.write(5, &[4, 4, 4, 4, 4]).unwrap();
+        assert_eq!(bytes(&overlay), [9, 9, 2, 3, 2, 4, 4, 4, 4, 4]);
+        overlay.write(2, &[5, 5]).unwrap();
+        assert_eq!(bytes(&overlay), [9, 9, 5, 5, 2, 4, 4, 4, 4, 4]);
+    }
+
+    #[test]
+    fn bytes_that_were_cut_off_the_overlay_are_zeros_afterwards() {
+        let overlay = overlay(4);
+        overlay.write(2, &[1, 1, 1, 1]).unwrap();
+        overlay.set_len(3).unwrap();
+        overlay.set_len(6).unwrap();
+        assert_eq!(bytes(&overlay), [9, 9, 1, 0, 0, 0]);
+        overlay.set_len(1).unwrap();
+        overlay.set_len(3).unwrap();
+        assert_eq!(bytes(&overlay), [9, 0, 0]);
+    }
 }

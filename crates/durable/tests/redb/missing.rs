@@ -146,3 +146,17 @@ fn a_journal_that_was_cut_is_refused() {
     let store = open(&copied);
     assert!((0..50).all(|id| get(&store, id).is_some()));
 }
+
+/// Tests the removal of damaged records from a path where no store is. It must not leave a part of a store, which no
+/// later opening would accept.
+#[test]
+fn damaged_records_are_not_forgotten_where_no_store_is() {
+    let place_of = Place::new();
+    let forget = || builder(&clock()).forget_damaged(place_of.file());
+    drop(forget().unwrap_err());
+    assert!(!place_of.file().exists() && !operations(&place_of).exists());
+    fs::write(place_of.file(), []).unwrap();
+    assert_eq!(forget().unwrap(), 0);
+    assert_whole(&open(&place_of));
+    assert_eq!(forget().unwrap(), 0);
+}

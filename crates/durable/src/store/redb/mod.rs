@@ -327,12 +327,16 @@ impl RedbBuilder {
     ///
     /// # Errors
     ///
-    /// Fails as [`open`](Self::open) does. Also fails with [`StoreErrorKind::Corrupt`] if the scrub sets further
-    /// damaged records aside. Then the method removes nothing, so that a check can report these records first.
+    /// Fails as [`open`](Self::open) does, and if there is no file at `path`. Also fails with
+    /// [`StoreErrorKind::Corrupt`] if the scrub sets further damaged records aside. Then the method removes nothing, so
+    /// that a check can report these records first.
     pub fn forget_damaged(self, path: impl AsRef<Path>) -> Result<u64, StoreError> {
-        let places = Places::files(path.as_ref().to_owned(), self.without_locks);
+        let path = path.as_ref();
+        // The opener would make a database without a journal, which no later opening accepts.
+        let is_empty = std::fs::metadata(path)?.len() == 0;
+        let places = Places::files(path.to_owned(), self.without_locks);
         let opener = Opener { places: places.clone(), cache: self.cache };
-        let known = opening::set_aside(&opener.open()?)?;
+        let known = if is_empty { 0 } else { opening::set_aside(&opener.open()?)? };
         let store = self.scrub(u32::MAX).start(places)?;
         // The scrub removes the entries that lost timers have left in the indexes. For this it needs the records that
         // were set aside.

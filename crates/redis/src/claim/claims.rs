@@ -4,7 +4,7 @@
 //! one of 64 groups of namespaces. A claim may have a *share* for each lane: the greatest number of timers that it
 //! takes from the lane.
 
-use super::doubts::Doubts;
+use super::doubts::{Doubt, Doubts};
 use super::leases::Leases;
 use super::look::{Looked, Looks, Wish};
 use super::portions::{Portion, portions};
@@ -85,24 +85,35 @@ impl Claims {
         self.node.enter().await?;
         let token = Token { incarnation: claimant.incarnation, claim };
         let mut has_leased = false;
+        let mut resolved = Vec::new();
         let witnesses = Witnesses::default();
         let taking = async {
-            let (found, claimed) = self.take_some(claimant, token, limit, turns, &mut has_leased).await?;
-            self.hand_out(found, token, claimed, &witnesses).await
+            let (found, mut claimed) =
+                self.take_some(claimant, token, limit, turns, &mut has_leased, &mut resolved).await?;
+            let handed_out = self.hand_out(found, token, &mut claimed, &witnesses).await;
+            claimed.next_reap = self.node.state().shards.take_first_end();
+            answer_of(claimed, handed_out)
         };
         let result = witnesses.collect(taking).await;
-        result.map_err(|error| {
-            // After an `Unknown` error, the caller asks all shards for the leases of this claim. So no later claim must
-            // ask for them.
-            self.doubts.forget(token);
-            // Earlier scripts of this claim may have leased timers, whatever the error of the last script says.
-            match has_leased {
-                true if error.kind() != StoreErrorKind::Closed => {
-                    StoreError::caused_by(StoreErrorKind::Unknown, error)
-                }
-                _ => error,
+        // Earlier scripts of this claim may have leased timers, whatever the error of the last script says. The doubts
+        // stay after an error: if its kind is `Unknown`, the caller asks for the leases of this claim itself.
+        let claimed = result.map_err(|error| match has_leased {
+            true if error.kind() != StoreErrorKind::Closed => {
+                StoreError::caused_by(StoreErrorKind::Unknown, error)
             }
-        })
+            _ => error,
+        })?;
+        self.note_returned(token, &claimed);
+        for Doubt { token, shard, .. } in resolved {
+            self.doubts.resolve(token, &[shard]);
+        }
+        Ok(claimed)
+    }
+
+    /// Notes that the claim with the token `token` returns the timers in `claimed`. If one of its answers was lost, a
+    /// later claim must not return them again.
+    pub(super) fn note_returned(&self, token: Token, claimed: &Claimed) {
+        self.doubts.note_returned(token, claimed.leased.iter().map(|leased| leased.timer.id));
     }
 
     async fn take_some(
@@ -112,6 +123,7 @@ impl Claims {
         limit: Limit,
         mut turns: Option<Turns>,
         has_leased: &mut bool,
+        resolved: &mut Vec<Doubt>,
     ) -> Result<(Vec<Found>, Claimed), StoreError> {
         let mut claimed = Claimed { now: self.deployment.time.now(), ..Claimed::default() };
         let (mut left, mut taken, mut idle) = (limit.timers, 0_u64, 0);
@@ -130,7 +142,7 @@ impl Claims {
             };
             let groups = self.deployment.topology.groups(self.shards_for_claim(claimed.now));
             let looked = match self.deployment.topology {
-                Topology::Cluster => self.look_at_groups(groups, wish, &mut claimed.leased).await?,
+                Topology::Cluster => self.look_at_groups(groups, wish, resolved, &mut claimed.leased).await?,
                 // One server has a single group, or none if no shard must be looked at.
                 Topology::OneServer => match groups.into_iter().next() {
                     Some(group) => vec![self.looks.look(group, wish).await?],
@@ -188,13 +200,19 @@ impl Claims {
     /// Adds the leased timers `found` to the answer of a claim. If a timer is delivered at most once, the method
     /// removes the timer from the server before it adds the timer. The answer contains such a timer only if the removal
     /// is as durable as the connection's [`SyncPolicy`](crate::SyncPolicy) requires.
-    async fn hand_out(
+    ///
+    /// `witnesses` must have collected the scripts that leased the timers, and must collect the scripts of this method.
+    ///
+    /// # Errors
+    ///
+    /// Fails if any timer could not be added. The other timers may be in the answer all the same ([`answer_of`]).
+    pub(super) async fn hand_out(
         &self,
         mut found: Vec<Found>,
         token: Token,
-        mut claimed: Claimed,
+        claimed: &mut Claimed,
         witnesses: &Witnesses,
-    ) -> Result<Claimed, StoreError> {
+    ) -> Result<(), StoreError> {
         let is_once = |timer: &Timer| timer.policy.guarantee == Guarantee::AtMostOnce;
         // If the replicas do not confirm the leases in time, they will not confirm the removals in time either.
         let is_confirmed = !found.iter().any(|leased| is_once(&leased.timer))
@@ -211,7 +229,7 @@ impl Claims {
                 // The lease of this timer ends by itself.
                 continue;
             }
-            if let Err(error) = self.leases.take(leased, token, &mut claimed).await {
+            if let Err(error) = self.leases.take(leased, token, claimed).await {
                 failed = Some(error);
             }
         }
@@ -223,10 +241,7 @@ impl Claims {
             claimed.leased.retain(|leased| !is_once(&leased.timer));
             failed = Some(error);
         }
-        claimed.next_reap = self.node.state().shards.take_first_end();
-        // At-most-once timers in the answer are removed from the server already, so only this process can deliver them.
-        // An error must not replace such an answer.
-        failed.filter(|_| claimed.leased.is_empty()).map_or(Ok(claimed), Err)
+        failed.map_or(Ok(()), Err)
     }
 
     /// Returns the shards that a claim reads. If the answer of an earlier claim was lost, that claim may have leased
@@ -243,11 +258,12 @@ impl Claims {
 
     /// Leases due timers in a cluster. First asks each group of shards which timers are due. Then leases the timers
     /// that have been due for longest. If the answers of earlier claims were lost, adds the timers of those claims to
-    /// `recovered`.
+    /// `recovered`, and the doubts about those claims to `resolved`.
     async fn look_at_groups(
         &self,
         groups: Vec<Vec<Shard>>,
         wish: Wish<'_>,
+        resolved: &mut Vec<Doubt>,
         recovered: &mut Vec<Leased>,
     ) -> Result<Vec<Looked>, StoreError> {
         if groups.is_empty() {
@@ -264,7 +280,7 @@ impl Claims {
             self.node.state().shards.fail_look(group);
         }
         let looked = looked.any()?.answers;
-        self.resolve_doubts(&looked, recovered).await;
+        self.resolve_doubts(&looked, wish.token, resolved, recovered).await;
         // The answers show which groups have the timers that have been due for longest. A script that leased at once
         // might take timers that are due later than those of another group.
         let portions = portions(looked, wish);
@@ -301,20 +317,27 @@ impl Claims {
     }
 
     /// Asks for the leases of earlier claims whose answers were lost. Asks only the shards in `answered`, which have
-    /// just answered. Adds the leased timers to `recovered`.
-    async fn resolve_doubts(&self, answered: &[(Vec<Shard>, Looked)], recovered: &mut Vec<Leased>) {
+    /// just answered. Adds the leased timers to `recovered`, and each doubt whose shard has answered to `resolved`. The
+    /// caller removes these doubts once the runtime gets the timers. `token` is the token of the present claim, which
+    /// does not ask for its own leases: a later claim does.
+    async fn resolve_doubts(
+        &self,
+        answered: &[(Vec<Shard>, Looked)],
+        token: Token,
+        resolved: &mut Vec<Doubt>,
+        recovered: &mut Vec<Leased>,
+    ) {
         let answers = |shard: Shard| answered.iter().any(|(group, _)| group.contains(&shard));
-        let calls = self
-            .doubts
-            .take(answers)
-            .into_iter()
-            .map(|doubt| (doubt, self.leases.recover_in(doubt.token, vec![doubt.shard])));
+        let is_meant =
+            |doubt: &Doubt| answers(doubt.shard) && doubt.token != token && !resolved.contains(doubt);
+        let calls = self.doubts.those(is_meant).into_iter().map(|doubt| {
+            let (token, shard) = (doubt.token, doubt.shard);
+            (doubt, self.leases.recover_in(token, vec![shard]))
+        });
         let gathered = self.deployment.gather(calls.collect::<Vec<_>>()).await;
-        for (_, leased) in gathered.answers {
-            recovered.extend(leased);
-        }
-        for (doubt, _) in gathered.failed {
-            self.doubts.add(doubt.token, [doubt.shard]);
+        for (doubt, leased) in gathered.answers {
+            recovered.extend(leased.into_iter().filter(|leased| !doubt.returned.contains(&leased.timer.id)));
+            resolved.push(doubt);
         }
     }
 
@@ -351,11 +374,25 @@ impl Claims {
         let token = Token { incarnation: claimant.incarnation, claim };
         let groups = self.deployment.all_groups();
         let calls = groups.into_iter().map(|group| (group.clone(), self.leases.recover_in(token, group)));
-        let gathered = self.deployment.gather(calls.collect::<Vec<_>>()).await.any()?;
-        // A later claim asks the groups that failed.
-        self.doubts.add(token, gathered.failed.into_iter().flat_map(|(group, _)| group));
+        let gathered = self.deployment.gather(calls.collect::<Vec<_>>()).await;
+        gathered.answers.iter().for_each(|(group, _)| self.doubts.resolve(token, group));
+        if self.deployment.topology.fails_in_parts() {
+            // A later claim asks the groups that failed.
+            self.doubts.add(token, gathered.failed.iter().flat_map(|(group, _)| group).copied());
+        }
+        let gathered = gathered.any()?;
         let mut leased: Vec<_> = gathered.answers.into_iter().flat_map(|(_, leased)| leased).collect();
         leased.sort_by_key(|leased| (leased.timer.due, leased.timer.id));
         Ok(leased)
+    }
+}
+
+/// Returns the answer of a claim that has handed out the timers in `claimed`. At-most-once timers in the answer are
+/// removed from the server already, so only this process can deliver them. So an error replaces only an answer without
+/// timers.
+pub(super) fn answer_of(claimed: Claimed, handed_out: Result<(), StoreError>) -> Result<Claimed, StoreError> {
+    match handed_out {
+        Err(error) if claimed.leased.is_empty() => Err(error),
+        _ => Ok(claimed),
     }
 }

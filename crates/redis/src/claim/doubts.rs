@@ -4,16 +4,21 @@
 use crate::layout::Shard;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::state::Token;
+use tourbillon_durable::timer::TimerId;
 
 /// The greatest number of entries ([`Doubt`]) that are remembered. Beyond this number, the oldest entries are
 /// forgotten.
 const MOST: usize = 4_096;
 
 /// A claim whose answer was lost, and a shard in which the claim may have leased timers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Doubt {
     pub(super) token: Token,
     pub(super) shard: Shard,
+    /// The timers that the claim has returned to the runtime, although one of its answers was lost: the other scripts
+    /// of the claim have leased these timers. Their deliveries may be under way, so the runtime must not get them
+    /// again.
+    pub(super) returned: Vec<TimerId>,
 }
 
 #[derive(Default)]
@@ -27,7 +32,12 @@ impl Doubts {
     /// Notes that the claim with the token `token`, whose answer was lost, may have leased timers in `shards`.
     pub(super) fn add(&self, token: Token, shards: impl IntoIterator<Item = Shard>) {
         let mut all = self.all();
-        all.extend(shards.into_iter().map(|shard| Doubt { token, shard }));
+        for shard in shards {
+            // A claim may lose the answers of several scripts in one shard.
+            if !all.iter().any(|doubt| doubt.token == token && doubt.shard == shard) {
+                all.push(Doubt { token, shard, returned: Vec::new() });
+            }
+        }
         // The timers of a forgotten entry are late, but not lost: they are pending again when their leases end.
         let too_many = all.len().saturating_sub(MOST);
         all.drain(..too_many);
@@ -38,16 +48,24 @@ impl Doubts {
         self.all().iter().map(|doubt| doubt.shard).collect()
     }
 
-    /// Removes and returns the entries ([`Doubt`]) of all shards for which `answers` is true.
-    pub(super) fn take(&self, answers: impl Fn(Shard) -> bool) -> Vec<Doubt> {
-        self.all().extract_if(.., |doubt| answers(doubt.shard)).collect()
+    /// Returns the entries ([`Doubt`]) for which `is_meant` is true. They stay until [`resolve`](Self::resolve) removes
+    /// them, because the claim that asks for their timers may fail.
+    pub(super) fn those(&self, is_meant: impl Fn(&Doubt) -> bool) -> Vec<Doubt> {
+        self.all().iter().filter(|doubt| is_meant(doubt)).cloned().collect()
     }
 
-    /// Removes the entries ([`Doubt`]) of the claim with this token, after the claim has failed. If the claim's outcome
-    /// is unknown, the runtime itself asks all shards for the timers that the claim has leased, so no later claim needs
-    /// to ask.
-    pub(super) fn forget(&self, token: Token) {
-        self.all().retain(|doubt| doubt.token != token);
+    /// Notes that the claim with the token `token` returns these timers to the runtime.
+    pub(super) fn note_returned(&self, token: Token, timers: impl Iterator<Item = TimerId> + Clone) {
+        let mut all = self.all();
+        for doubt in all.iter_mut().filter(|doubt| doubt.token == token) {
+            doubt.returned.extend(timers.clone());
+        }
+    }
+
+    /// Removes the entries ([`Doubt`]) of the claim with this token in `shards`, because the runtime gets the timers
+    /// that the claim has leased there.
+    pub(super) fn resolve(&self, token: Token, shards: &[Shard]) {
+        self.all().retain(|doubt| doubt.token != token || !shards.contains(&doubt.shard));
     }
 
     /// Forgets all claims with lost answers, because they belong to another deployment.

@@ -24,7 +24,7 @@
 //! | after the lease, it is changed by a process that has read it parked | the commit of the change finds a token, and is computed anew: a cancel answers "in flight" |
 //! | its due moment was moved to a later moment | claims leave it parked until that moment |
 //! | its series was paused | it is parked again, as paused |
-//! | the answer of the script is lost | the caller asks all shards for the leases under the token |
+//! | the answer of the script is lost | the caller asks all shards for the leases under the token. If other shards have answered, the claim succeeds, and a later claim asks the shard of the lost answer |
 //! | the node dies, or its lease is not renewed | the owner of the shard ends the lease. The owner asks every five seconds when the first lease in its shards ends, since no message reports leases of other nodes |
 //! | the shard's owner changes | the lease stays. A new owner asks when the first lease ends |
 //! | the delivery ends, fails, or is parked again | an end under the token, by any node. A park is published to all nodes |
@@ -82,10 +82,12 @@ impl ParkedClaims {
         let token = Token { incarnation: claimant.incarnation, claim };
         let mut has_leased = false;
         let result = self.lease(claimant, token, reason, wanted, limit, &mut has_leased).await;
-        result.map_err(|error| match has_leased && error.kind() != StoreErrorKind::Closed {
+        let claimed = result.map_err(|error| match has_leased && error.kind() != StoreErrorKind::Closed {
             true => StoreError::caused_by(StoreErrorKind::Unknown, error),
             false => error,
-        })
+        })?;
+        self.claims.note_returned(token, &claimed);
+        Ok(claimed)
     }
 
     async fn lease(

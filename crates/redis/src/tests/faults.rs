@@ -21,12 +21,12 @@ use tourbillon_durable::store::{
 use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
 use tourbillon_fault::Server;
 
-const LEASE: Duration = Duration::from_secs(60);
-const BY: Claimant = Claimant { incarnation: 5, lease: LEASE };
-const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
+pub(super) const LEASE: Duration = Duration::from_secs(60);
+pub(super) const BY: Claimant = Claimant { incarnation: 5, lease: LEASE };
+pub(super) const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 
 /// A disturbance of a call by a test's link.
-enum Act {
+pub(super) enum Act {
     /// The call fails, and the server gets nothing.
     Fail,
     /// The server runs the call, but the reply is lost.
@@ -35,28 +35,31 @@ enum Act {
     First(Box<dyn FnOnce() + Send>),
 }
 
-/// A link that disturbs one call of the script with a given name. The number of the call counts from 1, after the test
-/// has set the disturbance. The name `lease` means the script of a claim that leases.
-struct Acting {
+/// A link that disturbs calls of the scripts with given names. The number of a call counts from 1, after the test has
+/// set the disturbance. The name `lease` means the script of a claim that leases.
+pub(super) struct Acting {
     link: Arc<dyn Link>,
-    next: Mutex<Option<(&'static str, u32, Act)>>,
+    next: Mutex<Vec<(&'static str, u32, Act)>>,
 }
 
 impl Acting {
-    fn at(&self, script: &'static str, nth: u32, act: Act) {
-        *self.next.lock().unwrap() = Some((script, nth, act));
+    /// Sets the only disturbance.
+    pub(super) fn at(&self, script: &'static str, nth: u32, act: Act) {
+        *self.next.lock().unwrap() = vec![(script, nth, act)];
+    }
+
+    /// Sets a further disturbance.
+    pub(super) fn also_at(&self, script: &'static str, nth: u32, act: Act) {
+        self.next.lock().unwrap().push((script, nth, act));
     }
 
     fn act_of(&self, script: &str, arguments: &Words) -> Option<Act> {
         let mut next = self.next.lock().unwrap();
         let leases = || script.starts_with("claim") && arguments.iter().nth(3) != Some(b"0");
         let is_meant = |name: &str| script.starts_with(name) || name == "lease" && leases();
-        let (_, nth, _) = next.as_mut().filter(|(name, ..)| is_meant(name))?;
-        *nth -= 1;
-        if *nth > 0 {
-            return None;
-        }
-        next.take().map(|(_, _, act)| act)
+        next.iter_mut().filter(|(name, ..)| is_meant(name)).for_each(|(_, nth, _)| *nth -= 1);
+        let place = next.iter().position(|(_, nth, _)| *nth == 0)?;
+        Some(next.remove(place).2)
     }
 }
 
@@ -91,20 +94,20 @@ impl Link for Acting {
 }
 
 /// Two stores on one deployment with one clock. The link of the first store can disturb calls.
-struct Two {
-    store: RedisStore,
-    other: Arc<RedisStore>,
-    link: Arc<Acting>,
+pub(super) struct Two {
+    pub(super) store: RedisStore,
+    pub(super) other: Arc<RedisStore>,
+    pub(super) link: Arc<Acting>,
     plain: plain::Plain,
-    clock: ManualClock,
-    server: Server,
+    pub(super) clock: ManualClock,
+    pub(super) server: Server,
 }
 
-fn start(shards: u16) -> Option<Two> {
+pub(super) fn start(shards: u16) -> Option<Two> {
     start_with(shards, |builder| builder.poll(None))
 }
 
-fn start_with(shards: u16, set: impl Fn(RedisBuilder) -> RedisBuilder) -> Option<Two> {
+pub(super) fn start_with(shards: u16, set: impl Fn(RedisBuilder) -> RedisBuilder) -> Option<Two> {
     let server = Server::start(&[])?;
     let (plain, clock) = (plain::Plain::to(server.port()), ManualClock::new());
     clock.advance(Duration::from_secs(86_400));
@@ -112,37 +115,39 @@ fn start_with(shards: u16, set: impl Fn(RedisBuilder) -> RedisBuilder) -> Option
         let builder = set(RedisStore::builder("d").shards(shards).on_clock(clock.clone()));
         pollster::block_on(builder.open_on(link)).unwrap()
     };
-    let link = Arc::new(Acting { link: plain.session(), next: Mutex::new(None) });
+    let link = Arc::new(Acting { link: plain.session(), next: Mutex::default() });
     let (store, other) = (open(Arc::clone(&link) as _), Arc::new(open(plain.session())));
     Some(Two { store, other, link, plain, clock, server })
 }
 
-fn now<T>(answer: impl Future<Output = Result<T, StoreError>>) -> T {
+pub(super) fn now<T>(answer: impl Future<Output = Result<T, StoreError>>) -> T {
     pollster::block_on(answer).unwrap()
 }
 
-fn kind<T: std::fmt::Debug>(answer: impl Future<Output = Result<T, StoreError>>) -> StoreErrorKind {
+pub(super) fn kind<T: std::fmt::Debug>(
+    answer: impl Future<Output = Result<T, StoreError>>,
+) -> StoreErrorKind {
     pollster::block_on(answer).unwrap_err().kind()
 }
 
-fn apply(store: &RedisStore, op: Op) -> Outcome {
+pub(super) fn apply(store: &RedisStore, op: Op) -> Outcome {
     now(store.apply(vec![op], Durability::PowerLoss)).remove(0)
 }
 
-fn id(number: u128) -> TimerId {
+pub(super) fn id(number: u128) -> TimerId {
     TimerId::from_u128(number)
 }
 
-fn timer(number: u128, due: u64) -> Timer {
+pub(super) fn timer(number: u128, due: u64) -> Timer {
     Timer::new(id(number), "kind", UtcMillis::from_millis(due))
 }
 
-fn place(store: &RedisStore, timer: Timer) {
+pub(super) fn place(store: &RedisStore, timer: Timer) {
     let id = timer.id;
     assert_eq!(apply(store, Op::Place(Box::new(timer), IfPresent::Reject)), Outcome::Created(id));
 }
 
-fn ids(claimed: &Claimed) -> Vec<TimerId> {
+pub(super) fn ids(claimed: &Claimed) -> Vec<TimerId> {
     claimed.leased.iter().map(|leased| leased.timer.id).collect()
 }
 

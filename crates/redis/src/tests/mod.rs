@@ -15,6 +15,7 @@ mod life;
 mod link;
 mod lists;
 mod losses;
+mod lost_answers;
 mod memory;
 mod nodes;
 mod opening;

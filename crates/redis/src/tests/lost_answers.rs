@@ -1,0 +1,130 @@
+//! Tests claims whose answers were lost, in a cluster and on one server. The runtime gets each leased timer once, and
+//! no timer waits for the end of its lease.
+
+use super::faults::{ALL, Act, BY, Two, apply, id, ids, kind, now, place, start_with, timer};
+use crate::layout::PERIOD;
+use crate::{RedisBuilder, RedisStore};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::store::{Op, Outcome, PAUSED, StoreErrorKind, TimerStore};
+use tourbillon_durable::timer::TimerId;
+use tourbillon_fault::eventually;
+
+/// Starts two stores of a deployment in whose scripts each shard has a script of its own, as in a cluster. The first
+/// store owns all shards.
+fn start_split() -> Option<Two> {
+    let two = start_with(4, |builder: RedisBuilder| builder.poll(None).split())?;
+    assert_eq!(ids(&now(two.store.claim(BY, 1, ALL))), []);
+    Some(two)
+}
+
+/// Returns the first number after `number` whose timer is in another shard than that of `number`.
+fn far_from(store: &RedisStore, number: u128) -> u128 {
+    let layout = &store.deployment.layout;
+    let shard_of = |number: u128| layout.shard_of_id(id(number));
+    (number + 1..).find(|far| shard_of(*far) != shard_of(number)).unwrap()
+}
+
+fn pause(store: &RedisStore, number: u128) {
+    assert_eq!(apply(store, Op::Pause(id(number).into())), Outcome::Changed(id(number)));
+}
+
+fn recovered(store: &RedisStore, claim: u64) -> Vec<TimerId> {
+    now(store.recover(BY, claim)).into_iter().map(|leased| leased.timer.id).collect()
+}
+
+#[test]
+fn a_parked_timer_that_was_recovered_is_not_claimed_again() {
+    let Some(Two { store, link, server: _server, .. }) = start_split() else { return };
+    place(&store, timer(1, 5));
+    pause(&store, 1);
+    link.at("take_parked", 1, Act::Lose);
+    assert_eq!(kind(store.claim_parked(BY, 2, PAUSED.into(), 1, ALL)), StoreErrorKind::Unknown);
+    assert_eq!(recovered(&store, 2), [id(1)]);
+    assert_eq!(ids(&now(store.claim(BY, 3, ALL))), [], "its delivery is under way");
+}
+
+#[test]
+fn a_recovery_that_no_shard_answers_leaves_its_timers_to_the_next_claim() {
+    let Some(Two { store, link, server: _server, .. }) = start_split() else { return };
+    place(&store, timer(1, 5));
+    link.at("lease", 1, Act::Lose);
+    assert_eq!(kind(store.claim(BY, 2, ALL)), StoreErrorKind::Unknown);
+    (1..=4).for_each(|nth| link.also_at("recover", nth, Act::Fail));
+    assert_eq!(kind(store.recover(BY, 2)), StoreErrorKind::Io);
+    assert_eq!(ids(&now(store.claim(BY, 3, ALL))), [id(1)]);
+    assert_eq!(ids(&now(store.claim(BY, 4, ALL))), []);
+}
+
+/// Tests a claim of several scripts in each of two shards, one of whose answers is lost. The claim returns the timers
+/// of the other answers, also those of the same shard.
+#[test]
+fn timers_of_the_answers_before_a_lost_one_are_not_claimed_again() {
+    let Some(Two { store, link, clock, server: _server, .. }) = start_split() else { return };
+    let layout = &store.deployment.layout;
+    let in_shard = |shard| (1..).filter(move |number| layout.shard_of_id(id(*number)) == shard).take(66);
+    let numbers: Vec<u128> = in_shard(0).chain(in_shard(1)).collect();
+    for (nth, number) in (0..).zip(&numbers) {
+        // A script reads 64 slices at once, so it leases at most 64 of these timers.
+        place(&store, timer(*number, 5 + nth % 66 * PERIOD));
+    }
+    clock.advance(Duration::from_millis(66 * PERIOD));
+    link.at("lease", 3, Act::Lose);
+    let mut leased = ids(&now(store.claim(BY, 2, ALL)));
+    assert!(leased.len() > 64 && leased.len() < numbers.len(), "an answer is lost: {}", leased.len());
+    (3..6).for_each(|claim| leased.extend(ids(&now(store.claim(BY, claim, ALL)))));
+    let distinct: BTreeSet<TimerId> = leased.iter().copied().collect();
+    assert_eq!((leased.len(), distinct.len()), (numbers.len(), numbers.len()));
+}
+
+/// Tests a claim whose first script in a shard has no answer, and whose later scripts surely had no effect. The runtime
+/// does not recover such a claim.
+#[test]
+fn a_certain_error_after_a_lost_answer_leaves_the_timers_to_the_next_claim() {
+    let Some(Two { store, other, link, server: _server, .. }) = start_split() else { return };
+    let far = far_from(&store, 1);
+    [1, far].into_iter().for_each(|number| place(&store, timer(number, 5)));
+    let (node, acting) = (Arc::clone(&store.node), Arc::clone(&link));
+    let cancel = move || {
+        // Another process cancels the timer of the second script, which then leases nothing.
+        let phase = |number| now(other.get(id(number).into())).unwrap().state.phase();
+        eventually("the first script has leased", || {
+            [1, far].into_iter().any(|number| phase(number) == Phase::Leased)
+        });
+        let pending = if phase(1) == Phase::Pending { 1 } else { far };
+        assert!(matches!(apply(&other, Op::Cancel(id(pending).into(), None)), Outcome::Cancelled(_)));
+        // A message says that another timer is due, so the claim looks again. No shard answers.
+        node.note(other.deployment.layout.shard_of_id(id(pending)), UtcMillis::from_millis(5));
+        (1..=4).for_each(|nth| acting.also_at("claim", nth, Act::Fail));
+    };
+    link.at("lease", 1, Act::Lose);
+    link.also_at("lease", 2, Act::First(Box::new(cancel)));
+    assert_eq!(kind(store.claim(BY, 2, ALL)), StoreErrorKind::Io);
+    assert_eq!(
+        ids(&now(store.claim(BY, 3, ALL))).len(),
+        1,
+        "the timer does not wait for the end of its lease"
+    );
+}
+
+#[test]
+fn a_failed_claim_leaves_the_timers_of_an_earlier_lost_answer_to_the_next_claim() {
+    let Some(Two { store, link, server: _server, .. }) = start_split() else { return };
+    let far = far_from(&store, 1);
+    [1, far].into_iter().for_each(|number| place(&store, timer(number, 5)));
+    link.at("lease", 1, Act::Lose);
+    let mut leased = ids(&now(store.claim(BY, 2, ALL)));
+    assert_eq!(leased.len(), 1, "the other one's answer is lost");
+    let third = far + 1;
+    place(&store, timer(third, 5));
+    link.at("lease", 1, Act::Fail);
+    assert_eq!(kind(store.claim(BY, 3, ALL)), StoreErrorKind::Unknown);
+    assert_eq!(recovered(&store, 3), []);
+    leased.extend(ids(&now(store.claim(BY, 4, ALL))));
+    leased.sort_unstable();
+    assert_eq!(leased, [id(1), id(far), id(third)]);
+    assert_eq!(ids(&now(store.claim(BY, 5, ALL))), [], "once");
+}

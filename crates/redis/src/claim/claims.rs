@@ -91,13 +91,12 @@ impl Claims {
             let (found, mut claimed) =
                 self.take_some(claimant, token, limit, turns, &mut has_leased, &mut resolved).await?;
             let handed_out = self.hand_out(found, token, &mut claimed, &witnesses).await;
-            claimed.next_reap = self.node.state().shards.take_first_end();
             answer_of(claimed, handed_out)
         };
         let result = witnesses.collect(taking).await;
         // Earlier scripts of this claim may have leased timers, whatever the error of the last script says. The doubts
         // stay after an error: if its kind is `Unknown`, the caller asks for the leases of this claim itself.
-        let claimed = result.map_err(|error| match has_leased {
+        let mut claimed = result.map_err(|error| match has_leased {
             true if error.kind() != StoreErrorKind::Closed => {
                 StoreError::caused_by(StoreErrorKind::Unknown, error)
             }
@@ -107,6 +106,7 @@ impl Claims {
         for Doubt { token, shard, .. } in resolved {
             self.doubts.resolve(token, &[shard]);
         }
+        claimed.next_reap = self.node.state().shards.take_first_end();
         Ok(claimed)
     }
 

@@ -1,16 +1,17 @@
 //! Tests claims whose answers were lost, in a cluster and on one server. The runtime gets each leased timer once, and
 //! no timer waits for the end of its lease.
 
-use super::faults::{ALL, Act, BY, Two, apply, id, ids, kind, now, place, start_with, timer};
+use super::faults::{ALL, Act, BY, LEASE, Two, apply, id, ids, kind, now, place, start, start_with, timer};
 use crate::layout::PERIOD;
 use crate::{RedisBuilder, RedisStore};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tourbillon_durable::UtcMillis;
+use tourbillon_durable::policy::{Guarantee, Policy};
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Op, Outcome, PAUSED, StoreErrorKind, TimerStore};
-use tourbillon_durable::timer::TimerId;
+use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_fault::eventually;
 
 /// Starts two stores of a deployment in whose scripts each shard has a script of its own, as in a cluster. The first
@@ -127,4 +128,21 @@ fn a_failed_claim_leaves_the_timers_of_an_earlier_lost_answer_to_the_next_claim(
     leased.sort_unstable();
     assert_eq!(leased, [id(1), id(far), id(third)]);
     assert_eq!(ids(&now(store.claim(BY, 5, ALL))), [], "once");
+}
+
+/// Tests that a claim that fails does not lose the moment at which the lease of a dead node ends.
+#[test]
+fn the_claim_after_a_failed_one_says_when_the_first_lease_ends() {
+    let Some(Two { store, other, link, clock, server: _server, .. }) = start(1) else { return };
+    place(&other, timer(1, 5));
+    assert_eq!(ids(&now(other.claim(BY, 1, ALL))), [id(1)]);
+    assert_eq!(now(store.claim(BY, 1, ALL)).next_reap, None, "the shard is the other's");
+    // The other node dies. Its shard is free long before its lease is over.
+    clock.advance(LEASE / 2);
+    let policy = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
+    place(&store, Timer { policy, ..timer(2, 5) });
+    link.at("commit", 1, Act::Fail);
+    assert_eq!(kind(store.claim(BY, 2, ALL)), StoreErrorKind::Unknown);
+    let claimed = now(store.claim(BY, 3, ALL));
+    assert_eq!(claimed.next_reap, Some(claimed.now + LEASE / 2));
 }

@@ -15,7 +15,7 @@ use tourbillon_durable::policy::Guarantee;
 use tourbillon_durable::state::{Lease, Refusal, State, Token};
 use tourbillon_durable::store::dry_run::DryRun;
 use tourbillon_durable::store::{
-    Claimant, Claimed, Leased, LeftOut, Op, Outcome, Reaped, StoreError, StoreErrorKind,
+    Claimant, Claimed, Leased, LeftOut, Op, Outcome, PAUSED, Reaped, StoreError, StoreErrorKind,
 };
 use tourbillon_durable::timer::{Timer, TimerId};
 
@@ -133,6 +133,13 @@ impl Leases {
             }
         }
         Ok(())
+    }
+
+    /// Parks a leased timer of a paused series (sets the timer aside).
+    pub(super) async fn park_as_paused(&self, found: Found, token: Token) -> Result<(), StoreError> {
+        let id = found.id();
+        let park = move |draft: DryRun| draft.apply(Op::Park(id, token, PAUSED.into()));
+        self.transactions.transact(Start::Read(Box::new(found)), park).await.map(drop)
     }
 
     /// Returns the timers in `shards` that are leased under the token `token`. One script must be able to read all of

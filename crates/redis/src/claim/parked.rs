@@ -24,26 +24,24 @@
 //! | after the lease, it is changed by a process that has read it parked | the commit of the change finds a token, and is computed anew: a cancel answers "in flight" |
 //! | its due moment was moved to a later moment | claims leave it parked until that moment |
 //! | its series was paused | it is parked again, as paused |
+//! | it is delivered at most once | it is removed before the delivery, and the removal is as durable as the connection's [`SyncPolicy`](crate::SyncPolicy) requires |
 //! | the answer of the script is lost | the caller asks all shards for the leases under the token. If other shards have answered, the claim succeeds, and a later claim asks the shard of the lost answer |
 //! | the node dies, or its lease is not renewed | the owner of the shard ends the lease. The owner asks every five seconds when the first lease in its shards ends, since no message reports leases of other nodes |
 //! | the shard's owner changes | the lease stays. A new owner asks when the first lease ends |
 //! | the delivery ends, fails, or is parked again | an end under the token, by any node. A park is published to all nodes |
 //! | a program of an older version reads the leased timer | it cannot read the record, which says that the timer is parked |
 
-use super::claims::Claims;
-use crate::deployment::{Deployment, Topology, millis};
+use super::claims::{Claims, answer_of};
+use crate::deployment::{Deployment, Topology, Witnesses, millis};
 use crate::layout::{Found, Part, Shard, id_at_end, part, token_bytes};
 use crate::node::Node;
-use crate::operation::{Start, Transactions};
 use crate::read::{IndexEntry, Stretch, Walk};
 use crate::script::{Words, damaged};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::policy::Guarantee;
 use tourbillon_durable::state::{Lease, Token};
-use tourbillon_durable::store::dry_run::DryRun;
-use tourbillon_durable::store::{Claimant, Claimed, Limit, Op, PAUSED, StoreError, StoreErrorKind};
+use tourbillon_durable::store::{Claimant, Claimed, Limit, StoreError, StoreErrorKind};
 
 /// The greatest number of times that a claim chooses timers. A claim chooses again if other nodes have leased all
 /// timers that it chose.
@@ -55,15 +53,13 @@ const AT_ONCE: u32 = 512;
 pub(crate) struct ParkedClaims {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
-    transactions: Arc<Transactions>,
     claims: Arc<Claims>,
 }
 
 impl ParkedClaims {
     pub(crate) fn new(claims: Arc<Claims>) -> Self {
         let (deployment, node) = (Arc::clone(&claims.deployment), Arc::clone(&claims.node));
-        let transactions = Arc::clone(&claims.leases.transactions);
-        Self { deployment, node, transactions, claims }
+        Self { deployment, node, claims }
     }
 
     /// Leases due timers that are parked (set aside) for the reason `reason`, and begins with the timers that have been
@@ -104,6 +100,8 @@ impl ParkedClaims {
         let beginning = part(reason);
         let mut claimed = Claimed { now: self.deployment.time.now(), ..Claimed::default() };
         let mut found = Vec::new();
+        // The look changes nothing, so only the servers of the leases and of the removals must confirm.
+        let witnesses = Witnesses::default();
         for _ in 0..TURNS {
             if wanted == 0 {
                 break;
@@ -115,9 +113,8 @@ impl ParkedClaims {
             if entries.is_empty() {
                 break;
             }
-            for (shard, member, now) in
-                self.lease_entries(&entries, claimant, token, beginning.len(), limit.bytes).await?
-            {
+            let leasing = self.lease_entries(&entries, claimant, token, beginning.len(), limit.bytes);
+            for (shard, member, now) in witnesses.collect(leasing).await? {
                 *has_leased = true;
                 claimed.now = claimed.now.max(now);
                 let lease = Lease { token, until: now + claimant.lease, withdrawn: None };
@@ -132,33 +129,20 @@ impl ParkedClaims {
             }
         }
         found.sort_by_key(|leased: &Found| (leased.timer.due, leased.timer.id));
-        let is_once = |leased: &Found| leased.timer.policy.guarantee == Guarantee::AtMostOnce;
-        let mut failed = None;
+        let (mut due, mut parked_again) = (Vec::new(), Ok(()));
         for leased in found {
-            if failed.is_some() && is_once(&leased) {
-                // The lease of this timer ends by itself.
-                continue;
-            }
-            if let Err(error) = self.hand_out(leased, token, &mut claimed).await {
-                failed = Some(error);
+            match leased.timer.series.as_ref().is_some_and(|series| series.paused) {
+                // If this fails, the lease of the timer ends by itself.
+                true => {
+                    parked_again = parked_again.and(self.claims.leases.park_as_paused(leased, token).await);
+                }
+                false => due.push(leased),
             }
         }
+        let handing_out = self.claims.hand_out(due, token, &mut claimed, &witnesses);
+        let handed_out = witnesses.collect(handing_out).await;
         claimed.next_due = self.node.state().shards.next_due();
-        // At-most-once timers in the answer are removed from the server already, so only this process can deliver them.
-        // An error must not replace such an answer.
-        failed.filter(|_| claimed.leased.is_empty()).map_or(Ok(claimed), Err)
-    }
-
-    /// Adds a leased timer to the answer of the claim. If the timer belongs to a paused series, parks the timer again
-    /// (sets it aside) instead.
-    async fn hand_out(&self, leased: Found, token: Token, claimed: &mut Claimed) -> Result<(), StoreError> {
-        if leased.timer.series.as_ref().is_some_and(|series| series.paused) {
-            let id = leased.id();
-            let park = move |draft: DryRun| draft.apply(Op::Park(id, token, PAUSED.into()));
-            self.transactions.transact(Start::Read(Box::new(leased)), park).await?;
-            return Ok(());
-        }
-        self.claims.leases.take(leased, token, claimed).await
+        answer_of(claimed, handed_out.and(parked_again))
     }
 
     /// Returns the index entries of due timers that are parked (set aside) for one reason, in the order of the timers'

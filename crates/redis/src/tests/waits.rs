@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_durable::policy::{Guarantee, Policy};
 use tourbillon_durable::store::{
-    Claimant, Durability, IfPresent, Limit, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
+    Claimant, Durability, IfPresent, Limit, Op, Outcome, PAUSED, StoreError, StoreErrorKind, TimerStore,
 };
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Delivery, Durable};
@@ -184,4 +184,22 @@ fn a_timer_that_is_delivered_at_most_once_waits_for_the_replica_and_is_not_lost(
         thread::sleep(Duration::from_millis(50));
         ids.iter().filter(|number| number.is_multiple_of(2)).count() == 3
     });
+}
+
+#[test]
+fn a_parked_timer_that_is_delivered_at_most_once_waits_for_the_replica() {
+    let Some((_primary, mut replica, store)) = start() else { return };
+    let by = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
+    let once = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
+    let timers = [(1, Policy::default()), (2, once)];
+    let timers = timers.map(|(number, policy)| Timer { policy, ..timer(&store, number, Duration::ZERO) });
+    let pauses = timers.iter().map(|timer| Op::Pause(timer.id.into())).collect();
+    place(&store, timers.to_vec()).unwrap();
+    block_on(store.apply(pauses, Durability::PowerLoss)).unwrap();
+    replica.kill();
+    let claimed = block_on(store.claim_parked(by, 1, PAUSED.into(), 2, ALL)).unwrap().unwrap();
+    let ids: Vec<u128> = claimed.leased.iter().map(|leased| leased.timer.id.as_u128()).collect();
+    assert_eq!(ids, [1], "the replica cannot confirm the removal of the other timer");
+    let stored = block_on(store.get(TimerId::from_u128(2).into())).unwrap();
+    assert!(stored.is_some(), "a later claim delivers it");
 }

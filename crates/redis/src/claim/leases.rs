@@ -143,7 +143,8 @@ impl Leases {
     }
 
     /// Returns the timers in `shards` that are leased under the token `token`. One script must be able to read all of
-    /// `shards`. Leaves out timers that are delivered at most once.
+    /// `shards`. Leaves out timers that are delivered at most once. Parks a timer again (sets it aside) instead of
+    /// returning it if the claim has leased it as a parked timer, and its series is paused.
     pub(super) async fn recover_in(
         &self,
         token: Token,
@@ -159,6 +160,12 @@ impl Leases {
             let shard = shard.ok_or_else(|| damaged("a script answered a shard that there is not"))?;
             // An unreadable record is moved to the quarantine when its lease is over.
             let Ok(Some(found)) = read_found(shard, &mut values) else { continue };
+            if found.was_parked() && found.timer.series.as_ref().is_some_and(|series| series.paused) {
+                // The series was paused while the timer was parked for another reason. If the timer cannot be parked
+                // again, it is left out, and its lease ends by itself.
+                let _left_out = self.park_as_paused(found, token).await;
+                continue;
+            }
             // An at-most-once timer must be removed before its delivery. A timer that is still leased was not removed,
             // so it is left out. It becomes pending when its lease is over.
             if found.timer.policy.guarantee == Guarantee::AtLeastOnce {

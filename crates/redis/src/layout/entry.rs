@@ -128,6 +128,12 @@ impl Found {
     pub(crate) fn id(&self) -> TimerId {
         self.timer.id
     }
+
+    /// Returns whether the timer is parked (set aside), or was parked when a claim leased it.
+    pub(crate) fn was_parked(&self) -> bool {
+        let record = self.member.get(20..).and_then(|record| decode(self.id(), record));
+        record.is_some_and(|timer| matches!(timer.state, State::Parked(_)))
+    }
 }
 
 /// Encodes a text after its length, so that other parts can follow the text. The length is one byte: the limits for

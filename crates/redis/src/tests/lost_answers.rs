@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tourbillon_durable::UtcMillis;
+use tourbillon_durable::plan::{MissedInstants, Plan, Series};
 use tourbillon_durable::policy::{Guarantee, Policy};
-use tourbillon_durable::state::Phase;
+use tourbillon_durable::state::{Phase, State};
 use tourbillon_durable::store::{Op, Outcome, PAUSED, StoreErrorKind, TimerStore};
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_fault::eventually;
@@ -128,6 +129,29 @@ fn a_failed_claim_leaves_the_timers_of_an_earlier_lost_answer_to_the_next_claim(
     leased.sort_unstable();
     assert_eq!(leased, [id(1), id(far), id(third)]);
     assert_eq!(ids(&now(store.claim(BY, 5, ALL))), [], "once");
+}
+
+#[test]
+fn a_recovered_timer_of_a_paused_series_is_parked_again() {
+    let Some(Two { store, link, server: _server, .. }) = start(1) else { return };
+    let series = Series {
+        id: id(1),
+        plan: Plan::Every(1_000),
+        missed: MissedInstants::Skip,
+        end: None,
+        paused: false,
+    };
+    place(&store, Timer { series: Some(series), ..timer(1, 5) });
+    let token = now(store.claim(BY, 1, ALL)).leased[0].token;
+    let parked = apply(&store, Op::Park(id(1), token, "reason".into()));
+    assert!(matches!(parked, Outcome::Ended { phase: Phase::Parked, .. }), "{parked:?}");
+    pause(&store, 1);
+    link.at("take_parked", 1, Act::Lose);
+    assert_eq!(kind(store.claim_parked(BY, 2, "reason".into(), 1, ALL)), StoreErrorKind::Unknown);
+    assert_eq!(recovered(&store, 2), []);
+    let stored = now(store.get(id(1).into())).unwrap();
+    assert_eq!(stored.state, State::Parked(PAUSED.into()));
+    assert_eq!(now(store.check()), []);
 }
 
 /// Tests that a claim that fails does not lose the moment at which the lease of a dead node ends.

@@ -365,7 +365,10 @@ impl<'a> Walk<'a> {
             let start = from.max(start_of(period));
             let each = self.each_of_lanes(each, parts.len());
             let scores = Scores { from: start, until: None };
-            let found = self.scores_after(parts, scores, after.take(), each).await?;
+            // The id belongs to the moment `from`. The period of that moment may be empty by now, and then no timer of
+            // the later moment `start` has been read.
+            let after = after.take().filter(|_| start == from);
+            let found = self.scores_after(parts, scores, after, each).await?;
             // Later periods may have timers, so only a search without a further period is the end.
             if !(found.entries.is_empty() && found.is_end) {
                 return Ok(Stretch { is_end: false, ..found });

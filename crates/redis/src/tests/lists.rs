@@ -2,7 +2,7 @@
 
 use super::plain;
 use crate::RedisStore;
-use crate::layout::{Layout, Part};
+use crate::layout::{Layout, Part, period_of, start_of};
 use futures_util::future::join_all;
 use std::time::{Duration, Instant};
 use tourbillon_durable::UtcMillis;
@@ -181,4 +181,23 @@ fn an_entry_by_namespace_too_many_or_too_few_is_found() {
             |fault: &tourbillon_durable::store::Fault| (fault.table, fault.timer) == (table, Some(id));
         assert!(faults.iter().any(is_named), "{phase:?}, {table}: {faults:?}");
     }
+}
+
+/// Tests a page after which the period of the last timer of the page becomes empty. The next page begins in a later
+/// period, whose first timers are due at its first millisecond and have smaller ids.
+#[test]
+fn the_page_after_a_period_that_has_become_empty_skips_no_timer() {
+    let Some(server) = Server::start(&[]) else { return };
+    let store = plain::open(RedisStore::builder("d").shards(1).poll(None), server.port()).unwrap();
+    let later = start_of(period_of(store.now().as_millis()) + 2);
+    let due = |id, due| Timer::new(TimerId::from_u128(id), "mail", UtcMillis::from_millis(due));
+    pollster::block_on(store.import(vec![due(9, later - 1), due(1, later), due(2, later)])).unwrap();
+    let pending = Filter { phase: Some(Phase::Pending), ..Filter::default() };
+    let page = |cursor, limit| pollster::block_on(store.list(pending.clone(), cursor, limit)).unwrap();
+    let ids = |page: &Page| page.timers.iter().map(|timer| timer.id.as_u128()).collect::<Vec<_>>();
+    let first = page(None, 1);
+    assert_eq!(ids(&first), [9]);
+    let cancel = vec![Op::Cancel(TimerId::from_u128(9).into(), None)];
+    let _cancelled = pollster::block_on(store.apply(cancel, Durability::PowerLoss)).unwrap();
+    assert_eq!(ids(&page(first.next, 10)), [1, 2]);
 }

@@ -59,7 +59,7 @@ pub async fn check(connect: &Connect) -> Result<Report, ConnectError> {
 pub(crate) async fn examine(session: &Session, connect: &Connect, plan: &Plan) -> Report {
     let mut report = Report::default();
     if let Err(error) = look(session, connect, plan, &mut report).await {
-        report.note_silence(format!("the servers do not answer: {error}"));
+        report.note_silence("", format!("the servers do not answer: {error}"));
     }
     if let Some((found, own)) = plan.layout {
         judge_layout(found, own, &mut report);
@@ -75,12 +75,20 @@ async fn look(
     plan: &Plan,
     report: &mut Report,
 ) -> Result<(), LinkError> {
-    let mut servers = facts(session).await?;
+    let Seen { mut servers, mut silent } = seen(session).await?;
+    if servers.is_empty()
+        && let Some((_, error)) = silent.pop_first()
+    {
+        return Err(error);
+    }
+    for (server, error) in &silent {
+        report.note_silence(server, format!("does not answer: {error}"));
+    }
     let mut settings = redis::cmd("CONFIG");
     settings.arg("GET").arg(&["appendfsync", "save", "min-replicas-to-write"]);
-    // If the user may not read the settings, the report leaves them out.
-    if let Ok(answers) = session.ask_each(settings).await {
-        for (server, answer) in answers {
+    for (server, answer) in session.ask_each(settings, silent.into_keys().collect()).await? {
+        // If the user may not read the settings, the report leaves them out.
+        if let Ok(answer) = answer {
             let found: BTreeMap<String, String> = from_redis_value(answer).unwrap_or_default();
             servers.entry(server).or_default().settings.extend(found);
         }
@@ -94,13 +102,18 @@ async fn look(
     Ok(())
 }
 
-/// Returns a line for each reason why timers on the session's servers are unsafe.
+/// Returns a line for each reason why timers on the session's servers are unsafe. A server that does not answer is left
+/// out.
 pub(crate) async fn dangers(
     session: &Session,
     connect: &Connect,
     is_on_their_clock: bool,
 ) -> Result<Vec<String>, LinkError> {
-    let servers = facts(session).await?;
+    let Seen { servers, silent } = seen(session).await?;
+    // An error of the server itself is an answer, for example that the user may not ask.
+    if let Some(error) = silent.into_values().find(|error| error.code().is_some()) {
+        return Err(error);
+    }
     let dangers = servers.iter().flat_map(|(server, facts)| {
         let dangers = facts.dangers(connect.sync, is_on_their_clock);
         dangers.into_iter().map(move |danger| format!("{server}: {danger}"))
@@ -108,16 +121,43 @@ pub(crate) async fn dangers(
     Ok(dangers.collect())
 }
 
-/// Reads the answer to `INFO` and the clock of each server, by the server's address.
-async fn facts(session: &Session) -> Result<BTreeMap<String, Facts>, LinkError> {
-    let mut servers: BTreeMap<String, Facts> = BTreeMap::new();
-    for (server, info) in session.ask_each(redis::cmd("INFO")).await? {
-        let facts = servers.entry(server).or_default();
-        facts.read(&text(info));
+/// The servers of a session, by their addresses.
+#[derive(Default)]
+struct Seen {
+    /// The servers that have answered.
+    servers: BTreeMap<String, Facts>,
+    /// The servers that have not answered each question, with the errors.
+    silent: BTreeMap<String, LinkError>,
+}
+
+impl Seen {
+    /// Sends a command to each server that has answered all questions so far. Returns the replies, by the servers'
+    /// addresses.
+    async fn ask(&mut self, session: &Session, command: &str) -> Result<Vec<(String, Value)>, LinkError> {
+        let mut replies = Vec::new();
+        let skipped = self.silent.keys().cloned().collect();
+        for (server, answer) in session.ask_each(redis::cmd(command), skipped).await? {
+            match answer {
+                Ok(reply) => replies.push((server, reply)),
+                Err(error) => drop(self.silent.insert(server, error)),
+            }
+        }
+        Ok(replies)
+    }
+}
+
+/// Reads the answer to `INFO` and the clock of each server.
+async fn seen(session: &Session) -> Result<Seen, LinkError> {
+    let mut seen = Seen::default();
+    for (server, info) in seen.ask(session, "INFO").await? {
+        seen.servers.entry(server).or_default().read(&text(info));
     }
     for _ in 0..READINGS {
+        if seen.servers.is_empty() {
+            break;
+        }
         let (before, start) = (SystemTime::now(), Instant::now());
-        let answers = session.ask_each(redis::cmd("TIME")).await?;
+        let answers = seen.ask(session, "TIME").await?;
         // The server read its clock at some moment of the call. The middle of the call differs from that moment by half
         // of the call's time at most.
         let uncertainty = start.elapsed() / 2;
@@ -127,13 +167,13 @@ async fn facts(session: &Session) -> Result<BTreeMap<String, Facts>, LinkError> 
             let clock = Duration::from_secs(seconds) + Duration::from_micros(micros);
             let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
             let offset = micros(clock).saturating_sub(micros(middle));
-            let facts = servers.entry(server).or_default();
+            let facts = seen.servers.entry(server).or_default();
             if facts.clock.is_none_or(|(_, other)| uncertainty < other) {
                 facts.clock = Some((offset, uncertainty));
             }
         }
     }
-    Ok(servers)
+    Ok(seen)
 }
 
 /// Counts the deployment's shards on each primary of a cluster.

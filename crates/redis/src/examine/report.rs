@@ -47,9 +47,9 @@ impl Report {
         self.is_unanswered
     }
 
-    pub(crate) fn note_silence(&mut self, text: impl Into<Box<str>>) {
+    pub(crate) fn note_silence(&mut self, server: &str, text: impl Into<Box<str>>) {
         self.is_unanswered = true;
-        self.add("", Grade::Refusal, text);
+        self.add(server, Grade::Refusal, text);
     }
 
     pub(crate) fn add(&mut self, server: &str, grade: Grade, text: impl Into<Box<str>>) {

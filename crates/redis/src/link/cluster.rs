@@ -11,7 +11,6 @@ use super::error::no_reply;
 use super::reconnector::Reconnector;
 use super::route::Route;
 use super::slots::{Address, Slots};
-use super::witness::Witness;
 use crate::layout::slot_of;
 use core::pin::pin;
 use core::time::Duration;
@@ -135,12 +134,6 @@ impl Cluster {
             changed.map(|changed| *slots = Arc::new(changed)).is_some()
         });
         self.look_again();
-    }
-
-    /// Returns the witnesses of the connected servers. A [`Witness`] confirms that its server's changes are durable.
-    pub(crate) fn witnesses(&self) -> Vec<Arc<Witness>> {
-        let reconnectors = self.shared.reconnectors();
-        reconnectors.values().filter_map(|reconnector| reconnector.state().connection?.witness).collect()
     }
 
     /// Returns the reason why there is no connection to the primary that has the key: the error of the last attempt to

@@ -83,9 +83,14 @@ pub(crate) trait Link: Send + Sync {
         0
     }
 
-    /// Returns the witnesses of the connected servers. A [`Witness`] confirms that its server's changes are durable.
-    fn witnesses(&self) -> Vec<Arc<Witness>> {
-        Vec::new()
+    /// Returns the witness of each server. A [`Witness`] confirms that its server's changes are durable. The result is
+    /// empty if the connection's policy requires no confirmation. Waits for connections to all servers.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a server cannot be reached in time.
+    fn witnesses(&self) -> Answer<'_, Vec<Arc<Witness>>> {
+        Box::pin(async { Ok(Vec::new()) })
     }
 
     /// Returns a future that ends after this duration.

@@ -8,7 +8,6 @@ use super::route::Route;
 use super::sentinel::follow;
 use super::settings::Servers;
 use super::slots::{Address, Slots};
-use super::witness::Witness;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use std::sync::Arc;
 
@@ -112,13 +111,10 @@ impl Routes {
         }
     }
 
-    /// Returns the witnesses of the connected servers. A [`Witness`] confirms that its server's changes are durable.
-    pub(crate) fn witnesses(&self) -> Vec<Arc<Witness>> {
-        match self {
-            Self::Server { reconnector, .. } => {
-                reconnector.state().connection.into_iter().filter_map(|wire| wire.witness).collect()
-            }
-            Self::Cluster(cluster) => cluster.witnesses(),
+    /// Requests another read of the map of the slots. Does nothing without a cluster.
+    pub(crate) fn look_again(&self) {
+        if let Self::Cluster(cluster) = self {
+            cluster.look_again();
         }
     }
 

@@ -6,7 +6,7 @@ use super::listen::listen;
 use super::reconnector::Task;
 use super::route::Route;
 use super::routes::{Place, Routes};
-use super::settings::{Connect, ConnectError};
+use super::settings::{Connect, ConnectError, SyncPolicy};
 use super::slots::{Address, Slots};
 use super::{Answer, Ear, Link, Pause, Witness};
 use crate::script::Script;
@@ -14,8 +14,9 @@ use crate::script::Words;
 use core::any::Any;
 use core::fmt;
 use core::time::Duration;
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -26,6 +27,9 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 /// up to `LONGEST`.
 const SHORTEST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_millis(200);
+
+/// The time that a call waits if its patience ends at a moment that the clock cannot represent: a hundred years.
+const FOREVER: Duration = Duration::from_secs(3_155_760_000);
 
 /// Runs calls to the servers of a [`Connect`] on a runtime of its own, so callers need no runtime.
 pub(crate) struct Session {
@@ -42,6 +46,8 @@ struct Caller {
     /// The longest time for a reply of a server.
     limit: Duration,
     is_cluster: bool,
+    /// True if each connection has a [`Witness`], because changes may have to wait for copies.
+    has_witnesses: bool,
     /// True until a server refuses a script because of the flags in the script's first line. After that, scripts are
     /// sent without flags.
     knows_flags: AtomicBool,
@@ -91,6 +97,7 @@ impl Session {
             patience: connect.patience,
             limit: connect.response_timeout,
             is_cluster: connect.is_cluster(),
+            has_witnesses: !matches!(connect.sync, SyncPolicy::None),
             knows_flags: AtomicBool::new(true),
         };
         Ok(Self { caller: Arc::new(caller), dial, runtime: Some(runtime) })
@@ -126,15 +133,19 @@ impl Session {
     #[cfg(test)]
     pub(crate) fn ask(&self, commands: Pipeline) -> Answer<'static, Vec<Value>> {
         self.spawn(async move |caller: Arc<Caller>| {
-            let end = Instant::now() + caller.patience;
+            let end = caller.end();
             Ok(caller.ask(&commands, &Place::Key(None), end).await?.1)
         })
     }
 
-    /// Sends a command to the only server, or to each primary of a cluster. Returns each reply with the address of its
-    /// server.
-    pub(crate) fn ask_each(&self, command: Cmd) -> Answer<'static, Vec<(String, Value)>> {
-        self.spawn(async move |caller: Arc<Caller>| caller.ask_each(command).await)
+    /// Sends a command to the only server, or to each primary of a cluster, except for the servers with the addresses
+    /// `skipped`. Returns the reply or the error of each server with the address of the server.
+    pub(crate) fn ask_each(
+        &self,
+        command: Cmd,
+        skipped: BTreeSet<String>,
+    ) -> Answer<'static, Vec<(String, Result<Value, LinkError>)>> {
+        self.spawn(async move |caller: Arc<Caller>| Ok(caller.ask_each(command, &skipped).await))
     }
 
     /// Returns the map of a cluster's slots, which is empty without a cluster or if no server has answered in time.
@@ -194,8 +205,8 @@ impl Link for Session {
         self.caller.routes.attempt()
     }
 
-    fn witnesses(&self) -> Vec<Arc<Witness>> {
-        self.caller.routes.witnesses()
+    fn witnesses(&self) -> Answer<'_, Vec<Arc<Witness>>> {
+        self.spawn(async |caller: Arc<Caller>| caller.witnesses().await)
     }
 
     fn wait(&self, time: Duration) -> Pause {
@@ -230,10 +241,16 @@ impl Link for Session {
 }
 
 impl Caller {
+    /// Returns the moment at which the patience with a call that begins now is over.
+    fn end(&self) -> Instant {
+        let now = Instant::now();
+        now.checked_add(self.patience).unwrap_or_else(|| now + FOREVER)
+    }
+
     /// Runs a script. After an attempt in which the script has surely not run, sends it again until the settings'
     /// `patience` is over. If the script may have run, returns the error.
     async fn run(&self, call: &Call) -> Result<(Value, Option<Arc<Witness>>), LinkError> {
-        let end = Instant::now() + self.patience;
+        let end = self.end();
         // In a cluster, all keys of a script are in one slot, so the first key determines the server.
         let key = call.keys.first().map(Vec::as_slice);
         let (mut by, mut place, mut pause) = (By::Name, Place::Key(key), SHORTEST);
@@ -334,24 +351,63 @@ impl Caller {
         }
     }
 
-    async fn ask_each(&self, command: Cmd) -> Result<Vec<(String, Value)>, LinkError> {
-        let end = Instant::now() + self.patience;
+    async fn ask_each(
+        &self,
+        command: Cmd,
+        skipped: &BTreeSet<String>,
+    ) -> Vec<(String, Result<Value, LinkError>)> {
+        let end = self.end();
         let mut commands = redis::pipe();
         commands.add_command(command);
-        let primaries = timeout_at(end, self.routes.slots()).await.ok().flatten();
-        let primaries = primaries.iter().flat_map(|slots| slots.primaries());
-        let mut places: Vec<_> = primaries.cloned().map(Place::Address).collect();
-        // Without a cluster, there is no map. In a cluster whose map is unknown, this question fails with the reason.
-        if places.is_empty() {
-            places.push(Place::Key(None));
-        }
-        let asked = places.iter().map(async |place| {
-            let (address, mut replies) = self.ask(&commands, place, end).await?;
-            let reply = replies.pop().unwrap_or(Value::Nil).extract_error();
-            let name = address.map_or_else(|| self.servers.clone(), |address| address.to_string());
-            Ok((name, reply.map_err(|error| LinkError::of("(a question)", &error))?))
+        let places = self.each(end).await;
+        let asked = places.iter().map(|place| (self.name(place), place));
+        let asked = asked.filter(|(name, _)| !skipped.contains(name)).map(async |(name, place)| {
+            let reply = self.ask(&commands, place, end).await.and_then(|(_, mut replies)| {
+                let reply = replies.pop().unwrap_or(Value::Nil).extract_error();
+                reply.map_err(|error| LinkError::of("(a question)", &error))
+            });
+            (name, reply)
         });
-        try_join_all(asked).await
+        join_all(asked).await
+    }
+
+    /// Returns the only server, or each primary of a cluster. Waits until `end` for the map of the cluster's slots.
+    /// Without the map, returns any primary, to which there is no connection.
+    async fn each(&self, end: Instant) -> Vec<Place<'static>> {
+        let slots = timeout_at(end, self.routes.slots()).await.ok().flatten();
+        let primaries = slots.iter().flat_map(|slots| slots.primaries());
+        let places: Vec<_> = primaries.cloned().map(Place::Address).collect();
+        if places.is_empty() { vec![Place::Key(None)] } else { places }
+    }
+
+    /// Returns the name of a server in messages: its address, or all servers of the settings.
+    fn name(&self, place: &Place<'_>) -> String {
+        match place {
+            Place::Address(address) => address.to_string(),
+            Place::Key(_) => self.servers.clone(),
+        }
+    }
+
+    /// Returns the witness of the only server, or of each primary of a cluster. Waits for connections to all of these
+    /// servers until the patience is over.
+    async fn witnesses(&self) -> Result<Vec<Arc<Witness>>, LinkError> {
+        if !self.has_witnesses {
+            return Ok(Vec::new());
+        }
+        let end = self.end();
+        loop {
+            let places = self.each(end).await;
+            let routes = places.iter().map(|place| self.route("(a confirmation)", place, end));
+            match try_join_all(routes).await {
+                Ok(routes) => {
+                    return Ok(routes.into_iter().filter_map(|route| route.connection.witness).collect());
+                }
+                Err(error) if Instant::now() + LONGEST >= end => return Err(error),
+                // A replica may take the place of a primary that is away.
+                Err(_) => self.routes.look_again(),
+            }
+            sleep(LONGEST).await;
+        }
     }
 
     /// Waits until `end` for a connection to the server that `place` describes. The error has the reason why there is

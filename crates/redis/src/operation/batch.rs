@@ -95,12 +95,7 @@ impl Batches {
         let (count, put_backs) = (ops.len(), self.put_backs.begin(&ops));
         let result = match durability {
             // An empty batch with this durability confirms earlier changes that were made with a lower durability.
-            Durability::PowerLoss if count == 0 => {
-                Witnesses::of(self.transactions.deployment.link.witnesses())
-                    .confirm()
-                    .await
-                    .map(|()| Vec::new())
-            }
+            Durability::PowerLoss if count == 0 => self.confirm_all().await.map(|()| Vec::new()),
             Durability::PowerLoss => kept(self.apply_all(ops)).await,
             _ => self.apply_all(ops).await,
         };
@@ -109,6 +104,12 @@ impl Batches {
             self.transactions.node.wake_unless_polled();
         }
         self.transactions.node.wake_if_unknown(result)
+    }
+
+    /// Waits until all changes that the servers have made are durable. Fails if a server cannot be reached, because
+    /// nobody can then confirm its changes.
+    async fn confirm_all(&self) -> Result<(), StoreError> {
+        Witnesses::of(self.transactions.deployment.link.witnesses().await?).confirm().await
     }
 
     async fn apply_all(&self, ops: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {

@@ -215,3 +215,19 @@ fn a_primary_that_stays_away_stops_its_own_shards_only() {
     assert!(place(dead[10], far).is_err());
     drop(durable.shutdown(Duration::ZERO));
 }
+
+/// Tests that a primary that does not answer does not keep a store from being refused because of another primary.
+#[test]
+fn the_other_primaries_are_checked_while_a_primary_is_dead() {
+    let Some(mut cluster) = Cluster::start(&[]) else { return };
+    let connect = Connect::cluster(cluster.urls()).unwrap().patience(Duration::from_secs(2));
+    let victim = cluster.owner(0, 0).unwrap();
+    cluster.nodes[victim].kill();
+    for (_, node) in cluster.nodes.iter().enumerate().filter(|(number, _)| *number != victim) {
+        node.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    }
+    let error = block_on(RedisStore::builder("d").shards(SHARDS).poll(None).open(&connect)).unwrap_err();
+    assert!(error.to_string().contains("timers would be evicted"), "{error}");
+    let report = block_on(crate::check(&connect)).unwrap();
+    assert!(report.is_refused() && report.to_string().contains("timers would be evicted"), "{report}");
+}

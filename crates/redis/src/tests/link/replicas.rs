@@ -1,11 +1,13 @@
 //! Tests calls during failovers by Sentinel, and changes that wait for replicas or files.
 
 use super::{COUNT, LONG, count, count_safely, counted, open, single};
+use crate::RedisStore;
 use crate::examine::check;
 use crate::link::{Connect, Link, SyncPolicy};
 use core::time::Duration;
 use pollster::block_on;
 use redis::Value;
+use tourbillon_durable::store::{Durability, TimerStore};
 use tourbillon_fault::{Server, Watched, eventually};
 
 #[test]
@@ -99,4 +101,25 @@ fn a_server_without_waitaof_is_an_error_before_anything_runs() {
         error.to_string().contains("WAITAOF, which Redis has from 7.2 on")
     });
     assert_eq!(counted(&server, "a"), 0);
+}
+
+/// Tests an empty batch, which confirms all earlier changes, while there is no connection to the server.
+#[test]
+fn an_empty_batch_confirms_nothing_of_a_server_that_is_away() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    let open = |sync| {
+        let connect = Connect::single(&server.url()).expect("a URL").sync(sync);
+        let connect = connect.patience(Duration::from_millis(300));
+        block_on(RedisStore::builder("d").shards(1).poll(None).open(&connect)).expect("a store")
+    };
+    let waiting = open(SyncPolicy::Wait { replicas: 0, timeout: Duration::from_secs(1) });
+    let other = open(SyncPolicy::None);
+    let confirm = |store: &RedisStore| block_on(store.apply(Vec::new(), Durability::PowerLoss));
+    assert_eq!(confirm(&waiting).expect("the server answers"), []);
+    server.kill();
+    // After a failed call, the session has no connection any more.
+    let _error = block_on(waiting.check()).expect_err("the server is away");
+    let error = confirm(&waiting).expect_err("nobody vouches for the changes");
+    assert!(error.is_transient(), "{error}");
+    assert_eq!(confirm(&other).expect("the policy requires no confirmation"), []);
 }

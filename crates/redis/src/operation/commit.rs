@@ -198,16 +198,30 @@ impl<'a> Commit<'a> {
 
     /// Makes the commit fail if a shard that gets new timers does not have the deployment's id.
     pub(crate) fn expect_marks(&mut self, known: &Known, changes: &Changes, id: &[u8]) {
-        if !known.timers.is_empty() || known.put_back.is_some() {
+        if !known.timers.is_empty() {
             // The shard of the known timers has its data, and the new timers are stored there, too.
             return;
         }
         let created = changes.timers.iter().filter(|change| change.before.is_none());
         let homes = created.filter_map(|change| Some(self.layout.home_of(change.after.as_ref()?)));
-        for shard in homes.collect::<BTreeSet<_>>() {
-            self.expect(Doubt::Lost(shard), "field", shard, Part::Meta, b"id");
-            self.checks.push(id);
-        }
+        homes.collect::<BTreeSet<_>>().into_iter().for_each(|shard| self.expect_mark(shard, id));
+    }
+
+    /// Makes the commit fail if the shard does not have the deployment's id.
+    pub(crate) fn expect_mark(&mut self, shard: Shard, id: &[u8]) {
+        self.expect(Doubt::Lost(shard), "field", shard, Part::Meta, b"id");
+        self.checks.push(id);
+    }
+
+    /// Makes the commit fail if the server of the shard has no free memory, even if the commit stores nothing. A server
+    /// without free memory refuses each write that may need memory, so the commit writes the deployment's id again. The
+    /// caller must also [expect](Self::expect_mark) this id, so that the write changes nothing.
+    pub(crate) fn expect_memory(&mut self, shard: Shard, id: &[u8]) {
+        self.is_growing = true;
+        let meta = self.place(shard, Part::Meta);
+        let words = self.change_at(b"s", meta);
+        words.push(b"id");
+        words.push(id);
     }
 
     /// Returns the home shard of a commit: the shard of the timers that the commit changes or stores, or else of the

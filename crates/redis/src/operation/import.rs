@@ -140,7 +140,8 @@ impl Imports {
     }
 
     /// Sends the [`Changes`] of each shard in a separate commit. If the `Changes` of a shard contain no timers, the
-    /// commit only checks that the ids and keys in the `Changes` are free, and stores nothing.
+    /// commit only checks that the shard could store the timers: the ids and keys in the `Changes` are free, the shard
+    /// is not lost, and its server has free memory.
     async fn store_imported(
         &self,
         shards: &BTreeMap<Shard, Changes>,
@@ -175,7 +176,14 @@ impl Imports {
     async fn store(&self, scope: Scope<'_>, changes: &Changes) -> Result<Sent, StoreError> {
         let known = Known::default();
         let mut commit = Commit::new(&self.deployment.layout, &known, changes, scope);
-        commit.expect_marks(&known, changes, &self.deployment.id());
+        let id = self.deployment.id();
+        match scope {
+            Scope::All => commit.expect_marks(&known, changes, &id),
+            Scope::Shard(shard, _) => {
+                commit.expect_mark(shard, &id);
+                commit.expect_memory(shard, &id);
+            }
+        }
         self.transactions.send(commit).await
     }
 

@@ -51,6 +51,8 @@
 //!   is kept until the whole batch is answered.
 //! - *The server is away for longer than five minutes, and may have received the first attempt.* The answer is `Stale`:
 //!   the timer is stored, or else lost. Attempts that surely had no effect do not count.
+//! - *The server has lost the shard.* The put-back fails without an effect, since nobody would deliver the timer. The
+//!   process repeats the put-back.
 //! - *The process ends before the answer.* Nobody repeats.
 //!
 //! [`Op::Return`]: tourbillon_durable::store::Op::Return

@@ -1,5 +1,6 @@
 //! Tests a server that loses a part of a deployment's data and does not get this data back by itself.
 
+use super::{PAST, plain};
 use crate::layout::{Layout, Part, Shard};
 use crate::{Connect, RedisStore};
 use pollster::block_on;
@@ -8,7 +9,10 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
-use tourbillon_durable::store::{Durability, IfPresent, Op, Outcome, StoreError, StoreErrorKind, TimerStore};
+use tourbillon_durable::policy::{Guarantee, Policy};
+use tourbillon_durable::store::{
+    Claimant, Durability, IfPresent, Limit, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
+};
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Delivery, Durable};
 use tourbillon_fault::{Cluster, Server, eventually};
@@ -230,4 +234,54 @@ fn a_store_whose_deployment_is_lost_goes_on_once_people_have_made_it_again() {
     let error = block_on(RedisStore::builder("d").make_anew(&connect)).unwrap_err();
     assert!(error.to_string().contains("a part of the deployment d is there"), "{error}");
     drop(node.durable.shutdown(Duration::from_secs(5)));
+}
+
+/// Returns the number of records in a shard of the deployment `d` with four shards.
+fn records(server: &Server, shard: Shard) -> u64 {
+    server.query(&["ZCARD", &plain::records(shard, 4)])
+}
+
+/// Returns the name of the key that stores the mark of a shard of the deployment `d` with four shards.
+fn mark_of(shard: Shard) -> String {
+    String::from_utf8(Layout::new("d", 4).key(shard, Part::Meta)).unwrap()
+}
+
+#[test]
+fn an_import_into_a_cluster_with_a_lost_shard_stores_nothing() {
+    const LOST: Shard = 3;
+    let Some(server) = Server::start(&[]) else { return };
+    let builder = RedisStore::builder("d").shards(4).poll(None).split();
+    let store = plain::open(builder, server.port()).unwrap();
+    server.command(&["DEL", &mark_of(LOST)]);
+    let layout = Layout::new("d", 4);
+    let in_shard = |shard| TimerId::from_u128(ids(&layout, 1, 1, |other| other == shard)[0]);
+    let timers = [0, LOST].map(|shard| Timer::new(in_shard(shard), "kind", store.now())).to_vec();
+    let error = block_on(store.import(timers)).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Io, "{error}");
+    assert!(error.to_string().contains("shard 3 is lost"), "{error}");
+    assert_eq!([0, LOST].map(|shard| records(&server, shard)), [0, 0]);
+}
+
+#[test]
+fn a_timer_is_put_back_into_no_lost_shard() {
+    let Some(server) = Server::start(&[]) else { return };
+    let store = plain::open(RedisStore::builder("d").shards(4).poll(None), server.port()).unwrap();
+    let policy = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
+    let timer = Timer { policy, ..Timer::new(TimerId::from_u128(1), "kind", PAST) };
+    let apply = |op| block_on(store.apply(vec![op], Durability::PowerLoss));
+    let _created = apply(Op::Place(Box::new(timer.clone()), IfPresent::Reject)).unwrap();
+    let by = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
+    let limit = Limit { timers: 1, bytes: u64::MAX };
+    let leased = block_on(store.claim(by, 1, limit)).unwrap().leased;
+    let back = Op::Return(Box::new(timer), leased[0].token);
+    let shard = Layout::new("d", 4).shard_of_id(TimerId::from_u128(1));
+    server.command(&["DEL", &mark_of(shard)]);
+    let error = apply(back.clone()).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Io, "{error}");
+    assert!(error.to_string().contains(" is lost: its server"), "{error}");
+    assert_eq!(records(&server, shard), 0);
+    let connect = Connect::single(&server.url()).unwrap();
+    let _mended = block_on(RedisStore::builder("d").mend(&connect)).unwrap();
+    assert_eq!(apply(back).unwrap(), [Outcome::Created(TimerId::from_u128(1))]);
+    assert_eq!(records(&server, shard), 1);
 }

@@ -164,3 +164,15 @@ fn a_server_that_knows_no_flags_of_scripts_runs_them_without() {
         assert!(matches!(outcome, Ok(Outcome::Cancelled(_))), "{outcome:?}");
     }
 }
+
+/// Tests that the shards of a cluster are asked before an import whether their servers have free memory.
+#[test]
+fn an_import_into_a_cluster_with_a_full_memory_has_surely_no_effect() {
+    let Some(server) = Server::start(&[]) else { return };
+    let builder = RedisStore::builder("d").shards(4).poll(None).split();
+    let store = plain::open(builder, server.port()).unwrap();
+    server.command(&["CONFIG", "SET", "maxmemory", "1mb"]);
+    let timers = (1..=20).map(|number| timer(&store, number, Duration::ZERO)).collect();
+    let error = block_on(store.import(timers)).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Full, "{error}");
+}

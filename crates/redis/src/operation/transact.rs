@@ -250,8 +250,10 @@ impl Transactions {
         }
         let sent = self.commit_in(Scope::Shard(home, reserved), known, changes).await?;
         if let Sent::Done = sent {
-            // The redirect of a stored timer must stay, so `transact` must not release it.
-            created.iter().for_each(|creation| drop(reserved.remove(&creation.id)));
+            // The other reservations are of timers that were not stored, as when a key was taken. The caller releases
+            // these reservations.
+            let stored = changes.timers.iter().filter_map(|change| change.after.as_ref());
+            stored.for_each(|timer| drop(reserved.remove(&timer.id)));
             // The ended timers were stored in the home, so a redirect to another shard is not theirs.
             let redirects = redirects.into_iter().filter(|(_, redirect)| redirect.home() == Some(home));
             // The operation has taken effect, so a redirect that is left leads nowhere.

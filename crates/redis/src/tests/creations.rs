@@ -209,3 +209,23 @@ fn a_subscriber_that_panics_holds_up_no_creation() {
     });
     is_done.recv_timeout(Duration::from_secs(60)).expect("all creations have answers");
 }
+
+/// Tests creations in a cluster that reserve an id, and then find their key taken. The reservation is a redirect in the
+/// shard of the id.
+#[test]
+fn a_creation_that_stores_no_timer_leaves_no_redirect() {
+    let Some(server) = Server::start(&[]) else { return };
+    let store = plain::open(RedisStore::builder("d").shards(4).poll(None).split(), server.port()).unwrap();
+    let present = timer(&store, "taken");
+    assert_eq!(create(&store, slice::from_ref(&present), IfPresent::Reject), [Outcome::Created(present.id)]);
+    let layout = Layout::new("d", 4);
+    let home = layout.shard_of_id(present.id);
+    let ids = (1..).map(TimerId::from_u128).filter(|id| layout.shard_of_id(*id) != home);
+    for (mode, id) in [IfPresent::Reject, IfPresent::Keep].into_iter().zip(ids) {
+        let outcome = create(&store, &[Timer { id, ..timer(&store, "taken") }], mode).remove(0);
+        assert!(!matches!(outcome, Outcome::Created(_)), "{outcome:?}");
+        let redirects = layout.key(layout.shard_of_id(id), Layout::redirects_of(id));
+        let count: u64 = server.query(&["HLEN", &String::from_utf8(redirects).unwrap()]);
+        assert_eq!(count, 0, "{mode:?}: {outcome:?}");
+    }
+}

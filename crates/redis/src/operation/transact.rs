@@ -141,7 +141,10 @@ impl Transactions {
                     (refused.doubt, refused.found)
                 }
             };
-            cached = None;
+            if let Some(id) = cached.take() {
+                // The kept copy differs from the stored timer, and the delivery may end without a commit.
+                self.held.let_go(id);
+            }
             self.resolve(&mut known, doubt, &mut found, reserved).await?;
             if turn > 8 {
                 // Other clients keep changing the same timers first. They may be threads of this process, so this

@@ -168,3 +168,21 @@ fn an_end_under_the_token_of_a_former_claim_is_refused_alone_and_in_a_batch() {
     assert!(ended.iter().all(|outcome| matches!(outcome, Outcome::Ended { .. })), "{ended:?}");
     assert_eq!(pollster::block_on(store.check()).unwrap(), []);
 }
+
+/// Tests an end of a delivery whose lease another process has given up. The end finds the changed timer and changes
+/// nothing.
+#[test]
+fn no_copy_of_a_timer_is_kept_after_its_end_was_refused() {
+    let Some(server) = Server::start(&[]) else { return };
+    let open = || plain::open(RedisStore::builder("d").shards(4).poll(None), server.port()).unwrap();
+    let (store, other) = (open(), open());
+    let _created = apply(&store, vec![Op::Place(Box::new(timer(1)), IfPresent::Reject)]);
+    let leased = pollster::block_on(store.claim(BY, 1, ALL)).unwrap().leased;
+    let (id, token) = (leased[0].timer.id, leased[0].token);
+    assert!(store.held.get(id).is_some());
+    let released = apply(&other, vec![Op::Release(id, token)]);
+    assert!(matches!(released[..], [Outcome::Ended { .. }]), "{released:?}");
+    let stale = Outcome::Refused(Refusal::Stale);
+    assert_eq!(apply(&store, vec![Op::Snooze(id, token, store.now())]), [stale]);
+    assert!(store.held.get(id).is_none());
+}

@@ -53,7 +53,7 @@ impl RedisBuilder {
             let (version, shards) = (stored(), stored());
             let shards = shards.and_then(|shards| u16::try_from(shards).ok());
             plan.losses = self.losses(&session, shards, Topology::new(connect.is_cluster())).await;
-            if version.is_none() && self.shards_without_key(&session, &Time::server()).await > 0 {
+            if version.is_none() && self.has_marked_shard(&session, &Time::server()).await {
                 plan.refusals
                     .push(format!("the key of the deployment {} itself is lost; {REMEDY}", self.name));
             }
@@ -106,7 +106,7 @@ impl RedisBuilder {
         };
         // The key is read again after the shards, since another process may have created the deployment since the first
         // read.
-        Ok(!is_known().await? && self.shards_without_key(link, time).await > 0 && !is_known().await?)
+        Ok(!is_known().await? && self.has_marked_shard(link, time).await && !is_known().await?)
     }
 
     /// Opens the deployment on this connection. Waits until the server has answered.

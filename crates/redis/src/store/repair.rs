@@ -5,6 +5,7 @@ use crate::deployment::{Marks, REMEDY, Time, Topology, listed, marks_of, run};
 use crate::layout::{Layout, MOST_SHARDS, Part, Shard, VERSION};
 use crate::link::{Connect, Link, Session};
 use crate::script::bytes;
+use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
@@ -50,12 +51,9 @@ impl RedisBuilder {
         let (count, id) = (known.rest.maybe_number()?, bytes(known.rest.next()?)?);
         let count = count.and_then(|count| u16::try_from(count).ok());
         let topology = Topology::new(connect.is_cluster());
-        // The key has the number of shards. If neither the key nor the builder has it, each possible number is tried,
-        // and the number with which most marks are found counts.
-        let counts: Vec<u16> = match count.or(self.shards) {
-            Some(count) => vec![count],
-            None => (0..=MOST_SHARDS.ilog2()).map(|power| 1 << power).collect(),
-        };
+        // The key has the number of shards. Without the key, each possible number of shards is tried, and the number
+        // with which most marks are found counts.
+        let counts = count.map_or_else(|| self.counts(), |count| vec![count]);
         let mut best: Option<(usize, Layout, Marks)> = None;
         for count in counts {
             // The stored number may be damaged, and this call does not check the number in the builder.
@@ -143,10 +141,14 @@ impl RedisBuilder {
             return Err(limit(format!("{shards} shards are not a power of two of at most {MOST_SHARDS}")));
         }
         let (layout, topology) = (Layout::new(&self.name, shards), Topology::new(connect.is_cluster()));
+        // Without its key, a deployment may be there with another number of shards.
+        let counts = if count.is_some() { vec![shards] } else { self.counts() };
         let mut is_whole = true;
-        for (_, mark) in marks_of(&session, &time, &layout, topology.groups(layout.shards())).await {
-            // Without a key, `known` is `None`, and no shard may have a mark. With a key, each shard must have its id.
-            is_whole &= mark? == known;
+        for count in counts {
+            let layout = Layout::new(&self.name, count);
+            for (_, mark) in marks_of(&session, &time, &layout, topology.groups(layout.shards())).await {
+                is_whole &= mark? == known;
+            }
         }
         if !is_whole {
             return Err(limit(format!("a part of the deployment {} is there: {REMEDY}", self.name)));
@@ -218,13 +220,25 @@ impl RedisBuilder {
         lines
     }
 
-    /// Counts the shards that have the id of a deployment. If the deployment's key is missing although the number is
-    /// not 0, the servers have lost the key.
-    pub(crate) async fn shards_without_key(&self, link: &dyn Link, time: &Time) -> usize {
-        let layout = Layout::new(&self.name, self.shards.unwrap_or(SHARDS).clamp(1, MOST_SHARDS));
-        let marks =
-            marks_of(link, time, &layout, Topology::new(link.is_cluster()).groups(layout.shards())).await;
-        marks.iter().filter(|(_, mark)| matches!(mark, Ok(Some(_)))).count()
+    /// Returns whether any shard has the id of a deployment with this name. If the deployment's key is missing although
+    /// there is such a shard, the servers have lost the key.
+    pub(crate) async fn has_marked_shard(&self, link: &dyn Link, time: &Time) -> bool {
+        let topology = Topology::new(link.is_cluster());
+        let reads = self.counts().into_iter().map(async |count| {
+            let layout = Layout::new(&self.name, count);
+            marks_of(link, time, &layout, topology.groups(layout.shards())).await
+        });
+        let marks = join_all(reads).await;
+        marks.into_iter().flatten().any(|(_, mark)| matches!(mark, Ok(Some(_))))
+    }
+
+    /// Returns the numbers of shards that a deployment of this name may have if its key does not say the number: the
+    /// number that is set, or else all possible numbers.
+    fn counts(&self) -> Vec<u16> {
+        match self.shards {
+            Some(count) => vec![count.clamp(1, MOST_SHARDS)],
+            None => (0..=MOST_SHARDS.ilog2()).map(|power| 1 << power).collect(),
+        }
     }
 }
 

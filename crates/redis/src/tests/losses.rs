@@ -285,3 +285,20 @@ fn a_timer_is_put_back_into_no_lost_shard() {
     assert_eq!(apply(back).unwrap(), [Outcome::Created(TimerId::from_u128(1))]);
     assert_eq!(records(&server, shard), 1);
 }
+
+#[test]
+fn a_lost_key_is_noticed_with_any_number_of_shards() {
+    let Some(server) = Server::start(&[]) else { return };
+    let connect = Connect::single(&server.url()).unwrap();
+    drop(block_on(RedisStore::builder("d").shards(16).poll(None).open(&connect)).unwrap());
+    server.command(&["DEL", "tb:{d}:deployment"]);
+    let builder = || RedisStore::builder("d").poll(None);
+    let error = block_on(builder().open(&connect)).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{error}");
+    let report = block_on(builder().check(&connect)).unwrap();
+    assert!(report.to_string().contains("the key of the deployment d itself is lost"), "{report}");
+    let error = block_on(builder().make_anew(&connect)).unwrap_err();
+    assert!(error.to_string().contains("a part of the deployment d is there"), "{error}");
+    let mended = block_on(builder().mend(&connect)).unwrap();
+    assert_eq!((mended.shards, mended.marked, mended.has_made_key), (16, vec![], true));
+}

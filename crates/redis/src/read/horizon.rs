@@ -25,8 +25,9 @@ pub(crate) async fn horizon(counter: &Counter) -> Result<Horizon, StoreError> {
     let parts: Vec<(Shard, Part)> = deployment.layout.shards().map(|shard| (shard, Part::Slices)).collect();
     let mut slices: Vec<(Slice, Shard)> = Vec::new();
     let mut cut = None;
-    // Each shard lists at least all lanes of one period.
-    let each = (MOST_SLICES / parts.len().max(1)).max(lanes());
+    // Each shard lists at least all lanes of one period, and one slice of a later period. Without that slice, the
+    // answer of a shard with all lanes in its first period would be full, and the whole period would not be counted.
+    let each = (MOST_SLICES / parts.len().max(1)).max(lanes() + 1);
     for parts in parts.chunks((SLICES_AT_ONCE / each.max(1)).max(1)) {
         for (found, (shard, _)) in
             Walk::ascending(deployment).scores(parts, Scores::ALL, None, each).await?.iter().zip(parts)

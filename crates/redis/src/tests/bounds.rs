@@ -2,8 +2,9 @@
 
 use super::plain;
 use crate::RedisStore;
-use crate::layout::PERIOD;
+use crate::layout::{LANES, PERIOD, lane_of};
 use pollster::block_on;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tourbillon::ManualClock;
 use tourbillon_durable::UtcMillis;
@@ -104,4 +105,27 @@ fn a_horizon_looks_at_a_bounded_number_of_slices() {
     assert!(days.is_exact, "the first slices are all counted: {horizon:?}");
     let month = horizon.spans.iter().find(|span| span.within == Some(30 * 24 * HOUR)).unwrap();
     assert!(!month.is_exact, "{horizon:?}");
+}
+
+/// Tests a shard that has timers in all lanes of its first period, in a deployment with so many shards that each shard
+/// lists only the slices of one period.
+#[test]
+fn a_horizon_of_many_shards_counts_a_period_with_all_lanes() {
+    let Some(server) = Server::start(&[]) else { return };
+    let (store, _clock) = open(&server, 1_024);
+    let mut lanes = BTreeMap::new();
+    for number in 0.. {
+        let namespace = format!("n{number}");
+        lanes.entry(lane_of(&namespace)).or_insert(namespace);
+        if lanes.len() as u64 == LANES {
+            break;
+        }
+    }
+    let timer = |(namespace, id): (String, _)| Timer {
+        namespace: namespace.into(),
+        ..Timer::new(id, "kind", store.now())
+    };
+    place(&store, lanes.into_values().zip(ids_in(&store, 5)).map(timer).collect());
+    let horizon = block_on(store.horizon()).unwrap();
+    assert_eq!((horizon.placed(), horizon.unplaced), (LANES, 0), "{horizon:?}");
 }

@@ -112,7 +112,7 @@ impl Dial {
         let limit = match &self.connect.servers {
             Servers::Single(_) | Servers::Cluster(_) => self.connect.connection_timeout,
             // Several connections are made one after another.
-            Servers::Sentinel { .. } => self.connect.connection_timeout * 3,
+            Servers::Sentinel { .. } => self.connect.connection_timeout.saturating_mul(3),
         };
         let made = async { self.renewed()?.make(on_end).await };
         tokio::time::timeout(limit, made).await.unwrap_or_else(|_| Err(late(limit)))

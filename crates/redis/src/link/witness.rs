@@ -62,7 +62,7 @@ impl Witness {
         response_timeout: Duration,
         on_end: OnEnd,
     ) -> Self {
-        let limit = response_timeout + policy.timeout();
+        let limit = response_timeout.saturating_add(policy.timeout());
         Self { connection, policy, limit, on_end, runtime: Handle::current(), rounds: Mutex::default() }
     }
 

@@ -37,11 +37,11 @@ impl Bell {
 
     /// Waits for at most `time` until the bell rings or is closed. Returns `false` once the bell is closed.
     pub(crate) fn wait(&self, time: Duration) -> bool {
-        let until = Instant::now() + time;
+        let start = Instant::now();
         let mut state = self.lock();
         while !state.is_rung && !state.is_closed {
-            // `wait_timeout` may return early without a ring, so the rest of the time is computed again.
-            let Some(rest) = until.checked_duration_since(Instant::now()) else { break };
+            // The clock cannot represent the end of a very long wait, so the wait is measured from its start.
+            let Some(rest) = time.checked_sub(start.elapsed()) else { break };
             state = self.changed.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0;
         }
         state.is_rung = false;
@@ -52,5 +52,19 @@ impl Bell {
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
         self.ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_may_be_longer_than_the_clock_can_represent() {
+        let bell = Bell::default();
+        bell.ring();
+        assert!(bell.wait(Duration::MAX));
+        bell.close();
+        assert!(!bell.wait(Duration::MAX));
     }
 }

@@ -231,7 +231,7 @@ impl Node {
 
     /// Returns the pause between two steps of the sweep, by which the background thread repairs stored data.
     pub(crate) fn pause_of_sweep(&self) -> Duration {
-        self.poll.unwrap_or(LONGEST_POLL) * POLLS_OF_SWEEP
+        self.poll.unwrap_or(LONGEST_POLL).saturating_mul(POLLS_OF_SWEEP)
     }
 
     /// Returns the pause between two polls of a shard, which is longer while messages of other nodes arrive.

@@ -1,13 +1,17 @@
 //! Tests calls to a server with lost replies, ended connections and errors.
 
 use super::{COUNT, count, counted, open, run, single};
-use crate::link::Link;
+use crate::RedisStore;
+use crate::link::{Connect, Link, SyncPolicy};
 use crate::script::Script;
 use core::time::Duration;
 use redis::Value;
 use std::thread;
 use std::time::Instant;
-use tourbillon_durable::store::{StoreError, StoreErrorKind};
+use tourbillon_durable::store::{
+    Claimant, Durability, IfPresent, Limit, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
+};
+use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_fault::{Fate, Proxy, Server, eventually, eventually_some, free_port};
 
 /// A script that makes a change and then fails.
@@ -207,4 +211,23 @@ fn errors_say_whether_the_script_may_have_run() {
     assert!(!error.may_have_run(), "{error}");
     assert_eq!(error.code(), Some("OOM"));
     assert_eq!(StoreError::from(error).kind(), StoreErrorKind::Full);
+}
+
+#[test]
+fn the_longest_durations_are_no_error() {
+    const LONGEST: Duration = Duration::MAX;
+    let Some(server) = Server::start(&[]) else { return };
+    let sync = SyncPolicy::Wait { replicas: 0, timeout: LONGEST };
+    let connect = Connect::single(&server.url()).expect("a URL").sync(sync).patience(LONGEST);
+    let connect = connect.response_timeout(LONGEST).connection_timeout(LONGEST);
+    let builder = RedisStore::builder("d").shards(1).poll(Some(LONGEST)).may_lose(LONGEST);
+    let store = pollster::block_on(builder.open(&connect)).expect("a store");
+    let timer = Timer::new(TimerId::from_u128(1), "kind", store.now());
+    let place = vec![Op::Place(Box::new(timer), IfPresent::Reject)];
+    let outcomes = pollster::block_on(store.apply(place, Durability::PowerLoss)).expect("an outcome");
+    assert_eq!(outcomes, [Outcome::Created(TimerId::from_u128(1))]);
+    let by = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
+    let limit = Limit { timers: 1, bytes: u64::MAX };
+    assert_eq!(pollster::block_on(store.claim(by, 1, limit)).expect("a timer").leased.len(), 1);
+    assert!(store.node.pause_of_sweep() > Duration::from_secs(1));
 }

@@ -3,7 +3,7 @@
 use super::plain;
 use crate::RedisBuilder;
 use crate::RedisStore;
-use crate::layout::PERIOD;
+use crate::layout::{Layout, PERIOD};
 use crate::link::{Answer, Link, LinkError};
 use crate::script::Script;
 use crate::script::Words;
@@ -461,4 +461,26 @@ fn a_runtime_looks_for_timers_that_were_stored_under_a_lost_answer() {
     link.at("commit", 1, Act::Lose);
     assert_eq!(kind(store.reap(10)), StoreErrorKind::Unknown);
     assert!(woken(), "a timer whose lease has ended may be due");
+}
+
+/// Tests a timer that another process stores or cancels between the reads of two shards. The timer is in one shard, and
+/// its redirect is in the other shard.
+#[test]
+fn a_check_names_no_timer_that_changes_between_the_reads_of_two_shards() {
+    let Some(Two { store, other, link, server: _server, .. }) = start(2) else { return };
+    let layout = Layout::new("d", 2);
+    let key = (0..).map(|n| format!("key {n}")).find(|key| layout.shard_of_key("", key) == 1).unwrap();
+    let number = (1..).find(|number| layout.shard_of_id(id(*number)) == 0).unwrap();
+    let create = {
+        let (other, timer) =
+            (Arc::clone(&other), Timer { key: Some(key.as_str().into()), ..timer(number, 1 << 40) });
+        move || place(&other, timer)
+    };
+    // The first read of the second shard follows the only read of the first shard.
+    link.at("contents", 2, Act::First(Box::new(create)));
+    assert_eq!(now(store.check()), []);
+    let cancel = move || drop(apply(&other, Op::Cancel(id(number).into(), None)));
+    link.at("contents", 2, Act::First(Box::new(cancel)));
+    assert_eq!(now(store.check()), []);
+    assert_eq!(now(store.counts()).by_namespace.values().sum::<u64>(), 0);
 }

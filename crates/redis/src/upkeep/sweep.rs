@@ -211,7 +211,7 @@ impl Sweep {
         while !values.is_empty() {
             let (id, redirect) = (values.bytes()?, bytes(values.next()?)?);
             let redirect = Redirect::of(redirect.unwrap_or_default());
-            // The check reports a redirect that cannot be read.
+            // A redirect that cannot be read stays. The check reports the redirect if its timer is stored elsewhere.
             let home = redirect.home().filter(|home| self.deployment.layout.shards().contains(home));
             if let (Some(id), Some(home)) = (id_of(&id), home) {
                 homes.entry(home).or_default().push((id, redirect));

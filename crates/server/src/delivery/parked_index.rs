@@ -15,7 +15,8 @@
 //! other nodes share the store, passes are repeated: only the store knows the timers that a dead node has parked, and
 //! shards change their owners. A pass reads no timers, so its cost depends on the number of reasons. A timer that is
 //! parked during a pass may be counted twice until the next pass. A pass does not change the count of a reason whose
-//! timers are being unparked.
+//! timers are being unparked. A pass also keeps each marked reason, even if no timer is parked for it: a receiver may
+//! wait for the check, and other nodes may have parked timers since the pass read the store.
 
 use super::reason::Reason;
 use core::time::Duration;
@@ -167,7 +168,8 @@ impl ParkedIndex {
             if !parked.is_busy {
                 parked.count = count + parked.during_pass;
             }
-            parked.is_busy || parked.count > 0
+            // The unparker has not seen a marked reason yet, and a receiver may wait for this check.
+            parked.is_busy || parked.count > 0 || marked.contains(reason)
         });
         for (reason, count) in found {
             parked.insert(reason.clone(), Parked { count, ..Parked::default() });
@@ -251,9 +253,10 @@ impl ParkedIndex {
     /// Notes the start of a request to the store. The request makes timers that are parked for this reason due again.
     /// If the reason is a queue ([`Reason::Queue`]), the request may fetch the timers for receivers instead.
     pub(crate) fn begin(&self, reason: &Reason) {
-        if let Some(parked) = self.lock().parked.get_mut(reason) {
-            (parked.is_busy, parked.since, parked.is_wanted) = (true, 0, false);
-        }
+        let mut state = self.lock();
+        // A pass may have removed the entry since the check that led to this request.
+        let parked = state.parked.entry(reason.clone()).or_default();
+        (parked.is_busy, parked.since, parked.is_wanted) = (true, 0, false);
     }
 
     /// Notes the end of a request whose start [`begin`](Self::begin) has noted. `found` is the number of timers that
@@ -306,6 +309,32 @@ mod tests {
         index.want(&reason);
         index.begin(&reason);
         assert!(!index.end_fetch(&reason, None), "an error says nothing");
+    }
+
+    #[test]
+    fn a_pass_that_finds_no_timer_loses_no_fetch_that_a_receiver_waits_for() {
+        let index = ParkedIndex::default();
+        let reason = Reason::Queue("a".into(), "q".into());
+        let pass = || {
+            index.begin_pass();
+            index.end_pass(HashMap::new());
+        };
+        index.want(&reason);
+        pass();
+        assert_eq!(index.take_marked(), vec![reason.clone()]);
+        pass();
+        index.begin(&reason);
+        assert!(!index.end_fetch(&reason, Some(3)));
+        pass();
+        assert_eq!(index.take_marked(), vec![reason.clone()], "further timers may be parked");
+        index.begin(&reason);
+        assert!(index.end_fetch(&reason, Some(0)) && !index.may_have(&reason));
+        assert!(index.lock().parked.is_empty());
+        // A reason that no receiver wants any longer is forgotten.
+        index.want(&reason);
+        index.take_marked();
+        pass();
+        assert!(index.lock().parked.is_empty());
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl Unparker {
                     self.queues.awaited().iter().for_each(|reason| self.parked.want(reason));
                 }
             }
-            alarms.take(now).iter().for_each(|reason| self.parked.look_at(reason));
+            alarms.take(now).iter().for_each(|reason| self.look_at(reason));
             for reason in self.parked.take_marked() {
                 match self.wanted(&reason, now) {
                     Wanted::Now(wanted) => {
@@ -108,6 +108,15 @@ impl Unparker {
                 () = self.parked.changed() => {}
                 () = tokio::time::sleep_until(until.into()) => {}
             }
+        }
+    }
+
+    /// Marks a reason for a check once the moment of its alarm has come.
+    fn look_at(&self, reason: &Reason) {
+        match reason {
+            // A pass may have removed the entry of the queue from the index, although receivers still wait.
+            Reason::Queue(..) => self.queues.look_at(reason),
+            _ => self.parked.look_at(reason),
         }
     }
 

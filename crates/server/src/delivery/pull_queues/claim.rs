@@ -111,6 +111,6 @@ impl Drop for OpenClaim {
             state.claims.remove(&self.name);
             state.claims.take_starved()
         };
-        starved.iter().for_each(|reason| self.queues.parked.look_at(reason));
+        starved.iter().for_each(|reason| self.queues.look_at(reason));
     }
 }

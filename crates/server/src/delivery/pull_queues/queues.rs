@@ -81,6 +81,15 @@ impl PullQueues {
         }
     }
 
+    /// Makes the unparker check whether parked timers of a queue may go to its receivers now. If other nodes share the
+    /// store, the check takes place even if this node knows no parked timer of the queue.
+    pub(crate) fn look_at(&self, reason: &Reason) {
+        match self.has_others {
+            true => self.parked.want(reason),
+            false => self.parked.look_at(reason),
+        }
+    }
+
     // --- Beside other nodes ---
 
     /// Begins a fetch of at least `wanted` timers of a queue. Returns the greatest number of timers that the fetch may

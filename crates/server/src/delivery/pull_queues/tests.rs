@@ -2,9 +2,11 @@
 
 use super::arrival::{BUFFERED, Found};
 use super::*;
+use crate::delivery::parked_index::ParkedIndex;
 use crate::delivery::permits::Wanted;
 use crate::delivery::reason::Reason;
 use core::time::Duration;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::mpsc;
@@ -223,4 +225,17 @@ async fn a_receiver_does_not_wait_for_ever_for_a_store_that_does_not_answer() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     ticket.stored();
     assert!(matches!(again.await.unwrap(), Some(Ok(()))), "a receiver that asks again learns of it");
+}
+
+#[test]
+fn a_claim_that_ends_makes_room_for_receivers_even_after_a_pass_that_found_no_timer() {
+    let parked = Arc::new(ParkedIndex::default());
+    let queues = Arc::new(PullQueues::new(Arc::clone(&parked), 64, true));
+    let reason = Reason::Queue("a".into(), "q".into());
+    let first = fill(&queues, "a", &mut 0);
+    parked.take_marked();
+    parked.begin_pass();
+    parked.end_pass(HashMap::new());
+    drop(first);
+    assert_eq!(parked.take_marked(), [reason]);
 }

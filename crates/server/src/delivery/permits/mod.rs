@@ -450,15 +450,14 @@ impl Permits {
             let is_known = limiter.pace == Some(Pace::Quick)
                 && now.saturating_duration_since(limiter.moved) < REMEMBERED.0
                 && remembers;
-            is_known
-                || needed.contains(reason)
-                || limiter.is_starved
-                || !limiter.is_idle(now)
-                // Without its limiter, a failing host or path would get several timers instead of one.
-                || self.parked.count(reason) > 0
+            is_known || needed.contains(reason) || !limiter.is_idle(now) || self.parked.count(reason) > 0
         });
         let used: HashSet<PoolName> = limiters.keys().filter_map(PoolName::of).collect();
-        pools.retain(|name, pool| pool.running > 0 || used.contains(name));
+        pools.retain(|name, pool| {
+            // Only the ends of deliveries take limiters from this list, and no further delivery may end.
+            pool.starved.retain(|reason| limiters.contains_key(reason));
+            pool.running > 0 || used.contains(name)
+        });
     }
 
     fn end(&self, reasons: &[Reason], outcome: Noted) {

@@ -312,3 +312,32 @@ async fn a_path_that_has_failed_has_a_lane_until_it_works() {
     let both = [(&a, 16), (&path, 16)];
     let _two = (enter(&permits, &both).await.unwrap(), enter(&permits, &both).await.unwrap());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_limiter_that_found_no_permit_is_forgotten_once_no_timer_is_parked_for_it() {
+    let permits = permits();
+    let (a, share) = (host("a"), Reason::Share("n".into()));
+    permits.shut(&a, Duration::from_secs(60));
+    assert_eq!(enter(&permits, &[(&a, 4), (&share, 4)]).await.unwrap_err(), a);
+    permits.parked.add(a.clone());
+    permits.shut(&a, Duration::ZERO);
+    permits.sweep();
+    assert!(permits.lock().limiters.contains_key(&a), "a timer is parked for it");
+    // The timer is cancelled, and the next pass finds no parked timer.
+    permits.parked.begin_pass();
+    permits.parked.end_pass(HashMap::new());
+    permits.parked.take_marked();
+    permits.sweep();
+    assert!(permits.lock().limiters.is_empty() && permits.lock().pools.is_empty());
+    // Another limiter keeps the pool. A limiter that is made again is listed once.
+    let other = Reason::host("m", "a");
+    let held = enter(&permits, &[(&other, 4)]).await.unwrap();
+    for _ in 0..3 {
+        permits.shut(&a, Duration::from_secs(60));
+        assert_eq!(enter(&permits, &[(&a, 4)]).await.unwrap_err(), a);
+        permits.shut(&a, Duration::ZERO);
+        permits.sweep();
+    }
+    assert!(permits.lock().pool_mut(&a).unwrap().starved.is_empty());
+    drop(held);
+}

@@ -143,6 +143,14 @@ impl State {
         PoolName::of(reason).and_then(|name| self.pools.get_mut(&name))
     }
 
+    /// Returns the limiter `reason`. If the limiter is missing, first makes it with the limit `limit`, and with the
+    /// pace that the host showed to other namespaces.
+    fn limiter_or_new(&mut self, reason: Reason, limit: usize, now: Instant) -> &mut Limiter {
+        let is_quick = self.pool(&reason).is_some_and(|pool| pool.is_quick);
+        let new = Limiter::new(&reason, limit, now).known_as(is_quick);
+        self.limiters.entry(reason).or_insert(new)
+    }
+
     fn has_permit(&self, reason: &Reason, now: Instant) -> bool {
         self.limiters.get(reason).is_none_or(|limiter| limiter.running < self.most(reason, limiter, now))
     }
@@ -318,9 +326,7 @@ impl Permits {
                 if let Some(name) = PoolName::of(&reason) {
                     state.pools.entry(name).or_default().limit = limit;
                 }
-                let is_quick = state.pool(&reason).is_some_and(|pool| pool.is_quick);
-                let new = Limiter::new(&reason, limit, now).known_as(is_quick);
-                let limiter = state.limiters.entry(reason).or_insert(new);
+                let limiter = state.limiter_or_new(reason, limit, now);
                 // The limit may be provisional (see `shut` and `expect`), and a namespace may change its limit.
                 limiter.limit = limit;
                 // Any arrival counts, because a delivery does not show whether its timer was parked.
@@ -371,9 +377,7 @@ impl Permits {
         let now = Instant::now();
         let mut state = self.lock();
         let waiting = {
-            // This limit of a new limiter is provisional. The next delivery sets the right limit.
-            let limiter =
-                state.limiters.entry(reason.clone()).or_insert_with(|| Limiter::new(reason, 1, now));
+            let limiter = state.limiter_or_new(reason.clone(), 1, now);
             (limiter.shut_until, limiter.is_careful) = (Some(now + rest), true);
             core::mem::take(&mut limiter.waiting)
         };
@@ -422,9 +426,7 @@ impl Permits {
     pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
         let now = Instant::now();
         let mut state = self.lock();
-        // This limit of a new limiter is provisional. The next delivery sets the right limit.
-        let limiter =
-            state.limiters.entry(reason.clone()).or_insert_with(|| Limiter::new(reason, ROOM.0, now));
+        let limiter = state.limiter_or_new(reason.clone(), ROOM.0, now);
         limiter.coming = limiter.coming(now) + timers;
         limiter.coming_until = now + ON_THE_WAY;
     }

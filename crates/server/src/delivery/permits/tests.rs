@@ -341,3 +341,13 @@ async fn a_limiter_that_found_no_permit_is_forgotten_once_no_timer_is_parked_for
     assert!(permits.lock().pool_mut(&a).unwrap().starved.is_empty());
     drop(held);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_host_is_known_by_its_answers_to_others_when_parked_timers_come_first() {
+    let permits = permits();
+    let [mine, theirs] = ["n", "m"].map(|namespace| Reason::host(namespace, "a"));
+    answer(&permits, &mine).await;
+    permits.expect(&theirs, 1);
+    let delivery = call(&permits, "m", &theirs, 64).await.unwrap();
+    assert_eq!(delivery.reasons.len(), 2, "no permit among those for slow hosts");
+}

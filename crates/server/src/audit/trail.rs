@@ -136,7 +136,6 @@ impl Trail {
         file.write_all(&line)?;
         file.sync_data()?;
         if number != last {
-            files::sync_folder(&self.path(number))?;
             // After a crash there may be more surplus files than one merge removes, so several merges may run.
             let surplus = (numbers.len() + 1).saturating_sub(KEPT);
             numbers.windows(2).take(surplus).try_for_each(|pair| self.fold(pair[0], pair[1]))?;
@@ -164,6 +163,11 @@ impl Trail {
             // well.
             let holder = holders.entry(entry.ok().and_then(|entry| entry.namespace)).or_default();
             holder.bytes += line.len() as u64 + 1;
+        // The folder is synced before the first entry. If this fails, the file stays empty, and the next append syncs
+        // the folder again.
+        if file.metadata()?.len() == 0 {
+            files::sync_folder(&self.path(number))?;
+        }
             holder.places.push_back(place);
         }
         let mut left: u64 = holders.values().map(|holder| holder.bytes).sum();

@@ -82,7 +82,14 @@ pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(path)?;
-    missing.into_iter().try_for_each(sync_folder)
+    let synced = missing.iter().try_for_each(|folder| sync_folder(folder));
+    if synced.is_err() {
+        // The next call must find the folders missing, because it syncs only new folders.
+        for folder in missing {
+            let _is_made_again_by_the_next_call = std::fs::remove_dir(folder);
+        }
+    }
+    synced
 }
 
 fn is_missing(folder: &Path) -> bool {

@@ -8,6 +8,9 @@
 //! When a fifth file begins, the first two files are merged into a file of the usual size. The namespace with the most
 //! bytes then loses its oldest entries, so a token of one namespace cannot displace the entries of other namespaces.
 //!
+//! A client reads the entries in pages. A merge moves entries to other places, so a cursor also has the moment and the
+//! checksum of its entry, by which the next page finds the entry again.
+//!
 //! A power failure may cut a line. Readers skip such a line, and the next entry begins on a new line.
 
 use crate::state::files;
@@ -50,22 +53,55 @@ impl Wanted {
     }
 }
 
-/// The position of an entry in the audit trail: the number of its file, and its byte offset in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// The position of an entry in the audit trail: the number of its file, and its byte offset in the file. A later merge
+/// may have moved the entry to another offset, or to the next file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TrailPosition {
     file: u32,
     offset: usize,
+    /// The moment of the entry, in milliseconds since 1970.
+    at: u64,
+    /// The CRC-32 of the entry's line.
+    sum: u32,
 }
 
 impl TrailPosition {
     /// Formats the position as a cursor for clients.
     pub(crate) fn cursor(self) -> String {
-        format!("{}-{}", self.file, self.offset)
+        let Self { file, offset, at, sum } = self;
+        format!("{file}-{offset}-{at}-{sum}")
     }
 
     pub(crate) fn parse(cursor: &str) -> Option<Self> {
-        let (file, offset) = cursor.split_once('-')?;
-        Some(Self { file: file.parse().ok()?, offset: offset.parse().ok()? })
+        let mut parts = cursor.split('-');
+        let position = Self {
+            file: parts.next()?.parse().ok()?,
+            offset: parts.next()?.parse().ok()?,
+            at: parts.next()?.parse().ok()?,
+            sum: parts.next()?.parse().ok()?,
+        };
+        parts.next().is_none().then_some(position)
+    }
+
+    /// Returns the end of the part of a file that is older than the entry. `file` is the number of the file, and
+    /// `bytes` has its contents. If a merge has removed the entry itself, the end follows the last entry that is not
+    /// younger.
+    fn end_in(self, file: u32, bytes: &[u8]) -> usize {
+        let is_entry = |line: &[u8]| crc32fast::hash(line) == self.sum;
+        let before = self.offset.checked_sub(1).map_or(Some(&b'\n'), |at| bytes.get(at));
+        let line = bytes.get(self.offset..).and_then(|rest| rest.split(|byte| *byte == b'\n').next());
+        if file == self.file && before == Some(&b'\n') && line.is_some_and(is_entry) {
+            return self.offset;
+        }
+        let moved = lines_backwards(bytes).find(|(_, line)| is_entry(line));
+        let is_old = |line: &[u8]| {
+            serde_json::from_slice::<AuditEntry>(line).is_ok_and(|entry| entry.at.as_millis() <= self.at)
+        };
+        let older = || lines_backwards(bytes).find(|(_, line)| is_old(line));
+        match moved {
+            Some((offset, _)) => offset,
+            None => older().map_or(0, |(offset, line)| offset + line.len()),
+        }
     }
 }
 
@@ -127,6 +163,11 @@ impl Trail {
         let number = if last == 0 || is_full(last) { last + 1 } else { last };
         let mut file = self.open(number)?;
         files::give_to_owner_of_folder(&self.path(number))?;
+        // The folder is synced before the first entry. If this fails, the file stays empty, and the next append syncs
+        // the folder again.
+        if file.metadata()?.len() == 0 {
+            files::sync_folder(&self.path(number))?;
+        }
         let mut line = serde_json::to_vec(&entry)?;
         line.push(b'\n');
         // If a power failure has cut the last line, a line break comes first.
@@ -163,11 +204,6 @@ impl Trail {
             // well.
             let holder = holders.entry(entry.ok().and_then(|entry| entry.namespace)).or_default();
             holder.bytes += line.len() as u64 + 1;
-        // The folder is synced before the first entry. If this fails, the file stays empty, and the next append syncs
-        // the folder again.
-        if file.metadata()?.len() == 0 {
-            files::sync_folder(&self.path(number))?;
-        }
             holder.places.push_back(place);
         }
         let mut left: u64 = holders.values().map(|holder| holder.bytes).sum();
@@ -220,23 +256,29 @@ impl Trail {
         // lock.
         let _held = lock.as_ref().map(|lock| lock.lock_shared());
         let mut entries = Vec::new();
-        for file in self.numbers()?.into_iter().rev() {
-            let end = match before {
-                Some(place) if place.file < file => continue,
-                Some(place) if place.file == file => place.offset,
-                _ => usize::MAX,
-            };
+        let numbers = self.numbers()?;
+        // A merge moves the entries of a file to the next file.
+        let first = match before {
+            Some(place) => numbers.iter().copied().find(|file| *file >= place.file),
+            None => numbers.last().copied(),
+        };
+        let Some(first) = first else { return Ok((entries, None)) };
+        for file in numbers.into_iter().rev().filter(|file| *file <= first) {
             let bytes = match std::fs::read(self.path(file)) {
                 // A merge has removed this file, the oldest, after its name was read.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 read => read?,
             };
-            // The file may be shorter than the offset, because a merge may have replaced the file since the last page.
-            for (offset, line) in lines_backwards(&bytes[..bytes.len().min(end)]) {
-                let entry = serde_json::from_slice(line).ok().filter(|entry| wanted.has(entry));
-                entries.extend(entry);
-                if entries.len() == limit {
-                    return Ok((entries, Some(TrailPosition { file, offset })));
+            let place = before.filter(|_| file == first);
+            let end = place.map_or(bytes.len(), |place| place.end_in(file, &bytes));
+            for (offset, line) in lines_backwards(&bytes[..end]) {
+                let entry: Option<AuditEntry> = serde_json::from_slice(line).ok();
+                let Some(entry) = entry.filter(|entry| wanted.has(entry)) else { continue };
+                let at = entry.at.as_millis();
+                entries.push(entry);
+                if entries.len() >= limit {
+                    let sum = crc32fast::hash(line);
+                    return Ok((entries, Some(TrailPosition { file, offset, at, sum })));
                 }
             }
         }
@@ -404,7 +446,7 @@ mod tests {
         let (newest, next) = trail.newest(&Wanted::default(), None, 1).unwrap();
         assert_eq!(newest[0].at, Moment::from_millis(9));
         // The file of a cursor may be gone when a client asks for the next page.
-        let gone = Some(TrailPosition { file: 5, offset: 7 });
+        let gone = Some(TrailPosition { file: 5, offset: 7, at: 0, sum: 0 });
         assert_eq!(trail.newest(&Wanted::default(), gone, 1).unwrap(), (Vec::new(), None));
         assert_eq!(trail.newest(&Wanted::default(), next, 9).unwrap().0.len(), 8);
         let longest = entry(1, &"n".repeat(9_000), &"d".repeat(9_000));
@@ -412,5 +454,36 @@ mod tests {
         let (newest, _) = trail.newest(&Wanted::default(), None, 1).unwrap();
         assert_eq!(newest[0].detail.as_ref().unwrap().len(), LONGEST_DETAIL);
         assert_eq!(newest[0].namespace.as_ref().unwrap().len(), LONGEST_TEXT);
+    }
+
+    #[test]
+    fn a_merge_between_two_pages_hides_no_entry() {
+        let folder = tempfile::tempdir().unwrap();
+        let trail = Trail::of(folder.path());
+        for number in 1..=8 {
+            trail.append(entry(number, "a", "")).unwrap();
+            if number % 2 == 0 {
+                let file = trail.open(trail.numbers().unwrap().pop().unwrap()).unwrap();
+                file.set_len(FULL).unwrap();
+            }
+        }
+        let page = |place, limit| {
+            let (entries, next) = trail.newest(&Wanted::default(), place, limit).unwrap();
+            let moments: Vec<u64> = entries.iter().map(|entry| entry.at.as_millis()).collect();
+            (moments, next.and_then(|next| TrailPosition::parse(&next.cursor())))
+        };
+        let ((five, of_second), (seven, of_first)) = (page(None, 5), page(None, 7));
+        assert_eq!((&five[..], &seven[5..]), (&[8, 7, 6, 5, 4][..], &[3, 2][..]));
+        assert_eq!((of_second.unwrap().file, of_first.unwrap().file), (2, 1));
+        trail.append(entry(9, "a", "")).unwrap();
+        assert_eq!(trail.numbers().unwrap(), [2, 3, 4, 5], "the first two files are merged");
+        assert_eq!((page(of_second, 9).0, page(of_first, 9).0), (vec![3, 2, 1], vec![1]));
+        // An entry that a merge has removed is not found, but older entries of other namespaces are.
+        let removed = TrailPosition { sum: 0, ..of_second.unwrap() };
+        assert_eq!(page(Some(removed), 9).0, [4, 3, 2, 1]);
+        assert_eq!(page(Some(TrailPosition { at: 3, ..removed }), 2).0, [3, 2]);
+        for wrong in ["", "1-2", "1-2-3", "1-2-3-4-5", "1-2-3-x"] {
+            assert_eq!(TrailPosition::parse(wrong), None, "{wrong}");
+        }
     }
 }

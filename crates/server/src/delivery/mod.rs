@@ -47,7 +47,7 @@ use crate::work::{CALLBACK, PULL};
 use admission::{Admission, DeliveryLimits};
 use callback::CallbackHandler;
 use core::fmt;
-use observer::Observer;
+use observer::{Observer, shown};
 use parked_index::ParkedIndex;
 use parked_watch::watch_parked;
 use pending_ends::PendingEnds;
@@ -57,10 +57,10 @@ use remote_claims::RemoteClaims;
 use retry_pause::RetryPause;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tourbillon_api::{self as api, EventKind, Moment, Problem, ProblemKind};
+use tourbillon_api::{self as api, Moment, Problem, ProblemKind};
 use tourbillon_callback::Caller;
 use tourbillon_durable::store::Durability;
-use tourbillon_durable::{Builder, Timers, Verdict};
+use tourbillon_durable::{Builder, Ending, Timers, Verdict};
 use unparker::Unparker;
 
 /// The parts of the service that deliver timers: handlers, limits, queues, and the tasks that make parked timers due
@@ -229,14 +229,8 @@ impl Deliveries {
             return ended;
         }
         let Some(remote_claims) = &self.remote_claims else { return Err(pull_queues::ended()) };
-        let timer = remote_claims.end(namespace, claim, &verdict).await?;
-        // The node that handed the timer over only sees that its lease is lost, so this node shows the end.
-        let (kind, detail) = match &verdict {
-            Verdict::Retry { error, .. } | Verdict::Dead(error) => {
-                (EventKind::Failed, Some(error.to_string()))
-            }
-            _ => (EventKind::Delivered, None),
-        };
+        let (timer, phase) = remote_claims.end(namespace, claim, &verdict).await?;
+        let Some((kind, detail)) = shown(&Ending::Answered(verdict), phase, None) else { return Ok(()) };
         self.events.show(|| api::Event {
             id: Some(timer.id.to_string()),
             key: timer.key.as_deref().map(str::to_owned),

@@ -116,7 +116,11 @@ fn is_of_schedule(event: &Event) -> bool {
 
 /// Returns the kind of the event that is shown to the clients that read events when a delivery ends, and a detail such
 /// as the error. Returns `None` if no event is shown.
-fn shown(ending: &Ending, phase: Phase, status: Option<String>) -> Option<(EventKind, Option<String>)> {
+pub(super) fn shown(
+    ending: &Ending,
+    phase: Phase,
+    status: Option<String>,
+) -> Option<(EventKind, Option<String>)> {
     Some(match ending {
         Ending::Answered(Verdict::Done) => (EventKind::Delivered, status),
         Ending::Answered(Verdict::Park(reason)) => (EventKind::Parked, Some(reason.to_string())),

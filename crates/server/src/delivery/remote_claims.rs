@@ -14,7 +14,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tourbillon_api::{Moment, Problem, ProblemKind};
-use tourbillon_durable::state::{Failure, State, Token};
+use tourbillon_durable::state::{Failure, Phase, State, Token};
 use tourbillon_durable::store::{Durability, Op, Outcome, StoreError};
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Delivery, UtcMillis, Verdict};
@@ -124,19 +124,19 @@ impl RemoteClaims {
     }
 
     /// Ends the delivery of a claimed timer, even if another node handed the timer to the receiver. The call writes the
-    /// end into the shared store. Returns the timer as it was before the end.
+    /// end into the shared store. Returns the timer as it was before the end, and its phase after the end.
     pub(crate) async fn end(
         &self,
         namespace: &str,
         claim: &str,
         verdict: &Verdict,
-    ) -> Result<Timer, Problem> {
+    ) -> Result<(Timer, Phase), Problem> {
         let (name, timer) = self.open(namespace, claim).await?;
         let verdict = self.retry_pause.with(verdict.clone(), timer.next_pause());
         let op = op_of(&name, &verdict).ok_or_else(ClaimName::ended)?;
         let outcomes = self.store.apply(vec![op], Durability::PowerLoss).await;
         match outcomes.map_err(|error| unavailable(&error))?.first() {
-            Some(Outcome::Ended { .. }) => Ok(timer),
+            Some(Outcome::Ended { phase, .. }) => Ok((timer, *phase)),
             _ => Err(ClaimName::ended()),
         }
     }

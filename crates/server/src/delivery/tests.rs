@@ -1,7 +1,7 @@
 //! Tests how readers of events see deliveries.
 
 use crate::service::{Naming, Service};
-use crate::settings::Settings;
+use crate::settings::{RedisSettings, Settings};
 use crate::state::Subscription;
 use core::time::Duration;
 use tourbillon_api::{Event, EventKind, NewTimer, Pull};
@@ -94,4 +94,44 @@ async fn a_death_by_the_end_of_a_lease_is_shown_with_the_timers_names() {
     );
     assert_eq!((&*dead.namespace, dead.detail.as_deref()), ("default", Some("never")));
     tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
+}
+
+/// Checks that events show a death if a receiver ends its claim through another node, and the timer has no attempt
+/// left.
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_death_by_the_end_of_a_claim_through_another_node_is_shown_as_a_death() {
+    let Some(server) = tourbillon_fault::Server::start(&[]) else { return };
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let nodes = folders.each_ref().map(|folder| {
+        let mut settings = Settings::new(folder.path());
+        let connect = tourbillon_redis::Connect::single(&server.url()).unwrap();
+        settings.redis = Some(RedisSettings::new(connect, "d"));
+        tokio::task::block_in_place(|| Service::open(settings)).unwrap()
+    });
+    let [one, two] = &nodes;
+    let id = place(one, "k", 1).await;
+    let mut claims = Vec::new();
+    for _ in 0..20 {
+        claims = one.deliveries().queues().fetch("default", "q", 1, Duration::from_secs(3)).await.unwrap();
+        if !claims.is_empty() {
+            break;
+        }
+    }
+    let mut events = two.events().subscribe(None).unwrap();
+    let refused = Verdict::Retry { error: "no".into(), after: None };
+    two.deliveries().end_claim("default", &claims.remove(0).claim, refused).await.unwrap();
+    let end = loop {
+        let event = next(&mut events).await;
+        if matches!(event.kind, EventKind::Failed | EventKind::Dead) {
+            break event;
+        }
+    };
+    assert_eq!(
+        (end.kind, end.id.as_deref(), end.attempt, end.detail.as_deref()),
+        (EventKind::Dead, Some(&*id), Some(1), Some("no"))
+    );
+    for node in nodes {
+        tokio::task::spawn_blocking(move || node.close(Duration::ZERO)).await.unwrap();
+    }
 }

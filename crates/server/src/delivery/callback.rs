@@ -103,7 +103,10 @@ impl CallbackHandler {
                 self.admission.shut(shut, for_);
                 park(shut)
             }
-            other => Verdict::Retry { error: format!("{other:?}").into(), after: None },
+            other => {
+                let verdict = Verdict::Retry { error: format!("{other:?}").into(), after: None };
+                self.retry_pause.with(verdict, delivery.pause)
+            }
         }
     }
 

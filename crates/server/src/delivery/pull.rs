@@ -61,7 +61,8 @@ impl PullHandler {
             let mut span = self.telemetry.claim(delivery, &queue);
             let Some(name) = self.name(delivery) else {
                 span.discard();
-                return Verdict::Retry { error: "the system gave no random number".into(), after: None };
+                let error = "the system gave no random number".into();
+                return self.retry_pause.with(Verdict::Retry { error, after: None }, delivery.pause);
             };
             let claim = claim(name, delivery, &span, work, body.clone(), timeout);
             match arrival.hand_over(&claim) {

@@ -299,11 +299,15 @@ impl Config {
         caller.connect_timeout = self.connect_timeout;
         caller.name_servers.clone_from(&self.name_servers);
         if let Some(path) = &self.certificates {
-            let failed = |error: rustls::pki_types::pem::Error| {
-                ConfigError::Read(path.clone(), io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+            let wrong = |message: String| {
+                ConfigError::Read(path.clone(), io::Error::new(io::ErrorKind::InvalidData, message))
             };
+            let failed = |error: rustls::pki_types::pem::Error| wrong(error.to_string());
             for certificate in CertificateDer::pem_file_iter(path).map_err(failed)? {
                 caller.certificates.push(certificate.map_err(failed)?.to_vec());
+            }
+            if caller.certificates.is_empty() {
+                return Err(wrong("there is no certificate in PEM".to_owned()));
             }
         }
         Ok(settings)

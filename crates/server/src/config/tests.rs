@@ -233,3 +233,20 @@ fn a_service_that_a_program_embeds_has_the_defaults_of_tourbillond() {
     assert_eq!(settings.tokens.take(), Some(config.token_file()));
     assert_eq!(format!("{settings:?}"), format!("{:?}", Settings::new(&config.data)));
 }
+
+#[test]
+fn a_file_of_certificates_without_any_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("roots.pem");
+    let loaded =
+        load_from(folder.path(), &[], &[("callbacks-certificates", path.to_str().unwrap())]).unwrap();
+    for text in ["", "# no certificate\n", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"] {
+        fs::write(&path, text).unwrap();
+        match loaded.config.settings() {
+            Err(ConfigError::Read(wrong, error)) => {
+                assert_eq!((wrong, error.kind()), (path.clone(), io::ErrorKind::InvalidData), "{text}");
+            }
+            other => panic!("{text}: {:?}", other.map(drop)),
+        }
+    }
+}

@@ -15,8 +15,8 @@ use tourbillon_durable::store::{Op, Outcome, PAUSED, StoreErrorKind, TimerStore}
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_fault::eventually;
 
-/// Starts two stores of a deployment in whose scripts each shard has a script of its own, as in a cluster. The first
-/// store owns all shards.
+/// Starts two stores of a deployment in which each script names the keys of one shard, as in a cluster. The first store
+/// owns all shards.
 fn start_split() -> Option<Two> {
     let two = start_with(4, |builder: RedisBuilder| builder.poll(None).split())?;
     assert_eq!(ids(&now(two.store.claim(BY, 1, ALL))), []);
@@ -169,4 +169,19 @@ fn the_claim_after_a_failed_one_says_when_the_first_lease_ends() {
     assert_eq!(kind(store.claim(BY, 2, ALL)), StoreErrorKind::Unknown);
     let claimed = now(store.claim(BY, 3, ALL));
     assert_eq!(claimed.next_reap, Some(claimed.now + LEASE / 2));
+}
+
+#[test]
+fn a_renewal_that_finds_the_shard_of_no_timer_fails() {
+    let Some(Two { store, link, server: _server, .. }) = start_split() else { return };
+    let far = far_from(&store, 1);
+    [1, far].into_iter().for_each(|number| place(&store, timer(number, 5)));
+    let leased = now(store.claim(BY, 2, ALL)).leased;
+    let leases: Vec<_> = leased.iter().map(|leased| (leased.timer.id, leased.token)).collect();
+    // A store without copies of the timers first asks where they are.
+    store.held.clear();
+    link.at("find_id", 1, Act::Fail);
+    link.also_at("find_id", 2, Act::Fail);
+    assert_eq!(kind(store.renew(BY, leases.clone())), StoreErrorKind::Io, "no lease is renewed");
+    assert_eq!(now(store.renew(BY, leases)), []);
 }

@@ -92,26 +92,100 @@ impl Condition {
     }
 }
 
-/// The hosts whose circuit breaker was open at the last check. Such hosts get no callbacks. A breaker that opens and
-/// closes between two checks is not logged.
+/// Identifies a circuit breaker: its namespace, its host, and its path if the breaker covers only a path.
+type BreakerKey = (Box<str>, Box<str>, Option<Box<str>>);
+
+/// The circuit breakers that were open at the last check. The host or the path of such a breaker gets no callbacks of
+/// the namespace. A breaker that opens and closes between two checks is not logged.
 #[derive(Debug, Default)]
-struct Breakers(BTreeSet<Box<str>>);
+struct Breakers(BTreeSet<BreakerKey>);
 
 impl Breakers {
-    fn note(&mut self, hosts: &[HostReport]) {
-        let open: BTreeMap<_, _> = hosts
+    fn note(&mut self, reports: &[HostReport]) {
+        let key = |report: &HostReport| (report.tenant.clone(), report.host.clone(), report.path.clone());
+        let open: BTreeMap<_, _> = reports
             .iter()
-            .filter_map(|report| Some((report.host.clone(), (report, report.open_for?))))
+            .filter_map(|report| Some((key(report), (report.failures, millis(report.open_for?)))))
             .collect();
-        for (host, (report, rest)) in &open {
-            if !self.0.contains(host) {
-                let (failures, pause_ms) = (report.failures, millis(*rest));
-                warn!(target: "breaker", %host, failures, pause_ms, "a breaker has opened: the host gets no callbacks");
+        let part = |path: Option<&str>| if path.is_some() { "path" } else { "host" };
+        for (breaker, (failures, pause_ms)) in &open {
+            if !self.0.contains(breaker) {
+                let (namespace, host, path) = (&breaker.0, &breaker.1, breaker.2.as_deref());
+                let part = part(path);
+                warn!(
+                    target: "breaker", %namespace, %host, path, failures, pause_ms,
+                    "a breaker has opened: the {part} gets no callbacks of the namespace"
+                );
             }
         }
-        for host in self.0.iter().filter(|host| !open.contains_key(*host)) {
-            info!(target: "breaker", %host, "a breaker has closed: the host gets callbacks again");
+        for (namespace, host, path) in self.0.iter().filter(|breaker| !open.contains_key(*breaker)) {
+            let path = path.as_deref();
+            let part = part(path);
+            info!(
+                target: "breaker", %namespace, %host, path,
+                "a breaker has closed: the {part} gets callbacks of the namespace again"
+            );
         }
         self.0 = open.into_keys().collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::time::Duration;
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use tourbillon_callback::{Attempt, Callback, Caller, CallerSettings, Rules};
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn each_breaker_of_a_namespace_a_host_and_a_path_is_noted_by_itself() {
+        let refusing = TcpListener::bind("127.0.0.1:0").unwrap();
+        let refuses = refusing.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            for connection in refusing.incoming() {
+                let mut connection = connection.unwrap();
+                let _request = connection.read(&mut [0; 4_096]);
+                let answer = "HTTP/1.1 503 \r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+                let _answered = connection.write_all(answer.as_bytes());
+            }
+        });
+        // Nobody listens at this address once the listener is dropped.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let mut settings = CallerSettings::default();
+        settings.guard.allow_private = true;
+        settings.hosts.failures = 2;
+        let caller = Caller::new(settings).unwrap();
+        let mut rules = Rules::default();
+        rules.allow_http = true;
+        for (tenant, host) in [("a", &refuses), ("b", &refuses), ("a", &silent), ("b", &silent)] {
+            let callback = Callback::new(&format!("http://{host}/x"), "POST", [], "", &rules).unwrap();
+            for _ in 0..2 {
+                let attempt = Attempt {
+                    tenant,
+                    id: "1",
+                    number: 1,
+                    scheduled_for: "2026-01-01T00:00:00Z",
+                    trace: None,
+                    secrets: &[],
+                    timeout: Duration::from_secs(60),
+                };
+                let _refused = caller.send(&callback, attempt).await;
+            }
+        }
+        let mut breakers = Breakers::default();
+        breakers.note(&caller.hosts());
+        let key =
+            |tenant: &str, host: &str, path: Option<&str>| (tenant.into(), host.into(), path.map(Into::into));
+        let expected = BTreeSet::from([
+            key("a", &refuses, Some("/x")),
+            key("b", &refuses, Some("/x")),
+            key("a", &silent, None),
+            key("b", &silent, None),
+        ]);
+        assert_eq!(breakers.0, expected);
+        caller.close_breakers(&refuses);
+        breakers.note(&caller.hosts());
+        assert_eq!(breakers.0, BTreeSet::from([key("a", &silent, None), key("b", &silent, None)]));
     }
 }

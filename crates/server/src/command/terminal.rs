@@ -59,3 +59,12 @@ pub(super) fn print(text: impl fmt::Display) -> Result<(), Failure> {
         _ => Ok(()),
     }
 }
+
+/// Prints a line that the user cannot get again, such as a token. Fails even if the output's reader has ended early,
+/// because nobody has the line then.
+pub(super) fn hand_over(line: &str) -> Result<(), Failure> {
+    let mut output = io::stdout().lock();
+    writeln!(output, "{line}")
+        .and_then(|()| output.flush())
+        .map_err(|error| format!("the standard output cannot be written: {error}").into())
+}

@@ -1,6 +1,6 @@
 //! Runs `tourbillond token`, which makes, lists and revokes tokens.
 
-use super::terminal::{Failure, Outcome, note, print, say};
+use super::terminal::{Failure, Outcome, hand_over, note, print, say};
 use crate::audit::{Deed, End};
 use crate::config::{Config, duration};
 use crate::state::{NewToken, TokenFile, role_name};
@@ -116,12 +116,17 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
             note(config, deed.target(stored.id()).detail(stored.words()), End::done());
             let handed_over = match out {
                 Some(out) => out.keep(&token),
-                None => print(format_args!("{token}\n")),
+                None => hand_over(&token),
             };
             // The user did not get the token, so the service must not accept it.
             if handed_over.is_err() {
-                note(config, Deed::new(AuditAction::RevokeToken).target(stored.id()), End::done());
-                file.revoke(&stored.id()).map_err(failure)?;
+                let revoked = file.revoke(&stored.id());
+                let end = match &revoked {
+                    Ok(_) => End::done(),
+                    Err(error) => End::failed(error.to_string()),
+                };
+                note(config, Deed::new(AuditAction::RevokeToken).target(stored.id()), end);
+                revoked.map_err(failure)?;
             }
             handed_over?;
             say(format_args!("the token has the id {} in {}", stored.id(), path.display()));

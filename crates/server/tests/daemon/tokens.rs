@@ -1,7 +1,7 @@
 //! Tests the whole life of tokens: they are made, used, expired and revoked.
 
 use crate::clients::{Answer, Http, far, timer};
-use crate::process::{Daemon, folder, of_crate, run, text, token};
+use crate::process::{Daemon, folder, of_crate, program, run, text, token};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
@@ -50,6 +50,21 @@ fn a_token_in_a_file_is_its_owners_alone() {
     }
     assert_eq!(fs::read_to_string(&path).unwrap(), token);
     assert_eq!((count(), fs::read_dir(folder.path()).unwrap().count()), (1, 2));
+}
+
+#[test]
+fn a_token_that_nobody_reads_is_revoked() {
+    let folder = folder();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let made = program(folder.path(), &["token", "new", "--role", "admin"]).stdout(writer).output().unwrap();
+    assert_eq!(made.status.code(), Some(1), "{made:?}");
+    let list = run(folder.path(), &["token", "list", "--json"]);
+    assert_eq!(text(&list.stdout).trim(), "[]");
+    let trail = fs::read_to_string(folder.path().join("tourbillon-data/audit/000001.jsonl")).unwrap();
+    let actions: Vec<Value> = trail.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let actions: Vec<_> = actions.iter().map(|entry| (&entry["action"], &entry["outcome"])).collect();
+    assert_eq!(actions, [(&"make-token".into(), &"done".into()), (&"revoke-token".into(), &"done".into())]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

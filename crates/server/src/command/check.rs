@@ -25,7 +25,7 @@ pub(super) fn command(json: &Arg) -> Command {
 
 pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     if let Some(redis) = config.redis()? {
-        return check_shared(&redis, matches);
+        return check_redis(config, &redis, matches);
     }
     if let Some(path) = &config.sqlite_path {
         return check_sqlite(config, path, matches);
@@ -91,21 +91,22 @@ impl Found {
     }
 }
 
-/// Checks the Redis servers, and then the timers that the service stores on these servers. Leaves the timers unchecked
-/// if the servers cannot be used.
-fn check_shared(redis: &RedisSettings, matches: &ArgMatches) -> Outcome {
+/// Checks the service's files in the data folder, the Redis servers, and then the timers that the service stores on
+/// these servers. Leaves the timers unchecked if the servers cannot be used.
+fn check_redis(config: &Config, redis: &RedisSettings, matches: &ArgMatches) -> Outcome {
     let place = format!("the deployment {}", redis.deployment);
+    let mut faults = service::Service::unreadable_files(&config.data, &config.token_file());
     let report = match service::checked(redis) {
         Ok(report) => report,
         Err(OpenError::Servers(report) | OpenError::NoServers(report)) => {
-            let found = Found { timers: None, faults: Vec::new() };
+            let found = Found { timers: None, faults };
             return show(&place, Some(&report), &found, matches);
         }
         Err(error) => return Err(error.into()),
     };
     let failure = |error| -> Failure { format!("{place}: {error}").into() };
     let store: Arc<dyn ClusterStore> = Arc::new(service::open_store(redis).map_err(failure)?);
-    let faults = service::Service::unreadable_documents(&store);
+    faults.extend(service::Service::unreadable_documents(&store));
     let found = Found::in_store(&*store, faults).map_err(failure)?;
     show(&place, Some(&report), &found, matches)
 }

@@ -87,6 +87,20 @@ async fn two_daemons_run_on_redis_by_their_file_alone() {
     assert!(check["servers"].as_array().is_some_and(|lines| !lines.is_empty()), "{check}");
 }
 
+#[test]
+fn a_check_on_redis_names_a_damaged_file_in_the_data_folder() {
+    let Some(server) = Server::start(&[]) else { return };
+    let folder = folder();
+    configure(folder.path(), &server, "");
+    fs::create_dir(folder.path().join("data")).unwrap();
+    fs::write(folder.path().join("data/tokens.json"), "{").unwrap();
+    let check = run(folder.path(), &["check", "--json", "--config", "redis.toml", "--data", "data"]);
+    assert_eq!(check.status.code(), Some(1), "{check:?}");
+    let check: Value = serde_json::from_str(&text(&check.stdout)).unwrap();
+    let faults = check["faults"].as_array().unwrap();
+    assert!(faults.len() == 1 && faults[0].as_str().unwrap().contains("tokens.json"), "{check}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_on_servers_that_are_not_fit_ends_as_with_a_wrong_setting() {
     let Some(server) = Server::start(&["--maxmemory-policy", "allkeys-lru"]) else { return };

@@ -21,12 +21,17 @@ pub(super) struct Common {
     pub(super) room: Arc<Room>,
     pub(super) wakers: Wakers,
     /// The database. `None` while it is closed after an error. Readers use the snapshot instead if there is one,
-    /// because the beginning of another read transaction may wait for a sync.
+    /// because the thread that commits may hold this lock for the duration of a sync. Readers do not use the database
+    /// while [`is_behind`](Self::is_behind) is true.
     pub(super) database: RwLock<Option<Database>>,
     /// The state of the database after the last batch, for readers. The thread that commits begins this read
     /// transaction for the readers, because the beginning of a read transaction needs a lock that redb may hold during
     /// a sync. `None` while readers use the database itself.
     pub(super) snapshot: Mutex<Option<Arc<ReadTransaction>>>,
+    /// Whether the database was opened again after an error and still lacks the batches since its last checkpoint. The
+    /// thread that commits replays these batches from the journal. Until then a read fails, because it would lack
+    /// changes that were answered.
+    is_behind: AtomicBool,
     pub(super) stats: Mutex<StoreStats>,
     /// Whether a read has failed since the thread that commits last checked.
     pub(super) read_has_failed: AtomicBool,
@@ -50,6 +55,7 @@ impl Common {
             wakers: Wakers::default(),
             database: RwLock::new(Some(database)),
             snapshot: Mutex::default(),
+            is_behind: AtomicBool::new(false),
             stats: Mutex::default(),
             read_has_failed: AtomicBool::new(false),
             lengths: Mutex::new((Some(place), journal_len)),
@@ -68,17 +74,31 @@ impl Common {
             Some(snapshot) => snapshot,
             None => {
                 let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
-                Arc::new(database.as_ref().ok_or_else(being_opened)?.begin_read().map_err(converted)?)
+                let current = database.as_ref().filter(|_| !self.is_behind());
+                Arc::new(current.ok_or_else(being_opened)?.begin_read().map_err(converted)?)
             }
         };
         Ok(Ledger::new(Reading::of(reading), self.now()))
     }
 
-    /// Makes a snapshot of the database, which readers use from now on.
+    fn is_behind(&self) -> bool {
+        self.is_behind.load(Ordering::Acquire)
+    }
+
+    /// Puts the database in its place after it was opened again. Readers use it from the next call of
+    /// [`publish`](Self::publish) on, because it may lack batches that only the journal has.
+    pub(super) fn put_database(&self, opened: Database) {
+        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        self.is_behind.store(true, Ordering::Release);
+        *database = Some(opened);
+    }
+
+    /// Makes a snapshot of the database, which has all batches. Readers use the snapshot from now on.
     pub(super) fn publish(&self) {
         let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
         // If the read transaction cannot begin, readers use the database directly, and get its error.
         let snapshot = database.as_ref().and_then(|database| database.begin_read().ok()).map(Arc::new);
+        self.is_behind.store(false, Ordering::Release);
         drop(database);
         self.show(snapshot);
     }
@@ -112,8 +132,9 @@ impl Common {
     /// Returns whether the caller must wake the thread that commits, so that it opens the database again.
     pub(super) fn note_read_error(&self, error: &StoreError) -> bool {
         let is_of_disk = error.kind() == StoreErrorKind::Io;
-        // Reads of a closed database fail as well. A note of such a read would close the database that is opened next.
-        let is_open = || self.database.read().unwrap_or_else(PoisonError::into_inner).is_some();
+        let database = || self.database.read().unwrap_or_else(PoisonError::into_inner);
+        // While the batches are replayed, the database is already being opened again.
+        let is_open = || database().is_some() && !self.is_behind();
         is_of_disk && is_open() && !self.read_has_failed.swap(true, Ordering::AcqRel)
     }
 
@@ -139,4 +160,34 @@ impl Common {
 
 pub(super) fn being_opened() -> StoreError {
     StoreError::new(StoreErrorKind::Io, "the database is being opened again after an error")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::backend::Places;
+    use super::*;
+    use redb::backends::InMemoryBackend;
+    use tourbillon::ManualClock;
+
+    fn database() -> Database {
+        Database::builder().create_with_backend(InMemoryBackend::new()).unwrap()
+    }
+
+    #[test]
+    fn a_database_that_was_opened_again_is_not_read_before_it_has_all_batches() {
+        let place = Places::made(Arc::new(|_| Ok(Box::new(InMemoryBackend::new())))).timers().unwrap();
+        let room = Arc::new(Room::new(None, 0));
+        let common = Common::new(Arc::new(ManualClock::new()), room, database(), place, 0);
+        common.publish();
+        drop(common.take_database());
+        common.put_database(database());
+        let error = common.reading().err().unwrap();
+        assert_eq!(error.kind(), StoreErrorKind::Io);
+        assert!(!common.note_read_error(&error), "the database is being opened already");
+        common.publish();
+        assert!(common.reading().is_ok());
+        drop(common.take_database());
+        common.put_database(database());
+        assert!(common.reading().is_err(), "an outage may follow another");
+    }
 }

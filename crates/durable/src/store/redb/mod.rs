@@ -16,7 +16,7 @@
 //! with [`Durability::PowerLoss`]: after the answer, everything that was read before is on the disk. A read of a page
 //! that is not in memory waits until the disk has read it.
 //!
-//! Reads fail between an error of the disk and the next opening of the database.
+//! Reads fail from an error of the disk until the database is open again and has all batches.
 //!
 //! # The journal
 //!

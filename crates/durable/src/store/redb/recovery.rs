@@ -88,7 +88,8 @@ impl Recovery {
     }
 
     /// Opens the database. Returns the number of the last batch that the database contains. The second value says
-    /// whether the database has a note that the store was closed after this batch.
+    /// whether the database has a note that the store was closed after this batch. Readers wait for a call of
+    /// [`Common::publish`], before which the caller replays the later batches.
     pub(super) fn open(&self) -> Result<(u64, bool), StoreError> {
         let opened = self.opener.open()?;
         // The file may have been replaced while the database was closed.
@@ -96,7 +97,7 @@ impl Recovery {
             return Err(StoreError::new(StoreErrorKind::Corrupt, "another database is in its place"));
         }
         self.common.lengths.lock().unwrap_or_else(PoisonError::into_inner).0 = Some(opened.place);
-        *self.common.database.write().unwrap_or_else(PoisonError::into_inner) = Some(opened.database);
+        self.common.put_database(opened.database);
         Ok((opened.sequence, opened.is_closed))
     }
 

@@ -205,12 +205,12 @@ impl Restoration {
 /// the document [`MARK`] has the version `version`. If the transaction is still open, waits for its end. `lost` is the
 /// error to return if this function cannot find out.
 async fn confirm(deployment: &Deployment, version: i64, lost: StoreError) -> Result<(), StoreError> {
-    let begin = Instant::now();
+    let (begin, longest) = (Instant::now(), deployment.pool.patience().saturating_mul(4));
     loop {
         match find_mark(deployment).await {
             Ok(found) if found == Some(version) => return Ok(()),
             Ok(_) => return Err(io("the connection was lost, and nothing was restored")),
-            Err(Failure::Again(_) | Failure::Lost(_)) if begin.elapsed() < deployment.pool.patience() * 4 => {
+            Err(Failure::Again(_) | Failure::Lost(_)) if begin.elapsed() < longest => {
                 sleep(core::time::Duration::from_millis(100)).await;
             }
             Err(_) => return Err(lost),

@@ -123,7 +123,8 @@ impl Committer {
     pub(crate) fn serve(mut self) -> Result<()> {
         let _fails_the_rest = FailsTheRest(Arc::clone(&self.shared));
         loop {
-            let look = self.every.map(|every| self.last_look + every);
+            // The clock cannot represent the end of a very long interval. Such a look never comes.
+            let look = self.every.and_then(|every| self.last_look.checked_add(every));
             let sync = self.unsynced.map(|since| since + SYNC_AFTER);
             let until = [look, sync].into_iter().flatten().min();
             let most = if self.was_full { 1 } else { MOST_JOBS };
@@ -141,7 +142,7 @@ impl Committer {
                     self.unsynced = Some(now);
                 }
             }
-            if must_look || self.every.is_some_and(|every| now >= self.last_look + every) {
+            if must_look || self.every.is_some_and(|every| now.duration_since(self.last_look) >= every) {
                 self.last_look = now;
                 self.look();
             }

@@ -28,6 +28,9 @@ use tourbillon_durable::{UtcMillis, WallClock};
 /// different interval.
 pub const LOOK: Duration = Duration::from_millis(50);
 
+/// The longest time for which SQLite waits for another connection. SQLite takes the milliseconds as an `i32`.
+const LONGEST_BUSY: Duration = Duration::from_millis(i32::MAX.unsigned_abs() as u64);
+
 /// The number of statements that a connection of the store keeps prepared.
 const STATEMENTS: usize = 64;
 
@@ -204,7 +207,7 @@ impl SqliteBuilder {
     }
 
     fn prepare(&self, connection: &Connection) -> Result<()> {
-        connection.busy_timeout(self.busy).map_err(failed)?;
+        connection.busy_timeout(self.busy.min(LONGEST_BUSY)).map_err(failed)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         let kibibytes = i64::try_from(self.cache / 1_024).unwrap_or(i64::MAX).max(64);
         connection

@@ -295,6 +295,18 @@ fn what_was_rolled_back_is_never_delivered() {
 }
 
 #[test]
+fn a_store_works_with_the_longest_durations() {
+    let place = place();
+    let builder = SqliteStore::builder().look_every(Duration::MAX).busy(Duration::MAX);
+    let store = builder.open(&place.path).unwrap();
+    let timers = store.transactional();
+    let (_durable, deliveries) = deliver(store);
+    timers.schedule(&connect(&place.path), Spec::new(Job(7))).unwrap();
+    timers.wake();
+    assert_eq!(deliveries.recv_timeout(PATIENCE).unwrap().0, 7);
+}
+
+#[test]
 fn a_handler_that_ends_its_timer_in_its_transaction_loses_no_lease() {
     let place = place();
     let store = SqliteStore::open(&place.path).unwrap();

@@ -73,6 +73,11 @@ fn lock(data: &Path) -> Result<File, OpenError> {
     }
 }
 
+/// Fails if a restore into this data folder has begun and not ended.
+fn refuse_half_restored(data: &Path) -> Result<(), OpenError> {
+    if is_half_restored(data) { Err(OpenError::HalfRestored(data.to_owned())) } else { Ok(()) }
+}
+
 /// Returns a notice for each file in the data folder that the service no longer uses, because nodes now share the
 /// timers and namespaces. `place` says where the timers and namespaces are.
 fn unused_files(data: &Path, place: &str) -> Vec<Box<str>> {
@@ -133,18 +138,14 @@ impl Service {
         if let Some(postgres) = settings.postgres.clone() {
             return Self::open_in_postgres(settings, &postgres);
         }
-        let check = || match is_half_restored(&settings.data) {
-            true => Err(OpenError::HalfRestored(settings.data.clone())),
-            false => Ok(()),
-        };
-        check()?;
+        refuse_half_restored(&settings.data)?;
         let builder = RedbStore::builder().cache(settings.cache).scrub(settings.scrub);
         let builder = builder.keep_free(settings.keep_free).without_locks(settings.without_locks);
         let store = builder.open(settings.data.join("timers.redb"));
         let store = store.map_err(OpenError::Store)?;
         // A restore may have begun after the first check, so the check is repeated. From now on no restore can begin,
         // because a restore must open the store, and this process has it open.
-        check()?;
+        refuse_half_restored(&settings.data)?;
         Self::open_on(settings, Arc::new(store))
     }
 
@@ -168,9 +169,7 @@ impl Service {
         // The database may be outside of the data folder, so the lock of the database does not protect the other files
         // in the folder.
         let mut checked = Checked { folder: Some(lock(&settings.data)?), ..Checked::default() };
-        if is_half_restored(&settings.data) {
-            return Err(OpenError::HalfRestored(settings.data));
-        }
+        refuse_half_restored(&settings.data)?;
         let unused = settings.data.join("timers.redb");
         if unused.exists() {
             let (unused, path) = (unused.display(), path.display());
@@ -179,6 +178,8 @@ impl Service {
         // The store has two connections, and each of them keeps this number of bytes in memory.
         let builder = SqliteStore::builder().cache(settings.cache / 2).keep_free(settings.keep_free);
         let store = builder.open(path).map_err(OpenError::Store)?;
+        // The check is repeated for the same reason as in `open`.
+        refuse_half_restored(&settings.data)?;
         Self::open_beside(settings, Arc::new(store), checked)
     }
 

@@ -304,7 +304,8 @@ async fn a_half_restored_store_is_never_taken_for_a_whole_one() {
     let path = |name: &str| folder.path().join(name);
     std::fs::write(path("backup"), sealed(&first, &timers[..7])).unwrap();
     assert_eq!(restore(folder.path(), &[]).0, Some(0));
-    std::fs::write(path("restored/restoring"), "").unwrap();
+    let mark = "A restore into timers.redb has not ended. Run `tourbillond restore` again.\n";
+    std::fs::write(path("restored/restoring"), mark).unwrap();
 
     for command in ["serve", "check"] {
         let (code, said) = ended(folder.path(), &[command, "--data", "restored", "--listen", "127.0.0.1:0"]);
@@ -320,6 +321,27 @@ async fn a_half_restored_store_is_never_taken_for_a_whole_one() {
     std::fs::write(path("backup"), &backup).unwrap();
     let (code, said) = restore(folder.path(), &[]);
     assert_eq!(code, Some(0), "{said}");
+    assert_eq!(stored(folder.path(), "restored"), 20);
+}
+
+/// A restore that is killed while it writes the file `restoring` has stored no timers, so the timers in the folder are
+/// from elsewhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mark_without_the_name_of_a_store_lets_a_restore_remove_no_timers() {
+    let folder = folder();
+    filled(folder.path(), 20).await;
+    let mark = folder.path().join("data/restoring");
+    for content in ["", "A restore into tim"] {
+        std::fs::write(&mark, content).unwrap();
+        let (code, said) = ended(folder.path(), &["restore", "backup", "--data", "data"]);
+        assert!(code == Some(1) && said.contains("to keep the store, remove that file"), "{said}");
+        std::fs::remove_file(&mark).unwrap();
+        assert_eq!(stored(folder.path(), "data"), 20);
+    }
+    std::fs::create_dir(folder.path().join("restored")).unwrap();
+    std::fs::write(folder.path().join("restored/restoring"), "").unwrap();
+    let (code, said) = restore(folder.path(), &[]);
+    assert_eq!(code, Some(0), "an empty store needs no name: {said}");
     assert_eq!(stored(folder.path(), "restored"), 20);
 }
 

@@ -263,7 +263,8 @@ async fn a_deployment_that_is_half_restored_is_opened_by_no_service_and_restored
         let ended = run(folder.path(), &["restore", "backup", "--config", "redis.toml"]);
         (ended.status.code(), text(&ended.stdout) + &text(&ended.stderr))
     };
-    // A killed restore leaves behind the document `restoring` and some timers. The ids of these timers may be in the
+    // A killed restore leaves behind the document `restoring`, which says that the restore has found the deployment
+    // empty, and some timers. The ids of these timers may be in the
     // backup, too.
     let store = open(&server).await;
     let (timers, _) = contents(&backup);
@@ -273,7 +274,7 @@ async fn a_deployment_that_is_half_restored_is_opened_by_no_service_and_restored
         store.apply(vec![Op::Place(Box::new(half), IfPresent::Reject)], Durability::PowerLoss).await.unwrap();
     }
     let long_ago = store.now().as_millis() - 1;
-    let until = |moment: u64| moment.to_string().into_bytes();
+    let until = |moment: u64| format!("{moment} empty").into_bytes();
     assert!(store.replace_document("restoring", 0, Some(&until(long_ago + 3_600_000))).await.unwrap());
     let (code, said) = restore();
     assert_eq!(code, Some(1), "{said}");
@@ -303,6 +304,59 @@ async fn a_deployment_that_is_half_restored_is_opened_by_no_service_and_restored
     assert_eq!(code, Some(1), "{said}");
     let keys: i64 = server.query(&["DBSIZE"]);
     assert_eq!(keys, 0, "{said}");
+}
+
+/// A restore is killed after it has written its note, and before it has found out that the deployment has timers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_that_was_killed_before_its_check_lets_the_next_restore_remove_no_timers() {
+    let Some(server) = Server::start(&[]) else { return };
+    let folder = folder();
+    configure(folder.path(), &server, "");
+    let daemon = on_redis(folder.path(), "node");
+    let backup = fill(&Http::new(daemon.address)).await;
+    stop(daemon);
+    fs::write(folder.path().join("backup"), &backup).unwrap();
+    let store = open(&server).await;
+    let long_ago = (store.now().as_millis() - 1).to_string();
+    assert!(store.replace_document("restoring", 0, Some(long_ago.as_bytes())).await.unwrap());
+    let restore = run(folder.path(), &["restore", "backup", "--config", "redis.toml"]);
+    let said = text(&restore.stderr);
+    assert!(restore.status.code() == Some(1) && said.contains("has timers; a restore needs"), "{said}");
+    assert_eq!(store.document("restoring").await.unwrap(), None);
+    let daemon = on_redis(folder.path(), "node");
+    let (_, again) = Http::new(daemon.address).bytes("POST", "/v1/backup").await.expect("a whole answer");
+    assert_eq!(contents(&again), contents(&backup), "no timer is removed");
+    stop(daemon);
+}
+
+/// A restore is killed while it stores timers. The next restore fails before it has removed them, since a
+/// node is running.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_that_fails_after_a_killed_restore_leaves_the_note_over_its_timers() {
+    let Some(server) = Server::start(&[]) else { return };
+    let folder = folder();
+    configure(folder.path(), &server, "");
+    let daemon = on_redis(folder.path(), "node");
+    let backup = fill(&Http::new(daemon.address)).await;
+    fs::write(folder.path().join("backup"), &backup).unwrap();
+    let store = open(&server).await;
+    let killed = format!("{} empty", store.now().as_millis() - 1);
+    assert!(store.replace_document("restoring", 0, Some(killed.as_bytes())).await.unwrap());
+    let restore = || run(folder.path(), &["restore", "backup", "--config", "redis.toml"]);
+    let refused = restore();
+    assert!(text(&refused.stderr).contains("stop its nodes first"), "{refused:?}");
+    assert!(store.document("restoring").await.unwrap().is_some(), "no service opens the deployment");
+    stop(daemon);
+    let serve = run(folder.path(), &["serve", "--config", "redis.toml", "--listen", "127.0.0.1:0"]);
+    assert!(text(&serve.stderr).contains("has not ended: run `tourbillond restore` again"), "{serve:?}");
+    // The next restore may still remove the timers, and need not wait.
+    let restored = restore();
+    assert!(restored.status.success(), "{restored:?}");
+    assert_eq!(store.document("restoring").await.unwrap(), None);
+    let daemon = on_redis(folder.path(), "node");
+    let (_, again) = Http::new(daemon.address).bytes("POST", "/v1/backup").await.expect("a whole answer");
+    assert_eq!(contents(&again), contents(&backup));
+    stop(daemon);
 }
 
 /// Asks a node how many shards each live node owns. Returns a number of shards for each live node.

@@ -1,6 +1,7 @@
 //! Tests the service with its timers in an SQLite database: deliveries, a kill, `check`, and backups into it and out of
 //! it.
 
+use crate::backup::filled;
 use crate::clients::{Http, callback, far, timer};
 use crate::process::{Daemon, SOON, folder, program, run, text, until};
 use crate::receiver::Receiver;
@@ -10,6 +11,8 @@ use std::path::Path;
 use std::time::Duration;
 
 const ON_SQLITE: [&str; 4] = ["--data", "data", "--config", "sqlite.toml"];
+
+const ON_SQLITE_HERE: [&str; 4] = ["--data", "data", "--sqlite-path", "./shop.db"];
 
 fn settings(folder: &Path) {
     std::fs::write(folder.join("sqlite.toml"), "[sqlite]\npath = \"shop.db\"\n").unwrap();
@@ -74,6 +77,38 @@ async fn timers_in_sqlite_are_delivered_survive_a_kill_and_move_by_backups() {
     assert_eq!(checked(folder.path(), &other), 19);
     let again = run(folder.path(), &[&["restore", "backup"][..], &other].concat());
     assert!(text(&again.stderr).contains("the store has timers"), "{}", text(&again.stderr));
+}
+
+/// A restore into an SQLite database is killed. The data folder also has an older store in a file, with timers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_that_was_killed_lets_the_next_restore_remove_no_timers_of_another_store() {
+    let folder = folder();
+    let data = ["--data", "data"];
+    filled(folder.path(), 20).await;
+    let other = ["--data", "data", "--sqlite-path", "other.db"];
+    let restore = |to: &[&str]| run(folder.path(), &[&["restore", "backup"][..], to].concat());
+    for to in [&other[..], &ON_SQLITE_HERE] {
+        let restored = restore(to);
+        assert!(restored.status.success(), "{}", text(&restored.stderr));
+    }
+    let shop = folder.path().canonicalize().unwrap().join("shop.db");
+    let name = shop.display();
+    let mark = format!("A restore into {name} has not ended. Run `tourbillond restore` again.\n");
+    let path = folder.path().join("data/restoring");
+    std::fs::write(&path, &mark).unwrap();
+    for to in [&data[..], &other] {
+        let refused = restore(to);
+        let said = text(&refused.stderr);
+        assert!(refused.status.code() == Some(1) && said.contains(&format!("into {name} has not")), "{said}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), mark);
+    }
+    // The restore into the database of the mark removes the timers of the killed restore, and the mark.
+    let restored = restore(&ON_SQLITE_HERE);
+    assert!(restored.status.success(), "{}", text(&restored.stderr));
+    assert!(!path.exists());
+    for store in [&data[..], &other, &ON_SQLITE_HERE] {
+        assert_eq!(checked(folder.path(), store), 20);
+    }
 }
 
 #[test]

@@ -1,47 +1,75 @@
 //! Restores a backup into the data folder of a stopped service, into its SQLite database, or into a deployment without
 //! running nodes.
 //!
-//! # A restore that is killed
-//! A restore opens the store and creates the file `restoring` before it stores the first timer. It removes the file
-//! once everything is on the disk. No service opens a folder with that file. So if the file exists, the stored timers
-//! come from a restore that did not end, and the next restore may remove them.
+//! # States of a restore
+//! A restore that is killed leaves its state behind. Three rules hold in all stores:
 //!
-//! In Redis a shared document, the *note*, replaces the file. A running restore renews the note every few seconds, so
-//! an old note belongs to a restore that was killed.
+//! - No service opens a store with a mark or a note.
+//! - A restore removes timers only under a mark or a note which says that the store was found empty. All timers in the
+//!   store then come from a restore.
+//! - A mark or a note that permits a removal goes away only after all timers are removed, or after the whole backup is
+//!   stored.
 //!
-//! In PostgreSQL a restore is one transaction (`postgres.rs`), so a restore that was killed leaves nothing.
+//! **A file and SQLite.** The mark is the file `restoring` in the data folder (`mark.rs`). Its lock shows that the
+//! restore is alive. Its content names the store.
+//!
+//! | state | left by a kill | next restore | after an error |
+//! |---|---|---|---|
+//! | store open, not yet found empty | nothing | starts again | changes nothing |
+//! | found empty, no mark yet | nothing, or a mark without a name | checks that the store is empty | the same |
+//! | storing, or all is stored | a mark with a name | removes the timers | removes the timers, then the mark |
+//! | removing the timers | a mark with a name | removes the timers | leaves the mark |
+//!
+//! A restore refuses a mark that names another store, and does not change it. It refuses a mark without a name if the
+//! store has timers.
+//!
+//! **Redis.** A shared document, the *note*, replaces the file (`redis.rs`). A running restore renews the note every
+//! few seconds, so an old note belongs to a restore that was killed. A note must come before the check, because a node
+//! that starts looks for the note. So the note says whether the deployment was found empty.
+//!
+//! | state | left by a kill | next restore | after an error |
+//! |---|---|---|---|
+//! | nothing noted | nothing | starts again | changes nothing |
+//! | noted, not yet found empty | a bare note | takes it, checks for timers | removes the note, no timer |
+//! | found empty, storing, or all is stored | a note with `empty` | removes the timers | removes the timers, then the note |
+//! | removing the timers, renewing the note | a note with `empty` | removes the timers | leaves the note with `empty` |
+//! | note lost to another restore | the note of that restore | as after a kill of that restore | changes nothing |
+//!
+//! A restore confirms before each change of timers that its note still lasts for some seconds. A process that stood
+//! still thus does not change the timers of another restore.
+//!
+//! **PostgreSQL.** A restore is one transaction (`postgres.rs`). A kill or an error in any state leaves nothing, and
+//! the next restore starts again.
 
+mod folder;
+mod mark;
 mod postgres;
+mod redis;
 
+pub(crate) use folder::{restore, restore_on_sqlite};
+pub(crate) use mark::is_half_restored;
 pub(crate) use postgres::restore_in_postgres;
+pub(crate) use redis::restore_shared;
 
 use super::backup::Attached;
-use super::deployment::{RESTORING, open_store};
 use crate::convert::is_name;
-use crate::settings::RedisSettings;
-use crate::state::{Map, NamespaceStorage, Namespaces, files};
+use crate::state::{Map, NamespaceStorage, Namespaces};
 use core::fmt;
 use core::time::Duration;
 use pollster::block_on;
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, BufReader, Write as _};
+use std::fs::File;
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::{self, JoinHandle};
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::backup::{self, BackupError, Restore};
+use tourbillon_durable::backup::{self, BackupError};
 use tourbillon_durable::schedule::Schedules;
-use tourbillon_durable::store::{
-    Counts, Durability, Filter, Op, RedbStore, StoreError, StoreErrorKind, TimerStore,
-};
-use tourbillon_redis::RedisStore;
-use tourbillon_sqlite::SqliteStore;
+use tourbillon_durable::store::{Counts, Durability, Filter, Op, StoreError, StoreErrorKind, TimerStore};
 
-const STORE: &str = "timers.redb";
-const NAMESPACES: &str = "namespaces.json";
-const MARK: &str = "restoring";
+/// The lifetime of the note in Redis that marks a running restore. If the restore does not renew its note within this
+/// time, it counts as killed.
+const DEAD: Duration = Duration::from_secs(15);
 
 /// The reason why a restore of a backup failed.
 #[derive(Debug)]
@@ -52,6 +80,10 @@ pub(crate) enum RestoreError {
     Store(PathBuf, BackupError),
     /// A file other than the store cannot be read or written.
     File(PathBuf, io::Error),
+    /// This file marks an unfinished restore into another store, which the text names.
+    OtherStore(PathBuf, Box<str>),
+    /// This store has timers. A restore that was killed before it stored any timers has left this file.
+    Unnamed(PathBuf, PathBuf),
     /// Another process is restoring a backup into this data folder.
     UnderWay(PathBuf),
     /// This deployment already has timers, or cannot be read or written. The text names it, for example "the schema
@@ -83,6 +115,19 @@ impl fmt::Display for RestoreError {
             Self::Nodes(name, nodes) => {
                 write!(f, "{name}: stop its nodes first: {}", nodes.join(", "))
             }
+            Self::OtherStore(mark, store) => write!(
+                f,
+                "{}: a restore into {store} has not ended: run `tourbillond restore` again with that store. If that \
+                 store is not used, remove this file",
+                mark.display()
+            ),
+            Self::Unnamed(store, mark) => write!(
+                f,
+                "{}: the store has timers; a restore needs an empty one. A restore that was killed before it stored \
+                 any has left {}: to keep the store, remove that file",
+                store.display(),
+                mark.display()
+            ),
             Self::UnderWay(path) => write!(f, "{}: another restore is under way", path.display()),
         }
     }
@@ -104,204 +149,9 @@ pub(crate) struct Restored {
     pub(crate) bare: Names,
 }
 
-/// Returns whether a restore into this data folder has begun and not ended.
-pub(crate) fn is_half_restored(data: &Path) -> bool {
-    data.join(MARK).exists()
-}
-
 fn file_error(path: &Path) -> impl FnOnce(io::Error) -> RestoreError + use<> {
     let path = path.to_owned();
     move |error| RestoreError::File(path, error)
-}
-
-fn sync_folder(folder: &Path) -> io::Result<()> {
-    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
-}
-
-/// Removes a file if it exists.
-fn remove(path: &Path) -> Result<(), RestoreError> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error(path)(error)),
-        _ => Ok(()),
-    }
-}
-
-/// Counts the timers in a store, by namespace.
-fn counts(store: &RedbStore) -> Result<Counts, BackupError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    Ok(runtime.block_on(store.counts())?)
-}
-
-/// Removes the files of the store from a data folder.
-fn remove_store(data: &Path) -> Result<(), RestoreError> {
-    remove(&data.join(STORE))?;
-    remove(&data.join(format!("{STORE}.ops")))
-}
-
-/// The file `restoring` in a data folder, which marks an unfinished restore. The file is locked until this value is
-/// dropped.
-struct Mark {
-    path: PathBuf,
-    locked: File,
-}
-
-impl Mark {
-    fn open(path: &Path, make: bool) -> Result<Self, RestoreError> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(make);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(path).map_err(file_error(path))?;
-        // The system releases the lock when the process ends. So a file with a lock belongs to a restore that still
-        // runs.
-        match file.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), locked: file }),
-            Err(TryLockError::WouldBlock) => Err(RestoreError::UnderWay(path.to_owned())),
-            Err(TryLockError::Error(error)) => Err(file_error(path)(error)),
-        }
-    }
-
-    /// Opens and locks the file `restoring` of a restore that was killed. Returns `None` if the file does not exist.
-    fn left_behind(data: &Path) -> Result<Option<Self>, RestoreError> {
-        let path = data.join(MARK);
-        let mark = match Self::open(&path, false) {
-            Err(RestoreError::File(_, error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            mark => mark?,
-        };
-        // The other restore may have ended, and removed the file, just before this lock.
-        Ok(path.exists().then_some(mark))
-    }
-
-    fn make(data: &Path) -> Result<Self, RestoreError> {
-        let mark = Self::open(&data.join(MARK), true)?;
-        let text = b"A restore into this folder has not ended. Run tourbillond restore again.\n";
-        (&mark.locked).write_all(text).map_err(file_error(&mark.path))?;
-        // The file must survive a power failure before the first timer is stored. Otherwise a service could open a
-        // folder with a part of the backup.
-        mark.locked.sync_all().map_err(file_error(&mark.path))?;
-        sync_folder(data).map_err(file_error(data))?;
-        Ok(mark)
-    }
-
-    fn remove(self, data: &Path) -> Result<(), RestoreError> {
-        remove(&self.path)?;
-        sync_folder(data).map_err(file_error(data))
-    }
-}
-
-/// Restores a backup into a data folder. Fails if the folder already has timers. `how` gets the present time of the
-/// store's clock. It returns the [`Restore`], which says when the restored timers become due.
-///
-/// After a failure, the folder has none of the backup's timers, or the file `restoring` stays in the folder. No service
-/// opens a folder with this file.
-pub(crate) fn restore(
-    data: &Path,
-    cache: usize,
-    from: &Path,
-    how: impl FnOnce(UtcMillis) -> Restore,
-) -> Result<Restored, RestoreError> {
-    let open = || File::open(from).map(BufReader::new);
-    let of_backup = |error| RestoreError::Backup(from.to_owned(), error);
-    let (at, attached) = verified(from)?;
-    files::make_folder(data).map_err(file_error(data))?;
-    let left_behind = Mark::left_behind(data)?;
-    if left_behind.is_some() {
-        remove_store(data)?;
-    }
-    let path = data.join(STORE);
-    let of_store = |error| RestoreError::Store(path.clone(), error);
-    let opened = RedbStore::builder().cache(cache).open(&path);
-    let store = opened.map_err(|error| of_store(error.into()))?;
-    let counted = counts(&store).map_err(of_store)?;
-    if !counted.by_namespace.is_empty() || counted.quarantined > 0 {
-        return Err(of_store(BackupError::NotEmpty));
-    }
-    // The file is made only after the store was found empty, because the next restore removes all timers beside such a
-    // file.
-    let mark = match left_behind {
-        Some(mark) => mark,
-        None => Mark::make(data)?,
-    };
-    let how = how(store.now());
-    let stored = how.restore(&store, open).map_err(|error| match error {
-        BackupError::Store(_) | BackupError::NotEmpty => of_store(error),
-        error => of_backup(error),
-    });
-    let restored = stored.and_then(|timers| {
-        let counted = counts(&store).map_err(of_store)?;
-        let path = data.join(NAMESPACES);
-        let added = add_namespaces(NamespaceStorage::File(path.clone()), &attached, &counted);
-        let (kept, bare) = added.map_err(file_error(&path))?;
-        Ok(Restored { at, timers, kept, bare })
-    });
-    let closed = store.close().map_err(|error| of_store(error.into()));
-    let restored = restored.and_then(|restored| closed.map(|()| restored));
-    for name in [STORE.to_owned(), format!("{STORE}.ops"), format!("{STORE}.reserve")] {
-        let path = data.join(name);
-        files::give_to_owner_of_folder(&path).map_err(file_error(&path))?;
-    }
-    if restored.is_err() {
-        remove_store(data)?;
-    }
-    mark.remove(data)?;
-    restored
-}
-
-/// Restores the timers of a backup into an SQLite database, and the namespaces into the data folder. Fails if the
-/// database already has timers. `how` gets the present time of the store's clock. It returns the [`Restore`], which
-/// says when the restored timers become due. Tables of other programs do not change.
-///
-/// After a failure, the database has none of the backup's timers, or the file `restoring` stays in the data folder. No
-/// service opens a data folder with this file.
-pub(crate) fn restore_on_sqlite(
-    data: &Path,
-    path: &Path,
-    from: &Path,
-    how: impl FnOnce(UtcMillis) -> Restore,
-) -> Result<Restored, RestoreError> {
-    let of_store = |error| RestoreError::Store(path.to_owned(), error);
-    let of_error = |error: StoreError| of_store(error.into());
-    let (at, attached) = verified(from)?;
-    files::make_folder(data).map_err(file_error(data))?;
-    let left_behind = Mark::left_behind(data)?;
-    let store = SqliteStore::open(path).map_err(of_error)?;
-    if left_behind.is_some() {
-        // Other programs may have tables in the database, so only the timers are removed, not the file.
-        drop_timers(&store).map_err(of_error)?;
-    }
-    if !is_empty(&store).map_err(of_error)? {
-        return Err(of_store(BackupError::NotEmpty));
-    }
-    // The file is made only after the store was found empty, because the next restore removes all timers beside such a
-    // file.
-    let mark = match left_behind {
-        Some(mark) => mark,
-        None => Mark::make(data)?,
-    };
-    let open = || File::open(from).map(BufReader::new);
-    let stored = how(store.now()).restore(&store, open).map_err(|error| match error {
-        BackupError::Store(_) | BackupError::NotEmpty => of_store(error),
-        error => RestoreError::Backup(from.to_owned(), error),
-    });
-    let restored = stored.and_then(|timers| {
-        let counted = block_on(store.counts()).map_err(of_error)?;
-        let path = data.join(NAMESPACES);
-        let added = add_namespaces(NamespaceStorage::File(path.clone()), &attached, &counted);
-        let (kept, bare) = added.map_err(file_error(&path))?;
-        Ok(Restored { at, timers, kept, bare })
-    });
-    if restored.is_err() {
-        drop_timers(&store).map_err(of_error)?;
-    }
-    store.close().map_err(of_error)?;
-    for end in ["", "-owner"] {
-        let mut file = path.as_os_str().to_owned();
-        file.push(end);
-        let file = PathBuf::from(file);
-        files::give_to_owner_of_folder(&file).map_err(file_error(&file))?;
-    }
-    mark.remove(data)?;
-    restored
 }
 
 /// Reads a whole backup to check it. Returns the moment of the backup, and the namespaces in it.
@@ -316,78 +166,29 @@ fn verified(from: &Path) -> Result<(UtcMillis, Attached), RestoreError> {
     Ok((contents.at, attached))
 }
 
-/// The lifetime of the note in Redis that marks a running restore. If the restore does not renew its note within this
-/// time, it counts as killed.
-const DEAD: Duration = Duration::from_secs(15);
-/// The time between two renewals of a restore's note in Redis (the document that marks a running restore).
-const WRITTEN: Duration = Duration::from_secs(3);
-
-/// A lock that keeps other restores out of a deployment on Redis. A thread renews the restore's note (the document in
-/// Redis that marks a running restore) until [`stop`](Self::stop).
-struct Hold {
-    end: Sender<()>,
-    thread: JoinHandle<Result<u64, StoreError>>,
-}
-
-/// Renews the restore's note (the document in Redis that marks a running restore) if the note still has the version
-/// `version`. Returns the note's new version, or `None` if another process has changed the note.
-async fn write_note(store: &RedisStore, version: u64) -> Result<Option<u64>, StoreError> {
-    let until = (store.now() + DEAD).as_millis().to_string();
-    if !store.replace_document(RESTORING, version, Some(until.as_bytes())).await? {
-        return Ok(None);
-    }
-    // The change does not return its version, so the note is read again. With another value, the note belongs to
-    // another restore.
-    let note = store.document(RESTORING).await?;
-    Ok(note.filter(|note| note.value == until.as_bytes()).map(|note| note.version))
-}
-
-impl Hold {
-    /// Writes this restore's note (the document that marks a running restore) into Redis, so that no other restore
-    /// begins. Returns `None` if another restore is running. Otherwise also returns whether a killed restore had left
-    /// its note.
-    fn take(store: &Arc<RedisStore>) -> Result<Option<(Self, bool)>, StoreError> {
-        let note = block_on(store.document(RESTORING))?;
-        let until = note.as_ref().and_then(|note| core::str::from_utf8(&note.value).ok()?.parse().ok());
-        if until.is_some_and(|until| store.now() < UtcMillis::from_millis(until)) {
-            return Ok(None);
-        }
-        let before = note.as_ref().map_or(0, |note| note.version);
-        let Some(mut version) = block_on(write_note(store, before))? else { return Ok(None) };
-        let (end, ended) = channel();
-        let store = Arc::clone(store);
-        let thread = thread::Builder::new().name("tourbillond-restore".to_owned()).spawn(move || {
-            // `stop` drops the sender, which ends the loop at once.
-            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(WRITTEN) {
-                let message = "another process restores into the deployment";
-                let lost = || StoreError::new(StoreErrorKind::Closed, message);
-                version = block_on(write_note(&store, version))?.ok_or_else(lost)?;
-            }
-            Ok(version)
-        })?;
-        Ok(Some((Self { end, thread }, note.is_some())))
-    }
-
-    /// Stops the thread that renews the note (the document in Redis that marks a running restore). Returns the note's
-    /// version, with which the caller removes the note.
-    fn stop(self) -> Result<u64, StoreError> {
-        drop(self.end);
-        let panicked =
-            |_| Err(StoreError::new(StoreErrorKind::Io, "the thread of the restore's note has panicked"));
-        self.thread.join().unwrap_or_else(panicked)
-    }
-}
-
-/// Removes all timers of a store. No service may run on the store.
-fn drop_timers(store: &dyn TimerStore) -> Result<(), StoreError> {
+/// Removes all timers of a store. Fails if a timer is left. No service may run on the store. `confirm` is called before
+/// each change, and its failure ends the removal.
+fn drop_timers(
+    store: &dyn TimerStore,
+    confirm: impl Fn() -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
     let mut cursor = None;
     loop {
         let page = block_on(store.list(Filter::default(), cursor, AT_ONCE))?;
-        let ops = page.timers.iter().map(|timer| Op::Cancel(timer.id.into(), None)).collect();
-        block_on(store.apply(ops, Durability::PowerLoss))?;
+        let ops: Vec<_> = page.timers.iter().map(|timer| Op::Cancel(timer.id.into(), None)).collect();
+        if !ops.is_empty() {
+            confirm()?;
+            block_on(store.apply(ops, Durability::PowerLoss))?;
+        }
         cursor = page.next;
         if cursor.is_none() {
-            return Ok(());
+            break;
+        }
+    }
+    match is_empty(store)? {
+        true => Ok(()),
+        false => {
+            Err(StoreError::new(StoreErrorKind::Limit, "not all timers of a failed restore were removed"))
         }
     }
 }
@@ -400,56 +201,6 @@ fn is_empty(store: &dyn TimerStore) -> Result<bool, StoreError> {
     Ok(counts.by_namespace.is_empty() && counts.quarantined == 0)
 }
 
-/// Restores a backup into a deployment on Redis. Fails if the deployment already has timers or running nodes. `how`
-/// gets the present time of the store's clock. It returns the [`Restore`], which says when the restored timers become
-/// due.
-///
-/// After a failure, the timers of the backup are removed again. If they cannot be removed, the note of this restore
-/// (the document that marks a running restore) stays in Redis. No node then starts before a later restore has removed
-/// the timers and the note.
-pub(crate) fn restore_shared(
-    redis: &RedisSettings,
-    from: &Path,
-    how: impl FnOnce(UtcMillis) -> Restore,
-) -> Result<Restored, RestoreError> {
-    let name: Box<str> = format!("the deployment {}", redis.deployment).into();
-    let of_store = |error: StoreError| RestoreError::Deployment(name.clone(), error.into());
-    let (at, attached) = verified(from)?;
-    let store = Arc::new(open_store(redis).map_err(of_store)?);
-    let Some((hold, is_left_behind)) = Hold::take(&store).map_err(of_store)? else {
-        return Err(RestoreError::DeploymentUnderWay(name));
-    };
-    let begun = begin(&store, &name, is_left_behind);
-    // A restore that fails at its beginning has stored nothing. The timers in the deployment are then not its own, and
-    // must stay.
-    let may_have_stored = begun.is_ok();
-    let restored = begun.and_then(|()| {
-        let open = || File::open(from).map(BufReader::new);
-        let stored = how(store.now()).restore(&*store, open).map_err(|error| match error {
-            BackupError::Store(_) | BackupError::NotEmpty => RestoreError::Deployment(name.clone(), error),
-            error => RestoreError::Backup(from.to_owned(), error),
-        });
-        let timers = stored?;
-        let counted = block_on(store.counts()).map_err(of_store)?;
-        let shared = NamespaceStorage::Shared(Arc::clone(&store) as _);
-        let added = add_namespaces(shared, &attached, &counted);
-        let of_notes = |error| RestoreError::Deployment(name.clone(), BackupError::Io(error));
-        let (kept, bare) = added.map_err(of_notes)?;
-        Ok(Restored { at, timers, kept, bare })
-    });
-    // If another process has taken the note, the timers belong to that process. `stop` then fails, and this restore
-    // changes neither the note nor the timers.
-    let version = hold.stop().map_err(of_store)?;
-    if restored.is_err() && may_have_stored {
-        drop_timers(&*store).map_err(of_store)?;
-    }
-    let is_removed = block_on(store.replace_document(RESTORING, version, None)).map_err(of_store)?;
-    if !is_removed && restored.is_ok() {
-        return Err(RestoreError::DeploymentUnderWay(name));
-    }
-    restored
-}
-
 /// Fails if nodes other than this process are running on the store. `name` is the name of the deployment, such as "the
 /// schema shop", for the error.
 fn refuse_beside_nodes(store: &dyn TimerStore, name: &str) -> Result<(), RestoreError> {
@@ -458,20 +209,6 @@ fn refuse_beside_nodes(store: &dyn TimerStore, name: &str) -> Result<(), Restore
     let live: Names =
         nodes.into_iter().filter(|node| node.is_live && !node.is_this).map(|node| node.name).collect();
     if live.is_empty() { Ok(()) } else { Err(RestoreError::Nodes(name.into(), live)) }
-}
-
-/// Prepares a deployment on Redis for a restore. Fails if nodes are running, or if the deployment has timers. If
-/// `is_left_behind` is true, an earlier restore was killed, and its timers are removed first.
-fn begin(store: &RedisStore, name: &str, is_left_behind: bool) -> Result<(), RestoreError> {
-    let of_store = |error: StoreError| RestoreError::Deployment(name.into(), error.into());
-    refuse_beside_nodes(store, name)?;
-    if is_left_behind {
-        drop_timers(store).map_err(of_store)?;
-    }
-    if !is_empty(store).map_err(of_store)? {
-        return Err(RestoreError::Deployment(name.into(), BackupError::NotEmpty));
-    }
-    Ok(())
 }
 
 /// Adds the namespaces of a backup to the namespaces of the service, and also adds the namespaces that have restored
@@ -525,4 +262,30 @@ fn merged(there: &Map, attached: &Attached, used: BTreeSet<&str>) -> Merged {
         }
     }
     Merged { kept, bare, added }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+    use tourbillon_durable::store::{IfPresent, MemoryStore};
+    use tourbillon_durable::timer::{Timer, TimerId};
+
+    #[test]
+    fn a_restore_that_has_lost_its_note_removes_no_further_timers() {
+        let store = MemoryStore::default();
+        let timer = || Box::new(Timer::new(TimerId::fresh(), "half", store.now()));
+        let ops = (0..2 * AT_ONCE + 1).map(|_| Op::Place(timer(), IfPresent::Reject)).collect();
+        block_on(store.apply(ops, Durability::Volatile)).unwrap();
+        let stored = || block_on(store.counts()).unwrap().by_namespace.values().sum::<u64>();
+        let pages = Cell::new(0);
+        let confirm = || {
+            pages.set(pages.get() + 1);
+            if pages.get() == 2 { Err(StoreError::new(StoreErrorKind::Closed, "lost")) } else { Ok(()) }
+        };
+        assert!(drop_timers(&store, confirm).is_err());
+        assert_eq!(stored(), u64::from(AT_ONCE) + 1);
+        drop_timers(&store, || Ok(())).unwrap();
+        assert_eq!(stored(), 0);
+    }
 }

@@ -1,0 +1,148 @@
+//! The file `restoring`, the mark of an unfinished restore in a data folder. The mark names the store of the restore,
+//! because a data folder may have a store that no restore has written, beside the SQLite database of a restore.
+
+use super::{RestoreError, file_error};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+use tourbillon_durable::backup::BackupError;
+
+/// The file of the store in a data folder.
+pub(super) const STORE: &str = "timers.redb";
+const MARK: &str = "restoring";
+const BEFORE_NAME: &[u8] = b"A restore into ";
+const AFTER_NAME: &[u8] = b" has not ended. Run `tourbillond restore` again.\n";
+
+pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
+    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+}
+
+/// Removes a file if it exists.
+pub(super) fn remove(path: &Path) -> Result<(), RestoreError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error(path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Returns whether a restore into this data folder has begun and not ended.
+pub(crate) fn is_half_restored(data: &Path) -> bool {
+    data.join(MARK).exists()
+}
+
+/// Returns the name of an SQLite database in a mark: an absolute path, which is the same before and after the database
+/// is created.
+pub(super) fn name_of_database(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let in_folder = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
+    path.canonicalize().ok().or_else(in_folder).unwrap_or(path)
+}
+
+/// The file `restoring` in a data folder. The file is locked until this value is dropped.
+pub(super) struct Mark {
+    path: PathBuf,
+    locked: File,
+    /// Whether the stored timers come from a restore that was killed.
+    may_drop: bool,
+}
+
+impl Mark {
+    fn open(path: &Path, make: bool) -> Result<File, RestoreError> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(make);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(path).map_err(file_error(path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => Err(RestoreError::UnderWay(path.to_owned())),
+            Err(TryLockError::Error(error)) => Err(file_error(path)(error)),
+        }
+    }
+
+    /// Opens and locks the mark of a restore that was killed. Returns `None` if the file does not exist. Fails if the
+    /// mark names another store than `store`.
+    pub(super) fn left_behind(data: &Path, store: &Path) -> Result<Option<Self>, RestoreError> {
+        let path = data.join(MARK);
+        let locked = match Self::open(&path, false) {
+            Err(RestoreError::File(_, error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            locked => locked?,
+        };
+        // The other restore may have ended, and removed the file, just before this lock.
+        if !path.exists() {
+            return Ok(None);
+        }
+        let mut mark = Self { path, locked, may_drop: false };
+        mark.may_drop = mark.names(store)?;
+        Ok(Some(mark))
+    }
+
+    /// Returns whether the mark names the store `store`. Returns `false` if the mark names no store, because a restore
+    /// was killed while it wrote the mark. Fails if the mark names another store.
+    fn names(&self, store: &Path) -> Result<bool, RestoreError> {
+        let mut text = Vec::new();
+        (&self.locked).read_to_end(&mut text).map_err(file_error(&self.path))?;
+        let name = text.strip_prefix(BEFORE_NAME).and_then(|rest| rest.strip_suffix(AFTER_NAME));
+        match name {
+            None => Ok(false),
+            Some(name) if name == store.as_os_str().as_encoded_bytes() => Ok(true),
+            Some(name) => {
+                Err(RestoreError::OtherStore(self.path.clone(), String::from_utf8_lossy(name).into()))
+            }
+        }
+    }
+
+    /// Returns whether the stored timers come from a restore that was killed, so that this restore may remove them.
+    pub(super) fn may_drop(&self) -> bool {
+        self.may_drop
+    }
+
+    /// Returns the error of a restore into the store `store`, which has timers. `left_behind` is the mark that the
+    /// restore has found.
+    pub(super) fn not_empty(left_behind: Option<&Self>, store: &Path) -> RestoreError {
+        match left_behind.filter(|mark| !mark.may_drop) {
+            Some(mark) => RestoreError::Unnamed(store.to_owned(), mark.path.clone()),
+            None => RestoreError::Store(store.to_owned(), BackupError::NotEmpty),
+        }
+    }
+
+    /// Returns a mark that names the store `store`, which this restore has found empty. `left_behind` is the mark that
+    /// the restore has found.
+    pub(super) fn made(left_behind: Option<Self>, data: &Path, store: &Path) -> Result<Self, RestoreError> {
+        match left_behind {
+            Some(mark) if mark.may_drop => Ok(mark),
+            Some(mark) => mark.named(data, store),
+            None => Self::make(data, store),
+        }
+    }
+
+    /// Makes a mark that names the store `store`, which this restore has found empty.
+    fn make(data: &Path, store: &Path) -> Result<Self, RestoreError> {
+        let path = data.join(MARK);
+        let mark = Self { locked: Self::open(&path, true)?, path, may_drop: false };
+        // A restore into another store may have been killed since this restore has looked for a mark.
+        mark.names(store)?;
+        mark.named(data, store)
+    }
+
+    /// Writes the name of the store `store`, which this restore has found empty, into the mark.
+    fn named(mut self, data: &Path, store: &Path) -> Result<Self, RestoreError> {
+        let text = [BEFORE_NAME, store.as_os_str().as_encoded_bytes(), AFTER_NAME].concat();
+        let mut file = &self.locked;
+        let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(&text));
+        written.and_then(|()| file.sync_all()).map_err(file_error(&self.path))?;
+        sync_folder(data).map_err(file_error(data))?;
+        self.may_drop = true;
+        Ok(self)
+    }
+
+    pub(super) fn remove(self, data: &Path) -> Result<(), RestoreError> {
+        remove(&self.path)?;
+        sync_folder(data).map_err(file_error(data))
+    }
+}
+
+/// Returns the name of the store of a data folder in a mark. The name stays right if the folder moves.
+pub(super) fn name_of_file() -> &'static Path {
+    Path::new(STORE)
+}

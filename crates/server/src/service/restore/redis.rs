@@ -1,0 +1,242 @@
+//! Restores a backup into a deployment on Redis. The module documentation of the parent has the states of the note.
+
+use super::{
+    DEAD, RestoreError, Restored, add_namespaces, drop_timers, is_empty, refuse_beside_nodes, verified,
+};
+use crate::service::deployment::{RESTORING, open_store};
+use crate::settings::RedisSettings;
+use crate::state::NamespaceStorage;
+use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
+use pollster::block_on;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::backup::{BackupError, Restore};
+use tourbillon_durable::store::{StoreError, StoreErrorKind, TimerStore as _};
+use tourbillon_redis::RedisStore;
+
+/// The time between two renewals of a restore's note in Redis (the document that marks a running restore).
+const WRITTEN: Duration = Duration::from_secs(3);
+/// The time for which the note must still last when a restore begins to change timers. A single change takes less.
+const MARGIN: Duration = Duration::from_secs(5);
+/// The word in a note after the moment, which says that the restore has found the deployment empty.
+const EMPTY: &str = "empty";
+
+/// The note of this restore (the document in Redis that marks a running restore), as this process has last written it.
+#[derive(Clone, Copy)]
+struct Note {
+    version: u64,
+    /// The moment from which another restore may take the note.
+    until: UtcMillis,
+    /// Whether a restore has found the deployment empty since the note exists. If so, all timers in the deployment come
+    /// from a restore, and a restore may remove them.
+    may_drop: bool,
+}
+
+impl Note {
+    /// Writes the note if it still has the version `version`. Returns `None` if another process has changed the note.
+    fn write(
+        store: &RedisStore,
+        version: u64,
+        until: UtcMillis,
+        may_drop: bool,
+    ) -> Result<Option<Self>, StoreError> {
+        let until_text = until.as_millis().to_string();
+        let text = if may_drop { format!("{until_text} {EMPTY}") } else { until_text };
+        if !block_on(store.replace_document(RESTORING, version, Some(text.as_bytes())))? {
+            return Ok(None);
+        }
+        let note = block_on(store.document(RESTORING))?.filter(|note| note.value == text.as_bytes());
+        Ok(note.map(|note| Self { version: note.version, until, may_drop }))
+    }
+
+    /// Writes this restore's note, so that no other restore begins. Returns `None` if another restore is running. The
+    /// note of a killed restore keeps its permission to remove timers, and a new note has none.
+    fn take(store: &RedisStore) -> Result<Option<Self>, StoreError> {
+        let found = block_on(store.document(RESTORING))?;
+        let text = found.as_ref().and_then(|note| core::str::from_utf8(&note.value).ok()).unwrap_or_default();
+        let (until, rest) = text.split_once(' ').unwrap_or((text, ""));
+        let until = until.parse().ok().map(UtcMillis::from_millis);
+        if until.is_some_and(|until| store.now() < until) {
+            return Ok(None);
+        }
+        let version = found.as_ref().map_or(0, |note| note.version);
+        Self::write(store, version, store.now() + DEAD, rest == EMPTY)
+    }
+
+    /// Renews the note for [`DEAD`]. `may_drop` says whether the deployment was found empty. Returns `None` if another
+    /// process has changed the note.
+    fn renew(self, store: &RedisStore, may_drop: bool) -> Result<Option<Self>, StoreError> {
+        Self::write(store, self.version, store.now() + DEAD, may_drop)
+    }
+
+    /// Gives up the note after a failure. Removes the note if no restore has stored timers under it. Otherwise a part
+    /// of a backup may be stored, so the note stays, and the next restore takes it without a wait.
+    fn give_up(self, store: &RedisStore) {
+        // The caller reports the first error. If this change fails, too, the note is as a killed restore leaves it.
+        let _given_up = match self.may_drop {
+            true => Self::write(store, self.version, UtcMillis::from_millis(0), true).map(|_| ()),
+            false => block_on(store.replace_document(RESTORING, self.version, None)).map(|_| ()),
+        };
+    }
+}
+
+fn lost() -> StoreError {
+    let message =
+        "this restore could not renew its note in Redis, or another process restores into the deployment";
+    StoreError::new(StoreErrorKind::Closed, message)
+}
+
+/// A lock that keeps other restores out of a deployment on Redis. A thread renews the restore's note (the document in
+/// Redis that marks a running restore) until [`end`](Self::end).
+struct Hold {
+    ending: Sender<()>,
+    thread: JoinHandle<Result<Note, StoreError>>,
+    /// The moment until which the note lasts, in milliseconds.
+    until: Arc<AtomicU64>,
+}
+
+impl Hold {
+    fn begin(store: &Arc<RedisStore>, mut note: Note) -> Result<Self, StoreError> {
+        let (ending, ended) = channel();
+        let until = Arc::new(AtomicU64::new(note.until.as_millis()));
+        let (store, written) = (Arc::clone(store), Arc::clone(&until));
+        let thread = thread::Builder::new().name("tourbillond-restore".to_owned()).spawn(move || {
+            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(WRITTEN) {
+                note = note.renew(&store, true)?.ok_or_else(lost)?;
+                written.store(note.until.as_millis(), Ordering::Relaxed);
+            }
+            Ok(note)
+        })?;
+        Ok(Self { ending, thread, until })
+    }
+
+    /// Fails if another restore may take the note before a change of timers that begins now has ended.
+    fn confirm(&self, store: &RedisStore) -> Result<(), StoreError> {
+        let until = UtcMillis::from_millis(self.until.load(Ordering::Relaxed));
+        if self.thread.is_finished() || until <= store.now() + MARGIN { Err(lost()) } else { Ok(()) }
+    }
+
+    /// Stops the thread that renews the note. Returns the note, with whose version the caller removes it. Fails if
+    /// another process has taken the note.
+    fn end(self) -> Result<Note, StoreError> {
+        drop(self.ending);
+        let panicked =
+            |_| Err(StoreError::new(StoreErrorKind::Io, "the thread of the restore's note has panicked"));
+        self.thread.join().unwrap_or_else(panicked)
+    }
+}
+
+/// Restores a backup into a deployment on Redis. Fails if the deployment already has timers or running nodes. `how`
+/// gets the present time of the store's clock. It returns the [`Restore`], which says when the restored timers become
+/// due.
+///
+/// After a failure, the timers of the backup are removed again. If they cannot be removed, the note of this restore
+/// (the document that marks a running restore) stays in Redis. No node then starts before a later restore has removed
+/// the timers and the note.
+pub(crate) fn restore_shared(
+    redis: &RedisSettings,
+    from: &Path,
+    how: impl FnOnce(UtcMillis) -> Restore,
+) -> Result<Restored, RestoreError> {
+    let name: Box<str> = format!("the deployment {}", redis.deployment).into();
+    let of_store = |error: StoreError| RestoreError::Deployment(name.clone(), error.into());
+    let (at, attached) = verified(from)?;
+    let store = Arc::new(open_store(redis).map_err(of_store)?);
+    let (note, is_left_behind) = begin(&store, &name)?;
+    // If no thread starts, the note stays with its permission, and the next restore finds only timers of a restore.
+    let hold = Hold::begin(&store, note).map_err(of_store)?;
+    let confirm = || hold.confirm(&store);
+    let fill = || {
+        if is_left_behind {
+            drop_timers(&*store, confirm).map_err(of_store)?;
+        }
+        let open = || File::open(from).map(BufReader::new);
+        let import = |timers| confirm().and_then(|()| block_on(store.import(timers)));
+        let stored = how(store.now()).read_into(open, import).map_err(|error| match error {
+            BackupError::Store(_) => RestoreError::Deployment(name.clone(), error),
+            error => RestoreError::Backup(from.to_owned(), error),
+        });
+        let timers = stored?;
+        let counted = block_on(store.counts()).map_err(of_store)?;
+        confirm().map_err(of_store)?;
+        let shared = NamespaceStorage::Shared(Arc::clone(&store) as _);
+        let added = add_namespaces(shared, &attached, &counted);
+        let of_notes = |error| RestoreError::Deployment(name.clone(), BackupError::Io(error));
+        let (kept, bare) = added.map_err(of_notes)?;
+        Ok(Restored { at, timers, kept, bare })
+    };
+    let restored = fill();
+    // The timers are removed under the note. Otherwise another restore could store timers at the same time, and this
+    // restore would remove them.
+    let dropped = if restored.is_err() { drop_timers(&*store, confirm) } else { Ok(()) };
+    // If another process has taken the note, the timers belong to that process. `end` then fails, and this restore
+    // does not change the note.
+    let note = hold.end().map_err(of_store)?;
+    if let Err(error) = dropped {
+        note.give_up(&store);
+        return Err(of_store(error));
+    }
+    let is_removed = block_on(store.replace_document(RESTORING, note.version, None)).map_err(of_store)?;
+    if !is_removed && restored.is_ok() {
+        return Err(RestoreError::DeploymentUnderWay(name));
+    }
+    restored
+}
+
+/// Takes the note of a deployment, and checks that nodes are not running. Also checks that the deployment is empty,
+/// unless an earlier restore has found it empty and was killed later. Returns the note, which permits the removal of
+/// timers, and whether the permission comes from an earlier restore. After a failure, the timers are as they were.
+fn begin(store: &RedisStore, name: &str) -> Result<(Note, bool), RestoreError> {
+    let of_store = |error: StoreError| RestoreError::Deployment(name.into(), error.into());
+    let under_way = || RestoreError::DeploymentUnderWay(name.into());
+    let note = Note::take(store).map_err(of_store)?.ok_or_else(under_way)?;
+    let checked = refuse_beside_nodes(store, name).and_then(|()| {
+        if note.may_drop || is_empty(store).map_err(of_store)? {
+            return Ok(());
+        }
+        Err(RestoreError::Deployment(name.into(), BackupError::NotEmpty))
+    });
+    if let Err(error) = checked {
+        note.give_up(store);
+        return Err(error);
+    }
+    let permitted = note.renew(store, true).map_err(of_store)?.ok_or_else(under_way)?;
+    Ok((permitted, note.may_drop))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tourbillon_fault::Server;
+    use tourbillon_redis::Connect;
+
+    #[test]
+    fn a_restore_whose_note_runs_out_changes_no_further_timers() {
+        let Some(server) = Server::start(&[]) else { return };
+        let connect = Connect::single(&server.url()).unwrap();
+        let store = block_on(RedisStore::builder("tourbillon").open(&connect)).unwrap();
+        let (note, is_left_behind) = begin(&store, "the deployment").unwrap();
+        assert!(note.may_drop && !is_left_behind);
+        assert!(matches!(begin(&store, "the deployment"), Err(RestoreError::DeploymentUnderWay(_))));
+        // The thread of this hold does not renew the note.
+        let (ending, ended) = channel();
+        let thread = thread::spawn(move || ended.recv().map_or(Ok(note), |()| Ok(note)));
+        let hour = Duration::from_secs(3_600);
+        let until = Arc::new(AtomicU64::new((store.now() + hour).as_millis()));
+        let hold = Hold { ending, thread, until };
+        hold.confirm(&store).unwrap();
+        hold.until.store((store.now() + MARGIN).as_millis(), Ordering::Relaxed);
+        assert!(hold.confirm(&store).is_err());
+        let note = hold.end().unwrap();
+        note.give_up(&store);
+        // A later restore takes the note at once, with its permission.
+        let (note, is_left_behind) = begin(&store, "the deployment").unwrap();
+        assert!(note.may_drop && is_left_behind);
+    }
+}

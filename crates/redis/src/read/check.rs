@@ -76,9 +76,9 @@ pub(crate) async fn check(deployment: &Deployment) -> Result<Vec<Fault>, StoreEr
     Ok(faults)
 }
 
-/// Returns whether a timer is still stored in `shard` only, and its redirect still leads to `noted`. The check reads one
-/// shard after another, so a timer that is stored or ends between two reads seems to have a wrong redirect. A second
-/// look finds such a timer and its redirect in another state.
+/// Returns whether a timer is still stored in `shard` only, and its redirect still leads to `noted`. The check reads
+/// one shard after another, so a timer that is stored or ends between two reads seems to have a wrong redirect. A
+/// second look finds such a timer and its redirect in another state.
 async fn is_still_wrong(
     deployment: &Deployment,
     id: TimerId,

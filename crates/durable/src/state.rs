@@ -286,7 +286,8 @@ pub fn step(timer: &Timer, event: Event, now: UtcMillis) -> Result<Next, Refusal
     }))
 }
 
-/// Returns the end of a timer that was withdrawn during this lease, or `None` if the timer was not withdrawn.
+/// Returns [`End::Withdrawn`] if the user has cancelled or replaced the timer during this lease. Otherwise returns
+/// `None`.
 fn withdrawn(lease: Lease) -> Option<End> {
     lease.withdrawn.map(End::Withdrawn)
 }

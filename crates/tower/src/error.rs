@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// The part of a service or a body to which a time limit applies.
+/// The target of a time limit: the response of a service, a single frame of a body, or a whole body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Part {
@@ -18,7 +18,7 @@ pub enum Part {
 }
 
 /// The error of a time limit. Either the limit has passed, or the limit's engine was shut down earlier.
-/// [`part`](Self::part) returns the [`Part`] of the service or the body to which the limit applies.
+/// [`part`](Self::part) returns the target of the limit: a response, a frame of a body, or a whole body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed {
     part: Part,
@@ -31,7 +31,7 @@ impl Elapsed {
         Self { part, limit, is_shut_down }
     }
 
-    /// Returns the part of the service or the body to which the limit applies.
+    /// Returns the target of the limit: the response of a service, a single frame of a body, or a whole body.
     #[must_use]
     pub fn part(&self) -> Part {
         self.part
@@ -43,8 +43,9 @@ impl Elapsed {
         self.limit
     }
 
-    /// Returns whether the engine was shut down before the limit had passed. Without the engine, no timer could report
-    /// the limit.
+    /// Returns true if the limit's timer engine was shut down before the limit had passed, and false if the limit has
+    /// passed. Without the engine, the wait for the response or the body could last longer than the limit permits. So
+    /// the wait ends with this error.
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
         self.is_shut_down

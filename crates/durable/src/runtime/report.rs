@@ -150,9 +150,9 @@ pub enum Health {
         /// The last error that the store returned.
         error: StoreError,
     },
-    /// The runtime has waited for the store's answer to a call for this time.
+    /// The store has not yet answered a call of the runtime. The value is the time since the call began.
     StoreHangs(Duration),
-    /// A stored timer has been due for this time, and its delivery has not begun.
+    /// A stored timer is due, and its delivery has not begun. The value is the time since the timer's due moment.
     Overdue(Duration),
     /// Handlers still run although their deliveries have ended. The value is the number of these handlers.
     Overrun(usize),

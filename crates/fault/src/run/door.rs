@@ -1,4 +1,4 @@
-//! The ways by which clients reach a store: through the library, by requests to nodes, or by SQL.
+//! The ways by which clients reach a store: through a Rust library, by HTTP requests to nodes, or by SQL.
 
 use super::node::{KIND, payload};
 use super::target::Target;
@@ -28,8 +28,8 @@ pub(super) struct Wanted {
     pub(super) is_again: bool,
 }
 
-/// The interface through which a client of a run calls the store: through the library, by HTTP requests to nodes, or by
-/// SQL.
+/// The interface through which a client of a run calls the store: through a Rust library ([`Library`]), by HTTP
+/// requests to nodes, or by SQL.
 pub(super) trait Door: Send {
     /// Returns the present moment of the store's clock.
     fn now(&mut self) -> UtcMillis;
@@ -76,7 +76,8 @@ pub fn open(target: &Target, deployment: &str, shards: u16) -> Result<RedisStore
     }
 }
 
-/// A client that calls its own store through the library.
+/// A client that calls the library `tourbillon_redis`, and so reaches the Redis servers without a node in between. Each
+/// client has its own [`RedisStore`]. The stores of all clients belong to the same deployment.
 pub(super) struct Library {
     store: RedisStore,
     is_closed: bool,

@@ -42,7 +42,9 @@ pub enum CallErrorKind {
     TooLong,
     /// The due moment is too far away.
     DueTooFar,
-    /// The SQL functions do not support the timer, for example a series or a jitter.
+    /// The SQL functions do not support a property of the timer. For example, they cannot create a series or a timer
+    /// with a [jitter](tourbillon_durable::policy::Policy::jitter), and they cannot end the delivery of an occurrence
+    /// of a series.
     Unsupported,
     /// The database or the connection has failed, the database does not have the schema, or the user has no right to
     /// use the schema.

@@ -283,12 +283,14 @@ pub(crate) fn is_leased(timer: &Timer) -> bool {
     mark_of(&timer.state).is_some()
 }
 
-/// Returns the field that counts a timer in the hash of counts: its namespace, and a byte for its phase.
+/// Returns the field of the hash [`Part::Counts`] whose value counts this timer and all other timers of the same
+/// namespace and phase. The field is the namespace, and a byte for the phase.
 pub(crate) fn count_field(timer: &Timer) -> Vec<u8> {
     [timer.namespace.as_bytes(), &[phase_byte(timer.state.phase())]].concat()
 }
 
-/// Splits a field of the hash of counts into the namespace and the phase, or returns `None` if the field is invalid.
+/// Splits a field of the hash [`Part::Counts`] into the namespace and the phase, or returns `None` if the field is
+/// invalid.
 pub(crate) fn counted_of(field: &[u8]) -> Option<(Box<str>, Phase)> {
     let (byte, namespace) = field.split_last()?;
     let phase =

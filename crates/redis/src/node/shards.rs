@@ -28,7 +28,7 @@ pub(crate) struct Shards {
 struct Known {
     /// True if the division of the shards between the live nodes assigns the shard to this node.
     is_wanted: bool,
-    /// True if this node owns the shard, by the last answer of the shard's server.
+    /// True if this node owns the shard, according to the last answer of the shard's server.
     is_owned: bool,
     /// True if the shard is sick. A shard becomes sick in two cases:
     ///
@@ -38,8 +38,8 @@ struct Known {
     ///   expired.
     ///
     /// The shard is no longer sick after an answer to a claim or poll that has asked for this end
-    /// ([`Look::wants_end`]), or after an answer by which this node does not own the shard. In a cluster, a store with
-    /// a background thread leaves sick shards out when it claims timers or ends expired leases.
+    /// ([`Look::wants_end`]), or after an answer that says that this node does not own the shard. In a cluster, a store
+    /// with a background thread leaves sick shards out when it claims timers or ends expired leases.
     is_sick: bool,
     /// True if the shard's server has lost the shard's data: the last answer had no deployment id. Claims leave such a
     /// shard out.
@@ -50,9 +50,12 @@ struct Known {
     is_asked: bool,
     /// The number of the latest [`Look`] whose answer was stored. Answers with a lower number are ignored.
     answered: u64,
+    /// The due moment of the shard's first pending timer, according to the last answer of the shard's server. `None` if
+    /// the answer contained no moment.
     first_due: Option<UtcMillis>,
-    /// The due moment of the first timer that the next claim may lease, by the server's last answer, or `None` without
-    /// such a timer.
+    /// The due moment of the shard's first timer that the next claim may lease, according to the last answer of the
+    /// shard's server. `None` if the answer contained no moment. Timers with earlier due moments may be pending in a
+    /// group of namespaces from which claims may take no further timer now.
     next_claim: Option<UtcMillis>,
     /// The earliest due moment that a commit or a message has reported since the last claim or poll of the shard began.
     /// `None` without such a report.
@@ -89,8 +92,8 @@ pub(crate) struct Look {
     /// True if the request also asks for the earliest end of a timer's lease in its shards. Without this moment, the
     /// node does not notice that the leases of a dead node have expired. The request asks in these cases:
     ///
-    /// - This node does not own one of the shards, by the last answer. So the request may take the shard, or an earlier
-    ///   claim whose answer was lost may have taken it.
+    /// - According to the last answer, this node does not own one of the shards. So the request may take the shard, or
+    ///   an earlier claim whose answer was lost may have taken it.
     /// - One of the shards is [sick](Known::is_sick): an earlier claim or poll of the shard failed, is late, or left
     ///   the earliest end unknown.
     /// - The store has a background thread, and the earliest end was last read at least [`ENDS`] ago.

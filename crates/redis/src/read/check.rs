@@ -268,9 +268,9 @@ fn faults_of(layout: &Layout, shard: Shard, contents: &Contents, faults: &mut Ve
 }
 
 /// Returns where a shard stores an entry: the name of the table, and the member in that table. Also returns the entry
-/// itself. A table is a kind of Redis hash or sorted set, under the name that a [`Fault`] shows. In four tables, the
-/// member is the timer's id: the tables of lease tokens, of lease ends, of dead timers, and of pending timers
-/// ("slices").
+/// itself. A [`Fault`] shows the name of the table. A table consists of all entries of one kind, which the shard stores
+/// in one or more Redis hashes or sorted sets. In four tables, the member is the timer's id: the tables of lease
+/// tokens, of lease ends, of dead timers, and of pending timers ("slices").
 fn located(id: TimerId, entry: Entry) -> (&'static str, Vec<u8>, Entry) {
     let id = id_bytes(id).to_vec();
     match &entry {

@@ -69,11 +69,11 @@ fn behind(beginning: &[u8]) -> Option<Vec<u8>> {
 pub(crate) enum Index {
     /// All stored timers, in the order of their ids.
     Records,
-    /// The timers that have a member with this beginning in a sorted set of this kind, in the order of the members.
-    /// Each shard has a sorted set of each kind ([`Part`]).
+    /// The timers that have a member with this beginning in a sorted set of this kind, in the order of the members'
+    /// bytes. Each shard has a sorted set of each kind ([`Part`]).
     Members(Part, Vec<u8>),
     /// The timers that have a key and a member with this beginning in a sorted set [`Part::Keys`], in the order of the
-    /// members.
+    /// members' bytes.
     Keys(Vec<u8>),
     /// The timers in the sorted sets of this kind, in the order of their scores and ids. Each shard has a sorted set of
     /// each kind ([`Part`]). The scores in these sorted sets are moments.
@@ -220,8 +220,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reads up to `each` members of each sorted set in `parts`, and merges the members in order. Reads only members
-    /// that begin with `beginning`, from the bound `from` on.
+    /// Reads up to `each` members of each sorted set in `parts`, and merges the members in the order of their bytes.
+    /// Reads only members that begin with `beginning`, from the bound `from` on.
     pub(crate) async fn members(
         &self,
         parts: &[(Shard, Part)],
@@ -264,7 +264,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Reads up to `each` members of each sorted set in `parts`, and merges them in the order of their scores. Members
-    /// with equal scores are in the order of the members.
+    /// with equal scores are in the order of their bytes.
     async fn scores_after(
         &self,
         parts: Vec<(Shard, Part)>,

@@ -36,7 +36,9 @@ const CHECKPOINT: Duration = Duration::from_secs(10);
 const LONGEST_JOURNAL: usize = 4 * 1024 * 1024;
 /// The pause between a failed checkpoint and the next attempt.
 const CHECKPOINT_AGAIN: Duration = Duration::from_secs(1);
-/// The longest time for which a batch waits for requests of callers that were just answered.
+/// The longest time for which the thread waits for more requests before it makes a batch. Callers that have just got an
+/// answer often send their next requests within this time. During a sync, the thread may wait longer: see
+/// [`Committer::gather`].
 const GATHERING: Duration = Duration::from_micros(200);
 /// The greatest number of leases that one transaction ends at the opening of a store.
 const ENDED_AT_ONCE: u32 = 10_000;

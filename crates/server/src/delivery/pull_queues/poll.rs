@@ -79,8 +79,8 @@ impl PullQueues {
             true => {}
             false => self.parked.look_at(&reason),
         }
-        let first = if has_parked { wait.max(PARKED_WAIT) } else { wait };
-        poll.gather(max, wait, first).await;
+        let first_wait = if has_parked { wait.max(PARKED_WAIT) } else { wait };
+        poll.gather(max, wait, first_wait).await;
         Ok(poll.leave())
     }
 }
@@ -98,11 +98,15 @@ pub(super) struct Poll<'d> {
 }
 
 impl Poll<'_> {
-    /// Waits for the receiver's first timer for the time `first`, and then briefly for more timers. Once the receiver
-    /// learns that no timer is parked, it waits only for the time `wait`.
-    pub(super) async fn gather(&mut self, max: usize, wait: Duration, first: Duration) {
+    /// Waits for the receiver's first timer, for at most `first_wait`. After this timer, waits briefly for more timers.
+    ///
+    /// `wait` is the time for which the receiver has asked to wait. `first_wait` may be longer, because timers of the
+    /// queue may be parked: they are in the store, without a receiver, and need some time to become due again. If the
+    /// receiver gets the message [`Got::Nothing`], no timer of the queue is parked, so `wait` takes the place of
+    /// `first_wait`.
+    pub(super) async fn gather(&mut self, max: usize, wait: Duration, first_wait: Duration) {
         let begun = tokio::time::Instant::now();
-        let mut until = begun + first;
+        let mut until = begun + first_wait;
         while self.got.len() < max {
             match tokio::time::timeout_at(until, self.claims.recv()).await {
                 Ok(Some(Got::Claim(claim, due))) => {

@@ -17,8 +17,10 @@ pub(super) struct CreationRate(Mutex<HashMap<Box<str>, Bucket>>);
 /// A token bucket: the creations that a namespace may make now. A full bucket has the creations of one second.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
-    /// The number of creations that were left at the moment `at`.
+    /// The number of creations that the namespace could still make at the moment `at`. The number may have a fraction,
+    /// because it grows steadily with the time.
     left: f64,
+    /// The moment of the namespace's last attempt to create a timer.
     at: Instant,
 }
 

@@ -47,8 +47,9 @@ impl Schedules {
         let mut is_stored = false;
         for _ in 0..TURNS {
             let (timer, mut stored) = match self.0.load(at) {
-                // Another process has removed the schedule after this call had stored the occurrence.
-                Err(ScheduleFault::NotFound) if is_stored => return Ok(id),
+                // For example, another process has removed the schedule. A caller that got an error would trigger the
+                // schedule again, although the occurrence is stored.
+                Err(_) if is_stored => return Ok(id),
                 loaded => loaded?,
             };
             let now = self.0.store.now();
@@ -58,8 +59,13 @@ impl Schedules {
             stored.progress.asked += 1;
             stored.progress.last_fired = Some(now);
             let keep = stored.op(at, wake_of(&timer), IfPresent::ReplaceOnly(timer.id));
-            let outcomes = self.0.apply(place.into_iter().chain([keep]).collect(), Durability::PowerLoss)?;
-            if !is_stored && matches!(outcomes.first(), Some(Outcome::Created(_))) {
+            let outcomes =
+                match self.0.apply(place.into_iter().chain([keep]).collect(), Durability::PowerLoss) {
+                    Err(_) if is_stored => return Ok(id),
+                    applied => applied?,
+                };
+            // The id is fresh, so a store that knows it has repeated this call after a lost answer.
+            if !is_stored && matches!(outcomes.first(), Some(Outcome::Created(_) | Outcome::Repeated(_))) {
                 is_stored = true;
                 self.0.tell(at, &ScheduleEvent::Fired { id, instant: now });
             }
@@ -67,7 +73,7 @@ impl Schedules {
                 return Ok(id);
             }
         }
-        Err(contended().into())
+        if is_stored { Ok(id) } else { Err(contended().into()) }
     }
 
     /// Counts the instants of a schedule that are later than `after`, and not later than `until`. Stops counting at

@@ -72,7 +72,7 @@ impl ScheduleRunner {
             return Ok(false);
         }
         let from = Cell::new(None);
-        let changed = self.0.change(at, |now| {
+        let changed = self.0.replace(at, |now| {
             let (timer, stored) = self.0.load(at)?;
             from.set(stored.progress.next);
             let progress = is_ahead(&stored, now)?.ok_or(ScheduleFault::NotFound)?;
@@ -81,7 +81,8 @@ impl ScheduleRunner {
         let view = match changed {
             // Another process has already removed or corrected the schedule.
             Err(ScheduleFault::NotFound) => return Ok(false),
-            changed => changed?,
+            // The change corrects only the next instant, so it need not wait for a decision of another process.
+            changed => changed?.0,
         };
         if let Some(to) = view.progress.next {
             self.0.tell(at, &ScheduleEvent::Followed { from: from.get(), to });

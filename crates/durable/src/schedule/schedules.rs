@@ -211,9 +211,9 @@ impl Schedules {
             return Err(ScheduleFault::EndBeforeStart);
         }
         // The lock is held until the schedule is stored, so that no other thread of this process counts in between.
-        let _room = (most < u64::MAX).then(|| self.0.room.lock().unwrap_or_else(PoisonError::into_inner));
+        let room = (most < u64::MAX).then(|| self.0.room.lock().unwrap_or_else(PoisonError::into_inner));
         let is_new = Cell::new(false);
-        let view = self.0.change(at, |now| {
+        let (view, former) = self.0.replace(at, |now| {
             let (progress, mode) = match self.0.load(at) {
                 Ok((timer, before)) => {
                     let progress = before.progress.changed(&before.schedule, &schedule, now)?;
@@ -236,6 +236,8 @@ impl Schedules {
             let stored = Stored { schedule: schedule.clone(), template: template.clone(), progress };
             Ok((stored, mode))
         })?;
+        drop(room);
+        self.0.await_decision(former)?;
         Ok((is_new.get(), view))
     }
 
@@ -372,11 +374,11 @@ impl Schedules {
             let _lock = self.0.lock(at);
             self.0.apply(vec![Op::Cancel(at.address(), None)], Durability::PowerLoss)?
         };
-        if let Some(Outcome::InFlight(former)) = outcomes.first()
-            && self.0.store.is_shared()
-        {
-            self.0.await_end(*former)?;
-        }
+        let former = outcomes.first().and_then(|outcome| match outcome {
+            Outcome::InFlight(former) => Some(*former),
+            _ => None,
+        });
+        self.0.await_decision(former)?;
         Ok(!matches!(outcomes.first(), Some(Outcome::NotFound)))
     }
 

@@ -96,7 +96,7 @@ impl ScheduleStore {
 
     /// Waits until the delivery of a schedule's former timer has ended. The delivery may run in this process and may
     /// need the schedule's lock, so the caller must not hold this lock.
-    pub(super) fn await_end(&self, former: TimerId) -> Result<(), StoreError> {
+    fn await_end(&self, former: TimerId) -> Result<(), StoreError> {
         let begun = Instant::now();
         // A timer that was withdrawn while it was leased stays stored until its delivery ends.
         while block_on(self.store.get(former.into()))?.is_some() {
@@ -110,14 +110,33 @@ impl ScheduleStore {
         Ok(())
     }
 
-    /// Stores the schedule that `change` computes, with the moment of its next decision. If another process changes the
-    /// schedule at the same time, calls `change` again.
+    /// Changes a schedule as [`replace`](Self::replace) does, and waits for a decision under way in another process.
     pub(super) fn change(
         &self,
         at: &ScheduleKey,
         change: impl Fn(UtcMillis) -> Result<(Stored, IfPresent), ScheduleFault>,
     ) -> Result<ScheduleView, ScheduleFault> {
-        let lock = self.lock(at);
+        let (view, former) = self.replace(at, change)?;
+        self.await_decision(former)?;
+        Ok(view)
+    }
+
+    /// Waits for the end of a decision, if `former` is a schedule's former timer whose delivery had begun, and if
+    /// another process may have begun it. The caller must hold no lock.
+    pub(super) fn await_decision(&self, former: Option<TimerId>) -> Result<(), StoreError> {
+        // In a store of one process, the lock of the schedule has excluded a decision.
+        former.filter(|_| self.store.is_shared()).map_or(Ok(()), |former| self.await_end(former))
+    }
+
+    /// Stores the schedule that `change` computes, with the moment of its next decision. If another process changes the
+    /// schedule at the same time, calls `change` again. Returns the schedule, and its former timer if the delivery of
+    /// that timer had begun.
+    pub(super) fn replace(
+        &self,
+        at: &ScheduleKey,
+        change: impl Fn(UtcMillis) -> Result<(Stored, IfPresent), ScheduleFault>,
+    ) -> Result<(ScheduleView, Option<TimerId>), ScheduleFault> {
+        let _lock = self.lock(at);
         for _ in 0..TURNS {
             let now = self.store.now();
             let (stored, mode) = change(now)?;
@@ -125,18 +144,12 @@ impl ScheduleStore {
             let outcomes = self.apply(vec![stored.op(at, wake, mode)], Durability::PowerLoss)?;
             let former = match outcomes.first() {
                 Some(Outcome::Created(_)) => None,
-                Some(Outcome::Replaced { old, was, .. }) => Some((*old, *was)),
+                Some(Outcome::Replaced { old, was: Phase::Leased, .. }) => Some(*old),
+                Some(Outcome::Replaced { .. }) => None,
                 // Another process has changed the schedule since `change` has read it.
                 _ => continue,
             };
-            drop(lock);
-            if let Some((former, Phase::Leased)) = former
-                // In a store of a single process, the schedule's lock has already kept decisions away from this change.
-                && self.store.is_shared()
-            {
-                self.await_end(former)?;
-            }
-            return Ok(stored.view(at.clone(), wake, now));
+            return Ok((stored.view(at.clone(), wake, now), former));
         }
         Err(contended().into())
     }

@@ -154,7 +154,7 @@ impl Leases {
         let mut answered =
             self.deployment.run(|scripts| &scripts.recover, keys, [token_bytes(token)]).await?;
         let mut values = answered.rest.list()?;
-        let mut leased = Vec::new();
+        let (mut leased, mut may_park) = (Vec::new(), true);
         while !values.is_empty() {
             let shard = values.index()?.and_then(|place| shards.get(place)).copied();
             let shard = shard.ok_or_else(|| damaged("a script answered a shard that there is not"))?;
@@ -162,8 +162,9 @@ impl Leases {
             let Ok(Some(found)) = read_found(shard, &mut values) else { continue };
             if found.was_parked() && found.timer.series.as_ref().is_some_and(|series| series.paused) {
                 // The series was paused while the timer was parked for another reason. If the timer cannot be parked
-                // again, it is left out, and its lease ends by itself.
-                let _left_out = self.park_as_paused(found, token).await;
+                // again, it is left out, and its lease ends by itself. The server may have gone, and each further
+                // attempt would wait as long as the first.
+                may_park = may_park && self.park_as_paused(found, token).await.is_ok();
                 continue;
             }
             // An at-most-once timer must be removed before its delivery. A timer that is still leased was not removed,

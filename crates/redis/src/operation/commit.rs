@@ -198,7 +198,9 @@ impl<'a> Commit<'a> {
 
     /// Makes the commit fail if a shard that gets new timers does not have the deployment's id.
     pub(crate) fn expect_marks(&mut self, known: &Known, changes: &Changes, id: &[u8]) {
-        if !known.timers.is_empty() {
+        // A refused put-back would hold up the results of other shards, which the runtime sends in the same queue, and
+        // would be lost if its process ended. In a lost shard it waits for the mend.
+        if !known.timers.is_empty() || known.put_back.is_some() {
             // The shard of the known timers has its data, and the new timers are stored there, too.
             return;
         }

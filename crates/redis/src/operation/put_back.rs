@@ -51,8 +51,7 @@
 //!   is kept until the whole batch is answered.
 //! - *The server is away for longer than five minutes, and may have received the first attempt.* The answer is `Stale`:
 //!   the timer is stored, or else lost. Attempts that surely had no effect do not count.
-//! - *The server has lost the shard.* The put-back fails without an effect, since nobody would deliver the timer. The
-//!   process repeats the put-back.
+//! - *The server has lost the shard.* The put-back stores the timer. The timer is delivered once the shard is mended.
 //! - *The process ends before the answer.* Nobody repeats.
 //!
 //! [`Op::Return`]: tourbillon_durable::store::Op::Return

@@ -110,19 +110,18 @@ impl Breakers {
         let part = |path: Option<&str>| if path.is_some() { "path" } else { "host" };
         for (breaker, (failures, pause_ms)) in &open {
             if !self.0.contains(breaker) {
-                let (namespace, host, path) = (&breaker.0, &breaker.1, breaker.2.as_deref());
-                let part = part(path);
+                // The path itself is not logged, because the path of a callback's URL may be its secret.
+                let (namespace, host, part) = (&breaker.0, &breaker.1, part(breaker.2.as_deref()));
                 warn!(
-                    target: "breaker", %namespace, %host, path, failures, pause_ms,
+                    target: "breaker", %namespace, %host, part, failures, pause_ms,
                     "a breaker has opened: the {part} gets no callbacks of the namespace"
                 );
             }
         }
         for (namespace, host, path) in self.0.iter().filter(|breaker| !open.contains_key(*breaker)) {
-            let path = path.as_deref();
-            let part = part(path);
+            let part = part(path.as_deref());
             info!(
-                target: "breaker", %namespace, %host, path,
+                target: "breaker", %namespace, %host, part,
                 "a breaker has closed: the {part} gets callbacks of the namespace again"
             );
         }

@@ -62,6 +62,9 @@ struct Parked {
     during_pass: u64,
     /// Whether [`want`](ParkedIndex::want) was called after the last fetch from this queue began.
     is_wanted: bool,
+    /// Whether a node has reported, after the last fetch from this queue began, that it has parked a timer for the
+    /// queue.
+    was_heard: bool,
 }
 
 /// The time for which a queue counts as empty after a fetch has found no parked timer. This time ends early if a node
@@ -96,9 +99,25 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
+    /// Does the same as [`want`](Self::want), unless a fetch is under way or has just found the queue empty. For events
+    /// that say nothing of new timers, such as the end of a claim.
+    pub(crate) fn want_if_free(&self, reason: &Reason) {
+        let is_busy = self.lock().parked.get(reason).is_some_and(|parked| parked.is_busy);
+        // The end of a fetch that has found timers marks the queue again. If ends of claims repeated a fetch that finds
+        // none, an empty queue would be fetched without a pause.
+        if !is_busy && self.may_have(reason) {
+            self.want(reason);
+        }
+    }
+
     /// Notes that a node has parked a timer for a queue, so the queue no longer counts as empty.
     pub(crate) fn heard(&self, reason: &Reason) {
-        self.lock().emptied.remove(reason);
+        let mut state = self.lock();
+        state.emptied.remove(reason);
+        // A fetch under way may have read the store before the timer was parked.
+        if let Some(parked) = state.parked.get_mut(reason) {
+            parked.was_heard = true;
+        }
     }
 
     /// Forgets which queues were found empty, and makes the next pass start soon. A pass reads the number of parked
@@ -136,7 +155,7 @@ impl ParkedIndex {
             found => parked.count.saturating_sub(found.unwrap_or(0).into()),
         };
         let is_again = found.is_some_and(|found| found > 0) || parked.since > 0 || parked.is_wanted;
-        let is_empty = found == Some(0) && !is_again;
+        let is_empty = found == Some(0) && !is_again && !parked.was_heard;
         if is_empty {
             state.emptied.insert(reason.clone(), now);
         }
@@ -256,7 +275,7 @@ impl ParkedIndex {
         let mut state = self.lock();
         // A pass may have removed the entry since the check that led to this request.
         let parked = state.parked.entry(reason.clone()).or_default();
-        (parked.is_busy, parked.since, parked.is_wanted) = (true, 0, false);
+        (parked.is_busy, parked.since, parked.is_wanted, parked.was_heard) = (true, 0, false, false);
     }
 
     /// Notes the end of a request whose start [`begin`](Self::begin) has noted. `found` is the number of timers that
@@ -330,6 +349,18 @@ mod tests {
         index.begin(&reason);
         assert!(index.end_fetch(&reason, Some(0)) && !index.may_have(&reason));
         assert!(index.lock().parked.is_empty());
+        // The end of a claim says nothing of new timers, and repeats no fetch that found the queue empty or goes on.
+        index.want_if_free(&reason);
+        assert_eq!(index.take_marked(), []);
+        index.heard(&reason);
+        index.want_if_free(&reason);
+        assert_eq!(index.take_marked(), vec![reason.clone()]);
+        index.begin(&reason);
+        index.want_if_free(&reason);
+        // A timer that was parked after the fetch had read the store is not forgotten.
+        index.heard(&reason);
+        assert!(!index.end_fetch(&reason, Some(0)) && index.may_have(&reason));
+        assert_eq!(index.take_marked(), []);
         // A reason that no receiver wants any longer is forgotten.
         index.want(&reason);
         index.take_marked();

@@ -105,7 +105,7 @@ async fn a_breaker_that_opens_and_closes_has_a_line_each_and_values_stay_in_thei
     }
     let opened = daemon.line("a breaker has opened").await;
     assert!(opened.contains(&receiver.address.to_string()) && opened.contains("pause_ms="), "{opened}");
-    assert!(opened.contains("the path gets no callbacks") && opened.contains("path=\"/\""), "{opened}");
+    assert!(opened.contains("the path gets no callbacks") && opened.contains("part=\"path\""), "{opened}");
     assert!(
         daemon.log().lines().all(|line| line.starts_with("20")),
         "each line begins with its moment: {}",

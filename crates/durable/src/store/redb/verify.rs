@@ -50,7 +50,10 @@ impl Changed {
         let end = offset + data.len() as u64;
         self.len = self.len.max(end);
         self.remove(offset, end);
-        self.writes.insert(offset, data.to_vec());
+        // An empty write would take the place of the rest of an earlier write.
+        if !data.is_empty() {
+            self.writes.insert(offset, data.to_vec());
+        }
     }
 
     fn set_len(&mut self, len: u64) {

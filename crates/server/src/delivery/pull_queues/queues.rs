@@ -85,7 +85,7 @@ impl PullQueues {
     /// store, the check takes place even if this node knows no parked timer of the queue.
     pub(crate) fn look_at(&self, reason: &Reason) {
         match self.has_others {
-            true => self.parked.want(reason),
+            true => self.parked.want_if_free(reason),
             false => self.parked.look_at(reason),
         }
     }

@@ -48,7 +48,9 @@ fn tickets_of_cancelled_timers_go_though_their_deadlines_are_far() {
         thread::sleep(2 * MS);
     }
     assert!(engine.handle().is_empty());
-    wait_until("the sweep", || engine.handle().stats().total.tickets <= 65_536 + 4_096);
+    // The last check is up to 4,096 cancels before the end. It permits two tickets for each of the timers that were
+    // pending then, and 65,536 more.
+    wait_until("the sweep", || engine.handle().stats().total.tickets <= 65_536 + 2 * 4_096);
 }
 
 #[test]

@@ -10,13 +10,27 @@ pub(crate) const SLOTS: u32 = 16_384;
 /// the number of these middle slots. If the range has fewer slots, the hash tag may be in any slot of the range.
 const WIDTH: u32 = 64;
 
+/// The CRC-16 (XMODEM) of each byte.
+const CRC16: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0_u16;
+    while byte < 256 {
+        let mut sum = byte << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            sum = sum << 1 ^ if sum & 0x8000 == 0 { 0 } else { 0x1021 };
+            bit += 1;
+        }
+        table[byte as usize] = sum;
+        byte += 1;
+    }
+    table
+};
+
 /// Computes the CRC-16 (XMODEM) from which Redis Cluster derives slots. `sum` is the checksum of the preceding bytes,
 /// or 0 if no bytes precede.
 fn crc16(sum: u16, bytes: &[u8]) -> u16 {
-    bytes.iter().fold(sum, |sum, byte| {
-        (0..8)
-            .fold(sum ^ u16::from(*byte) << 8, |sum, _| sum << 1 ^ if sum & 0x8000 == 0 { 0 } else { 0x1021 })
-    })
+    bytes.iter().fold(sum, |sum, byte| sum << 8 ^ CRC16[usize::from(sum.to_be_bytes()[0] ^ byte)])
 }
 
 /// Returns the slot of a key. If the key has text in braces, only the first such text counts.

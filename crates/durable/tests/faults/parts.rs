@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tourbillon_durable::state::Phase;
+use tourbillon_durable::state::{Phase, State};
 use tourbillon_durable::store::TimerStore;
-use tourbillon_durable::timer::TimerId;
+use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Delivery, Durable, Event, Spec, Verdict};
 
 /// The number of parts of the store. A timer belongs to the part with the number `id % PARTS`.
@@ -181,6 +181,38 @@ fn deliveries_of_a_timer_stay_in_their_order() {
     eventually(|| parts.events.lock().unwrap().len() == 4);
     assert_eq!(*parts.events.lock().unwrap(), ["began 1", "ended 1", "began 2", "ended 2"]);
     assert_eq!(parts.deliveries(stuck), 2);
+}
+
+/// Tests a timer that is claimed again while the end of its last delivery has no answer. Its new lease is renewed until
+/// the answer comes, and the new delivery begins although it has waited for longer than a lease.
+#[test]
+fn the_lease_of_a_timer_that_waits_for_an_end_is_renewed() {
+    let again = |delivery: &Delivery| match delivery.delivery {
+        1 => Verdict::Retry { error: "once more".into(), after: Some(Duration::ZERO) },
+        _ => Verdict::Done,
+    };
+    let parts = Parts::answering(again);
+    parts.failing.hook().leave(AWAY, true);
+    let stuck = number(AWAY, 0);
+    parts.schedule(stuck);
+    let store = Arc::clone(parts.failing.inner());
+    let find = || pollster::block_on(store.get(id(stuck).into())).unwrap().unwrap();
+    let second = || match find() {
+        Timer { deliveries: 2, state: State::Leased(lease), .. } => Some(lease),
+        _ => None,
+    };
+    eventually(|| second().is_some());
+    let claimed = second().unwrap();
+    eventually(|| store.now() > claimed.until + LEASE);
+    let found = find();
+    assert_eq!(found.deliveries, 2, "it was claimed a third time");
+    assert!(matches!(found.state, State::Leased(lease) if lease.token == claimed.token), "{found:?}");
+    parts.failing.hook().come_back(false);
+    eventually(|| parts.left().is_empty());
+    eventually(|| parts.events.lock().unwrap().len() == 4);
+    assert_eq!(*parts.events.lock().unwrap(), ["began 1", "ended 1", "began 2", "ended 2"]);
+    let stats = parts.durable().handle().stats();
+    assert_eq!((stats.delivered, stats.leases_lost, stats.released), (2, 0, 0));
 }
 
 /// Tests that a stop of the runtime waits for the answers to ends of deliveries.

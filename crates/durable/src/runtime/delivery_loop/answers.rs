@@ -60,7 +60,7 @@ impl DeliveryLoop<'_> {
     }
 
     /// Asks the store to renew the leases of all deliveries that are under way. Also renews the leases of deliveries
-    /// that have ended, if the store has not confirmed their results yet.
+    /// that have ended, if the store has not confirmed their results yet, and of timers that were claimed since then.
     pub(super) fn renew(&mut self) {
         let leases = {
             let mut state = self.runtime.lock();
@@ -97,7 +97,9 @@ impl DeliveryLoop<'_> {
         if !renewed.leases.is_empty() {
             runtime.reporter.store_answered();
         }
-        self.note_renewal(&renewed.leases, lost, renewed.begin);
+        let until = renewed.begin + runtime.settings.lease;
+        self.note_renewal(&renewed.leases, lost, until);
+        self.ends.renewed(lost, until);
         for lease in renewed.leases.iter().filter(|lease| lost.contains(&lease.id)) {
             // If the delivery was settled after the renewal was sent, it is no longer under way, and no lost lease is
             // counted.
@@ -132,13 +134,13 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Records the new ends of the leases that the store has renewed. Each lease lasts for at least the configured
-    /// time, counted from `begin`.
-    fn note_renewal(&self, leases: &[Lease], lost: &[TimerId], begin: UtcMillis) {
+    /// Records the new ends of the leases that the store has renewed. Each lease lasts at least until the moment
+    /// `until`.
+    fn note_renewal(&self, leases: &[Lease], lost: &[TimerId], until: UtcMillis) {
         let mut state = self.runtime.lock();
         for lease in leases.iter().filter(|lease| !lost.contains(&lease.id)) {
             if let Some(delivery) = state.deliveries.get_mut(lease.delivery) {
-                delivery.until = begin + self.runtime.settings.lease;
+                delivery.until = until;
             }
         }
     }

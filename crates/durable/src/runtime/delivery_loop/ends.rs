@@ -26,7 +26,8 @@
 //! C2. If a timer is claimed while an end of its last delivery is in this module, the new delivery begins after the
 //!     answer to that end. So the store can accept at most one of the timer's ends in this module. The store gets the
 //!     ends of a timer in their order. An observer gets the timer's deliveries in their order, too.
-//! C3. While an end is in this module, its lease is renewed. So no reap of expired leases ends this lease.
+//! C3. While an end is in this module, its lease is renewed. So no reap of expired leases ends this lease. If the timer
+//!     is claimed again, the end's lease is over. The lease of the new claim is renewed instead.
 //! C4. In a store without parts, such as a file, claims and ends wait for the same disk. So nothing is claimed while
 //!     this module has ends for such a store.
 //!
@@ -42,7 +43,7 @@
 use super::backoff::Backoff;
 use super::call::Call;
 use crate::runtime::shared::DeliveryEnd;
-use crate::state::{Phase, Token};
+use crate::state::{Phase, State, Token};
 use crate::store::{Durability, Leased, Op, Outcome, StoreError, StoreErrorKind, TimerStore};
 use crate::timer::TimerId;
 use core::future::Future;
@@ -221,12 +222,32 @@ impl Ends {
         self.parts.values().filter_map(rest).min()
     }
 
-    /// Returns the leases of the deliveries whose results the store has not answered yet. These leases must be renewed
-    /// (invariant C3 of [`ends`](super::ends)).
+    /// Returns the leases that must be renewed although no delivery is under way (invariant C3 of
+    /// [`ends`](super::ends)): those of deliveries whose results the store has not answered yet, and those of claimed
+    /// timers whose new deliveries wait for these results.
     pub(super) fn leases(&self) -> impl Iterator<Item = (TimerId, Token)> {
         let ends = self.parts.values().flat_map(|part| part.batch.iter().chain(&part.waiting));
         let deliveries = ends.map(|end| &end.delivery).filter(|delivery| delivery.unstored.is_none());
-        deliveries.map(|delivery| (delivery.id, delivery.token))
+        // The store names a lost lease by its timer. So only a single lease of each timer is in the renewal.
+        let unclaimed = deliveries.filter(|delivery| !self.kept.contains_key(&delivery.id));
+        let kept = self.kept.values().filter_map(|kept| kept.last());
+        let kept = kept.filter(|leased| matches!(leased.timer.state, State::Leased(_)));
+        unclaimed
+            .map(|delivery| (delivery.id, delivery.token))
+            .chain(kept.map(|leased| (leased.timer.id, leased.token)))
+    }
+
+    /// Notes that the store has renewed the leases until the moment `until`, except those of the timers `lost`. Without
+    /// this note, a handler of a timer that has waited for longer than a lease would not be called.
+    pub(super) fn renewed(&mut self, lost: &[TimerId], until: UtcMillis) {
+        for Leased { timer, .. } in self.kept.values_mut().filter_map(|kept| kept.last_mut()) {
+            if let State::Leased(lease) = &mut timer.state
+                && !lost.contains(&timer.id)
+            {
+                // A timer that was claimed during the renewal has a lease that ends later.
+                lease.until = lease.until.max(until);
+            }
+        }
     }
 
     /// Takes over results of deliveries, and adds each result to the queue for its part of the store
@@ -348,7 +369,7 @@ impl Ends {
             part.batch.extend(part.waiting);
             self.answered.push(Err(part.batch));
         }
-        // The lease of such a timer was made before the stop and was never renewed, so it has expired by now.
+        // No lease was renewed for the length of a lease, so the lease of such a timer has expired by now.
         self.kept.clear();
     }
 

@@ -86,8 +86,8 @@ impl Renewals {
     }
 
     /// Prepares a renewal of leases. `leases` belong to deliveries under way. `others` belong to deliveries that have
-    /// ended, and whose results the store has not confirmed yet. The renewal reaches the store at the next
-    /// [`poll`](Self::poll).
+    /// ended, and whose results the store has not confirmed yet, or to new deliveries that wait for these results. The
+    /// renewal reaches the store at the next [`poll`](Self::poll).
     pub(super) fn send(&mut self, leases: Vec<Lease>, others: impl Iterator<Item = (TimerId, Token)>) {
         let tokens: Vec<_> = leases.iter().map(|lease| (lease.id, lease.token)).chain(others).collect();
         let (store, claimant) = (Arc::clone(&self.store), self.claimant);

@@ -37,7 +37,7 @@ pub struct Stats {
     /// The number of deliveries whose handlers parked the timer ([`Verdict::Park`]).
     pub parked: u64,
     /// The number of timers that were given back to the store before their handlers had answered, for example when the
-    /// runtime stops.
+    /// runtime stops, or when the executor drops a handler's work.
     pub released: u64,
     /// The number of deliveries that were skipped because they were too late.
     pub skipped: u64,
@@ -346,9 +346,12 @@ impl Reporter {
                 // This arm comes first, because several operations may make a timer dead.
                 (_, Phase::Dead) => stats.dead += 1,
                 (Op::Ack(..), _) => stats.done += 1,
-                (Op::Fail(..), Phase::Pending) => stats.retried += 1,
-                (Op::Snooze(..), Phase::Pending) => stats.snoozed += 1,
                 (Op::Release(..), _) => stats.released += 1,
+                // Without an answer of the handler, the snooze gives the timer back after a pause.
+                (Op::Snooze(..), _) if !under_way.is_snoozed => stats.released += 1,
+                // An occurrence of a series that was paused during the delivery is parked, and pending after the pause.
+                (Op::Fail(..), Phase::Pending | Phase::Parked) => stats.retried += 1,
+                (Op::Snooze(..), Phase::Pending | Phase::Parked) => stats.snoozed += 1,
                 (Op::Park(_, _, reason), Phase::Parked) if !Verdict::is_for_no_handler(reason) => {
                     stats.parked += 1;
                 }

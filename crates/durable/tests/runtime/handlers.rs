@@ -229,6 +229,32 @@ fn an_executor_that_drops_the_work_or_panics_loses_no_timer() {
     assert_eq!(block_on(timers.counts()).unwrap().by_namespace.len(), 0, "{:?}", timers.stats());
 }
 
+/// Tests an executor that drops the first delivery of each timer. The handler has not put the timer off, so the timer
+/// counts as given back, whatever its guarantee.
+#[test]
+fn a_delivery_that_the_executor_drops_counts_as_released() {
+    let clock = ManualClock::new();
+    let begun = AtomicUsize::new(0);
+    let durable = Durable::builder(MemoryStore::new(clock.clone()))
+        .clock(clock.clone())
+        .executor(move |work: tourbillon_durable::Work| match begun.fetch_add(1, Ordering::Relaxed) {
+            0 | 1 => drop(work),
+            _ => drop(std::thread::spawn(|| block_on(work))),
+        })
+        .handler(async |_: Note, _| {})
+        .start()
+        .unwrap();
+    let timers = durable.handle();
+    timers.schedule_blocking(Spec::new(Note(1)).after(secs(1))).unwrap();
+    timers.schedule_blocking(Spec::new(Note(2)).after(secs(1)).at_most_once()).unwrap();
+    for _ in 0..2 {
+        clock.advance(secs(2));
+        assert!(timers.await_idle(PATIENCE));
+    }
+    let stats = timers.stats();
+    assert_eq!((stats.released, stats.snoozed, stats.done), (2, 0, 2));
+}
+
 /// Tests a process that stands still between a claim and its handler, for longer than the lease.
 #[test]
 fn no_handler_is_called_after_its_lease_has_ended() {

@@ -1,10 +1,12 @@
 //! Tests series of timers: the first occurrence, and the occurrences after it.
 
 use super::{DAY, Note, World, block_on, secs};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tourbillon_durable::plan::{MissedInstants, Plan};
+use tourbillon_durable::state::Phase;
 use tourbillon_durable::timer::TimerId;
-use tourbillon_durable::{Cancelled, Changed, Rejection, Spec, UtcMillis};
+use tourbillon_durable::{Cancelled, Changed, Rejection, Spec, Timers, UtcMillis, Verdict};
 
 /// The moment 2026-01-15T12:00:00Z, in milliseconds since the start of 1970.
 const JANUARY: u64 = 1_768_478_400_000;
@@ -161,4 +163,31 @@ fn a_series_whose_zone_is_gone_does_not_end_unseen() {
     let timer = block_on(world.timers().get(id)).unwrap().unwrap();
     assert!(matches!(&timer.state, State::Dead(death) if death.reason == DeathReason::Plan), "{timer:?}");
     assert_eq!(world.timers().stats().dead, 1);
+}
+
+/// Tests an occurrence that fails or is snoozed after its series was paused. The occurrence counts as usual, although
+/// it is parked until the series is resumed.
+#[test]
+fn an_occurrence_whose_series_is_paused_during_its_delivery_counts_as_usual() {
+    for snoozes in [false, true] {
+        let pause = Arc::<Mutex<Option<Timers>>>::default();
+        let (pauses, tomorrow) = (Arc::clone(&pause), UtcMillis::from_millis(JANUARY) + DAY);
+        let world = World::new(move |_, _| {
+            let Some(timers) = pauses.lock().unwrap().take() else { return Verdict::Done };
+            assert!(matches!(block_on(timers.pause("series")), Ok(Changed::Changed)));
+            match snoozes {
+                true => Verdict::Snooze(tomorrow),
+                false => Verdict::Retry { error: "not now".into(), after: None },
+            }
+        });
+        world.clock.set(tourbillon::Timestamp::from_nanos(UtcMillis::from_millis(JANUARY).as_nanos()));
+        world.settle();
+        *pause.lock().unwrap() = Some(world.timers().clone());
+        world.schedule(series(Plan::every(secs(60))));
+        world.advance(secs(61));
+        let stats = world.timers().stats();
+        let (snoozed, retried) = (u64::from(snoozes), u64::from(!snoozes));
+        assert_eq!((stats.snoozed, stats.retried, stats.done), (snoozed, retried, 0));
+        assert_eq!(world.count(Phase::Parked), 1);
+    }
 }

@@ -30,7 +30,7 @@ pub(crate) struct UnderWay {
     pub(crate) key: Option<Box<str>>,
     /// The moment at which the handler was called, by the runtime's clock. `None` before the call.
     pub(crate) begun: Option<Timestamp>,
-    /// True if the handler has snoozed a timer that is delivered at most once, so that the timer must be stored again.
+    /// True if the handler has snoozed the timer. A snooze of the runtime gives the timer back after a pause.
     pub(crate) is_snoozed: bool,
     /// The data for this delivery's events, which the program's observer gets. `None` if the program has no observer.
     pub(crate) observed: Option<Observed>,

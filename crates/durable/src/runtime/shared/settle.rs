@@ -69,6 +69,7 @@ impl Runtime {
         if let Some(observed) = &mut delivery.observed {
             (observed.verdict, observed.took) = (Some(verdict.clone()), took);
         }
+        delivery.is_snoozed = matches!(verdict, Verdict::Snooze(_));
         // The caller still holds the lock, so the loop wakes only after the result below is recorded. The end of an
         // unstored timer's delivery may leave only an event, and events wake the loop by `on_requests`.
         self.notify(state, |wakes| wakes.on_ends || delivery.unstored.is_some() && wakes.on_requests);
@@ -82,7 +83,6 @@ impl Runtime {
             };
             if let Some(returned) = returned {
                 let op = Op::Return(Box::new(returned), delivery.token);
-                delivery.is_snoozed = matches!(verdict, Verdict::Snooze(_));
                 return state.settled.ends.push(DeliveryEnd { delivery, op });
             }
             self.reporter.ended_at_most_once(&verdict);

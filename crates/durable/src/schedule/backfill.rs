@@ -46,7 +46,7 @@ impl Schedules {
         let id = TimerId::fresh();
         let mut is_stored = false;
         for _ in 0..TURNS {
-            let (timer, mut stored) = match self.0.load(at) {
+            let (timer, mut stored) = match self.0.load_to_change(at) {
                 // For example, another process has removed the schedule. A caller that got an error would trigger the
                 // schedule again, although the occurrence is stored.
                 Err(_) if is_stored => return Ok(id),
@@ -153,7 +153,7 @@ impl Schedules {
         limit: usize,
     ) -> Result<BackfillStep, ScheduleFault> {
         let _lock = self.0.lock(at);
-        let (mut timer, mut stored) = self.0.load(at)?;
+        let (mut timer, mut stored) = self.0.load_to_change(at)?;
         let now = self.0.store.now();
         let instants = stored.progress.instants(&stored.schedule, after, until.min(now), limit)?;
         let reached = instants.last().copied().filter(|_| instants.len() == limit.max(1));
@@ -188,7 +188,7 @@ impl Schedules {
             if has_replaced(&outcomes) {
                 break;
             }
-            (timer, stored) = match self.0.load(at) {
+            (timer, stored) = match self.0.load_to_change(at) {
                 // The occurrences are stored. The schedule has been removed since then, so its counters need no update.
                 Err(ScheduleFault::NotFound) => break,
                 loaded => loaded?,

@@ -73,7 +73,7 @@ impl ScheduleRunner {
         }
         let from = Cell::new(None);
         let changed = self.0.replace(at, |now| {
-            let (timer, stored) = self.0.load(at)?;
+            let (timer, stored) = self.0.load_to_change(at)?;
             from.set(stored.progress.next);
             let progress = is_ahead(&stored, now)?.ok_or(ScheduleFault::NotFound)?;
             Ok((Stored { progress, ..stored }, IfPresent::ReplaceOnly(timer.id)))
@@ -154,7 +154,14 @@ impl ScheduleRunner {
             Guarantee::AtMostOnce => Durability::PowerLoss,
         };
         let guarantee = stored.template.policy.guarantee;
-        let stored = Stored { progress: decision.progress, ..stored };
+        let mut formers = stored.formers;
+        self.0.forget_ended(&mut formers);
+        let is_kept_first = guarantee == Guarantee::AtMostOnce && !self.0.store.is_transactional();
+        if is_kept_first && self.0.store.is_shared() && !occurrences.is_empty() {
+            // These occurrences are stored after the new state, so a change of the new state must wait for them.
+            formers.push(timer);
+        }
+        let stored = Stored { progress: decision.progress, formers, ..stored };
         let keep = stored.op(at, decision.wake, mode);
         // After this call, the delivered timer is withdrawn: this process has replaced it, or another process has
         // replaced or cancelled it. So the verdict `Done` does not end the schedule.

@@ -10,7 +10,7 @@ use crate::executor::block_on;
 use crate::id::TimerId;
 use crate::runtime::Builder;
 use crate::state::Phase;
-use crate::store::{Cursor, Durability, IfPresent, Op, Outcome, StoreError, StoreErrorKind, TimerStore};
+use crate::store::{Cursor, IfPresent, StoreError, StoreErrorKind, TimerStore};
 use core::cell::Cell;
 use core::fmt;
 use std::sync::{Arc, PoisonError};
@@ -213,9 +213,11 @@ impl Schedules {
         // The lock is held until the schedule is stored, so that no other thread of this process counts in between.
         let room = (most < u64::MAX).then(|| self.0.room.lock().unwrap_or_else(PoisonError::into_inner));
         let is_new = Cell::new(false);
-        let (view, former) = self.0.replace(at, |now| {
-            let (progress, mode) = match self.0.load(at) {
+        let (view, formers) = self.0.replace(at, |now| {
+            let (mut formers, new) = (Vec::new(), || Progress::new(TimerId::fresh(), &schedule, now));
+            let (progress, mode) = match self.0.load_to_change(at) {
                 Ok((timer, before)) => {
+                    formers = before.formers;
                     let progress = before.progress.changed(&before.schedule, &schedule, now)?;
                     (progress, IfPresent::ReplaceOnly(timer.id))
                 }
@@ -223,21 +225,21 @@ impl Schedules {
                     if most < u64::MAX && self.number_in(&at.namespace)? >= most {
                         return Err(ScheduleFault::Full(most));
                     }
-                    (Progress::new(TimerId::fresh(), &schedule, now)?, IfPresent::Reject)
+                    (new()?, IfPresent::Reject)
                 }
                 // An unreadable record is replaced. Its timer's id is not known here, so `ReplaceOnly` is not possible.
                 Err(ScheduleFault::Store(error)) if error.kind() == StoreErrorKind::Corrupt => {
-                    (Progress::new(TimerId::fresh(), &schedule, now)?, IfPresent::Replace)
+                    (new()?, IfPresent::Replace)
                 }
                 Err(fault) => return Err(fault),
             };
             // Each attempt sets the value, so the last attempt, which is stored, decides.
             is_new.set(mode == IfPresent::Reject);
-            let stored = Stored { schedule: schedule.clone(), template: template.clone(), progress };
+            let stored = Stored { schedule: schedule.clone(), template: template.clone(), progress, formers };
             Ok((stored, mode))
         })?;
         drop(room);
-        self.0.await_decision(former)?;
+        self.0.await_decisions(&formers)?;
         Ok((is_new.get(), view))
     }
 
@@ -370,16 +372,9 @@ impl Schedules {
     /// ```
     pub fn remove(&self, at: &ScheduleKey) -> Result<bool, ScheduleFault> {
         at.is_valid().then_some(()).ok_or(ScheduleFault::Key)?;
-        let outcomes = {
-            let _lock = self.0.lock(at);
-            self.0.apply(vec![Op::Cancel(at.address(), None)], Durability::PowerLoss)?
-        };
-        let former = outcomes.first().and_then(|outcome| match outcome {
-            Outcome::InFlight(former) => Some(*former),
-            _ => None,
-        });
-        self.0.await_decision(former)?;
-        Ok(!matches!(outcomes.first(), Some(Outcome::NotFound)))
+        let Some(formers) = self.0.remove(at)? else { return Ok(false) };
+        self.0.await_decisions(&formers)?;
+        Ok(true)
     }
 
     /// Pauses a schedule. Instants during the pause get no occurrences, and count neither as missed nor as skipped.
@@ -411,7 +406,7 @@ impl Schedules {
     /// ```
     pub fn pause(&self, at: &ScheduleKey) -> Result<ScheduleView, ScheduleFault> {
         self.0.change(at, |_| {
-            let (timer, mut stored) = self.0.load(at)?;
+            let (timer, mut stored) = self.0.load_to_change(at)?;
             stored.progress.paused = true;
             Ok((stored, IfPresent::ReplaceOnly(timer.id)))
         })
@@ -445,7 +440,7 @@ impl Schedules {
     /// ```
     pub fn resume(&self, at: &ScheduleKey) -> Result<ScheduleView, ScheduleFault> {
         self.0.change(at, |now| {
-            let (timer, stored) = self.0.load(at)?;
+            let (timer, stored) = self.0.load_to_change(at)?;
             let progress = stored.progress.resumed(&stored.schedule, now)?;
             Ok((Stored { progress, ..stored }, IfPresent::ReplaceOnly(timer.id)))
         })

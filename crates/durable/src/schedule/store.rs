@@ -1,4 +1,25 @@
 //! Reads and changes schedules in a store. No process overwrites another process's change.
+//!
+//! # Decisions of other processes
+//!
+//! Each state of a schedule is a timer of its own, and a decision is the delivery of this timer. A process may decide
+//! by a timer that another process replaces or cancels at the same time. The decision then stores no new state of the
+//! schedule, but it may still store occurrences. So a change waits for the end of the decision. Several changes may
+//! follow each other during a single decision, and each of them must wait:
+//!
+//! | event | the timer of the schedule | its `formers` |
+//! |---|---|---|
+//! | process 1 begins a decision | A, leased | |
+//! | process 2 changes the schedule, and waits for A | B | A |
+//! | process 3 changes the schedule, and waits for A, too | C | A, B |
+//! | the decision stores its occurrences, and the delivery of A ends | C | A, B |
+//! | both changes return | C | A, B |
+//! | the next change or decision finds neither A nor B in the store | D | C after a change, none after a decision |
+//!
+//! A timer that was replaced is stored as long as its delivery goes on. A decision stores its occurrences before its
+//! new state or together with it. So after the new state, nobody needs to wait for the decision. The exception is a
+//! decision in a store without transactions about occurrences that are delivered at most once. It stores them after its
+//! new state, so the new state has the decision's timer among its `formers`.
 
 use super::key::{ScheduleKey, namespace_of};
 use super::stored::{Stored, wake_of};
@@ -94,62 +115,116 @@ impl ScheduleStore {
         Ok(SchedulesPage { schedules: schedules.collect(), next: page.next })
     }
 
-    /// Waits until the delivery of a schedule's former timer has ended. The delivery may run in this process and may
-    /// need the schedule's lock, so the caller must not hold this lock.
-    fn await_end(&self, former: TimerId) -> Result<(), StoreError> {
-        let begun = Instant::now();
-        // A timer that was withdrawn while it was leased stays stored until its delivery ends.
-        while block_on(self.store.get(former.into()))?.is_some() {
-            if begun.elapsed() > SETTLING {
-                let message = "another process has begun a decision of the schedule, and has not ended it";
-                // The change itself is stored. Errors of other kinds would say that the call has had no effect.
-                return Err(StoreError::new(StoreErrorKind::Unknown, message));
-            }
-            std::thread::sleep(LOOK);
+    /// Reads a schedule as [`load`](Self::load) does, for a change. The returned schedule has the timer that stores it
+    /// among its `formers`.
+    pub(super) fn load_to_change(&self, at: &ScheduleKey) -> Result<(Timer, Stored), ScheduleFault> {
+        let (timer, mut stored) = self.load(at)?;
+        // In a store of one process, the lock of the schedule excludes a decision.
+        if self.store.is_shared() {
+            self.forget_ended(&mut stored.formers);
+            stored.formers.push(timer.id);
         }
-        Ok(())
+        Ok((timer, stored))
     }
 
-    /// Changes a schedule as [`replace`](Self::replace) does, and waits for a decision under way in another process.
+    /// Removes those of a schedule's former timers whose deliveries have ended.
+    pub(super) fn forget_ended(&self, formers: &mut Vec<TimerId>) {
+        // A timer that cannot be read stays. So a schedule goes on while the part of the store with this timer is away.
+        formers.retain(|former| self.goes_on(*former).unwrap_or(true));
+    }
+
+    fn goes_on(&self, former: TimerId) -> Result<bool, StoreError> {
+        // A timer that was withdrawn while it was leased stays stored until its delivery ends.
+        Ok(block_on(self.store.get(former.into()))?.is_some())
+    }
+
+    /// Changes a schedule as [`replace`](Self::replace) does, and waits for decisions under way in other processes.
     pub(super) fn change(
         &self,
         at: &ScheduleKey,
         change: impl Fn(UtcMillis) -> Result<(Stored, IfPresent), ScheduleFault>,
     ) -> Result<ScheduleView, ScheduleFault> {
-        let (view, former) = self.replace(at, change)?;
-        self.await_decision(former)?;
+        let (view, formers) = self.replace(at, change)?;
+        self.await_decisions(&formers)?;
         Ok(view)
     }
 
-    /// Waits for the end of a decision, if `former` is a schedule's former timer whose delivery had begun, and if
-    /// another process may have begun it. The caller must hold no lock.
-    pub(super) fn await_decision(&self, former: Option<TimerId>) -> Result<(), StoreError> {
+    /// Waits until the deliveries of a schedule's former timers have ended, if other processes may have begun them. A
+    /// delivery may run in this process and may need the schedule's lock, so the caller must hold no lock.
+    pub(super) fn await_decisions(&self, formers: &[TimerId]) -> Result<(), StoreError> {
         // In a store of one process, the lock of the schedule has excluded a decision.
-        former.filter(|_| self.store.is_shared()).map_or(Ok(()), |former| self.await_end(former))
+        if !self.store.is_shared() {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        for former in formers {
+            // The change itself is stored. Errors of other kinds would say that the call has had no effect.
+            let unknown = |error| StoreError::caused_by(StoreErrorKind::Unknown, error);
+            while self.goes_on(*former).map_err(unknown)? {
+                if begun.elapsed() > SETTLING {
+                    let message =
+                        "another process has begun a decision of the schedule, and has not ended it";
+                    return Err(StoreError::new(StoreErrorKind::Unknown, message));
+                }
+                std::thread::sleep(LOOK);
+            }
+        }
+        Ok(())
     }
 
     /// Stores the schedule that `change` computes, with the moment of its next decision. If another process changes the
-    /// schedule at the same time, calls `change` again. Returns the schedule, and its former timer if the delivery of
-    /// that timer had begun.
+    /// schedule at the same time, calls `change` again. Returns the schedule, and its former timers whose deliveries
+    /// may go on.
     pub(super) fn replace(
         &self,
         at: &ScheduleKey,
         change: impl Fn(UtcMillis) -> Result<(Stored, IfPresent), ScheduleFault>,
-    ) -> Result<(ScheduleView, Option<TimerId>), ScheduleFault> {
+    ) -> Result<(ScheduleView, Vec<TimerId>), ScheduleFault> {
         let _lock = self.lock(at);
         for _ in 0..TURNS {
             let now = self.store.now();
             let (stored, mode) = change(now)?;
             let wake = stored.wake(at, now);
             let outcomes = self.apply(vec![stored.op(at, wake, mode)], Durability::PowerLoss)?;
-            let former = match outcomes.first() {
-                Some(Outcome::Created(_)) => None,
-                Some(Outcome::Replaced { old, was: Phase::Leased, .. }) => Some(*old),
-                Some(Outcome::Replaced { .. }) => None,
+            let mut formers = stored.formers.clone();
+            match outcomes.first() {
+                Some(Outcome::Created(_)) => {}
+                Some(Outcome::Replaced { old, was, .. }) => {
+                    formers.retain(|former| former != old);
+                    formers.extend((*was == Phase::Leased).then_some(*old));
+                }
                 // Another process has changed the schedule since `change` has read it.
                 _ => continue,
+            }
+            return Ok((stored.view(at.clone(), wake, now), formers));
+        }
+        Err(contended().into())
+    }
+
+    /// Removes a schedule. Returns its former timers whose deliveries may go on, or `None` if there was no such
+    /// schedule.
+    pub(super) fn remove(&self, at: &ScheduleKey) -> Result<Option<Vec<TimerId>>, ScheduleFault> {
+        let _lock = self.lock(at);
+        for _ in 0..TURNS {
+            let (only, mut formers) = match self.load_to_change(at) {
+                Ok((timer, stored)) => (Some(timer.id), stored.formers),
+                Err(ScheduleFault::NotFound) => return Ok(None),
+                // An unreadable record is removed, whatever its timer's id is.
+                Err(ScheduleFault::Store(error)) if error.kind() == StoreErrorKind::Corrupt => {
+                    (None, Vec::new())
+                }
+                Err(fault) => return Err(fault),
             };
-            return Ok((stored.view(at.clone(), wake, now), former));
+            let outcomes = self.apply(vec![Op::Cancel(at.address(), only)], Durability::PowerLoss)?;
+            match outcomes.first() {
+                // Another process has changed the schedule since it was read.
+                Some(Outcome::NotFound) if only.is_some() => continue,
+                Some(Outcome::NotFound) => return Ok(None),
+                Some(Outcome::InFlight(former)) if !formers.contains(former) => formers.push(*former),
+                Some(Outcome::InFlight(_)) => {}
+                _ => formers.retain(|former| Some(*former) != only),
+            }
+            return Ok(Some(formers));
         }
         Err(contended().into())
     }

@@ -31,6 +31,10 @@ pub(super) struct Stored {
     pub(super) schedule: Schedule,
     pub(super) template: Template,
     pub(super) progress: Progress,
+    /// The former timers of the schedule whose deliveries may go on. Such a delivery may still store occurrences by a
+    /// former rule, so each change of the schedule waits for its end. Empty in a store of one process.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) formers: Vec<TimerId>,
 }
 
 impl Kind for Stored {
@@ -86,7 +90,7 @@ impl Stored {
     /// Converts the stored schedule to the form that callers get. `wake` is the moment of the next decision, from which
     /// the lateness at `now` is computed.
     pub(super) fn view(self, at: ScheduleKey, wake: Option<UtcMillis>, now: UtcMillis) -> ScheduleView {
-        let Self { schedule, template, progress } = self;
+        let Self { schedule, template, progress, .. } = self;
         let is_active = !progress.paused && progress.fault.is_none();
         let due = progress.next.filter(|_| is_active).map(|next| next + at.jitter(schedule.jitter));
         let overdue = wake.filter(|_| is_active).map_or(Duration::ZERO, |wake| now - wake);

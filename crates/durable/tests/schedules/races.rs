@@ -178,3 +178,68 @@ fn a_change_returns_after_a_decision_under_way_in_another_process() {
         assert_eq!(at_return, occurrences(&*store, &world.seen), "an occurrence was stored after the change");
     }
 }
+
+/// A decision has begun when two other processes change the schedule, one after the other. The second change replaces
+/// only the timer of the first change, but waits for the end of the decision, too.
+#[test]
+fn a_change_after_another_change_waits_for_the_decision_as_well() {
+    let firsts: [fn(&Schedules); 3] = [
+        |schedules| drop(schedules.pause(&at()).unwrap()),
+        |schedules| drop(schedules.put(&at(), each_minute(), template()).unwrap()),
+        |schedules| {
+            let _id = schedules.trigger(&at()).unwrap();
+        },
+    ];
+    let seconds: [fn(&Schedules); 2] = [
+        |schedules| assert!(schedules.remove(&at()).unwrap()),
+        |schedules| {
+            assert!(!schedules.put(&at(), Schedule::new(Plan::Every(60 * MINUTE)), template()).unwrap().0)
+        },
+    ];
+    for (first, second) in firsts.into_iter().flat_map(|first| seconds.map(|second| (first, second))) {
+        let clock = clock();
+        let shared: Arc<dyn TimerStore> =
+            Arc::new(SqliteStore::builder().clock(clock.clone()).in_memory().unwrap());
+        let store = Arc::new(Hooked::new(Arc::clone(&shared), Raced::default()));
+        let world = World::on(clock, Arc::clone(&store) as Arc<dyn TimerStore>, Seen::default());
+        world.schedules.put(&at(), each_minute(), template()).unwrap();
+        world.settle();
+
+        let (changed, has_changed) = mpsc::channel();
+        // The first change of the runtime at the next instant is the decision's.
+        *store.hook().first.lock().unwrap() = Some(Box::new({
+            let (shared, seen) = (Arc::clone(&shared), Arc::clone(&world.seen));
+            let timer = {
+                let shared = Arc::clone(&shared);
+                let filter = Filter { namespace: Some(Schedules::namespace_of("shop")), ..Filter::default() };
+                let filter = Filter { key_prefix: Some("".into()), ..filter };
+                move || {
+                    let listed = pollster::block_on(shared.list(filter.clone(), None, 1)).unwrap().timers;
+                    listed.first().map(|timer| timer.id)
+                }
+            };
+            move || {
+                for (change, returned) in [(first, None), (second, Some(changed))] {
+                    let before = timer();
+                    let (shared, seen) = (Arc::clone(&shared), Arc::clone(&seen));
+                    drop(thread::spawn(move || {
+                        change(&Schedules::new(Arc::clone(&shared)));
+                        if let Some(returned) = returned {
+                            returned.send(occurrences(&*shared, &seen)).unwrap();
+                        }
+                    }));
+                    // The next step comes once the change is stored.
+                    while timer() == before {
+                        thread::yield_now();
+                    }
+                }
+                // A change that does not wait returns within this time.
+                thread::sleep(Duration::from_millis(100));
+            }
+        }));
+        world.clock.advance(Duration::from_millis(MINUTE));
+        let at_return = has_changed.recv_timeout(PATIENCE).unwrap();
+        world.settle();
+        assert_eq!(at_return, occurrences(&*store, &world.seen), "an occurrence was stored after the change");
+    }
+}

@@ -147,6 +147,27 @@ fn a_journal_that_was_cut_is_refused() {
     assert!((0..50).all(|id| get(&store, id).is_some()));
 }
 
+/// Tests a creation that fails at the first write to the database's file, as on a full disk. The next opening completes
+/// the creation.
+#[cfg(feature = "failpoints")]
+#[test]
+fn a_creation_that_failed_is_completed_by_the_next_opening() {
+    use std::cell::Cell;
+    use tourbillon_durable::store::failpoints::{Point, on_reach};
+    thread_local! {
+        /// Whether the next write of this thread fails.
+        static FAILS: Cell<bool> = const { Cell::new(false) };
+    }
+    on_reach(|point| assert!(point != Point::InDatabaseWrite || !FAILS.take(), "the disk is full"));
+    let place_of = Place::new();
+    FAILS.set(true);
+    drop(builder(&clock()).open(place_of.file()).unwrap_err());
+    assert!(!FAILS.take() && fs::metadata(place_of.file()).unwrap().len() > 0);
+    let store = open(&place_of);
+    apply(&store, place(timer(1, 9)), Durability::PowerLoss).unwrap();
+    assert_whole(&store);
+}
+
 /// Tests the removal of damaged records from a path where no store is. It must not leave a part of a store, which no
 /// later opening would accept.
 #[test]

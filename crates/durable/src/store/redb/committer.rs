@@ -5,7 +5,7 @@ use super::batch::Batch;
 use super::common::{Common, being_opened};
 use super::compaction;
 use super::error::{converted, damaged_pages};
-use super::journal::{Journal, unrepeatable};
+use super::journal::{self, Journal, unrepeatable};
 use super::opening::{CLOSED_NAME, Opener, SEQUENCE_NAME, number_value, without_journal};
 use super::pipe::{Pipe, send};
 use super::queue::{Bell, Receiver, Waited, Wanted};
@@ -80,9 +80,10 @@ impl Committer {
             _ => Ok(opened),
         });
         let opened = opened.inspect_err(|_| {
-            if missing.is_some() {
-                // An empty journal counts as the user's consent to lose the missing operations. The file that this
-                // opening has created must not give this consent at the next attempt.
+            // An empty journal counts as the user's consent to lose the missing operations. The file that this opening
+            // has created must not give this consent at the next attempt. With the note of a creation, the file gives
+            // no consent: there were no operations, and the next opening needs the note to complete the creation.
+            if missing.is_some() && !journal::is_making(&operations).unwrap_or(false) {
                 opener.places.remove_operations();
             }
         })?;

@@ -169,6 +169,11 @@ impl Disk {
         self.state(|state| (state.good_reads, state.failing_reads) = (good, reads));
     }
 
+    /// Returns the number of further reads that fail.
+    pub(crate) fn read_failures_left(&self) -> u64 {
+        self.state(|state| state.failing_reads)
+    }
+
     /// Returns the number of reads so far.
     pub(crate) fn reads(&self) -> u64 {
         self.state(|state| state.reads)

@@ -1,6 +1,7 @@
 //! Tests power cuts, crashes while the store recovers, and disks that fail or are full.
 
 use crate::disk::{Disk, Numbers};
+use crate::machine::{machine_with, open};
 use crate::{ALL, apply, assert_whole, claimant, get, keyed, place, timer};
 use pollster::block_on;
 use std::collections::BTreeMap;
@@ -329,6 +330,72 @@ fn after_a_read_error_reads_are_answered_again_without_a_change() {
     }
     assert!((0..last).step_by(97).all(|id| read(id).unwrap().is_some()));
     assert_eq!(store.stats().reopened, 1);
+}
+
+/// Tests a disk that fails once more while the store replays its journal, after the first batches were replayed. The
+/// store says nothing wrong about the file, and comes back.
+#[test]
+fn a_disk_that_fails_in_the_middle_of_a_replay_is_used_again() {
+    let clock = clock();
+    let whole = Disk::default();
+    let store = whole.open(builder(&clock).scrub(0)).unwrap();
+    // The batches of the replay change pages all over the file, and each page is read once.
+    let many = (0..3_000).map(|id| place(timer(id, 5_000))).collect();
+    block_on(store.apply(many, Durability::PowerLoss)).unwrap();
+    drop(store);
+    let mut all_read = false;
+    for good in (0..).step_by(2) {
+        let disk = whole.after_the_cut(None);
+        let store = disk.open(builder(&clock).scrub(0)).unwrap();
+        for id in (0..3_000).step_by(300) {
+            let cancel = Op::Cancel(TimerId::from_u128(id).into(), None);
+            drop(apply(&store, cancel, Durability::PowerLoss).unwrap());
+        }
+        // The write of the next record fails, and so does the checkpoint. The store opens its database again at once.
+        disk.fail(io::ErrorKind::Other, 2);
+        disk.fail_reads_after(good, 1);
+        let answers = place_through(&disk, &store, 100_000);
+        assert_answers_hold(&store, &answers);
+        assert!((0..3_000).step_by(300).all(|id| get(&store, id).is_none()));
+        if disk.read_failures_left() > 0 {
+            all_read = true;
+            break;
+        }
+    }
+    assert!(all_read);
+}
+
+/// Tests a disk that loses a commit after it has synced the commit. The store does not go on without the lost batches,
+/// although its journal is empty.
+#[test]
+fn batches_that_the_disk_has_lost_are_noticed_when_the_database_is_opened_again() {
+    let clock = clock();
+    let machine = machine_with(&[], &[]);
+    let store = open(&machine, &clock).unwrap();
+    apply(&store, place(timer(1, 5_000)), Durability::PowerLoss).unwrap();
+    // A compaction includes a checkpoint.
+    block_on(store.compact()).unwrap();
+    let before = machine.lock().unwrap().files[0].clone();
+    apply(&store, place(timer(2, 5_000)), Durability::PowerLoss).unwrap();
+    block_on(store.compact()).unwrap();
+    machine.lock().unwrap().is_off = true;
+    drop(block_on(store.compact()).unwrap_err());
+    assert!(try_timers(&store).is_err(), "the database is closed");
+    {
+        let mut machine = machine.lock().unwrap();
+        (machine.files[0], machine.is_off) = (before, false);
+    }
+    let until = Instant::now() + Duration::from_secs(20);
+    for id in 3.. {
+        let error = apply(&store, place(timer(id, 5_000)), Durability::PowerLoss).unwrap_err();
+        if error.kind() == StoreErrorKind::Corrupt {
+            assert!(error.to_string().contains("are lost"), "{error}");
+            break;
+        }
+        assert!(error.is_transient() && Instant::now() < until, "{error}");
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(try_timers(&store).is_err(), "nobody reads a store without timer 2");
 }
 
 /// Opens a store twice, and makes changes of several kinds each time. Returns whether each timer must be stored. Leaves

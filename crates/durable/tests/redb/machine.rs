@@ -26,7 +26,8 @@ pub(crate) struct Machine {
     pub(crate) files: [File; 2],
     /// Whether the power goes at the next sync. The sync and all later changes fail.
     pub(crate) loses_power: bool,
-    is_off: bool,
+    /// Whether the power is off. All changes fail.
+    pub(crate) is_off: bool,
     /// Whether the journal's file cannot become longer.
     pub(crate) cannot_grow: bool,
     /// The number of syncs of the database that succeed before a sync fails. The file may keep the writes before the

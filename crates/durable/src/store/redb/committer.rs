@@ -103,7 +103,8 @@ impl Committer {
             is_closed: opened.is_closed,
         };
         // The next records overwrite the replayed records, so the database must have the replayed batches first.
-        if committer.repeat(opened.sequence)? {
+        committer.sequence = committer.repeat(opened.sequence)?;
+        if committer.sequence > opened.sequence {
             committer.checkpoint()?;
         }
         // No caller waits yet, so there are no answers to send.
@@ -119,10 +120,12 @@ impl Committer {
         database.as_ref().ok_or_else(being_opened)?.begin_write().map_err(converted)
     }
 
-    /// Replays the operations of the journal that follow batch `last`. Returns whether the journal had such operations.
-    fn repeat(&mut self, last: u64) -> Result<bool, StoreError> {
+    /// Replays the operations of the journal that follow batch `last`. Returns the number of the last batch that the
+    /// database has then. The caller notes this number: a replay that fails has replayed nothing.
+    fn repeat(&mut self, last: u64) -> Result<u64, StoreError> {
         let records = self.pipe.records(last)?;
-        let Some(first) = records.first() else { return Ok(false) };
+        let Some(first) = records.first() else { return Ok(last) };
+        let mut reached = last;
         if first.sequence != last + 1 {
             let message = format!("batch {} is followed by batch {}", last, first.sequence);
             return Err(StoreError::new(StoreErrorKind::Corrupt, message));
@@ -149,10 +152,10 @@ impl Committer {
                 return Err(unrepeatable(record.sequence, nth, name, &reason));
             }
             tables = ledger.finish()?.0;
-            self.sequence = record.sequence;
+            reached = record.sequence;
             reach(Point::InReplay);
         }
-        tables.put(Table::Meta, SEQUENCE_NAME, &number_value(SEQUENCE_NAME, self.sequence))?;
+        tables.put(Table::Meta, SEQUENCE_NAME, &number_value(SEQUENCE_NAME, reached))?;
         drop(tables);
         // The journal still has these batches, so this commit needs no sync.
         transaction
@@ -161,7 +164,7 @@ impl Committer {
         transaction.commit().map_err(converted)?;
         self.checkpoint_at.get_or_insert(Instant::now() + CHECKPOINT);
         reach(Point::AfterReplay);
-        Ok(true)
+        Ok(reached)
     }
 
     /// Ends at most [`ENDED_AT_ONCE`] leases, in one transaction, while the store is being opened. The holders of all
@@ -566,8 +569,7 @@ impl Committer {
         self.is_closed = is_closed;
         let expected = self.sequence;
         if last < expected {
-            self.repeat(last)?;
-            if self.sequence != expected {
+            if self.repeat(last)? != expected {
                 let message = format!("of {expected} batches the last ones after {last} are lost");
                 return Err(StoreError::new(StoreErrorKind::Corrupt, message));
             }

@@ -69,6 +69,32 @@ fn an_unreadable_record_is_set_aside_by_a_claim() {
     assert_eq!(tables.tables[Table::Quarantine as usize].get(&key_of(id(2))).map(Vec::len), Some(3));
 }
 
+/// Tests a timer that is created again with its id and its due moment, after its record was set aside. The timer may
+/// also get this due moment later.
+#[test]
+fn a_timer_that_takes_the_entry_of_a_record_set_aside_is_counted_once() {
+    for moves in [false, true] {
+        let (store, _clock) = store();
+        let timer = now(store.get(id(2).into())).unwrap();
+        damage(&store, id(2));
+        let apply = |op| now(store.apply(vec![op], Durability::Volatile));
+        assert_eq!(apply(Op::Cancel(id(2).into(), None)), [Outcome::NotFound]);
+        let due = if moves { at(9) } else { at(2) };
+        let place = Op::Place(Box::new(Timer { due, scheduled: due, ..timer }), IfPresent::Reject);
+        assert_eq!(apply(place), [Outcome::Created(id(2))]);
+        if moves {
+            assert_eq!(apply(Op::Move(id(2).into(), at(2))), [Outcome::Changed(id(2))]);
+        }
+        let counts = now(store.counts());
+        assert_eq!((counts.of(Phase::Pending), counts.quarantined), (4, 1));
+        let faults =
+            || now(store.check()).into_iter().filter(|fault| fault.table != Table::Quarantine.name());
+        assert_eq!(faults().collect::<Vec<_>>(), []);
+        assert_eq!(claim(&store, 1, 10), (vec![id(1), id(2), id(3), id(4)], 0));
+        assert_eq!(faults().collect::<Vec<_>>(), []);
+    }
+}
+
 #[test]
 fn an_unreadable_record_is_set_aside_by_a_reap() {
     let (store, clock) = store();

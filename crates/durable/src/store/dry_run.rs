@@ -353,9 +353,8 @@ impl Tables for &mut KnownTables {
         Ok(())
     }
 
-    fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-        self.entries[table as usize].insert(key.to_vec(), value.to_vec());
-        Ok(())
+    fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<bool, StoreError> {
+        Ok(self.entries[table as usize].insert(key.to_vec(), value.to_vec()).is_some())
     }
 
     fn remove(&mut self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {

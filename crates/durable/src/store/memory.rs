@@ -95,10 +95,11 @@ impl Tables for &mut InMemory {
         Ok(())
     }
 
-    fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+    fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<bool, StoreError> {
         let before = self.tables[table as usize].insert(key.to_vec(), value.to_vec());
+        let existed = before.is_some();
         self.changed.push((table, key.to_vec(), before));
-        Ok(())
+        Ok(existed)
     }
 
     fn remove(&mut self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {

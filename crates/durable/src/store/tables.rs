@@ -109,12 +109,12 @@ pub(crate) trait Tables {
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), StoreError>;
 
-    /// Stores an entry, in place of an older entry with the same key.
+    /// Stores an entry, in place of an older entry with the same key. Returns whether there was an older entry.
     ///
     /// # Panics
     ///
     /// May panic in a transaction that only reads.
-    fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError>;
+    fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<bool, StoreError>;
 
     /// Removes the entry with the key `key` from a table. Returns the entry's value, or `None` if no entry has the key.
     ///

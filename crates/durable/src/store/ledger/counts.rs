@@ -32,7 +32,7 @@ impl PhaseCounts {
             // timers in the records, and compares all entries.
             match Self::at(tables, &key)?.saturating_add_signed(change) {
                 0 => tables.remove(Table::Counts, &key).map(drop),
-                count => tables.put(Table::Counts, &key, &count.to_be_bytes()),
+                count => tables.put(Table::Counts, &key, &count.to_be_bytes()).map(drop),
             }
         })
     }

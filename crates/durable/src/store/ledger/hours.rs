@@ -36,7 +36,7 @@ impl Hours {
             // horizon reads a limited number of hours.
             match count.saturating_add_signed(change) {
                 0 => tables.remove(Table::Hours, &key).map(drop),
-                count => tables.put(Table::Hours, &key, &count.to_be_bytes()),
+                count => tables.put(Table::Hours, &key, &count.to_be_bytes()).map(drop),
             }
         })
     }

@@ -39,7 +39,8 @@
 //! L3. The counts are the numbers of records by namespace and phase.
 //! L4. The hours are the numbers of pending timers that are due in each hour of UTC.
 //! L5. A record that could not be read is in quarantine, and not among the timers. The index entries of its timer stay
-//!     until an operation reads them. Until then the counts and the hours include the timer.
+//!     until an operation reads them, or until a new timer with the id has the same entry. Until then the counts and
+//!     the hours include the timer.
 //! L6. A remembered id has an entry by id, and an entry by the moment until which it is remembered.
 //! L7. The *frontier* is the place up to which claims have read the index by due moment. A transaction reports each
 //!     pending timer whose index entry it stores before the frontier.

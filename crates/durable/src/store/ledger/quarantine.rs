@@ -39,7 +39,7 @@ impl Quarantine {
         self.admitted += 1;
         // The number is stored, so that `counts` need not scan the records.
         let number = Self::number(tables)?.saturating_add(1);
-        tables.put(Table::Meta, NUMBER, &number.to_be_bytes())
+        tables.put(Table::Meta, NUMBER, &number.to_be_bytes()).map(drop)
     }
 
     /// Returns the unreadable record that was set aside under an id. `None` if there is no such record.

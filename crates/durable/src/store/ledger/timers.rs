@@ -175,11 +175,17 @@ impl<T: Tables> Timers<T> {
         self.counts.add(&timer.namespace, timer.state.phase(), change);
     }
 
+    /// Stores a table entry of a timer. The entry may exist although no timer with this entry is stored: the timer of a
+    /// record that was set aside under the same id has left it, and is still counted by it.
     fn put(&mut self, (table, key, value): &Entry) -> Result<(), StoreError> {
+        let existed = self.tables.put(*table, key, value)?;
+        if existed {
+            return self.uncount(*table, key);
+        }
         if *table == Table::Due {
             self.hours.add(moment_of(key), 1);
         }
-        self.tables.put(*table, key, value)
+        Ok(())
     }
 
     /// Removes a table entry, and returns its value. If the entry is in the index by due moment, subtracts one from the
@@ -290,10 +296,7 @@ impl<T: Tables> Timers<T> {
     /// Removes an index entry that does not belong to the timer that it names. `timer` is the named timer, or `None` if
     /// the timer has no readable record. If `timer` is given, stores its missing entries.
     ///
-    /// If the record of the named timer is in quarantine, the counts by phase still include the timer. So the method
-    /// subtracts the timer from the count of its phase. The method learns this phase from `table`: for example, all
-    /// timers of [`Table::Parked`] are parked. If the timers of `table` can have different phases, the counts stay
-    /// unchanged.
+    /// If the record of the named timer is in quarantine, also corrects the counts.
     pub(super) fn remove_stray(
         &mut self,
         table: Table,
@@ -301,6 +304,15 @@ impl<T: Tables> Timers<T> {
         timer: Option<&Timer>,
     ) -> Result<(), StoreError> {
         self.take(table, key)?;
+        self.uncount(table, key)?;
+        timer.map_or(Ok(()), |timer| self.mend(timer))
+    }
+
+    /// Corrects the counts by phase for an index entry that a timer has left whose record is in quarantine. The counts
+    /// still include the timer. So the method subtracts the timer from the count of its phase. The method learns this
+    /// phase from `table`: for example, all timers of [`Table::Parked`] are parked. If the timers of `table` can have
+    /// different phases, the counts stay unchanged.
+    fn uncount(&mut self, table: Table, key: &[u8]) -> Result<(), StoreError> {
         if let Some(phase) = phase_of(table)
             && let Some(id) = id_at_end(key)
             && let Some(record) = Quarantine::record(&self.tables, id)?
@@ -308,7 +320,7 @@ impl<T: Tables> Timers<T> {
         {
             self.counts.add(namespace, phase, -1);
         }
-        timer.map_or(Ok(()), |timer| self.mend(timer))
+        Ok(())
     }
 
     /// Stores the missing table entries of a timer.

@@ -249,7 +249,7 @@ impl<'t> Writing<'t> {
         // In the reverse order, an entry that was changed twice gets its oldest value last.
         for (table, key, value) in core::mem::take(&mut self.undo).into_iter().rev() {
             match value {
-                Some(value) => self.put(table, &key, &value)?,
+                Some(value) => drop(self.put(table, &key, &value)?),
                 None => drop(self.remove(table, &key)?),
             }
         }
@@ -304,7 +304,7 @@ impl Tables for Writing<'_> {
         self.noted(self.table(table)?.scan_back(below, each))
     }
 
-    fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+    fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<bool, StoreError> {
         let opened = self.table_mut(table)?;
         // redb has not failed here, so `has_failed` stays false, and only the present request is undone.
         if !opened.takes(key, value) {
@@ -313,9 +313,10 @@ impl Tables for Writing<'_> {
         }
         let before = opened.put(key, value);
         let before = self.noted(before)?;
+        let existed = before.is_some();
         self.has_changed = true;
         self.undo.push((table, key.to_vec(), before));
-        Ok(())
+        Ok(existed)
     }
 
     fn remove(&mut self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
@@ -406,7 +407,7 @@ impl Tables for Reading {
         }
     }
 
-    fn put(&mut self, _: Table, _: &[u8], _: &[u8]) -> Result<(), StoreError> {
+    fn put(&mut self, _: Table, _: &[u8], _: &[u8]) -> Result<bool, StoreError> {
         Err(read_only())
     }
 

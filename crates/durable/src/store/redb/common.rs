@@ -8,7 +8,7 @@ use super::tables::Reading;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::ledger::Ledger;
 use crate::store::memory::Wakers;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 use redb::{Database, ReadTransaction, ReadableDatabase, StorageBackend};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -32,9 +32,11 @@ pub(super) struct Common {
     /// thread that commits replays these batches from the journal. Until then a read fails, because it would lack
     /// changes that were answered.
     is_behind: AtomicBool,
+    /// The number of times that the database was opened again after an error, and got all batches.
+    reopenings: AtomicU64,
     pub(super) stats: Mutex<StoreStats>,
-    /// Whether a read has failed since the thread that commits last checked.
-    pub(super) read_has_failed: AtomicBool,
+    /// The value of `reopenings` at the start of the last read that has failed, plus one. Zero if no read has failed.
+    failed_read: AtomicU64,
     /// The database's file, and the length of the journal's file in bytes. The length of the database's file is read
     /// from the file when it is needed.
     pub(super) lengths: Mutex<(Option<WatchedBackend>, u64)>,
@@ -56,8 +58,9 @@ impl Common {
             database: RwLock::new(Some(database)),
             snapshot: Mutex::default(),
             is_behind: AtomicBool::new(false),
+            reopenings: AtomicU64::new(0),
             stats: Mutex::default(),
-            read_has_failed: AtomicBool::new(false),
+            failed_read: AtomicU64::new(0),
             lengths: Mutex::new((Some(place), journal_len)),
         }
     }
@@ -98,7 +101,10 @@ impl Common {
         let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
         // If the read transaction cannot begin, readers use the database directly, and get its error.
         let snapshot = database.as_ref().and_then(|database| database.begin_read().ok()).map(Arc::new);
-        self.is_behind.store(false, Ordering::Release);
+        // The number changes last. So a read that begins with the new number is not refused.
+        if self.is_behind.swap(false, Ordering::AcqRel) {
+            self.reopenings.fetch_add(1, Ordering::AcqRel);
+        }
         drop(database);
         self.show(snapshot);
     }
@@ -128,19 +134,28 @@ impl Common {
         Ok(place.map_or(Ok(0), |place| place.len())?)
     }
 
-    /// Notes the error of a read. After an error of the disk, redb reads nothing until the database is opened again.
-    /// Returns whether the caller must wake the thread that commits, so that it opens the database again.
-    pub(super) fn note_read_error(&self, error: &StoreError) -> bool {
+    /// Returns the number of times that the database was opened again after an error. A reader passes the number at the
+    /// start of its read to [`note_read_error`](Self::note_read_error).
+    pub(super) fn reopenings(&self) -> u64 {
+        self.reopenings.load(Ordering::Acquire)
+    }
+
+    /// Notes the error of a read that began after `reopenings` reopenings of the database. After an error of the disk,
+    /// redb reads nothing until the database is opened again. Returns whether the caller must wake the thread that
+    /// commits, so that it opens the database again.
+    pub(super) fn note_read_error(&self, error: &StoreError, reopenings: u64) -> bool {
         let is_of_disk = error.kind() == StoreErrorKind::Io;
         let database = || self.database.read().unwrap_or_else(PoisonError::into_inner);
         // While the batches are replayed, the database is already being opened again.
         let is_open = || database().is_some() && !self.is_behind();
-        is_of_disk && is_open() && !self.read_has_failed.swap(true, Ordering::AcqRel)
+        let failed = reopenings + 1;
+        is_of_disk && is_open() && self.failed_read.fetch_max(failed, Ordering::AcqRel) < failed
     }
 
-    /// Returns whether a read has failed since the last call.
-    pub(super) fn take_read_error(&self) -> bool {
-        self.read_has_failed.swap(false, Ordering::AcqRel)
+    /// Returns whether a read of the present database has failed. An error of a read that began before the database was
+    /// last opened again does not count, since it says nothing about the present database.
+    pub(super) fn has_read_failed(&self) -> bool {
+        self.failed_read.load(Ordering::Acquire) > self.reopenings()
     }
 
     /// Counts a sync that took the time `took`, and notes the length of the journal's file.
@@ -183,11 +198,33 @@ mod tests {
         common.put_database(database());
         let error = common.reading().err().unwrap();
         assert_eq!(error.kind(), StoreErrorKind::Io);
-        assert!(!common.note_read_error(&error), "the database is being opened already");
+        assert!(!common.note_read_error(&error, common.reopenings()), "the database is being opened already");
         common.publish();
         assert!(common.reading().is_ok());
         drop(common.take_database());
         common.put_database(database());
         assert!(common.reading().is_err(), "an outage may follow another");
+    }
+
+    #[test]
+    fn an_error_of_a_read_does_not_close_a_database_that_was_opened_since_the_read_began() {
+        let place = Places::made(Arc::new(|_| Ok(Box::new(InMemoryBackend::new())))).timers().unwrap();
+        let room = Arc::new(Room::new(None, 0));
+        let common = Common::new(Arc::new(ManualClock::new()), room, database(), place, 0);
+        common.publish();
+        let error = being_opened();
+        let reopen = || {
+            drop(common.take_database());
+            common.put_database(database());
+            common.publish();
+        };
+        let first = common.reopenings();
+        reopen();
+        common.note_read_error(&error, first);
+        assert!(!common.has_read_failed(), "a long read of the former database has failed");
+        assert!(common.note_read_error(&error, common.reopenings()) && common.has_read_failed());
+        assert!(!common.note_read_error(&error, first) && common.has_read_failed());
+        reopen();
+        assert!(!common.has_read_failed(), "the database was opened again after the failure");
     }
 }

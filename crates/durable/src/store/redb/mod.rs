@@ -574,11 +574,12 @@ impl RedbStore {
         &self,
         read: impl FnOnce(&Ledger<tables::Reading>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
+        let reopenings = self.common.reopenings();
         let look = || self.common.reading().and_then(|ledger| read(&ledger));
         // redb may panic on damaged pages.
         let answer = catch_unwind(AssertUnwindSafe(look)).unwrap_or_else(|panic| Err(damaged_pages(&*panic)));
         if let Err(error) = &answer
-            && self.common.note_read_error(error)
+            && self.common.note_read_error(error, reopenings)
         {
             // This empty request wakes the thread that commits, which opens the database again before it serves the
             // request. The answer is not needed.

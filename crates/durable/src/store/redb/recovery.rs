@@ -76,7 +76,7 @@ impl Recovery {
     /// Returns whether the database is closed and may be opened now. If a read has failed, first closes the database.
     /// During a pause, fails with the error of the outage.
     pub(super) fn must_open(&mut self) -> Result<bool, StoreError> {
-        if self.outage.is_none() && self.common.take_read_error() {
+        if self.outage.is_none() && self.common.has_read_failed() {
             self.outage = Some(Outage { error: being_opened(), again: Instant::now(), pause: PAUSES.0 });
             self.close();
         }

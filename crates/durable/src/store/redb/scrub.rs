@@ -89,9 +89,10 @@ fn run(common: &Common, requests: &Sender, stop: &Stop, pause: Duration) {
             }
         });
         next_pause = pause;
+        let reopenings = common.reopenings();
         let step = step(common, &place);
         if let Err(error) = &step
-            && common.note_read_error(error)
+            && common.note_read_error(error, reopenings)
         {
             // The thread that commits opens the database again before it serves this request.
             let (reply, _nobody_waits) = oneshot::channel();

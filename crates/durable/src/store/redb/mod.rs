@@ -10,11 +10,11 @@
 //!
 //! # What readers see
 //!
-//! Reads wait neither for batches nor for syncs. They see the state after the last batch: every change that was
-//! answered, and also changes whose callers still wait for the disk. A loss of power can undo changes whose callers
-//! still wait. A caller that must not act on such a change first calls [`TimerStore::apply`] without operations and
-//! with [`Durability::PowerLoss`]: after the answer, everything that was read before is on the disk. A read of a page
-//! that is not in memory waits until the disk has read it.
+//! Reads wait neither for batches nor for syncs. Only a compaction of the database makes them wait. They see the state
+//! after the last batch: every change that was answered, and also changes whose callers still wait for the disk. A loss
+//! of power can undo changes whose callers still wait. A caller that must not act on such a change first calls
+//! [`TimerStore::apply`] without operations and with [`Durability::PowerLoss`]: after the answer, everything that was
+//! read before is on the disk. A read of a page that is not in memory waits until the disk has read it.
 //!
 //! Reads fail from an error of the disk until the database is open again and has all batches.
 //!
@@ -158,9 +158,10 @@ type Threads = (JoinHandle<Result<(), StoreError>>, JoinHandle<()>);
 /// changes durable.
 ///
 /// A read runs on the caller's thread, during the call, and may wait until the disk has read a page. No read waits for
-/// writes to the disk. A read sees every change that was answered, and also changes whose answers still wait for the
-/// disk. A loss of power can undo unanswered changes. After a call of [`apply`](TimerStore::apply) without operations
-/// and with [`Durability::PowerLoss`], all changes that earlier reads have seen are durable.
+/// writes to the disk, except during a call of [`compact`](Self::compact). A read sees every change that was answered,
+/// and also changes whose answers still wait for the disk. A loss of power can undo unanswered changes. After a call of
+/// [`apply`](TimerStore::apply) without operations and with [`Durability::PowerLoss`], all changes that earlier reads
+/// have seen are durable.
 ///
 /// A thread of the store makes the changes in the order of the calls, even if the futures are not awaited. Some calls
 /// are answered while callers of other changes still wait for the disk: claims, ends of deliveries, and creations with

@@ -4,7 +4,7 @@
 use super::Progress;
 use super::decide::SLACK;
 use super::key::{NAMESPACES, ScheduleKey};
-use super::store::{ScheduleStore, has_replaced};
+use super::store::{LIST, ScheduleStore, has_replaced};
 use super::stored::{PAUSE, Stored};
 use super::words::{ScheduleEvent, ScheduleFault};
 use crate::delivery::Delivery;
@@ -18,9 +18,6 @@ use crate::timer::Timer;
 use core::cell::Cell;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
-
-/// The greatest number of schedules in a page, when all schedules are read page by page.
-const LIST: u32 = 200;
 
 /// The handler of the timers in which schedules are stored.
 pub(super) struct ScheduleRunner(pub(super) Arc<ScheduleStore>);

@@ -6,10 +6,8 @@ use super::store::{Observe, ScheduleStore};
 use super::stored::{KIND, Stored, wake_of};
 use super::words::{ScheduleEvent, ScheduleFault, ScheduleView, SchedulesPage, Template};
 use super::{Progress, Schedule};
-use crate::executor::block_on;
 use crate::id::TimerId;
 use crate::runtime::Builder;
-use crate::state::Phase;
 use crate::store::{Cursor, IfPresent, StoreError, StoreErrorKind, TimerStore};
 use core::cell::Cell;
 use core::fmt;
@@ -222,7 +220,7 @@ impl Schedules {
                     (progress, IfPresent::ReplaceOnly(timer.id))
                 }
                 Err(ScheduleFault::NotFound) => {
-                    if most < u64::MAX && self.number_in(&at.namespace)? >= most {
+                    if most < u64::MAX && self.0.has_number(&at.namespace, most)? {
                         return Err(ScheduleFault::Full(most));
                     }
                     (new()?, IfPresent::Reject)
@@ -269,11 +267,7 @@ impl Schedules {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn number_in(&self, namespace: &str) -> Result<u64, StoreError> {
-        let counts = block_on(self.0.store.counts())?;
-        let timers = namespace_of(namespace);
-        let count = |phase| counts.by_namespace.get(&(timers.clone(), phase)).copied().unwrap_or(0);
-        // A dead timer has lost its key, so no call finds it as a schedule.
-        Ok([Phase::Pending, Phase::Leased, Phase::Parked].map(count).iter().sum())
+        self.0.number_in(namespace)
     }
 
     /// Returns the schedule with this name.

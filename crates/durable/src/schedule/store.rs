@@ -48,6 +48,8 @@ pub(super) const TURNS: usize = 64;
 /// schedule. During this time, the change checks every [`LOOK`] whether the delivery has ended.
 const SETTLING: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
+/// The greatest number of schedules in a page, when all schedules are read page by page.
+pub(super) const LIST: u32 = 200;
 
 /// The function of the program that is called for each event of a schedule.
 pub(super) type Observe = dyn Fn(&ScheduleKey, &ScheduleEvent) + Send + Sync;
@@ -99,20 +101,49 @@ impl ScheduleStore {
         cursor: Option<Cursor>,
         limit: u32,
     ) -> Result<SchedulesPage, StoreError> {
-        let filter = Filter {
-            namespace: Some(namespace_of(namespace)),
-            // Even an empty prefix is given. A list by prefix has the order of keys, and leaves out former timers of
-            // schedules whose delivery goes on.
-            key_prefix: Some(key_prefix.into()),
-            ..Filter::default()
-        };
-        let page = block_on(self.store.list(filter, cursor, limit))?;
+        let page = block_on(self.store.list(by_key(namespace, key_prefix), cursor, limit))?;
         let now = self.store.now();
         let schedules = page.timers.iter().filter_map(|timer| {
             let at = ScheduleKey::new(namespace, timer.key.clone()?);
             Some(Stored::read(timer).ok()?.view(at, wake_of(timer), now))
         });
         Ok(SchedulesPage { schedules: schedules.collect(), next: page.next })
+    }
+
+    /// Returns the number of schedules in a namespace.
+    pub(super) fn number_in(&self, namespace: &str) -> Result<u64, StoreError> {
+        let (least, greatest) = self.bounds_of_number(namespace)?;
+        if least == greatest { Ok(least) } else { self.keys_in(namespace) }
+    }
+
+    /// Returns true if a namespace has `number` schedules or more.
+    pub(super) fn has_number(&self, namespace: &str, number: u64) -> Result<bool, StoreError> {
+        let (least, greatest) = self.bounds_of_number(namespace)?;
+        Ok(least >= number || greatest >= number && self.keys_in(namespace)? >= number)
+    }
+
+    /// Returns the least and the greatest possible number of schedules in a namespace. The numbers differ while
+    /// schedules make decisions: a leased timer is either a schedule, or the former timer of a schedule.
+    fn bounds_of_number(&self, namespace: &str) -> Result<(u64, u64), StoreError> {
+        let counts = block_on(self.store.counts())?;
+        let timers = namespace_of(namespace);
+        let count = |phase| counts.by_namespace.get(&(timers.clone(), phase)).copied().unwrap_or(0);
+        // A dead timer has lost its key, so no call finds it as a schedule.
+        let least = count(Phase::Pending) + count(Phase::Parked);
+        Ok((least, least + count(Phase::Leased)))
+    }
+
+    /// Counts the schedules of a namespace one by one. Former timers of schedules have lost their keys.
+    fn keys_in(&self, namespace: &str) -> Result<u64, StoreError> {
+        let (mut number, mut cursor) = (0, None);
+        loop {
+            let page = block_on(self.store.list(by_key(namespace, ""), cursor, LIST))?;
+            number += page.timers.len() as u64;
+            cursor = page.next;
+            if cursor.is_none() {
+                return Ok(number);
+            }
+        }
     }
 
     /// Reads a schedule as [`load`](Self::load) does, for a change. The returned schedule has the timer that stores it
@@ -227,6 +258,17 @@ impl ScheduleStore {
             return Ok(Some(formers));
         }
         Err(contended().into())
+    }
+}
+
+/// Returns the filter of the schedules in a namespace whose keys begin with `key_prefix`.
+fn by_key(namespace: &str, key_prefix: &str) -> Filter {
+    Filter {
+        namespace: Some(namespace_of(namespace)),
+        // Even an empty prefix is given. A list by prefix has the order of keys, and leaves out former timers of
+        // schedules whose delivery goes on.
+        key_prefix: Some(key_prefix.into()),
+        ..Filter::default()
     }
 }
 

@@ -13,7 +13,8 @@ use tourbillon_durable::policy::{Backoff, Policy};
 use tourbillon_durable::schedule::{
     Schedule, ScheduleEvent, ScheduleFault, ScheduleKey, ScheduleView, Schedules, Template,
 };
-use tourbillon_durable::store::{Filter, IfPresent, MemoryStore, Op, TimerStore};
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::store::{Claimant, Filter, IfPresent, Limit, MemoryStore, Op, TimerStore};
 use tourbillon_durable::timer::{Payload, TimerId};
 use tourbillon_durable::{Durable, UtcMillis, Verdict};
 
@@ -325,6 +326,30 @@ fn a_namespace_with_a_limit_has_no_more_schedules() {
     assert_eq!([schedules.number_in("shop").unwrap(), schedules.number_in("sho").unwrap()], [2, 0]);
     assert!(schedules.remove(&ScheduleKey::new("shop", "a")).unwrap());
     assert!(put("shop", "c", 2).unwrap().0);
+}
+
+/// Tests the limit of a namespace while a schedule makes a decision. The decision has stored the schedule's next timer,
+/// and the delivery of the former timer has not ended.
+#[test]
+fn a_schedule_counts_once_while_the_delivery_of_its_former_timer_goes_on() {
+    let clock = clock();
+    let store: Arc<dyn TimerStore> = Arc::new(MemoryStore::new(clock.clone()));
+    let schedules = Schedules::new(Arc::clone(&store));
+    let put = |key: &str, most| {
+        schedules.put_within(&ScheduleKey::new("shop", key), each_minute(), template(), most)
+    };
+    assert!(put("a", 2).unwrap().0);
+    clock.advance(Duration::from_millis(MINUTE));
+    let by = Claimant { incarnation: 1, lease: PATIENCE };
+    let claimed = pollster::block_on(store.claim(by, 1, Limit { timers: 1, bytes: u64::MAX })).unwrap();
+    assert_eq!(claimed.leased.len(), 1);
+    assert!(!put("a", 2).unwrap().0);
+    let counts = pollster::block_on(store.counts()).unwrap();
+    assert_eq!((counts.of(Phase::Leased), counts.of(Phase::Pending)), (1, 1));
+    assert_eq!(schedules.number_in("shop").unwrap(), 1);
+    assert!(matches!(put("b", 1), Err(ScheduleFault::Full(1))));
+    assert!(put("b", 2).unwrap().0);
+    assert!(matches!(put("c", 2), Err(ScheduleFault::Full(2))));
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub struct Builder {
     steady: Arc<dyn Clock>,
     workers: usize,
     concurrency: Option<usize>,
+    /// The random number by which the store recognizes the leases of the runtime.
+    incarnation: u64,
     settings: Settings,
 }
 
@@ -89,8 +91,11 @@ impl Durable {
 impl Builder {
     /// Makes the default settings of a runtime on `store`.
     pub(super) fn new(store: Arc<dyn TimerStore>) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "half of the random bits")]
+        let incarnation = TimerId::random().as_u128() as u64;
         Self {
             store,
+            incarnation,
             handlers: HashMap::new(),
             duplicate: None,
             clock: Arc::new(SystemClock::new()),
@@ -348,6 +353,12 @@ impl Builder {
         Self { steady: Arc::clone(&clock), clock, ..self }
     }
 
+    /// Returns the random number by which the store recognizes the leases of the runtime
+    /// ([`Claimant::incarnation`](crate::store::Claimant::incarnation)).
+    pub(crate) fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
     /// Sets the function that recomputes the next instants of all schedules by the store's present time. A worker
     /// thread calls the function at the start, and after each step back of the store's clock.
     pub(crate) fn follow_clock(
@@ -377,7 +388,17 @@ impl Builder {
     /// assert!(matches!(twice.start(), Err(StartError::DuplicateKind("mail"))));
     /// ```
     pub fn start(self) -> Result<Durable, StartError> {
-        let Self { store, handlers, duplicate, clock, steady, workers, concurrency, mut settings } = self;
+        let Self {
+            store,
+            handlers,
+            duplicate,
+            clock,
+            steady,
+            workers,
+            concurrency,
+            incarnation,
+            mut settings,
+        } = self;
         if let Some(kind) = duplicate {
             return Err(StartError::DuplicateKind(kind));
         }
@@ -386,8 +407,6 @@ impl Builder {
         }
         let default = if settings.executor.is_some() { 1_024 } else { workers.max(1) };
         settings.concurrency = concurrency.unwrap_or(default);
-        #[expect(clippy::cast_possible_truncation, reason = "half of the random bits")]
-        let incarnation = TimerId::random().as_u128() as u64;
         let clocks = Clocks { alarms: Arc::clone(&clock), steady };
         let runtime = Arc::new(Runtime::new(Arc::clone(&store), clocks, settings, handlers, incarnation));
         let threads = Threads::start(workers).map_err(StartError::Thread)?;

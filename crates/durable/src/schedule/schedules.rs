@@ -112,6 +112,7 @@ impl Schedules {
     pub fn add_to(&self, builder: Builder) -> Builder {
         let runner = ScheduleRunner(Arc::clone(&self.0));
         let schedules = self.clone();
+        self.0.add_runtime(builder.incarnation());
         builder
             // The handler reads the schedule from the store again, because it may have changed since the claim.
             .blocking_handler(move |_: Stored, delivery| runner.deliver(&delivery))

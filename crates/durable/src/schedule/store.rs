@@ -20,13 +20,17 @@
 //! new state or together with it. So after the new state, nobody needs to wait for the decision. The exception is a
 //! decision in a store without transactions about occurrences that are delivered at most once. It stores them after its
 //! new state, so the new state has the decision's timer among its `formers`.
+//!
+//! Within a process, the lock of the schedule excludes a decision during a change. So a change does not wait for the
+//! deliveries of this process's own runtimes. Such a delivery may have to wait until a handler that makes the change
+//! has returned, because the handlers hold all workers.
 
 use super::key::{ScheduleKey, namespace_of};
 use super::stored::{Stored, wake_of};
 use super::words::{ScheduleEvent, ScheduleFault, ScheduleView, SchedulesPage};
 use crate::executor::block_on;
 use crate::id::TimerId;
-use crate::state::Phase;
+use crate::state::{Phase, State};
 use crate::store::{
     Cursor, Durability, Filter, IfPresent, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
 };
@@ -60,12 +64,20 @@ pub(super) struct ScheduleStore {
     /// The lock for creating schedules in a namespace with a limit on their number. A thread takes this lock before the
     /// schedule's own lock.
     pub(super) room: Mutex<()>,
+    /// The incarnations of the runtimes that deliver schedules by this value.
+    runtimes: Mutex<Vec<u64>>,
     observe: Option<Box<Observe>>,
 }
 
 impl ScheduleStore {
     pub(super) fn new(store: Arc<dyn TimerStore>, observe: Option<Box<Observe>>) -> Self {
-        Self { store, locks: [const { Mutex::new(()) }; LOCKS], room: Mutex::new(()), observe }
+        Self {
+            store,
+            locks: [const { Mutex::new(()) }; LOCKS],
+            room: Mutex::new(()),
+            runtimes: Mutex::default(),
+            observe,
+        }
     }
 
     pub(super) fn lock(&self, at: &ScheduleKey) -> MutexGuard<'_, ()> {
@@ -74,6 +86,11 @@ impl ScheduleStore {
         #[expect(clippy::cast_possible_truncation, reason = "the rest of a division by a small number")]
         let lock = (hasher.finish() % LOCKS as u64) as usize;
         self.locks[lock].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a runtime with this incarnation delivers schedules by this value.
+    pub(super) fn add_runtime(&self, incarnation: u64) {
+        self.runtimes.lock().unwrap_or_else(PoisonError::into_inner).push(incarnation);
     }
 
     pub(super) fn tell(&self, at: &ScheduleKey, event: &ScheduleEvent) {
@@ -164,9 +181,19 @@ impl ScheduleStore {
         formers.retain(|former| self.goes_on(*former).unwrap_or(true));
     }
 
+    /// Returns whether the delivery of a schedule's former timer may still store occurrences.
     fn goes_on(&self, former: TimerId) -> Result<bool, StoreError> {
         // A timer that was withdrawn while it was leased stays stored until its delivery ends.
-        Ok(block_on(self.store.get(former.into()))?.is_some())
+        Ok(match block_on(self.store.get(former.into()))?.map(|timer| timer.state) {
+            // The lock of the schedule has excluded a decision of this process. A delivery that waits for the lock, or
+            // for a worker, finds the schedule's new timer, and does nothing. Nobody must wait for it, because the
+            // caller itself may be a handler on the worker.
+            Some(State::Leased(lease)) => {
+                let runtimes = self.runtimes.lock().unwrap_or_else(PoisonError::into_inner);
+                !runtimes.contains(&lease.token.incarnation)
+            }
+            other => other.is_some(),
+        })
     }
 
     /// Changes a schedule as [`replace`](Self::replace) does, and waits for decisions under way in other processes.

@@ -1,14 +1,18 @@
 //! Tests changes and decisions of a process while another process changes the same schedule.
 
-use super::{MINUTE, PATIENCE, Seen, World, at, clock, each_minute, template};
+use super::{MINUTE, NOON, PATIENCE, Seen, World, at, clock, each_minute, template};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 use tourbillon_durable::plan::Plan;
 use tourbillon_durable::schedule::{Schedule, ScheduleFault, ScheduleKey, Schedules};
-use tourbillon_durable::store::{Call, Filter, Hook, Hooked, MemoryStore, StoreFuture, TimerStore};
-use tourbillon_durable::timer::TimerId;
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::store::{
+    Call, Durability, Filter, Hook, Hooked, IfPresent, MemoryStore, Op, StoreFuture, TimerStore,
+};
+use tourbillon_durable::timer::{Timer, TimerId};
+use tourbillon_durable::{Durable, UtcMillis};
 use tourbillon_sqlite::SqliteStore;
 
 /// A hook that acts as another, quicker process. The store calls `first` before the next batch of operations.
@@ -242,4 +246,36 @@ fn a_change_after_another_change_waits_for_the_decision_as_well() {
         world.settle();
         assert_eq!(at_return, occurrences(&*store, &world.seen), "an occurrence was stored after the change");
     }
+}
+
+/// A handler on the only worker of a runtime changes a schedule, whose decision waits for this worker. The decision has
+/// not begun, and will find the change, so the call does not wait for it.
+#[test]
+fn a_handler_changes_a_schedule_whose_decision_waits_for_its_worker() {
+    let clock = clock();
+    let store: Arc<dyn TimerStore> =
+        Arc::new(SqliteStore::builder().clock(clock.clone()).in_memory().unwrap());
+    let schedules = Schedules::new(Arc::clone(&store));
+    schedules.put(&at(), each_minute(), template()).unwrap();
+    let due = UtcMillis::from_millis(NOON + MINUTE - 1);
+    let changer = Timer::new(TimerId::fresh(), "changer", due);
+    let place = vec![Op::Place(Box::new(changer), IfPresent::Reject)];
+    drop(pollster::block_on(store.apply(place, Durability::Volatile)).unwrap());
+    let (answer, answered) = mpsc::channel();
+    let (to_change, counted) = (schedules.clone(), Arc::clone(&store));
+    let builder = Durable::builder_on(Arc::clone(&store)).clock(clock.clone()).workers(1).concurrency(2);
+    let builder = builder.bytes_handler("changer", move |_, _| {
+        let leased = || pollster::block_on(counted.counts()).unwrap().of(Phase::Leased);
+        while leased() < 2 {
+            thread::yield_now();
+        }
+        answer.send(to_change.pause(&at())).unwrap();
+        async {}
+    });
+    let durable = schedules.add_to(builder).start().unwrap();
+    clock.advance(Duration::from_millis(MINUTE));
+    let paused = answered.recv_timeout(PATIENCE).unwrap();
+    assert!(paused.unwrap().progress.paused);
+    assert!(durable.handle().await_idle(PATIENCE));
+    assert_eq!(schedules.get(&at()).unwrap().progress.fired, 0, "the decision has found the change");
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tourbillon::ManualClock;
 use tourbillon_durable::policy::Backoff;
 use tourbillon_durable::state::Phase;
-use tourbillon_durable::store::{Filter, MemoryStore};
+use tourbillon_durable::store::{Filter, MemoryStore, TimerStore};
 use tourbillon_durable::{Delivery, Durable, Health, Kind, Rejection, Spec, UtcMillis, Verdict};
 
 #[test]
@@ -109,7 +109,7 @@ fn a_shutdown_gives_back_what_runs_and_counts_no_attempt() {
     let clock = ManualClock::new();
     clock.set(tourbillon::Timestamp::from_nanos(UtcMillis::from_millis(START).as_nanos()));
     let store = Arc::new(MemoryStore::new(clock.clone()));
-    let shared: Arc<dyn tourbillon_durable::store::TimerStore> = Arc::<MemoryStore>::clone(&store);
+    let shared: Arc<dyn TimerStore> = Arc::<MemoryStore>::clone(&store);
     let durable = Durable::builder_on(Arc::clone(&shared))
         .clock(clock.clone())
         .concurrency(50)
@@ -138,7 +138,7 @@ fn a_shutdown_gives_back_what_runs_and_counts_no_attempt() {
 fn a_stop_loses_no_timer_whose_handler_was_not_called() {
     let clock = ManualClock::new();
     clock.set(tourbillon::Timestamp::from_nanos(UtcMillis::from_millis(START).as_nanos()));
-    let store: Arc<dyn tourbillon_durable::store::TimerStore> = Arc::new(MemoryStore::new(clock.clone()));
+    let store: Arc<dyn TimerStore> = Arc::new(MemoryStore::new(clock.clone()));
     let gate = Arc::new((Mutex::new(false), std::sync::Condvar::new()));
     let (called, inside) = (Arc::<Mutex<Vec<u64>>>::default(), Arc::clone(&gate));
     let begun = Arc::clone(&called);
@@ -253,6 +253,48 @@ fn a_delivery_that_the_executor_drops_counts_as_released() {
     }
     let stats = timers.stats();
     assert_eq!((stats.released, stats.snoozed, stats.done), (2, 0, 2));
+}
+
+/// Tests a lease that ends while its handler runs. The same runtime claims the timer again. A renewal finds that the
+/// first lease is lost, and keeps the second lease.
+#[test]
+fn a_lease_that_is_lost_does_not_end_a_later_delivery_of_its_timer() {
+    let (clock, alarms) = (ManualClock::new(), ManualClock::new());
+    let store: Arc<dyn TimerStore> = Arc::new(MemoryStore::new(clock.clone()));
+    let (open, gate) = std::sync::mpsc::channel();
+    let gate = Arc::new(Mutex::new(gate));
+    let durable = Durable::builder_on(Arc::clone(&store))
+        // The alarms stand still, so the runtime does not renew its lease before the test wants that.
+        .clock(alarms.clone())
+        .handler(move |_: Note, delivery: Delivery| {
+            let gate = Arc::clone(&gate);
+            async move {
+                match delivery.delivery {
+                    1 => std::future::pending().await,
+                    _ => gate.lock().unwrap().recv().unwrap(),
+                }
+            }
+        })
+        .start()
+        .unwrap();
+    let timers = durable.handle();
+    timers.schedule_blocking(Spec::new(Note(1))).unwrap();
+    clock.advance(secs(1));
+    timers.look();
+    eventually(|| timers.stats().running == 1);
+    clock.advance(secs(60));
+    // Another process ends the lease.
+    assert_eq!(block_on(store.reap(1)).unwrap().returned.len(), 1);
+    timers.look();
+    eventually(|| timers.stats().running == 2);
+    // A third of a lease has passed, so the runtime renews.
+    alarms.advance(secs(10));
+    eventually(|| timers.stats().leases_lost > 0);
+    open.send(()).unwrap();
+    eventually(|| timers.stats().done + timers.stats().leases_lost > 1);
+    let stats = timers.stats();
+    assert_eq!((stats.delivered, stats.done, stats.leases_lost), (2, 1, 1));
+    assert_eq!(block_on(timers.counts()).unwrap().by_namespace.len(), 0);
 }
 
 /// Tests a process that stands still between a claim and its handler, for longer than the lease.

@@ -62,7 +62,7 @@ impl DeliveryLoop<'_> {
     /// Asks the store to renew the leases of all deliveries that are under way. Also renews the leases of deliveries
     /// that have ended, if the store has not confirmed their results yet, and of timers that were claimed since then.
     pub(super) fn renew(&mut self) {
-        let leases = {
+        let mut leases: Vec<Lease> = {
             let mut state = self.runtime.lock();
             if !state.settled.ends.is_empty() {
                 // These ends have not been sent yet, so the renewal would leave out their leases. The reap after the
@@ -73,7 +73,17 @@ impl DeliveryLoop<'_> {
             let stored = state.deliveries.iter().filter(|delivery| delivery.unstored.is_none());
             stored.map(Lease::of_delivery).collect()
         };
-        self.renewals.send(leases, self.ends.leases());
+        // The store names a lost lease by its timer, so only the last lease of each timer is in the renewal. The
+        // earlier leases of a timer are over, because the timer was claimed again.
+        leases.sort_unstable_by_key(|lease| (lease.id, lease.delivery));
+        let mut last = Vec::with_capacity(leases.len());
+        for of_timer in leases.chunk_by(|lease, next| lease.id == next.id) {
+            if let Some((present, earlier)) = of_timer.split_last() {
+                earlier.iter().for_each(|lease| self.lose(*lease));
+                last.push(*present);
+            }
+        }
+        self.renewals.send(last, self.ends.leases());
         self.renewals.poll(&mut Context::from_waker(&self.waker));
     }
 
@@ -100,13 +110,8 @@ impl DeliveryLoop<'_> {
         let until = renewed.begin + runtime.settings.lease;
         self.note_renewal(&renewed.leases, lost, until);
         self.ends.renewed(lost, until);
-        for lease in renewed.leases.iter().filter(|lease| lost.contains(&lease.id)) {
-            // If the delivery was settled after the renewal was sent, it is no longer under way, and no lost lease is
-            // counted.
-            if runtime.settle_lost(lease.delivery) {
-                runtime.reporter.lease_lost();
-            }
-        }
+        let is_lost = |lease: &&Lease| lost.contains(&lease.id);
+        renewed.leases.iter().filter(is_lost).for_each(|lease| self.lose(*lease));
         match self.wait_for(runtime.store.reap(REAP)) {
             Ok(reaped) => {
                 runtime.reporter.store_answered();
@@ -131,6 +136,14 @@ impl DeliveryLoop<'_> {
                 runtime.reporter.store_failed(&error);
                 self.launcher.set_renewal();
             }
+        }
+    }
+
+    /// Settles the delivery with a lost lease. If the delivery was settled before, for example after the renewal was
+    /// sent, it is no longer under way, and no lost lease is counted.
+    fn lose(&self, lease: Lease) {
+        if self.runtime.settle_lost(lease.delivery) {
+            self.runtime.reporter.lease_lost();
         }
     }
 

@@ -5,7 +5,7 @@
 
 use super::{
     Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, MemoryStore, Nodes,
-    Op, Outcome, Page, Reaped, Reasons, Scrub, Shares, StoreError, StoreFuture, TimerStore,
+    Op, Outcome, Page, Reaped, Reasons, Renewal, Scrub, Shares, StoreError, StoreFuture, TimerStore,
 };
 use crate::state::Token;
 use crate::timer::{Address, Timer, TimerId};
@@ -24,7 +24,7 @@ pub enum Call<'a> {
     Claim,
     /// A call of [`TimerStore::recover`].
     Recover,
-    /// A call of [`TimerStore::renew`].
+    /// A call of [`TimerStore::renew`] or [`renew_each`](TimerStore::renew_each).
     Renew,
     /// A call of [`TimerStore::reap`].
     Reap,
@@ -216,6 +216,10 @@ impl<H: Hook> TimerStore for Hooked<H> {
 
     fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Vec<TimerId>> {
         self.pass(Call::Renew, move || self.store.renew(by, leases))
+    }
+
+    fn renew_each(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Renewal> {
+        self.pass(Call::Renew, move || self.store.renew_each(by, leases))
     }
 
     fn reap(&self, limit: u32) -> StoreFuture<'_, Reaped> {

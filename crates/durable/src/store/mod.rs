@@ -331,6 +331,25 @@ pub struct Reaped {
     pub left_out: Vec<LeftOut>,
 }
 
+/// The answer to a [`renew_each`](TimerStore::renew_each), which renews leases. All other leases of the call are
+/// renewed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Renewal {
+    /// The ids of the timers whose leases are lost, as [`TimerStore::renew`] returns them.
+    pub lost: Vec<TimerId>,
+    /// The ids of the timers whose servers have not answered. Their leases may be renewed, or may end as before, or may
+    /// be lost.
+    pub silent: Vec<TimerId>,
+}
+
+impl Renewal {
+    /// Returns whether the store has renewed the lease of the timer `id`, which must be a timer of the call.
+    #[must_use]
+    pub fn is_renewed(&self, id: TimerId) -> bool {
+        !self.lost.contains(&id) && !self.silent.contains(&id)
+    }
+}
+
 /// The numbers of stored timers. A store updates the numbers in each transaction that changes a timer, so a call of
 /// [`counts`](TimerStore::counts) does not scan the timers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -463,6 +482,13 @@ pub trait TimerStore: Send + Sync + 'static {
     /// Sets the end of each lease to now plus [`Claimant::lease`]. Returns the ids of the timers whose leases are lost.
     /// A lease is lost if another holder has the timer, or if the timer has ended.
     fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Vec<TimerId>>;
+
+    /// Renews leases as [`renew`](Self::renew) does, and also returns the ids of the timers whose servers have not
+    /// answered. By default, the store has one server, and an answer is about all leases.
+    fn renew_each(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Renewal> {
+        let renewed = self.renew(by, leases);
+        Box::pin(async { Ok(Renewal { lost: renewed.await?, silent: Vec::new() }) })
+    }
 
     /// Ends at most `limit` expired leases.
     fn reap(&self, limit: u32) -> StoreFuture<'_, Reaped>;

@@ -15,7 +15,7 @@ use tourbillon_durable::policy::Guarantee;
 use tourbillon_durable::state::{Lease, Refusal, State, Token};
 use tourbillon_durable::store::dry_run::DryRun;
 use tourbillon_durable::store::{
-    Claimant, Claimed, Leased, LeftOut, Op, Outcome, PAUSED, Reaped, StoreError, StoreErrorKind,
+    Claimant, Claimed, Leased, LeftOut, Op, Outcome, PAUSED, Reaped, Renewal, StoreError, StoreErrorKind,
 };
 use tourbillon_durable::timer::{Timer, TimerId};
 
@@ -177,13 +177,16 @@ impl Leases {
         Ok(leased)
     }
 
+    /// Renews leases. In a cluster, fails only if no server has answered. If a server does not answer, the next call
+    /// may still renew its leases. Otherwise they end by themselves.
     pub(crate) async fn renew(
         &self,
         claimant: Claimant,
         leases: Vec<(TimerId, Token)>,
-    ) -> Result<Vec<TimerId>, StoreError> {
+    ) -> Result<Renewal, StoreError> {
         let mut shards: BTreeMap<Shard, Vec<usize>> = BTreeMap::new();
-        let mut lost = vec![false; leases.len()];
+        // For each lease, whether it is lost, or `None` until its server has answered.
+        let mut answers: Vec<Option<bool>> = vec![None; leases.len()];
         let mut others = Vec::new();
         for (place, (id, _)) in leases.iter().enumerate() {
             match self.held.shard_of(*id) {
@@ -193,39 +196,39 @@ impl Leases {
         }
         let mut found = self.deployment.gather_or_fail(others).await?;
         if shards.is_empty() {
-            // An answer without an error would say that the leases are renewed.
             found = found.any()?;
         }
-        // In a cluster, a server that does not answer says nothing about a lease. So such a lease does not count as
-        // lost.
         for (place, found) in found.answers {
             match found {
                 Some(found) => shards.entry(found.shard).or_default().push(place),
-                None => lost[place] = true,
+                None => answers[place] = Some(true),
             }
         }
         let calls = shards
             .into_iter()
             .map(|(shard, places)| (shard, self.renew_in(shard, claimant, &leases, places)));
-        // If a server of a cluster does not answer, the next call may still renew its leases. Otherwise they end by
-        // themselves.
         let renewed = self.deployment.gather_or_fail(calls.collect::<Vec<_>>()).await?.any()?;
-        for place in renewed.answers.into_iter().flat_map(|(_, lost)| lost) {
-            lost[place] = true;
+        for (place, is_lost) in renewed.answers.into_iter().flat_map(|(_, answered)| answered) {
+            answers[place] = Some(is_lost);
         }
-        let lost = leases.iter().zip(lost).filter(|(_, is_lost)| *is_lost);
-        Ok(lost.map(|((id, _), _)| *id).inspect(|id| self.held.let_go(*id)).collect())
+        let those = |answer| {
+            let meant = leases.iter().zip(&answers).filter(move |(_, of_lease)| **of_lease == answer);
+            meant.map(|((id, _), _)| *id).collect::<Vec<_>>()
+        };
+        let renewal = Renewal { lost: those(Some(true)), silent: those(None) };
+        renewal.lost.iter().for_each(|id| self.held.let_go(*id));
+        Ok(renewal)
     }
 
-    /// Renews leases of timers in the shard `shard`. `places` has the indices of these leases in `leases`. Returns the
-    /// indices of the leases that are lost.
+    /// Renews leases of timers in the shard `shard`. `places` has the indices of these leases in `leases`. Returns each
+    /// of the indices with a flag that is true if the lease is lost.
     async fn renew_in(
         &self,
         shard: Shard,
         claimant: Claimant,
         leases: &[(TimerId, Token)],
         places: Vec<usize>,
-    ) -> Result<Vec<usize>, StoreError> {
+    ) -> Result<Vec<(usize, bool)>, StoreError> {
         let renewed = places.iter().filter_map(|place| leases.get(*place));
         let renewed = renewed.flat_map(|(id, token)| [id_bytes(*id).to_vec(), token_bytes(*token)]);
         let arguments: Vec<Vec<u8>> =
@@ -233,12 +236,14 @@ impl Leases {
         let keys = self.deployment.layout.keys(shard, [Part::Tokens, Part::Leases]);
         let mut answered = self.deployment.run(|scripts| &scripts.renew, keys, arguments).await?;
         let mut values = answered.rest.list()?;
-        let mut lost = Vec::new();
+        let mut places: Vec<_> = places.into_iter().map(|place| (place, false)).collect();
         while !values.is_empty() {
             let place = usize::try_from(values.number()?).unwrap_or(usize::MAX);
-            lost.extend(places.get(place).copied());
+            if let Some((_, is_lost)) = places.get_mut(place) {
+                *is_lost = true;
+            }
         }
-        Ok(lost)
+        Ok(places)
     }
 
     /// Ends at most `limit` expired leases. In each shard, the leases that expired first come first. If a shard has

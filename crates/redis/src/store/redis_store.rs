@@ -13,7 +13,7 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
     self, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Op, Outcome,
-    Page, Reaped, Reasons, Shares, StoreFuture, TimerStore,
+    Page, Reaped, Reasons, Renewal, Shares, StoreFuture, TimerStore,
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 
@@ -160,6 +160,10 @@ impl TimerStore for RedisStore {
     }
 
     fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Vec<TimerId>> {
+        Box::pin(async move { Ok(self.leases.renew(by, leases).await?.lost) })
+    }
+
+    fn renew_each(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Renewal> {
         Box::pin(self.leases.renew(by, leases))
     }
 

@@ -3,11 +3,14 @@
 use super::plain;
 use crate::RedisBuilder;
 use crate::RedisStore;
-use crate::layout::{Layout, PERIOD};
+use crate::layout::{Layout, PERIOD, slot_of};
 use crate::link::{Answer, Link, LinkError};
 use crate::script::Script;
 use crate::script::Words;
-use std::sync::atomic::{AtomicU32, Ordering};
+use core::future::poll_fn;
+use core::task::Poll;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tourbillon::ManualClock;
@@ -31,6 +34,8 @@ pub(super) enum Act {
     Fail,
     /// The server runs the call, but the reply is lost.
     Lose,
+    /// The server gets the call only after the caller has polled the answer twice.
+    Late,
     /// Before the call, the link calls this function, which usually acts as another process.
     First(Box<dyn FnOnce() + Send>),
 }
@@ -40,6 +45,8 @@ pub(super) enum Act {
 pub(super) struct Acting {
     link: Arc<dyn Link>,
     next: Mutex<Vec<(&'static str, u32, Act)>>,
+    /// True if all keys of a script must be in one slot, as in a cluster.
+    has_slots: AtomicBool,
 }
 
 impl Acting {
@@ -70,6 +77,10 @@ impl Link for Acting {
         keys: Vec<Vec<u8>>,
         arguments: Words,
     ) -> Answer<'a, redis::Value> {
+        if self.has_slots.load(Ordering::Relaxed) {
+            let slots: BTreeSet<u32> = keys.iter().map(|key| slot_of(key)).collect();
+            assert!(slots.len() <= 1, "a cluster refuses the keys of the script {}", script.name());
+        }
         match self.act_of(script.name(), &arguments) {
             Some(Act::Fail) => {
                 let error = LinkError::gave_up(script.name(), LEASE, "a test");
@@ -80,6 +91,17 @@ impl Link for Acting {
                 return Box::pin(async move {
                     let _lost = answer.await?;
                     Err(LinkError::unknown("a test loses the reply"))
+                });
+            }
+            Some(Act::Late) => {
+                let mut has_waited = false;
+                let wait = poll_fn(move |context| {
+                    context.waker().wake_by_ref();
+                    if core::mem::replace(&mut has_waited, true) { Poll::Ready(()) } else { Poll::Pending }
+                });
+                return Box::pin(async move {
+                    wait.await;
+                    self.link.run(script, keys, arguments).await
                 });
             }
             Some(Act::First(act)) => act(),
@@ -115,9 +137,19 @@ pub(super) fn start_with(shards: u16, set: impl Fn(RedisBuilder) -> RedisBuilder
         let builder = set(RedisStore::builder("d").shards(shards).on_clock(clock.clone()));
         pollster::block_on(builder.open_on(link)).unwrap()
     };
-    let link = Arc::new(Acting { link: plain.session(), next: Mutex::default() });
+    let link =
+        Arc::new(Acting { link: plain.session(), next: Mutex::default(), has_slots: AtomicBool::default() });
     let (store, other) = (open(Arc::clone(&link) as _), Arc::new(open(plain.session())));
     Some(Two { store, other, link, plain, clock, server })
+}
+
+/// Starts two stores of a deployment in which each script names the keys of one shard, as in a cluster. The first store
+/// owns all shards.
+pub(super) fn start_split() -> Option<Two> {
+    let two = start_with(4, |builder: RedisBuilder| builder.poll(None).split())?;
+    assert_eq!(ids(&now(two.store.claim(BY, 1, ALL))), []);
+    two.link.has_slots.store(true, Ordering::Relaxed);
+    Some(two)
 }
 
 pub(super) fn now<T>(answer: impl Future<Output = Result<T, StoreError>>) -> T {
@@ -338,7 +370,7 @@ fn a_list_of_many_timers_of_one_moment_has_each_of_them_once() {
 }
 
 /// Subscribes to a store. Returns the number of times that the store wakes the subscriber.
-fn wakes(store: &RedisStore) -> Arc<AtomicU32> {
+pub(super) fn wakes(store: &RedisStore) -> Arc<AtomicU32> {
     let wakes = Arc::<AtomicU32>::default();
     let counted = Arc::clone(&wakes);
     store.subscribe(Box::new(move || _ = counted.fetch_add(1, Ordering::Relaxed)));

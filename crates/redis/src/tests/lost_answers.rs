@@ -1,27 +1,23 @@
 //! Tests claims whose answers were lost, in a cluster and on one server. The runtime gets each leased timer once, and
 //! no timer waits for the end of its lease.
 
-use super::faults::{ALL, Act, BY, LEASE, Two, apply, id, ids, kind, now, place, start, start_with, timer};
+use super::faults::{
+    ALL, Act, BY, LEASE, Two, apply, id, ids, kind, now, place, start, start_split, timer,
+};
+use crate::RedisStore;
 use crate::layout::PERIOD;
-use crate::{RedisBuilder, RedisStore};
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::plan::{MissedInstants, Plan, Series};
 use tourbillon_durable::policy::{Guarantee, Policy};
-use tourbillon_durable::state::{Phase, State};
-use tourbillon_durable::store::{Op, Outcome, PAUSED, StoreErrorKind, TimerStore};
+use tourbillon_durable::state::{Phase, State, Token};
+use tourbillon_durable::store::{Op, Outcome, PAUSED, Renewal, StoreErrorKind, TimerStore};
 use tourbillon_durable::timer::{Timer, TimerId};
+use tourbillon_durable::{Delivery, Durable};
 use tourbillon_fault::eventually;
-
-/// Starts two stores of a deployment in which each script names the keys of one shard, as in a cluster. The first store
-/// owns all shards.
-fn start_split() -> Option<Two> {
-    let two = start_with(4, |builder: RedisBuilder| builder.poll(None).split())?;
-    assert_eq!(ids(&now(two.store.claim(BY, 1, ALL))), []);
-    Some(two)
-}
 
 /// Returns the first number after `number` whose timer is in another shard than that of `number`.
 fn far_from(store: &RedisStore, number: u128) -> u128 {
@@ -184,4 +180,78 @@ fn a_renewal_that_finds_the_shard_of_no_timer_fails() {
     link.also_at("find_id", 2, Act::Fail);
     assert_eq!(kind(store.renew(BY, leases.clone())), StoreErrorKind::Io, "no lease is renewed");
     assert_eq!(now(store.renew(BY, leases)), []);
+}
+
+/// Leases a timer in each of two shards whose servers are different. Returns the two leases, and the number of the
+/// second lease's renewal among the two renewals.
+fn lease_two(store: &RedisStore) -> ([(TimerId, Token); 2], u32) {
+    let far = far_from(store, 1);
+    place(store, timer(1, 5));
+    place(store, timer(far, 6));
+    let leased = now(store.claim(BY, 2, ALL)).leased;
+    let leases = [0, 1].map(|place| (leased[place].timer.id, leased[place].token));
+    (leases, second_of(store, leases.map(|(id, _)| id)))
+}
+
+/// Returns the number of the second timer's renewal among the renewals of two timers. A renewal is one script for each
+/// shard, in the order of the shards.
+fn second_of(store: &RedisStore, ids: [TimerId; 2]) -> u32 {
+    let [first, second] = ids.map(|id| store.deployment.layout.shard_of_id(id));
+    if first < second { 2 } else { 1 }
+}
+
+#[test]
+fn a_renewal_names_the_timers_whose_servers_have_not_answered() {
+    let Some(Two { store, link, server: _server, .. }) = start_split() else { return };
+    let (leases, second) = lease_two(&store);
+    link.at("renew", second, Act::Fail);
+    let silent = |ids: Vec<TimerId>| Renewal { silent: ids, ..Renewal::default() };
+    assert_eq!(now(store.renew_each(BY, leases.to_vec())), silent(vec![leases[1].0]));
+    // A store without copies of the timers first asks where they are.
+    store.held.clear();
+    link.at("find_id", 1, Act::Fail);
+    assert_eq!(now(store.renew_each(BY, leases.to_vec())), silent(vec![leases[0].0]));
+    assert_eq!(now(store.renew_each(BY, leases.to_vec())), Renewal::default());
+}
+
+/// Tests a runtime with one worker, which has claimed two timers. The server of the second timer answers no renewal, so
+/// the second lease ends while the handler of the first timer still runs.
+#[test]
+fn a_handler_does_not_begin_after_a_lease_that_no_server_has_renewed() {
+    let Some(Two { store, link, clock, server: _server, .. }) = start_split() else { return };
+    let ids = [id(1), id(far_from(&store, 1))];
+    let policy = Policy { timeout: 9 * LEASE, ..Policy::default() };
+    for (id, due) in ids.into_iter().zip(5..) {
+        place(&store, Timer { id, policy: policy.clone(), ..timer(1, due) });
+    }
+    let second = second_of(&store, ids);
+    let (gate, gate_opens) = channel::<()>();
+    let (calls, gate_opens) = (Arc::<Mutex<Vec<TimerId>>>::default(), Mutex::new(gate_opens));
+    let called = Arc::clone(&calls);
+    let handler = move |_: Box<[u8]>, delivery: Delivery| {
+        called.lock().unwrap().push(delivery.id);
+        if delivery.id == id(1) {
+            let _open = gate_opens.lock().unwrap().recv();
+        }
+        async {}
+    };
+    let builder =
+        Durable::builder_on(Arc::new(store)).clock(clock.clone()).lease(LEASE).workers(1).concurrency(2);
+    let durable = builder.bytes_handler("kind", handler).start().unwrap();
+    eventually("the first handler runs", || calls.lock().unwrap().len() == 1);
+    eventually("both timers are claimed", || durable.handle().stats().delivered == 2);
+    let (reaped, reaps) = channel();
+    link.at("expired", 1, Act::First(Box::new(move || reaped.send(()).unwrap())));
+    (0..100).for_each(|round| link.also_at("renew", 2 * round + second, Act::Fail));
+    clock.advance(LEASE / 3);
+    // A reap follows each renewal.
+    reaps.recv().unwrap();
+    clock.advance(LEASE * 2 / 3);
+    gate.send(()).unwrap();
+    eventually("the first timer ends", || durable.handle().stats().done >= 1);
+    // The reap that follows the next renewal ends the second timer's lease, if no earlier reap has ended it.
+    clock.advance(LEASE / 3);
+    eventually("both timers end", || durable.handle().stats().done == 2);
+    assert_eq!(*calls.lock().unwrap(), ids, "the second handler is called once");
+    assert_eq!(durable.shutdown(Duration::ZERO).delivered, 3, "and under a lease of its own");
 }

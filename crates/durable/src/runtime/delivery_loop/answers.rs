@@ -5,8 +5,7 @@ use super::ends::{Answered, Stored};
 use super::renewals::{Lease, Renewed};
 use crate::runtime::event::Event;
 use crate::runtime::shared::{REAP, RenewalAlarm};
-use crate::store::{Op, Outcome};
-use crate::timer::TimerId;
+use crate::store::{Op, Outcome, Renewal};
 use core::task::Context;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
@@ -93,8 +92,8 @@ impl DeliveryLoop<'_> {
     /// result could not be reported.
     pub(super) fn reap(&mut self, renewed: Renewed) {
         let runtime = self.runtime;
-        let lost = match &renewed.lost {
-            Ok(lost) => lost,
+        let renewal = match &renewed.renewal {
+            Ok(renewal) => renewal,
             Err(error) => {
                 // After a failed renewal, no lease is ended, and the handlers go on.
                 runtime.reporter.store_failed(error);
@@ -108,9 +107,9 @@ impl DeliveryLoop<'_> {
             runtime.reporter.store_answered();
         }
         let until = renewed.begin + runtime.settings.lease;
-        self.note_renewal(&renewed.leases, lost, until);
-        self.ends.renewed(lost, until);
-        let is_lost = |lease: &&Lease| lost.contains(&lease.id);
+        self.note_renewal(&renewed.leases, renewal, until);
+        self.ends.renewed(renewal, until);
+        let is_lost = |lease: &&Lease| renewal.lost.contains(&lease.id);
         renewed.leases.iter().filter(is_lost).for_each(|lease| self.lose(*lease));
         match self.wait_for(runtime.store.reap(REAP)) {
             Ok(reaped) => {
@@ -149,9 +148,9 @@ impl DeliveryLoop<'_> {
 
     /// Records the new ends of the leases that the store has renewed. Each lease lasts at least until the moment
     /// `until`.
-    fn note_renewal(&self, leases: &[Lease], lost: &[TimerId], until: UtcMillis) {
+    fn note_renewal(&self, leases: &[Lease], renewal: &Renewal, until: UtcMillis) {
         let mut state = self.runtime.lock();
-        for lease in leases.iter().filter(|lease| !lost.contains(&lease.id)) {
+        for lease in leases.iter().filter(|lease| renewal.is_renewed(lease.id)) {
             if let Some(delivery) = state.deliveries.get_mut(lease.delivery) {
                 delivery.until = until;
             }

@@ -44,7 +44,7 @@ use super::backoff::Backoff;
 use super::call::Call;
 use crate::runtime::shared::DeliveryEnd;
 use crate::state::{Phase, State, Token};
-use crate::store::{Durability, Leased, Op, Outcome, StoreError, StoreErrorKind, TimerStore};
+use crate::store::{Durability, Leased, Op, Outcome, Renewal, StoreError, StoreErrorKind, TimerStore};
 use crate::timer::TimerId;
 use core::future::Future;
 use core::task::{Context, Poll};
@@ -237,12 +237,12 @@ impl Ends {
             .chain(kept.map(|leased| (leased.timer.id, leased.token)))
     }
 
-    /// Notes that the store has renewed the leases until the moment `until`, except those of the timers `lost`. Without
-    /// this note, a handler of a timer that has waited for longer than a lease would not be called.
-    pub(super) fn renewed(&mut self, lost: &[TimerId], until: UtcMillis) {
+    /// Notes that the store has renewed leases until the moment `until`. Without this note, a handler of a timer that
+    /// has waited for longer than a lease would not be called.
+    pub(super) fn renewed(&mut self, renewal: &Renewal, until: UtcMillis) {
         for Leased { timer, .. } in self.kept.values_mut().filter_map(|kept| kept.last_mut()) {
             if let State::Leased(lease) = &mut timer.state
-                && !lost.contains(&timer.id)
+                && renewal.is_renewed(timer.id)
             {
                 // A timer that was claimed during the renewal has a lease that ends later.
                 lease.until = lease.until.max(until);

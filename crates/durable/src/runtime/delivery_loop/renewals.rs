@@ -10,7 +10,7 @@ use super::backoff::Backoff;
 use super::call::Call;
 use crate::runtime::shared::UnderWay;
 use crate::state::Token;
-use crate::store::{Claimant, StoreError, TimerStore};
+use crate::store::{Claimant, Renewal, StoreError, TimerStore};
 use crate::timer::TimerId;
 use core::future::Future;
 use core::pin::Pin;
@@ -36,14 +36,14 @@ impl Lease {
 
 /// A renewal of leases that the store has answered.
 pub(super) struct Renewed {
-    /// The leases of deliveries under way that the store was asked to renew. `lost` tells which of these leases the
+    /// The leases of deliveries under way that the store was asked to renew. `renewal` tells which of these leases the
     /// store did not renew.
     pub(super) leases: Vec<Lease>,
     /// The time of the store's clock before the renewal was sent. Each renewed lease lasts for at least its full length
     /// from this moment.
     pub(super) begin: UtcMillis,
-    /// The timers whose leases are lost, or the error that the renewal returned.
-    pub(super) lost: Result<Vec<TimerId>, StoreError>,
+    /// The timers whose leases were not renewed, or the error that the renewal returned.
+    pub(super) renewal: Result<Renewal, StoreError>,
 }
 
 #[derive(Default)]
@@ -54,7 +54,7 @@ enum RenewalStage {
         leases: Vec<Lease>,
         begin: UtcMillis,
         since: Instant,
-        call: Call<Vec<TimerId>>,
+        call: Call<Renewal>,
     },
     Answered(Renewed),
 }
@@ -94,17 +94,20 @@ impl Renewals {
         let begin = self.store.now();
         let call = Call::new(async move {
             // A renewal without leases still gets an answer, because a reap follows each answer.
-            if tokens.is_empty() { Ok(Vec::new()) } else { store.renew(claimant, tokens).await }
+            match tokens.is_empty() {
+                true => Ok(Renewal::default()),
+                false => store.renew_each(claimant, tokens).await,
+            }
         });
         self.stage = RenewalStage::AtStore { leases, begin, since: Instant::now(), call };
     }
 
     pub(super) fn poll(&mut self, context: &mut Context<'_>) {
         if let RenewalStage::AtStore { leases, begin, call, .. } = &mut self.stage
-            && let Poll::Ready(lost) = Pin::new(call).poll(context)
+            && let Poll::Ready(renewal) = Pin::new(call).poll(context)
         {
             let leases = core::mem::take(leases);
-            self.stage = RenewalStage::Answered(Renewed { leases, begin: *begin, lost });
+            self.stage = RenewalStage::Answered(Renewed { leases, begin: *begin, renewal });
         }
     }
 

@@ -32,6 +32,9 @@
 //! removed if it is still the same. A reservation ends after [`RESERVED`] by the clock of N. So the reservation is over
 //! before the void mark is forgotten, as long as the clocks of two primaries differ by less than an hour.
 //!
+//! **On one server** a redirect has no mark, and a commit changes a timer and its redirect together. So a redirect that
+//! leads nowhere comes from a cluster or from damage. The script that looks for the timer removes such a redirect.
+//!
 //! **Interruptions.** If an operation stops after `reserve`, the redirect leads nowhere. If a creation stops after its
 //! commit, all is done. If an end stops after `announce`, the id is remembered although its timer is stored. A creation
 //! of the id returns `Repeated` for a stored timer as well as for a remembered id. The id is remembered no longer than
@@ -255,10 +258,10 @@ pub(crate) async fn release(deployment: &Deployment, reserved: Reservations) {
     let _left = join_all(redirects).await;
 }
 
-/// Removes a redirect whose timer seems not to be stored. A creation writes the [redirect](Redirect) first, and may
-/// still be about to store the timer. So this function first makes the redirect void: the shard to which the redirect
-/// leads remembers that this creation must not store its timer any more. If the timer is stored after all, changes
-/// nothing and returns `true`.
+/// Removes a redirect whose timer seems not to be stored. In a cluster, a creation writes the [redirect](Redirect)
+/// first, and may still be about to store the timer. So this function first makes the redirect void: the shard to which
+/// the redirect leads remembers that this creation must not store its timer any more. On one server, one script looks
+/// for the timer and removes the redirect. If the timer is stored after all, changes nothing and returns `true`.
 pub(crate) async fn displace(
     deployment: &Deployment,
     id: TimerId,
@@ -266,17 +269,27 @@ pub(crate) async fn displace(
 ) -> Result<bool, StoreError> {
     let home = redirect.home().filter(|home| deployment.layout.shards().contains(home));
     let home = home.ok_or_else(|| damaged(&format!("the redirect of timer {id} leads to no shard")))?;
-    let keys = deployment.layout.keys(home, [Part::Records, Part::Recent]);
+    let mut keys = deployment.layout.keys(home, [Part::Records, Part::Recent]);
     let void = redirect.void(id);
     // The script also looks for the id among the records, so it gets the id and the mark separately.
     let mark = void.get(16..).unwrap_or_default().to_vec();
-    let arguments = [id_bytes(id).to_vec(), mark, decimal(millis(VOID))];
+    let mut arguments = vec![id_bytes(id).to_vec(), mark, decimal(millis(VOID))];
+    let own = deployment.layout.shard_of_id(id);
+    let is_one_step = deployment.topology.shares_script(own, home);
+    if is_one_step {
+        // On one server, redirects have no marks. Between two scripts, the timer could be stored again with an equal
+        // redirect, which the second script would remove.
+        keys.push(deployment.layout.key(own, Layout::redirects_of(id)));
+        arguments.push(redirect.clone().into_bytes());
+    }
     let mut answered = deployment.run(|scripts| &scripts.void_redirect, keys, arguments).await?;
     if answered.rest.number()? == 0 {
         return Ok(true);
     }
-    // The redirect is removed after its mark is void. In the reverse order, the creation could still store its timer,
-    // which would have no redirect.
-    drop_redirect(deployment, id, redirect.clone()).await?;
+    if !is_one_step {
+        // The redirect is removed after its mark is void. In the reverse order, the creation could still store its
+        // timer, which would have no redirect.
+        drop_redirect(deployment, id, redirect.clone()).await?;
+    }
     Ok(false)
 }

@@ -1,12 +1,14 @@
 //! Tests put-backs of at-most-once timers, with lost answers and other clients that act between any two steps. No timer
 //! may be delivered twice, or lost after its put-back was answered.
 
+use super::PAST;
+use super::faults::{self, Two, start};
 use super::pairs::{Act, DAY, Names, SHARDS, Stepping, names, now};
 use super::plain::Plain;
 use crate::RedisStore;
 use crate::link::Link;
 use crate::operation::{AGAIN, KEPT};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tourbillon::ManualClock;
@@ -389,4 +391,52 @@ fn a_return_that_has_not_reached_the_server_is_stored_whenever_it_does() {
         outcome.is_some()
     });
     assert_eq!(outcome, Some(Outcome::Created(timer.id)));
+}
+
+/// Tests a repeated creation on one server, which looks for the timer while another process claims the timer, and puts
+/// the timer back before any of the creation's later calls.
+#[test]
+fn a_repeated_creation_leaves_the_redirect_of_a_timer_that_is_put_back() {
+    for back_at in 4.. {
+        let Some(Two { store, other, link, server: _server, .. }) = start(4) else { return };
+        let names = names(false);
+        let policy = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
+        let timer = Timer { key: Some(names.key.into()), policy, ..Timer::new(names.id, "kind", PAST) };
+        let create = Op::Place(Box::new(timer.clone()), IfPresent::Reject);
+        let by = Claimant { incarnation: 6, lease: LEASE };
+        assert_eq!(now(other.claim(by, 1, ALL)).unwrap().leased, []);
+        assert_eq!(apply(&store, create.clone()), Ok(Outcome::Created(names.id)));
+        let token = Arc::<Mutex<Option<Token>>>::default();
+        let claim = {
+            let (other, token) = (Arc::clone(&other), Arc::clone(&token));
+            move || *token.lock().unwrap() = Some(now(other.claim(by, 2, ALL)).unwrap().leased[0].token)
+        };
+        let put_back = {
+            let other = Arc::clone(&other);
+            move || {
+                if let Some(token) = token.lock().unwrap().take() {
+                    let stored = apply(&other, Op::Return(Box::new(timer), token));
+                    assert!(matches!(stored, Ok(Outcome::Created(_) | Outcome::Repeated(_))), "{stored:?}");
+                }
+            }
+        };
+        // The first two calls are a commit and a read of the redirect. The third call reads the timer.
+        link.at("records", 1, faults::Act::First(Box::new(claim)));
+        let is_reached = Arc::new(AtomicBool::new(false));
+        let (reached, early) = (Arc::clone(&is_reached), put_back.clone());
+        let act = move || {
+            reached.store(true, Ordering::Relaxed);
+            early();
+        };
+        link.also_at("", back_at, faults::Act::First(Box::new(act)));
+        let answer = apply(&store, create);
+        assert!(matches!(answer, Ok(Outcome::Created(_) | Outcome::Repeated(_))), "{answer:?}");
+        let was_reached = is_reached.load(Ordering::Relaxed);
+        put_back();
+        assert!(now(other.get(names.id.into())).unwrap().is_some(), "before call {back_at}: found by its id");
+        assert_eq!(now(other.check()).unwrap(), [], "before call {back_at}");
+        if !was_reached {
+            break;
+        }
+    }
 }

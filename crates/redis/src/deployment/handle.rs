@@ -1,4 +1,14 @@
 //! An open deployment. It runs scripts, and refuses to run them once the servers have lost the deployment's data.
+//!
+//! | state of the store | begins with | ends with |
+//! |---|---|---|
+//! | open | the opening; a check | an error of a script: closed, or closed for good |
+//! | closed | the data are gone, or are another deployment's | a check finds the deployment again: open; the data have gone back: closed for good |
+//! | closed for good | the data have gone back | |
+//!
+//! A check begins in a call to a closed store, at most once a second, and makes several calls itself. So two checks may
+//! be under way. The later check may open the store, and the store may be closed again before the earlier check ends. A
+//! check opens the store only if the store is still closed as it was when the check began.
 
 use super::alarm::Alarm;
 use super::call::{Answered, Call, send};
@@ -39,7 +49,8 @@ pub(crate) struct Deployment {
 
 /// The state of a store that refuses all calls.
 struct Closed {
-    reason: Box<str>,
+    /// The reason. Each time the store is closed, it gets an `Arc` of its own, even if the text is the same.
+    reason: Arc<str>,
     /// The moment at which the store last asked the servers whether the deployment was restored or recreated. Before
     /// the store has asked, this is the moment at which it was closed. If the deployment was restored or recreated, the
     /// store accepts calls again. `None` if the store never asks, because it stays closed for good.
@@ -156,7 +167,10 @@ impl Deployment {
     fn note_closed(&self, error: &StoreError) {
         // If the server's data have gone back in time, the store stays closed for good.
         let looked = Some(Instant::now()).filter(|_| !is_back(error));
-        self.closed().get_or_insert_with(|| Closed { reason: error.to_string().into(), looked });
+        let mut closed = self.closed();
+        if closed.is_none() || looked.is_none() {
+            *closed = Some(Closed { reason: error.to_string().into(), looked });
+        }
     }
 
     /// Returns the error of a closed store, or `None` while the store is open. At most once a second, asks whether the
@@ -172,20 +186,28 @@ impl Deployment {
             }
             (closed.reason.clone(), is_look_due)
         };
-        let error = StoreError::new(StoreErrorKind::Closed, reason);
+        let error = StoreError::new(StoreErrorKind::Closed, &*reason);
         if !is_look_due {
             return Some(error);
         }
         let Some(id) = self.made_again().await else { return Some(error) };
-        if self.id() != id {
-            *self.id.write().unwrap_or_else(PoisonError::into_inner) = id;
-            self.alarm.clear();
-            if let Some(forget) = self.forget.get() {
-                forget();
+        {
+            let mut closed = self.closed();
+            // During this check, a later check may have opened the store, and the store may have been closed again.
+            let present = &closed.as_ref()?.reason;
+            if !Arc::ptr_eq(present, &reason) {
+                return Some(StoreError::new(StoreErrorKind::Closed, &**present));
             }
+            if self.id() != id {
+                *self.id.write().unwrap_or_else(PoisonError::into_inner) = id;
+                self.alarm.clear();
+                if let Some(forget) = self.forget.get() {
+                    forget();
+                }
+            }
+            // The store opens only now, so that no call combines the new id with knowledge about the old deployment.
+            *closed = None;
         }
-        // The store opens only now, so that no call combines the new id with knowledge about the old deployment.
-        *self.closed() = None;
         // While the store was closed, timers may have become due without a claim.
         self.alarm.wake();
         None

@@ -1,11 +1,13 @@
 //! Tests a server that loses a part of a deployment's data and does not get this data back by itself.
 
+use super::faults::{self, Act, Two};
 use super::{PAST, plain};
 use crate::layout::{Layout, Part, Shard};
 use crate::{Connect, RedisStore};
 use pollster::block_on;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -299,4 +301,40 @@ fn a_lost_key_is_noticed_with_any_number_of_shards() {
     assert!(error.to_string().contains("a part of the deployment d is there"), "{error}");
     let mended = block_on(builder().mend(&connect)).unwrap();
     assert_eq!((mended.shards, mended.marked, mended.has_made_key), (16, vec![], true));
+}
+
+/// Tests a closed store with two checks under way whether the deployment is there again. The second check opens the
+/// store, and the store is closed for good before the first check ends.
+#[test]
+fn a_slow_check_does_not_open_a_store_that_was_closed_for_good() {
+    let Some(Two { store, link, clock, server, .. }) = faults::start(4) else { return };
+    let store = Arc::new(store);
+    server.command(&["FLUSHALL"]);
+    let by = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
+    let claim = |number| {
+        block_on(store.claim(by, number, Limit { timers: 1, bytes: 1 })).map_err(|error| error.kind())
+    };
+    assert_eq!(claim(1).unwrap_err(), StoreErrorKind::Closed);
+    let connect = Connect::single(&server.url()).unwrap();
+    let builder = RedisStore::builder("d").shards(4).on_clock(clock.clone());
+    let _made = block_on(builder.make_anew(&connect)).unwrap();
+    let (is_first, first) = (Arc::new(AtomicBool::new(false)), Arc::clone(&store));
+    let began = Arc::clone(&is_first);
+    let address = server.port();
+    let act = move || {
+        let claim = |number| block_on(first.claim(by, number, Limit { timers: 1, bytes: 1 }));
+        eventually("a second check opens the store", || claim(2).is_ok());
+        // The server's data go back by more than is permitted.
+        let _changed = plain::Plain::to(address).ask(&["HSET", "tb:{d}:deployment", "latest", "1"]);
+        clock.advance(Duration::from_secs(60));
+        assert!(claim(3).unwrap_err().to_string().contains("have gone back"), "the store is closed");
+        began.store(true, Ordering::Relaxed);
+    };
+    link.at("marks", 1, Act::First(Box::new(act)));
+    eventually("the first check ends", || {
+        let _closed = block_on(store.counts());
+        is_first.load(Ordering::Relaxed)
+    });
+    let error = block_on(store.counts()).unwrap_err();
+    assert!(error.to_string().contains("have gone back"), "{error}");
 }

@@ -90,7 +90,9 @@ async fn look(
         // If the user may not read the settings, the report leaves them out.
         if let Ok(answer) = answer {
             let found: BTreeMap<String, String> = from_redis_value(answer).unwrap_or_default();
-            servers.entry(server).or_default().settings.extend(found);
+            if let Some(facts) = servers.get_mut(&server) {
+                facts.settings.extend(found);
+            }
         }
     }
     for (server, facts) in &servers {
@@ -144,6 +146,20 @@ impl Seen {
         }
         Ok(replies)
     }
+
+    /// Adds an answer to `TIME` to the facts about a server. `middle` is the time of this machine's clock in the middle
+    /// of the call, since 1970.
+    fn read_clock(&mut self, server: &str, answer: Value, middle: Duration, uncertainty: Duration) {
+        // After a failover, the answer may be of a server that was not asked for the other facts.
+        let Some(facts) = self.servers.get_mut(server) else { return };
+        let Ok((seconds, micros)) = from_redis_value::<(u64, u64)>(answer) else { return };
+        let clock = Duration::from_secs(seconds) + Duration::from_micros(micros);
+        let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+        let offset = micros(clock).saturating_sub(micros(middle));
+        if facts.clock.is_none_or(|(_, other)| uncertainty < other) {
+            facts.clock = Some((offset, uncertainty));
+        }
+    }
 }
 
 /// Reads the answer to `INFO` and the clock of each server.
@@ -162,16 +178,9 @@ async fn seen(session: &Session) -> Result<Seen, LinkError> {
         // of the call's time at most.
         let uncertainty = start.elapsed() / 2;
         let Ok(middle) = (before + uncertainty).duration_since(UNIX_EPOCH) else { continue };
-        for (server, answer) in answers {
-            let Ok((seconds, micros)) = from_redis_value::<(u64, u64)>(answer) else { continue };
-            let clock = Duration::from_secs(seconds) + Duration::from_micros(micros);
-            let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
-            let offset = micros(clock).saturating_sub(micros(middle));
-            let facts = seen.servers.entry(server).or_default();
-            if facts.clock.is_none_or(|(_, other)| uncertainty < other) {
-                facts.clock = Some((offset, uncertainty));
-            }
-        }
+        answers
+            .into_iter()
+            .for_each(|(server, answer)| seen.read_clock(&server, answer, middle, uncertainty));
     }
     Ok(seen)
 }
@@ -193,4 +202,21 @@ async fn spread(session: &Session, plan: &Plan) -> Result<BTreeMap<String, usize
 
 fn text(value: Value) -> String {
     from_redis_value(value).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_became_a_primary_between_two_questions_is_not_judged() {
+        let mut seen = Seen::default();
+        seen.servers.entry("a".to_owned()).or_default().read("redis_version:7.0.15\r\n");
+        let time = Value::Array(vec![Value::BulkString(b"5".to_vec()), Value::BulkString(b"0".to_vec())]);
+        for server in ["a", "b"] {
+            seen.read_clock(server, time.clone(), Duration::from_secs(5), Duration::ZERO);
+        }
+        assert!(seen.servers.keys().eq(["a"]), "nothing but the clock is known of the other server");
+        assert_eq!(seen.servers["a"].clock, Some((0, Duration::ZERO)));
+    }
 }

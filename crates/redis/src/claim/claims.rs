@@ -111,9 +111,12 @@ impl Claims {
     }
 
     /// Notes that the claim with the token `token` returns the timers in `claimed`. If one of its answers was lost, a
-    /// later claim must not return them again.
+    /// later claim must not return them again, and the next claim must come at once to ask for the other timers.
     pub(super) fn note_returned(&self, token: Token, claimed: &Claimed) {
         self.doubts.note_returned(token, claimed.leased.iter().map(|leased| leased.timer.id));
+        if self.doubts.has(token) {
+            self.deployment.alarm.wake();
+        }
     }
 
     async fn take_some(

@@ -43,6 +43,11 @@ impl Doubts {
         all.drain(..too_many);
     }
 
+    /// Returns whether the claim with the token `token` has lost an answer.
+    pub(super) fn has(&self, token: Token) -> bool {
+        self.all().iter().any(|doubt| doubt.token == token)
+    }
+
     /// Returns the shards in which a claim with a lost answer may have leased timers.
     pub(super) fn shards(&self) -> Vec<Shard> {
         self.all().iter().map(|doubt| doubt.shard).collect()

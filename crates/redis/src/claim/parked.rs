@@ -25,7 +25,7 @@
 //! | its due moment was moved to a later moment | claims leave it parked until that moment |
 //! | its series was paused | it is parked again, as paused |
 //! | it is delivered at most once | it is removed before the delivery, and the removal is as durable as the connection's [`SyncPolicy`](crate::SyncPolicy) requires |
-//! | the answer of the script is lost | the caller asks all shards for the leases under the token. If other shards have answered, the claim succeeds, and a later claim asks the shard of the lost answer |
+//! | the answer of the script is lost | the caller asks all shards for the leases under the token. If other shards have answered, the claim succeeds, and wakes the runtime for a claim that asks the shard of the lost answer |
 //! | the node dies, or its lease is not renewed | the owner of the shard ends the lease. The owner asks every five seconds when the first lease in its shards ends, since no message reports leases of other nodes |
 //! | the shard's owner changes | the lease stays. A new owner asks when the first lease ends |
 //! | the delivery ends, fails, or is parked again | an end under the token, by any node. A park is published to all nodes |

@@ -2,11 +2,12 @@
 //! no timer waits for the end of its lease.
 
 use super::faults::{
-    ALL, Act, BY, LEASE, Two, apply, id, ids, kind, now, place, start, start_split, timer,
+    ALL, Act, BY, LEASE, Two, apply, id, ids, kind, now, place, start, start_split, timer, wakes,
 };
 use crate::RedisStore;
 use crate::layout::PERIOD;
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -254,4 +255,38 @@ fn a_handler_does_not_begin_after_a_lease_that_no_server_has_renewed() {
     eventually("both timers end", || durable.handle().stats().done == 2);
     assert_eq!(*calls.lock().unwrap(), ids, "the second handler is called once");
     assert_eq!(durable.shutdown(Duration::ZERO).delivered, 3, "and under a lease of its own");
+}
+
+/// Tests a claim whose first turn loses the answer of a shard, and whose later turns get answers of all shards. The
+/// store has no thread, so only the runtime can ask for the timer of the lost answer.
+#[test]
+fn a_claim_that_has_lost_an_answer_is_followed_by_another_claim_at_once() {
+    let Some(Two { store, link, server: _server, .. }) = start_split() else { return };
+    let far = far_from(&store, 1);
+    [1, far].into_iter().for_each(|number| place(&store, timer(number, 5)));
+    let wakes = wakes(&store);
+    link.at("lease", 1, Act::Lose);
+    let mut leased = ids(&now(store.claim(BY, 2, ALL)));
+    assert_eq!(leased.len(), 1, "the other one's answer is lost");
+    assert!(wakes.swap(0, Ordering::Relaxed) > 0, "a claim is wanted");
+    leased.extend(ids(&now(store.claim(BY, 3, ALL))));
+    leased.sort_unstable();
+    assert_eq!(leased, [id(1), id(far)]);
+    assert_eq!(wakes.load(Ordering::Relaxed), 0, "no further claim is wanted");
+}
+
+#[test]
+fn a_claim_of_parked_timers_that_has_lost_an_answer_is_followed_by_a_claim_at_once() {
+    let Some(Two { store, link, server: _server, .. }) = start_split() else { return };
+    let far = far_from(&store, 1);
+    for number in [1, far] {
+        place(&store, timer(number, 5));
+        pause(&store, number);
+    }
+    let wakes = wakes(&store);
+    link.at("take_parked", 1, Act::Lose);
+    let claimed = now(store.claim_parked(BY, 2, PAUSED.into(), 2, ALL)).unwrap();
+    assert_eq!(claimed.leased.len(), 1, "the other one's answer is lost");
+    assert!(wakes.load(Ordering::Relaxed) > 0, "a claim is wanted");
+    assert_eq!(ids(&now(store.claim(BY, 3, ALL))).len(), 1);
 }

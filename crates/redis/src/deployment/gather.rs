@@ -4,7 +4,7 @@
 use super::handle::Deployment;
 use core::pin::pin;
 use core::time::Duration;
-use futures_util::future::{Either, select, try_join_all};
+use futures_util::future::{Either, join_all, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
@@ -39,6 +39,14 @@ impl<G, T> Gathered<G, T> {
             None => Ok(self),
         }
     }
+}
+
+/// Waits for all calls, and returns their results or the first error. A script goes on without its future. So a call
+/// that was dropped after the error of another call could still take effect after this function has returned.
+pub(crate) async fn join_or_fail<T, F: Future<Output = Result<T, StoreError>>>(
+    calls: impl IntoIterator<Item = F>,
+) -> Result<Vec<T>, StoreError> {
+    join_all(calls).await.into_iter().collect()
 }
 
 impl Deployment {
@@ -95,6 +103,6 @@ impl Deployment {
             return Ok(self.gather(calls).await);
         }
         let calls = calls.into_iter().map(async |(group, call)| Ok::<_, StoreError>((group, call.await?)));
-        Ok(Gathered { answers: try_join_all(calls).await?, failed: Vec::new() })
+        Ok(Gathered { answers: join_or_fail(calls).await?, failed: Vec::new() })
     }
 }

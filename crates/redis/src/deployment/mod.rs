@@ -12,6 +12,7 @@ mod time;
 mod topology;
 
 pub(crate) use call::{Answered, run};
+pub(crate) use gather::join_or_fail;
 pub(crate) use handle::Deployment;
 pub(crate) use marks::{Marks, REMEDY, listed, marks_of};
 pub(crate) use promise::{Witnesses, kept};

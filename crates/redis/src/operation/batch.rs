@@ -1,13 +1,12 @@
-//! Applies batches of operations. Operations that share no timer and no key may run at the same time.
+//! Applies batches of operations. Operations that share no timer and no key may run at the same time. If one of them
+//! fails, the batch fails after the others have ended, so that none of them takes effect later.
 
 use super::bulk::Bulk;
 use super::creations::Creations;
 use super::ends::Ends;
 use super::put_backs::PutBacks;
 use super::transact::{Start, Transactions};
-use crate::deployment::{Witnesses, kept};
-use futures_util::future::try_join_all;
-use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use crate::deployment::{Witnesses, join_or_fail, kept};
 use std::collections::HashSet;
 use std::sync::Arc;
 use tourbillon_durable::state::{Refusal, Token};
@@ -128,7 +127,7 @@ impl Batches {
             let results = match wave.kind {
                 Some(Kind::End) if wave.ops.len() > 1 => self.end_wave(wave.ops).await,
                 Some(Kind::Change) if wave.ops.len() > 1 => self.change_wave(wave.ops).await,
-                _ => try_join_all(wave.ops.into_iter().map(|op| self.operate(op))).await,
+                _ => join_or_fail(wave.ops.into_iter().map(|op| self.operate(op))).await,
             };
             outcomes.extend(results.map_err(|error| partial(error, count))?);
         }
@@ -178,7 +177,7 @@ impl Batches {
                 }
             }
         });
-        try_join_all(outcomes).await
+        join_or_fail(outcomes).await
     }
 
     /// Applies operations that change different timers and name them by id. Two of these operations may replay two dead
@@ -198,8 +197,11 @@ impl Batches {
                 }
             }
         });
-        // `buffered` keeps the order, because callers find an outcome by the place of its operation.
-        stream::iter(outcomes.collect::<Vec<_>>()).buffered(OTHERS_AT_ONCE).try_collect().await
+        let (mut all, mut outcomes) = (Vec::with_capacity(outcomes.len()), outcomes.peekable());
+        while outcomes.peek().is_some() {
+            all.extend(join_or_fail(outcomes.by_ref().take(OTHERS_AT_ONCE)).await?);
+        }
+        Ok(all)
     }
 
     async fn operate(&self, op: Op) -> Result<Outcome, StoreError> {

@@ -1,10 +1,10 @@
 //! Applies an operation to many timers, in the order of an index. Each script changes several timers.
 
 use super::transact::{Start, Transactions};
-use crate::deployment::Deployment;
+use crate::deployment::{Deployment, join_or_fail};
 use crate::layout::{Found, Part, Shard, label_entry, part};
 use crate::read::{Index, Stretch, Walk, records, timers_of};
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::try_join_all;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tourbillon_durable::store::{Op, Outcome, StoreError};
@@ -43,9 +43,7 @@ impl Bulk {
             let op = op(u32::try_from(some.len()).unwrap_or(u32::MAX));
             self.transactions.transact(Start::Several(some.to_vec()), move |draft| draft.apply(op.clone()))
         });
-        // Waits for all calls, so that none goes on after this function has returned. `try_join_all` would drop the
-        // other futures after the first error, but a script goes on without its future.
-        join_all(calls.collect::<Vec<_>>()).await.into_iter().collect()
+        join_or_fail(calls.collect::<Vec<_>>()).await
     }
 
     /// Applies operations to different timers. Returns each outcome by the index of its operation in `ops`. Skips
@@ -81,11 +79,7 @@ impl Bulk {
             let outcomes = self.transactions.transact(start, |draft| draft.apply_all(group.clone())).await?;
             Ok::<_, StoreError>(places.into_iter().zip(outcomes).collect::<Vec<_>>())
         });
-        // Waits for all calls, so that none goes on after this function has returned. `try_join_all` would drop the
-        // other futures after the first error, but a script goes on without its future.
-        let made: Result<Vec<_>, StoreError> =
-            join_all(calls.collect::<Vec<_>>()).await.into_iter().collect();
-        Ok(made?.into_iter().flatten().collect())
+        Ok(join_or_fail(calls.collect::<Vec<_>>()).await?.into_iter().flatten().collect())
     }
 
     /// Cancels the timers that have this label, in the order of their ids, until `limit` timers are cancelled.

@@ -7,10 +7,9 @@
 
 use super::held::Held;
 use super::transact::Transactions;
-use crate::deployment::Deployment;
+use crate::deployment::{Deployment, join_or_fail};
 use crate::layout::{Entry, Found, Layout, Part, Shard, count_field, entries, id_bytes, without_id};
 use crate::script::{Words, damaged};
-use futures_util::future::try_join_all;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tourbillon_durable::UtcMillis;
@@ -59,7 +58,7 @@ impl Ends {
             places.chunk_by(|(one, _), (other, _)| self.deployment.topology.shares_script(*one, *other));
         let scripts =
             shards.flat_map(|places| places.chunks(AT_ONCE)).map(|places| self.end_some(ops, places));
-        Ok(try_join_all(scripts).await?.into_iter().flatten().collect())
+        Ok(join_or_fail(scripts).await?.into_iter().flatten().collect())
     }
 
     /// Applies the operations at the indices `places` of `ops` by one script. The indices must be sorted by shard.

@@ -72,11 +72,11 @@
 //!   succeed. [`SyncPolicy::Wait`](crate::SyncPolicy::Wait) prevents both losses.
 
 use super::commit::{Doubt, Known, Refused, Reservations, Reserved};
-use crate::deployment::{Deployment, millis};
+use crate::deployment::{Deployment, join_or_fail, millis};
 use crate::layout::{Layout, Part, Redirect, Shard, id_bytes};
 use crate::script::{Values, bytes, damaged, decimal};
 use core::time::Duration;
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::StoreError;
@@ -164,15 +164,16 @@ pub(super) async fn reserve_all(
         let reservation = reserve(deployment, creation.id, home, creation.may_be_remembered).await?;
         Ok::<_, StoreError>((creation.id, reservation))
     });
-    let mut refused = None;
-    for (id, answer) in try_join_all(answers).await? {
+    let mut refused = Ok(None);
+    for answer in join_all(answers).await {
+        // The loop goes on after a failure, so that the other reservations are known and can be released.
         match answer {
-            Ok(reservation) => drop(reserved.insert(id, reservation)),
-            // The loop goes on, so that the other reservations are known and can be released.
-            Err(refusal) => refused = Some(refusal),
+            Ok((id, Ok(reservation))) => drop(reserved.insert(id, reservation)),
+            Ok((_, Err(refusal))) => refused = refused.and(Ok(Some(refusal))),
+            Err(error) => refused = Err(error),
         }
     }
-    Ok(refused)
+    refused
 }
 
 /// Reserves an id by a redirect to the shard `home`, which will store the timer. If the id is taken, returns the
@@ -232,7 +233,7 @@ pub(super) async fn announce_all(
             Err(error) => Err(error),
         }
     });
-    Ok(try_join_all(answers).await?.into_iter().flatten().collect())
+    Ok(join_or_fail(answers).await?.into_iter().flatten().collect())
 }
 
 /// Removes `redirect` from the shard to which the timer id `id` belongs. A [redirect](Redirect) leads to the shard that

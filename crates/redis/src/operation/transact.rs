@@ -10,7 +10,7 @@ use crate::layout::{Found, is_leased};
 use crate::node::Node;
 use crate::read::{find, find_id, find_key, look};
 use crate::script::{Scripts, Values, damaged};
-use futures_util::future::{join_all, try_join};
+use futures_util::future::{join, join_all};
 use std::sync::Arc;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::dry_run::{Changes, DryRun};
@@ -246,11 +246,11 @@ impl Transactions {
         let Some(home) = Commit::home(&deployment.layout, known, changes) else { return Ok(Sent::Done) };
         let Outside { created, ended } = Outside::new(&deployment.layout, home, known, changes);
         let (refused, redirects) =
-            try_join(reserve_all(deployment, home, &created, reserved), announce_all(deployment, &ended))
-                .await?;
-        if let Some(refused) = refused {
+            join(reserve_all(deployment, home, &created, reserved), announce_all(deployment, &ended)).await;
+        if let Some(refused) = refused? {
             return Ok(Sent::Refused(refused));
         }
+        let redirects = redirects?;
         let sent = self.commit_in(Scope::Shard(home, reserved), known, changes).await?;
         if let Sent::Done = sent {
             // The other reservations are of timers that were not stored, as when a key was taken. The caller releases

@@ -1,5 +1,6 @@
 //! Tests on real servers. Each test starts its own server, and is skipped with a message if there is no `redis-server`.
 
+mod batches;
 mod bounds;
 mod cluster;
 mod conformance;

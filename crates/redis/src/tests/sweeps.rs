@@ -3,9 +3,12 @@
 use super::pairs::{Act, DAY, Names, SHARDS, Stepping, names, now};
 use super::plain::Plain;
 use crate::RedisStore;
-use crate::link::Link;
+use crate::layout::{Part, REDIRECT_HASHES, Shard, slot_of};
+use crate::link::{Answer, Link, LinkError};
+use crate::script::{Script, Words};
 use crate::upkeep::AFTER;
 use redis::Value;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tourbillon::ManualClock;
@@ -13,7 +16,7 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{
     Claimant, Durability, IfPresent, Limit, Op, Outcome, StoreError, TimerStore,
 };
-use tourbillon_durable::timer::Timer;
+use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_fault::{Server, eventually};
 
 const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
@@ -173,4 +176,70 @@ fn the_thread_of_a_node_sweeps() {
         world.clock.advance(AFTER / 10);
         world.redirects() == 0
     });
+}
+
+/// A link on which the server of one shard does not answer while `is_away` is true.
+struct Partial {
+    link: Arc<dyn Link>,
+    slot: u32,
+    is_away: AtomicBool,
+}
+
+impl Link for Partial {
+    fn run<'a>(&'a self, script: &'static Script, keys: Vec<Vec<u8>>, arguments: Words) -> Answer<'a, Value> {
+        if self.is_away.load(Ordering::Relaxed) && keys.iter().any(|key| slot_of(key) == self.slot) {
+            return Box::pin(async { Err(LinkError::unknown("a test loses the call")) });
+        }
+        self.link.run(script, keys, arguments)
+    }
+}
+
+/// Tests a node while the server of its first shard is away. Two redirects of the last shard lead nowhere, one of them
+/// to the first shard.
+#[test]
+fn a_server_that_is_away_holds_up_the_sweep_of_its_own_redirects_only() {
+    const LAST: Shard = SHARDS - 1;
+    let Some(server) = Server::start(&[]) else { return };
+    let world = World::new(&server, 0, None);
+    let layout = &world.node.deployment.layout;
+    let slot = slot_of(&layout.key(0, Part::Meta));
+    let link = Arc::new(Partial { link: world.plain.session(), slot, is_away: AtomicBool::new(false) });
+    let builder = RedisStore::builder(&*world.name).shards(SHARDS).poll(None).on_clock(world.clock.clone());
+    now(world.node.leave()).unwrap();
+    let node = now(builder.split().open_on(Arc::clone(&link) as _)).unwrap();
+    let _owner = now(node.claim(BY, 2, Limit { timers: 1, bytes: 1 })).unwrap();
+    let mut ids = (1..).map(TimerId::from_u128).filter(|id| layout.shard_of_id(*id) == LAST);
+    for home in [0, LAST - 1] {
+        let mut keys = (0..).map(|n| format!("key {n}"));
+        let key = keys.find(|key| layout.shard_of_key("", key) == home).unwrap();
+        let (other, stops) = world.other();
+        stops.at(2, Act::Stop);
+        let timer =
+            Timer { key: Some(key.into()), ..Timer::new(ids.next().unwrap(), "kind", UtcMillis::ZERO + DAY) };
+        assert!(apply(&other, Op::Place(Box::new(timer), IfPresent::Reject)).is_err());
+    }
+    let redirects = || {
+        let all = (0..REDIRECT_HASHES).map(|bucket| Part::Redirects(u8::try_from(bucket).unwrap()));
+        let count =
+            |part| match world.plain.ask(&["HLEN", &String::from_utf8(layout.key(LAST, part)).unwrap()]) {
+                Value::Int(count) => count,
+                answer => panic!("{answer:?}"),
+            };
+        all.map(count).sum::<i64>()
+    };
+    let round = || {
+        for _ in 0..2 {
+            (0..SHARDS).for_each(|_| drop(now(node.upkeep.sweep.sweep_redirects())));
+            world.clock.advance(AFTER);
+        }
+    };
+    assert_eq!(redirects(), 2);
+    link.is_away.store(true, Ordering::Relaxed);
+    round();
+    round();
+    assert_eq!(redirects(), 1, "the redirect to the shard whose server is away stays");
+    link.is_away.store(false, Ordering::Relaxed);
+    round();
+    round();
+    assert_eq!(redirects(), 0);
 }

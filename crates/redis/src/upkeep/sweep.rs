@@ -18,6 +18,8 @@
 //!   finds the timer, and the redirect stays.
 //! - *An end removes the redirect at the same time*, or a sweep of another node, or a creation of the same id. The
 //!   later step finds another redirect or none, and leaves it.
+//! - *A server is away.* The step goes on with the redirects that need other servers, and the next step reads the next
+//!   shard. The redirects that need the server are doubted and removed in later rounds.
 //! - *The process stops after the redirect was made void.* The redirect is doubted and removed by the next sweep.
 //! - *A timer moves to another shard between the two looks at shards.* This does not happen: the timer ends, and
 //!   another timer is created with a redirect of its own. A redirect has a mark, so an equal redirect belongs to the
@@ -35,7 +37,7 @@
 //! shard of the redirects, which reads [`PAGE`] redirects or little more, and one script in each shard to which they
 //! lead. At most [`MOST`] redirects are doubted at the same time. Others wait for the next round.
 
-use crate::deployment::{Deployment, time_text};
+use crate::deployment::{Deployment, join_or_fail, time_text};
 use crate::layout::{Part, REDIRECT_HASHES, Redirect, Shard, id_bytes, id_of};
 use crate::node::Node;
 use crate::operation::{RESERVED, displace};
@@ -192,19 +194,23 @@ impl Sweep {
     /// if its timer is still not found. Then reads a page of other redirects.
     pub(crate) async fn sweep_redirects(&self) -> Result<(), StoreError> {
         let old = self.progress().take_old(self.deployment.time.now());
-        // After an error, the rest of `old` is forgotten. A later round reads and doubts these redirects again.
-        for (id, redirect) in old {
+        let removals = old.into_iter().map(async |(id, redirect)| {
             if let (None, Some(found)) = look(&self.deployment, id).await?
                 && found == redirect
             {
                 displace(&self.deployment, id, &redirect).await?;
             }
-        }
+            Ok::<_, StoreError>(())
+        });
+        // A server that fails holds up nothing but its own redirects. A later round reads and doubts these again.
+        let removed = join_or_fail(removals).await;
         let owned = self.node.state().shards.owned();
-        let Some((shard, bucket)) = self.progress().place(&owned) else { return Ok(()) };
+        let Some((shard, bucket)) = self.progress().place(&owned) else { return removed.map(drop) };
         let buckets = (bucket..REDIRECT_HASHES).filter_map(|bucket| u8::try_from(bucket).ok());
         let keys = buckets.map(|bucket| self.deployment.layout.key(shard, Part::Redirects(bucket))).collect();
-        let mut answered = self.deployment.run(|scripts| &scripts.redirects, keys, [decimal(PAGE)]).await?;
+        let result = self.deployment.run(|scripts| &scripts.redirects, keys, [decimal(PAGE)]).await;
+        // The next step reads the next shard.
+        let mut answered = result.inspect_err(|_| self.progress().go_on(shard, bucket, REDIRECT_HASHES))?;
         let read = answered.rest.number()?;
         let mut values = answered.rest.list()?;
         let mut homes: BTreeMap<Shard, Vec<(TimerId, Redirect)>> = BTreeMap::new();
@@ -217,7 +223,7 @@ impl Sweep {
                 homes.entry(home).or_default().push((id, redirect));
             }
         }
-        for (home, redirects) in homes {
+        let questions = homes.into_iter().map(async |(home, redirects)| {
             let ids = redirects.iter().map(|(id, _)| id_bytes(*id).to_vec()).collect::<Vec<_>>();
             let keys = self.deployment.layout.keys(home, [Part::Records]);
             let mut answered = self.deployment.run(|scripts| &scripts.are_stored, keys, ids).await?;
@@ -227,9 +233,11 @@ impl Sweep {
                     self.progress().doubt(id, redirect, answered.now);
                 }
             }
-        }
+            Ok::<_, StoreError>(())
+        });
+        let doubted = join_or_fail(questions).await;
         self.progress().go_on(shard, bucket, u16::try_from(read).unwrap_or(REDIRECT_HASHES));
-        Ok(())
+        removed.and(doubted).map(drop)
     }
 }
 

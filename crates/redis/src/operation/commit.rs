@@ -237,7 +237,8 @@ impl<'a> Commit<'a> {
         let put_back = || known.put_back.as_ref().map(|put_back| put_back.shard);
         // The put-back comes before `created`: a timer that comes back without its key is still stored in the shard of
         // the key.
-        changed(known, changes).or_else(put_back).or_else(created).or_else(read).or_else(free).or_else(absent)
+        // The keys come before `read`: a timer that was read may be in another shard by now, and is not checked there.
+        changed(known, changes).or_else(put_back).or_else(created).or_else(free).or_else(read).or_else(absent)
     }
 
     /// Returns the keys and the arguments of the script. Also returns a [`Doubt`] for each check: the reason why the

@@ -1,8 +1,10 @@
 //! Tests operations whose calls fail or meet the changes of others, while other calls of the same operation are under
 //! way.
 
-use super::faults::{Act, Two, id, kind, now, start, timer};
-use tourbillon_durable::store::{Durability, IfPresent, Op, StoreErrorKind, TimerStore};
+use super::faults::{Act, Two, apply, id, kind, now, place, start, start_split, timer};
+use crate::layout::Layout;
+use tourbillon_durable::store::{Durability, IfPresent, Op, Outcome, StoreErrorKind, TimerStore};
+use tourbillon_durable::timer::{Address, KeyOf, Timer};
 
 /// Tests that no operation of a failed batch takes effect after the batch has returned.
 #[test]
@@ -15,4 +17,23 @@ fn a_batch_that_fails_waits_for_its_other_operations() {
     assert_eq!(failed, StoreErrorKind::Unknown);
     assert!(now(other.get(id(1).into())).is_some(), "the first operation has ended");
     assert!(now(other.get(id(2).into())).is_none());
+}
+
+#[test]
+fn an_operation_by_key_asks_one_shard_after_the_id_of_its_timer_has_gone_to_another_key() {
+    let Some(Two { store, other, link, server: _server, .. }) = start_split() else { return };
+    let layout = Layout::new("d", 4);
+    let mut keys = (0..).map(|n| format!("key {n}"));
+    let far = keys.find(|key| layout.shard_of_key("", key) != layout.shard_of_key("", "k")).unwrap();
+    let of_key = |key: &str| Timer { key: Some(key.into()), ..timer(1, 1 << 40) };
+    place(&store, of_key("k"));
+    let next = of_key(&far);
+    let act = move || {
+        assert!(matches!(apply(&other, Op::Cancel(id(1).into(), None)), Outcome::Cancelled(_)));
+        place(&other, next);
+    };
+    link.at("commit", 1, Act::First(Box::new(act)));
+    let key = Address::Key(KeyOf { namespace: "".into(), key: "k".into() });
+    assert_eq!(apply(&store, Op::Cancel(key, None)), Outcome::NotFound);
+    assert_eq!(now(store.check()), []);
 }

@@ -76,10 +76,15 @@ impl Time {
 
     /// Measures the server's time by the answer to a statement, at the arrival of the answer. `sent` is the moment at
     /// which the statement was sent, and `server` the time in the answer. The measurement may replace the last (see
-    /// [`AGE`]). Returns whether the server's clock has been set since the last measurement.
+    /// [`AGE`]), unless the statement of the last was sent later. Returns whether the server's clock has been set since
+    /// the last measurement.
     pub(crate) fn learn(&self, sent: Timestamp, server: UtcMillis) -> bool {
         let Self::Server(measured) = self else { return false };
         let mut measured = Self::lock(measured);
+        if sent < measured.sent {
+            // A delayed answer may be from before a step of the server's clock that the measurement has shown.
+            return false;
+        }
         let new = Measured { sent, server, took: instant() - sent };
         let is_first = measured.took == Duration::MAX;
         let guess = measured.at(sent);
@@ -96,10 +101,6 @@ impl Time {
 impl Measured {
     fn at(&self, moment: Timestamp) -> UtcMillis {
         // The server rounds its time down to a millisecond, so the estimate is a millisecond later.
-        if moment < self.sent {
-            let before = u64::try_from((self.sent - moment).as_millis()).unwrap_or(u64::MAX);
-            return UtcMillis::from_millis(self.server.as_millis().saturating_sub(before));
-        }
         self.server + (moment - self.sent) + Duration::from_millis(1)
     }
 }
@@ -129,5 +130,19 @@ mod tests {
             assert!(time.now() >= UtcMillis::from_millis(server));
             assert!(time.now() < UtcMillis::from_millis(server + 1_000_000), "the new time counts at once");
         }
+    }
+
+    #[test]
+    fn a_delayed_answer_from_before_a_step_does_not_undo_the_step() {
+        let time = Time::server();
+        let early = instant();
+        time.learn(early, UtcMillis::from_millis(5_000_000));
+        let late = early + Duration::from_nanos(1);
+        assert!(time.learn(late, UtcMillis::from_millis(9_000_000_000)), "the clock was set");
+        assert!(
+            !time.learn(early, UtcMillis::from_millis(5_000_000)),
+            "this statement was sent before the other"
+        );
+        assert!(time.now() >= UtcMillis::from_millis(9_000_000_000));
     }
 }

@@ -81,11 +81,16 @@ impl Time {
     }
 
     /// Learns the server's time from the answer of a script that was sent at the moment `sent`. `server` is the
-    /// server's time in the answer. Returns true if the answer shows that the server's clock was set to another time
+    /// server's time in the answer. Ignores the answer if a script that was sent later has given the last measurement.
+    /// Returns true if the answer shows that the server's clock was set to another time
     /// after the last measurement.
     pub(crate) fn learn(&self, sent: Timestamp, server: UtcMillis) -> bool {
         let Self::Server(measured) = self else { return false };
         let mut measured = Self::lock(measured);
+        if sent < measured.sent {
+            // A delayed answer may be from before a step of the server's clock that the measurement has shown.
+            return false;
+        }
         let new = Measured { sent, server, took: moment() - sent };
         let is_first = measured.took == Duration::MAX;
         let guess = measured.at(sent);
@@ -103,11 +108,6 @@ impl Time {
 
 impl Measured {
     fn at(&self, moment: Timestamp) -> UtcMillis {
-        if moment < self.sent {
-            // The answer of an earlier script may arrive after the answer of a later script.
-            let before = u64::try_from((self.sent - moment).as_millis()).unwrap_or(u64::MAX);
-            return UtcMillis::from_millis(self.server.as_millis().saturating_sub(before));
-        }
         // The server rounds its time down to a millisecond, so the sum is rounded up.
         self.server + (moment - self.sent) + Duration::from_millis(1)
     }
@@ -138,5 +138,19 @@ mod tests {
             assert!(time.now() >= UtcMillis::from_millis(server));
             assert!(time.now() < UtcMillis::from_millis(server + 1_000_000), "the new time counts at once");
         }
+    }
+
+    #[test]
+    fn a_delayed_answer_from_before_a_step_does_not_undo_the_step() {
+        let time = Time::server();
+        let early = moment();
+        time.learn(early, UtcMillis::from_millis(5_000_000));
+        let late = early + Duration::from_nanos(1);
+        assert!(time.learn(late, UtcMillis::from_millis(9_000_000_000)), "the clock was set");
+        assert!(
+            !time.learn(early, UtcMillis::from_millis(5_000_000)),
+            "this script was sent before the other"
+        );
+        assert!(time.now() >= UtcMillis::from_millis(9_000_000_000));
     }
 }

@@ -107,7 +107,8 @@ impl Dial {
     }
 
     /// Connects to the only server, or to the primary that the Sentinels name. `on_end` is called when any of the new
-    /// connections ends.
+    /// connections ends. The Sentinels may name another primary while the connections are made, so the caller must
+    /// check the server by [`roles`](Self::roles) once the connections are there.
     pub(crate) async fn connect(&self, on_end: OnEnd) -> RedisResult<Wire> {
         let limit = match &self.connect.servers {
             Servers::Single(_) | Servers::Cluster(_) => self.connect.connection_timeout,
@@ -158,11 +159,6 @@ impl Dial {
                 Some(Arc::new(Witness::new(own, policy, self.connect.response_timeout, on_end)))
             }
         };
-        // This check comes last, because the Sentinels may name another primary while the connections are made.
-        if !self.roles.permit(server.as_ref()) {
-            let message = "a Sentinel names a former primary, which another server has just replaced";
-            return Err((ErrorKind::Io, message).into());
-        }
         Ok(Wire { calls, witness, server })
     }
 

@@ -4,7 +4,7 @@ use super::dial::{Dial, Wire};
 use super::roles::Roles;
 use super::witness::OnEnd;
 use core::time::Duration;
-use redis::RedisError;
+use redis::{ErrorKind, RedisError};
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle};
@@ -95,6 +95,24 @@ impl Reconnector {
     }
 }
 
+/// Stores a new connection, and returns true. If a Sentinel has named another server as the primary since the attempt
+/// to connect began, stores an error instead and returns false.
+fn store(states: &watch::Sender<State>, roles: &Roles, connection: &Wire) -> bool {
+    let mut is_permitted = false;
+    states.send_modify(|state| {
+        // The check is made under the lock of the state. So either an event of a Sentinel comes before this check, or
+        // `leave_others` finds the connection after the event.
+        is_permitted = roles.permit(connection.server.as_ref());
+        if is_permitted {
+            (state.connection, state.trouble) = (Some(connection.clone()), None);
+        } else {
+            let message = "a Sentinel names a former primary, which another server has just replaced";
+            state.trouble = Some((ErrorKind::Io, message).into());
+        }
+    });
+    is_permitted
+}
+
 async fn keep(
     dial: Arc<Dial>,
     states: watch::Sender<State>,
@@ -114,12 +132,8 @@ async fn keep(
             tokio::spawn(async move { dial.connect(on_end).await }).await
         };
         match made {
-            Ok(Ok(connection)) => {
+            Ok(Ok(connection)) if store(&states, dial.roles(), &connection) => {
                 let start = Instant::now();
-                states.send_modify(|state| {
-                    state.connection = Some(connection);
-                    state.trouble = None;
-                });
                 loop {
                     match doubted.recv().await {
                         // The channel never closes, because this function has a sender, too. The last handle aborts the
@@ -137,7 +151,7 @@ async fn keep(
                 }
             }
             Ok(Err(error)) => states.send_modify(|state| state.trouble = Some(error)),
-            Err(_) => {}
+            Ok(Ok(_)) | Err(_) => {}
         }
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST);

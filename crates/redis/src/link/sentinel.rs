@@ -10,7 +10,8 @@
 //! | `-failover-abort-...`, or nothing for four seconds | the old primary stays | calls go on |
 //!
 //! For three seconds after such an event, only the server that it names counts as the primary. A Sentinel that does not
-//! know of the event yet still names the old primary, which itself claims to be a primary.
+//! know of the event yet still names the old primary, which itself claims to be a primary. A new connection is stored
+//! only if its server counts as the primary at that moment (`reconnector.rs`).
 //!
 //! A Sentinel that sends no events stops nothing. In that case, the client notices the change when the connection ends,
 //! or by the answer `READONLY`, as it would without this task.
@@ -113,9 +114,6 @@ pub(super) async fn follow(
                         let Ok(Ok(_)) = timeout(REPLY, connection.send_packed_command(&ping)).await else {
                             break;
                         };
-                        // An attempt to connect checks its server before the new connection is in use. An event between
-                        // the two finds no connection to replace, so the search is repeated here.
-                        reconnector.leave_others(&roles).await;
                         // Only an answered ping shows that the subscription works. If a Sentinel closes each new
                         // connection at once, the pauses must become longer.
                         pause = SHORTEST_PAUSE;

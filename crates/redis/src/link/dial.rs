@@ -106,15 +106,22 @@ impl Dial {
         Self { connect, roles: Arc::default() }
     }
 
+    /// Returns the longest time for an attempt to connect. An attempt makes its connections one after another.
+    fn limit(&self) -> Duration {
+        let connections = match &self.connect.servers {
+            Servers::Single(_) | Servers::Cluster(_) => 1,
+            // A Sentinel names the primary, and the primary is asked for its role before the connection for scripts.
+            Servers::Sentinel { .. } => 3,
+        };
+        let witness = u32::from(!matches!(self.connect.sync, SyncPolicy::None));
+        self.connect.connection_timeout.saturating_mul(connections + witness)
+    }
+
     /// Connects to the only server, or to the primary that the Sentinels name. `on_end` is called when any of the new
     /// connections ends. The Sentinels may name another primary while the connections are made, so the caller must
     /// check the server by [`roles`](Self::roles) once the connections are there.
     pub(crate) async fn connect(&self, on_end: OnEnd) -> RedisResult<Wire> {
-        let limit = match &self.connect.servers {
-            Servers::Single(_) | Servers::Cluster(_) => self.connect.connection_timeout,
-            // Several connections are made one after another.
-            Servers::Sentinel { .. } => self.connect.connection_timeout.saturating_mul(3),
-        };
+        let limit = self.limit();
         let made = async { self.renewed()?.make(on_end).await };
         tokio::time::timeout(limit, made).await.unwrap_or_else(|_| Err(late(limit)))
     }
@@ -302,4 +309,20 @@ fn invalid(error: RedisError) -> ConnectError {
 
 fn late(limit: Duration) -> RedisError {
     (ErrorKind::Io, "no connection in time", format!("{limit:?}")).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_to_connect_has_time_for_each_of_its_connections() {
+        let second = Duration::from_secs(1);
+        let limit = |connect: Connect| Dial::new(connect.connection_timeout(second)).unwrap().limit();
+        let single = Connect::single("redis://127.0.0.1:1").unwrap();
+        let sentinel = Connect::sentinel(["redis://127.0.0.1:1"], "timers").unwrap();
+        let waits = SyncPolicy::Wait { replicas: 1, timeout: second };
+        assert_eq!((limit(single.clone()), limit(sentinel.clone())), (second, 3 * second));
+        assert_eq!((limit(single.sync(waits)), limit(sentinel.sync(waits))), (2 * second, 4 * second));
+    }
 }

@@ -4,13 +4,14 @@ use super::Ear;
 use super::dial::Dial;
 use super::heard::Heard;
 use super::routes::Routes;
+use super::slots::Address;
 use core::pin::pin;
 use core::time::Duration;
 use futures_util::future::{Either, select};
 use redis::{PushInfo, PushKind, Value};
 use std::sync::Arc;
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// The shortest pause between two attempts to subscribe. Failed attempts double the pause, up to `LONGEST`.
 const SHORTEST: Duration = Duration::from_millis(20);
@@ -27,6 +28,32 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// The longest time for an attempt to connect and subscribe, including the questions to the Sentinels.
 const ATTEMPT: Duration = Duration::from_secs(15);
 
+/// The pause after which a subscription tries a primary again that has refused the connection. Each refusal doubles the
+/// pause, up to `LONGEST_REST`.
+const SHORTEST_REST: Duration = Duration::from_secs(4);
+const LONGEST_REST: Duration = Duration::from_secs(300);
+
+/// Remembers a primary that refuses subscriptions, for example because it has as many clients as it permits. Without
+/// this memory, the subscription would leave another server every few seconds, and miss messages each time.
+#[derive(Default)]
+struct Refusals {
+    /// The primary that has refused the last attempt, and the moment from which it may be tried again.
+    last: Option<(Address, Instant)>,
+    rest: Duration,
+}
+
+impl Refusals {
+    fn permit(&self, primary: &Address, now: Instant) -> bool {
+        self.last.as_ref().is_none_or(|(refused, until)| refused != primary || now >= *until)
+    }
+
+    fn note(&mut self, primary: Address, now: Instant) {
+        let is_again = self.last.as_ref().is_some_and(|(refused, _)| *refused == primary);
+        self.rest = if is_again { (self.rest * 2).min(LONGEST_REST) } else { SHORTEST_REST };
+        self.last = Some((primary, now + self.rest));
+    }
+}
+
 /// Dropping this value reports the end of a subscription, so the end is reported even if the subscription's future is
 /// dropped.
 struct Hearing(Arc<Ear>);
@@ -41,11 +68,9 @@ impl Drop for Hearing {
 /// `beside`, so that this primary knows whether this process is connected. Without a connection to that primary,
 /// subscribes at another server, which gets all messages as well.
 pub(super) async fn listen(dial: &Dial, routes: &Routes, beside: &[u8], channels: &[Vec<u8>], ear: Arc<Ear>) {
-    let (mut pause, mut is_refused) = (SHORTEST, false);
+    let (mut pause, mut refusals) = (SHORTEST, Refusals::default());
     for attempt in 0.. {
-        // A primary that refuses the connection is tried only every other time.
-        let primary = routes.connected_owner(beside).filter(|_| !is_refused);
-        is_refused = primary.is_some();
+        let primary = routes.connected_owner(beside).filter(|owner| refusals.permit(owner, Instant::now()));
         let at_primary = primary.as_ref().map(|address| dial.to_node(address));
         // A change of the primary during this attempt must end the new subscription. So changes count from here on.
         let mut changes = dial.roles().changes();
@@ -62,7 +87,9 @@ pub(super) async fn listen(dial: &Dial, routes: &Routes, beside: &[u8], channels
         let subscribed = at_primary.as_ref().unwrap_or(dial).subscribe(channels, attempt, on_push);
         if let Ok(Ok(mut connection)) = timeout(ATTEMPT, subscribed).await {
             let _hearing = Hearing(Arc::clone(&ear));
-            is_refused = false;
+            if primary.is_some() {
+                refusals = Refusals::default();
+            }
             let mut elsewhere = None;
             ear(Heard::Begin);
             // Only an unanswered ping shows that a server has disappeared without closing the connection.
@@ -80,14 +107,43 @@ pub(super) async fn listen(dial: &Dial, routes: &Routes, beside: &[u8], channels
                 // would get attempts without growing pauses.
                 pause = SHORTEST;
                 // A single map of the slots may be old, so a second map must confirm the change.
-                let owner = routes.connected_owner(beside).filter(|owner| primary.as_ref() != Some(owner));
+                let owner = routes.connected_owner(beside);
+                let owner = owner.filter(|owner| {
+                    primary.as_ref() != Some(owner) && refusals.permit(owner, Instant::now())
+                });
                 if owner.is_some() && owner == elsewhere {
                     break;
                 }
                 elsewhere = owner;
             }
+        } else if let Some(primary) = primary {
+            refusals.note(primary, Instant::now());
         }
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_primary_that_refuses_subscriptions_is_tried_more_and_more_rarely() {
+        let [primary, other] = ["a", "b"].map(|host| Address { host: host.into(), port: 1 });
+        let (mut refusals, mut now) = (Refusals::default(), Instant::now());
+        let mut rest = Duration::ZERO;
+        for _ in 0..20 {
+            assert!(refusals.permit(&primary, now));
+            refusals.note(primary.clone(), now);
+            let longer = refusals.rest;
+            assert!(longer > rest && longer >= SHORTEST_REST || longer == LONGEST_REST, "{longer:?}");
+            assert!(refusals.permit(&other, now), "it has refused nothing");
+            assert!(!refusals.permit(&primary, now + longer - Duration::from_millis(1)));
+            (now, rest) = (now + longer, longer);
+        }
+        assert_eq!(rest, LONGEST_REST);
+        refusals.note(other, now);
+        assert_eq!(refusals.rest, SHORTEST_REST);
     }
 }

@@ -29,7 +29,9 @@ pub(crate) struct Witnesses(Arc<Mutex<Vec<Arc<Witness>>>>);
 
 impl Witnesses {
     pub(crate) fn of(all: Vec<Arc<Witness>>) -> Self {
-        Self(Arc::new(Mutex::new(all)))
+        let this = Self::default();
+        all.into_iter().for_each(|witness| this.add(witness));
+        this
     }
 
     fn all(&self) -> MutexGuard<'_, Vec<Arc<Witness>>> {

@@ -83,13 +83,14 @@ pub(crate) trait Link: Send + Sync {
         0
     }
 
-    /// Returns the witness of each server. A [`Witness`] confirms that its server's changes are durable. The result is
-    /// empty if the connection's policy requires no confirmation. Waits for connections to all servers.
+    /// Returns the witness of each server that has one of the keys. A [`Witness`] confirms that its server's changes
+    /// are durable. The result is empty if the connection's policy requires no confirmation. Waits for connections to
+    /// these servers.
     ///
     /// # Errors
     ///
     /// Fails if a server cannot be reached in time.
-    fn witnesses(&self) -> Answer<'_, Vec<Arc<Witness>>> {
+    fn witnesses(&self, _keys: Vec<Vec<u8>>) -> Answer<'_, Vec<Arc<Witness>>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 

@@ -111,13 +111,6 @@ impl Routes {
         }
     }
 
-    /// Requests another read of the map of the slots. Does nothing without a cluster.
-    pub(crate) fn look_again(&self) {
-        if let Self::Cluster(cluster) = self {
-            cluster.look_again();
-        }
-    }
-
     /// Returns the reason why there is no connection to the server that `place` describes, or `None` if no attempt has
     /// failed.
     pub(crate) fn trouble(&self, place: &Place<'_>) -> Option<RedisError> {

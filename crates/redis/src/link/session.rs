@@ -205,8 +205,8 @@ impl Link for Session {
         self.caller.routes.attempt()
     }
 
-    fn witnesses(&self) -> Answer<'_, Vec<Arc<Witness>>> {
-        self.spawn(async |caller: Arc<Caller>| caller.witnesses().await)
+    fn witnesses(&self, keys: Vec<Vec<u8>>) -> Answer<'_, Vec<Arc<Witness>>> {
+        self.spawn(async move |caller: Arc<Caller>| caller.witnesses(&keys).await)
     }
 
     fn wait(&self, time: Duration) -> Pause {
@@ -388,26 +388,17 @@ impl Caller {
         }
     }
 
-    /// Returns the witness of the only server, or of each primary of a cluster. Waits for connections to all of these
-    /// servers until the patience is over.
-    async fn witnesses(&self) -> Result<Vec<Arc<Witness>>, LinkError> {
+    /// Returns the witness of each server that has one of the keys. Waits for connections to these servers until the
+    /// patience is over.
+    async fn witnesses(&self, keys: &[Vec<u8>]) -> Result<Vec<Arc<Witness>>, LinkError> {
         if !self.has_witnesses {
             return Ok(Vec::new());
         }
         let end = self.end();
-        loop {
-            let places = self.each(end).await;
-            let routes = places.iter().map(|place| self.route("(a confirmation)", place, end));
-            match try_join_all(routes).await {
-                Ok(routes) => {
-                    return Ok(routes.into_iter().filter_map(|route| route.connection.witness).collect());
-                }
-                Err(error) if Instant::now() + LONGEST >= end => return Err(error),
-                // A replica may take the place of a primary that is away.
-                Err(_) => self.routes.look_again(),
-            }
-            sleep(LONGEST).await;
-        }
+        let routes =
+            keys.iter().map(async |key| self.route("(a confirmation)", &Place::Key(Some(key)), end).await);
+        let routes = try_join_all(routes).await?;
+        Ok(routes.into_iter().filter_map(|route| route.connection.witness).collect())
     }
 
     /// Waits until `end` for a connection to the server that `place` describes. The error has the reason why there is

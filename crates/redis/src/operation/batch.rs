@@ -7,6 +7,7 @@ use super::ends::Ends;
 use super::put_backs::PutBacks;
 use super::transact::{Start, Transactions};
 use crate::deployment::{Witnesses, join_or_fail, kept};
+use crate::layout::Part;
 use std::collections::HashSet;
 use std::sync::Arc;
 use tourbillon_durable::state::{Refusal, Token};
@@ -105,10 +106,14 @@ impl Batches {
         self.transactions.node.wake_if_unknown(result)
     }
 
-    /// Waits until all changes that the servers have made are durable. Fails if a server cannot be reached, because
-    /// nobody can then confirm its changes.
+    /// Waits until all changes of the deployment that the servers have made are durable. Fails if a server with a part
+    /// of the deployment cannot be reached, because nobody can then confirm its changes.
     async fn confirm_all(&self) -> Result<(), StoreError> {
-        Witnesses::of(self.transactions.deployment.link.witnesses().await?).confirm().await
+        let deployment = &self.transactions.deployment;
+        let shards = deployment.all_groups().into_iter().filter_map(|group| group.first().copied());
+        let mut keys: Vec<_> = shards.map(|shard| deployment.layout.key(shard, Part::Meta)).collect();
+        keys.push(deployment.key.clone());
+        Witnesses::of(deployment.link.witnesses(keys).await?).confirm().await
     }
 
     async fn apply_all(&self, ops: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {

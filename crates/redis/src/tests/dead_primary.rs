@@ -2,7 +2,7 @@
 
 use crate::RedisStore;
 use crate::layout::{Layout, Part};
-use crate::link::Connect;
+use crate::link::{Connect, SyncPolicy};
 use pollster::block_on;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -230,4 +230,25 @@ fn the_other_primaries_are_checked_while_a_primary_is_dead() {
     assert!(error.to_string().contains("timers would be evicted"), "{error}");
     let report = block_on(crate::check(&connect)).unwrap();
     assert!(report.is_refused() && report.to_string().contains("timers would be evicted"), "{report}");
+}
+
+/// Tests a primary that has no part of the deployment. While the primary is away, an empty batch still confirms the
+/// changes of the other primaries.
+#[test]
+fn an_empty_batch_waits_for_no_primary_without_a_shard() {
+    let Some(mut cluster) = Cluster::start(&["--cluster-require-full-coverage", "no"]) else { return };
+    let sync = SyncPolicy::Wait { replicas: 1, timeout: Duration::from_secs(30) };
+    let connect = Connect::cluster(cluster.urls()).unwrap().patience(Duration::from_secs(2)).sync(sync);
+    let store = block_on(RedisStore::builder("d").shards(1).poll(None).open(&connect)).unwrap();
+    let meta = String::from_utf8(Layout::new("d", 1).key(0, Part::Meta)).unwrap();
+    let used = ["tb:{d}:deployment", &meta].map(|key| cluster.owner(0, cluster.slot(key)).unwrap());
+    let unused = (0..3).find(|primary| !used.contains(primary)).unwrap();
+    let confirm = || block_on(store.apply(Vec::new(), Durability::PowerLoss));
+    eventually("the replicas confirm", || confirm().is_ok());
+    // The replica is killed first, so that it does not take over.
+    cluster.nodes[unused + 3].kill();
+    cluster.nodes[unused].kill();
+    for _ in 0..3 {
+        assert_eq!(confirm().unwrap(), []);
+    }
 }

@@ -6,6 +6,7 @@ use crate::layout::{
     id_bytes, id_of, is_keyless, period_of, place_entry, without_id,
 };
 use crate::script::decimal;
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tourbillon_durable::store::{Fault, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Timer, TimerId};
@@ -15,6 +16,8 @@ use tourbillon_durable::timer::{Timer, TimerId};
 const TURNS: usize = 20;
 /// The number of faults at which the check stops.
 const MOST_FAULTS: usize = 1_000;
+/// The number of redirects that the check reads again at the same time.
+const LOOKS_AT_ONCE: usize = 64;
 
 /// The members of a sorted set, each with its score.
 type Scored = Vec<(Vec<u8>, u64)>;
@@ -63,15 +66,20 @@ pub(crate) async fn check(deployment: &Deployment) -> Result<Vec<Fault>, StoreEr
         homes.get(id) != wanted.get(id)
             && (!deployment.topology.has_loose_redirects() || wanted.contains_key(id))
     };
-    for id in ids.into_iter().filter(is_fault) {
+    let looks = ids.into_iter().filter(is_fault).map(async |id| {
         let (shard, noted) = (wanted.get(id).copied(), homes.get(id).copied());
-        if is_still_wrong(deployment, *id, shard, noted).await? {
+        let fault = || {
             let fault = format!("its shard is {shard:?}, noted as {noted:?}");
-            faults.push(Fault::new("homes", Some(*id), fault));
-        }
-        if faults.len() >= MOST_FAULTS {
-            break;
-        }
+            Fault::new("homes", Some(*id), fault)
+        };
+        Ok::<_, StoreError>(is_still_wrong(deployment, *id, shard, noted).await?.then(fault))
+    });
+    // The futures are in a list, because a stream of closures would not be `Send` for every lifetime.
+    let mut looks = stream::iter(looks.collect::<Vec<_>>()).buffered(LOOKS_AT_ONCE);
+    while faults.len() < MOST_FAULTS
+        && let Some(fault) = looks.try_next().await?
+    {
+        faults.extend(fault);
     }
     Ok(faults)
 }

@@ -516,3 +516,28 @@ fn a_check_names_no_timer_that_changes_between_the_reads_of_two_shards() {
     assert_eq!(now(store.check()), []);
     assert_eq!(now(store.counts()).by_namespace.values().sum::<u64>(), 0);
 }
+
+#[test]
+fn a_check_reads_redirects_that_have_changed_again_at_the_same_time() {
+    let Some(Two { store, other, link, server: _server, .. }) = start(2) else { return };
+    let layout = Layout::new("d", 2);
+    let keys: Vec<_> =
+        (0..).map(|n| format!("key {n}")).filter(|key| layout.shard_of_key("", key) == 1).take(2).collect();
+    let numbers = (1..).filter(|number| layout.shard_of_id(id(*number)) == 0);
+    let timers: Vec<_> = numbers
+        .zip(&keys)
+        .map(|(number, key)| Timer { key: Some(key.as_str().into()), ..timer(number, 1 << 40) })
+        .collect();
+    let create = move || timers.into_iter().for_each(|timer| place(&other, timer));
+    link.at("contents", 2, Act::First(Box::new(create)));
+    let order = Arc::<Mutex<Vec<&str>>>::default();
+    let note = |text| {
+        let order = Arc::clone(&order);
+        Act::First(Box::new(move || order.lock().unwrap().push(text)))
+    };
+    link.also_at("redirects", 1, Act::Late);
+    link.also_at("redirects", 2, note("the second redirect"));
+    link.also_at("are_stored", 1, note("the first timer"));
+    assert_eq!(now(store.check()), []);
+    assert_eq!(*order.lock().unwrap(), ["the second redirect", "the first timer"]);
+}

@@ -203,23 +203,86 @@ impl Schedules {
         template: Template,
         most: u64,
     ) -> Result<(bool, ScheduleView), ScheduleFault> {
+        self.put_over(None, at, schedule, template, most)
+    }
+
+    /// Changes the rule and the template of an existing schedule as [`put`](Self::put) does, if they are still those in
+    /// `before`. So a program can read a schedule, change a part of it, and store the whole schedule, without undoing a
+    /// change that another thread or process has made since the read. Other changes, such as a pause, do not count.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`put`](Self::put) does, with [`ScheduleFault::NotFound`] if the schedule was removed, and with
+    /// [`ScheduleFault::Changed`] if its rule or its template differs from `before`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::schedule::ScheduleFault;
+    ///
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::plan::Plan;
+    /// # use tourbillon_durable::policy::Policy;
+    /// # use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::timer::Payload;
+    /// # let schedules = Schedules::new(Arc::new(MemoryStore::default()));
+    /// # let report = || Template { kind: "report".into(), payload: Payload((*b"all").into()), labels: Vec::new(), policy: Policy::default() };
+    /// # let daily = Schedule::new(Plan::cron("0 9 * * *", "Europe/Zurich")?);
+    /// # let at = ScheduleKey::new("shop", "daily report");
+    /// # schedules.put(&at, daily, report())?;
+    /// let before = schedules.get(&at)?;
+    /// let later = Schedule { jitter: Duration::from_secs(60), ..before.schedule.clone() };
+    /// schedules.change(&before, later.clone(), before.template.clone())?;
+    /// let again = schedules.change(&before, later, before.template.clone());
+    /// assert!(matches!(again, Err(ScheduleFault::Changed)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn change(
+        &self,
+        before: &ScheduleView,
+        schedule: Schedule,
+        template: Template,
+    ) -> Result<ScheduleView, ScheduleFault> {
+        Ok(self.put_over(Some(before), &before.at, schedule, template, u64::MAX)?.1)
+    }
+
+    /// Creates or changes a schedule as [`put_within`](Self::put_within) does. With `before`, only changes a schedule,
+    /// as [`change`](Self::change) does.
+    fn put_over(
+        &self,
+        before: Option<&ScheduleView>,
+        at: &ScheduleKey,
+        schedule: Schedule,
+        template: Template,
+        most: u64,
+    ) -> Result<(bool, ScheduleView), ScheduleFault> {
         at.is_valid().then_some(()).ok_or(ScheduleFault::Key)?;
         if let (Some(start), Some(end)) = (schedule.start, schedule.end)
             && end < start
         {
             return Err(ScheduleFault::EndBeforeStart);
         }
+        let is_changed = |present: &Stored| {
+            before.is_some_and(|before| {
+                present.schedule != before.schedule || present.template != before.template
+            })
+        };
         // The lock is held until the schedule is stored, so that no other thread of this process counts in between.
         let room = (most < u64::MAX).then(|| self.0.room.lock().unwrap_or_else(PoisonError::into_inner));
         let is_new = Cell::new(false);
         let (view, formers) = self.0.replace(at, |now| {
             let (mut formers, new) = (Vec::new(), || Progress::new(TimerId::fresh(), &schedule, now));
             let (progress, mode) = match self.0.load_to_change(at) {
-                Ok((timer, before)) => {
-                    formers = before.formers;
-                    let progress = before.progress.changed(&before.schedule, &schedule, now)?;
+                Ok((_, present)) if is_changed(&present) => return Err(ScheduleFault::Changed),
+                Ok((timer, present)) => {
+                    formers = present.formers;
+                    let progress = present.progress.changed(&present.schedule, &schedule, now)?;
                     (progress, IfPresent::ReplaceOnly(timer.id))
                 }
+                Err(fault) if before.is_some() => return Err(fault),
                 Err(ScheduleFault::NotFound) => {
                     if most < u64::MAX && self.0.has_number(&at.namespace, most)? {
                         return Err(ScheduleFault::Full(most));

@@ -84,6 +84,8 @@ pub enum ScheduleFault {
     Plan(PlanError),
     /// The namespace already has this number of schedules, which is the limit that the caller has given.
     Full(u64),
+    /// The rule or the template of the schedule was changed after the caller had read it.
+    Changed,
     /// The store failed, with this error.
     Store(StoreError),
 }
@@ -98,6 +100,7 @@ impl fmt::Display for ScheduleFault {
             Self::EndBeforeStart => f.write_str("the end of the schedule is before its start"),
             Self::Plan(error) => error.fmt(f),
             Self::Full(most) => write!(f, "the namespace has {most} schedules, as many as it may have"),
+            Self::Changed => f.write_str("the schedule was changed by another call"),
             Self::Store(error) => error.fmt(f),
         }
     }

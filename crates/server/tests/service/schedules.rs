@@ -1,12 +1,15 @@
 //! Tests schedules over HTTP and in namespaces. The store's own tests, with a manual clock, cover the moments at which
 //! schedules fire.
 
-use crate::inside::Inside;
+use crate::inside::{Answered, Inside};
 use crate::rig::{Receiver, Rig};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
+use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules};
+use tourbillon_durable::store::{Call, Hook, Hooked, MemoryStore, StoreFuture, TimerStore};
 
 const PREVIEWS: &str = "/v1/namespaces/default/previews";
 const SCHEDULES: &str = "/v1/namespaces/default/schedules";
@@ -274,4 +277,135 @@ async fn a_schedule_survives_a_restart_and_reports_what_it_missed() {
     let rig = rig.restart_after(|_| std::thread::sleep(Duration::from_millis(500))).await;
     let seen = until(&rig, &path("a"), |view| view["missed"].as_u64() >= Some(3)).await;
     assert_eq!(seen["state"], "active", "{seen}");
+}
+
+/// A hook that calls a function of the test before one of the next calls to the store.
+#[derive(Default)]
+struct Interposed(Mutex<Option<Interposition>>);
+
+struct Interposition {
+    is_wanted: fn(Call<'_>) -> bool,
+    /// The number of calls that `is_wanted` accepts before the call at which `act` is called.
+    after: u32,
+    act: Box<dyn FnOnce() + Send>,
+}
+
+impl Interposed {
+    fn at(&self, is_wanted: fn(Call<'_>) -> bool, after: u32, act: impl FnOnce() + Send + 'static) {
+        *self.0.lock().unwrap() = Some(Interposition { is_wanted, after, act: Box::new(act) });
+    }
+}
+
+impl Hook for Interposed {
+    type Seen = ();
+
+    fn see(&self, call: Call<'_>) {
+        let mut interposed = self.0.lock().unwrap();
+        let Some(next) = interposed.as_mut().filter(|next| (next.is_wanted)(call)) else { return };
+        if next.after > 0 {
+            next.after -= 1;
+            return;
+        }
+        let now = interposed.take();
+        // The function may wait, and other calls go on in that time.
+        drop(interposed);
+        (now.unwrap().act)();
+    }
+
+    fn answer<'a, T: Send + 'a>(
+        &'a self,
+        (): (),
+        pass_on: impl FnOnce() -> StoreFuture<'a, T> + Send + 'a,
+    ) -> StoreFuture<'a, T> {
+        pass_on()
+    }
+}
+
+fn interposed(folder: &tempfile::TempDir) -> (Arc<Hooked<Interposed>>, Arc<Inside>) {
+    let store = Arc::new(Hooked::new(Arc::new(MemoryStore::default()), Interposed::default()));
+    let inside = Inside::on(folder, Arc::clone(&store) as Arc<dyn TimerStore>);
+    (store, Arc::new(inside))
+}
+
+/// A patch reads the schedule, and then stores all of its fields.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_patch_undoes_no_change_that_came_after_its_read_and_makes_no_schedule() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, inside) = interposed(&folder);
+    let new = json!({ "every_ms": 3_600_000, "pull": { "queue": "q" } });
+    assert_eq!(inside.send("PUT", &path("a"), new).await.status, StatusCode::CREATED);
+    let other = Schedules::new(Arc::clone(store.inner()));
+    let name = ScheduleKey::new("default", "a");
+    let is_get: fn(Call<'_>) -> bool = |call| call == Call::Get;
+
+    let (another, at) = (other.clone(), name.clone());
+    store.hook().at(is_get, 1, move || {
+        let before = another.get(&at).unwrap();
+        let jitter = Duration::from_millis(7);
+        another.put(&at, Schedule { jitter, ..before.schedule }, before.template).unwrap();
+    });
+    let patched = inside.send("PATCH", &path("a"), json!({ "overlap": "queue-one" })).await.json();
+    let rule = &patched["schedule"];
+    assert_eq!((&rule["overlap"], &rule["jitter_ms"]), (&json!("queue-one"), &json!(7)), "{patched}");
+
+    store.hook().at(is_get, 1, move || assert!(other.remove(&name).unwrap()));
+    let patched = inside.send("PATCH", &path("a"), json!({ "overlap": "skip" })).await;
+    assert_eq!(patched.problem().0, 404);
+    assert_eq!(inside.send("GET", &path("a"), Value::Null).await.problem().0, 404);
+}
+
+const NAMESPACE: &str = "/v1/namespaces/n";
+
+/// A request that has begun to store a schedule in the namespace `n`.
+struct UnderWay {
+    put: tokio::task::JoinHandle<()>,
+    /// Lets the store have the schedule.
+    goes_on: mpsc::Sender<()>,
+}
+
+async fn put_under_way(inside: &Arc<Inside>, store: &Hooked<Interposed>) -> UnderWay {
+    assert_eq!(inside.send("PUT", NAMESPACE, json!({})).await.status, StatusCode::CREATED);
+    let (comes, has_come) = mpsc::channel();
+    let (goes_on, may_go_on) = mpsc::channel::<()>();
+    let wait = move || {
+        comes.send(()).unwrap();
+        // The test may have failed and dropped the sender.
+        let _may_go_on = may_go_on.recv();
+    };
+    store.hook().at(|call| matches!(call, Call::Apply(_)), 0, wait);
+    let at = Arc::clone(inside);
+    let put = tokio::spawn(async move {
+        let new = json!({ "every_ms": 3_600_000, "pull": { "queue": "q" } });
+        at.send("PUT", "/v1/namespaces/n/schedules/a", new).await;
+    });
+    tokio::task::spawn_blocking(move || has_come.recv()).await.unwrap().unwrap();
+    UnderWay { put, goes_on }
+}
+
+/// Begins to remove the namespace `n`. Returns the request once the namespace is gone for other requests.
+async fn removal(inside: &Arc<Inside>) -> tokio::task::JoinHandle<Answered> {
+    let at = Arc::clone(inside);
+    let removal = tokio::spawn(async move { at.send("DELETE", NAMESPACE, Value::Null).await });
+    while inside.send("GET", NAMESPACE, Value::Null).await.status == StatusCode::OK {
+        tokio::task::yield_now().await;
+    }
+    removal
+}
+
+/// Removes the namespace `n`, and then lets the store have the schedule. Checks that the removal finds the schedule.
+async fn remove_during(goes_on: mpsc::Sender<()>, inside: &Arc<Inside>) {
+    let removal = removal(inside).await;
+    goes_on.send(()).unwrap();
+    assert_eq!(removal.await.unwrap().problem(), (409, "namespace-not-empty".to_owned()));
+    inside.until("/v1/namespaces/n/schedules/a", |schedule| schedule["state"] == "active").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_removal_of_a_namespace_finds_a_schedule_whose_client_has_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, inside) = interposed(&folder);
+    let UnderWay { put, goes_on } = put_under_way(&inside, &store).await;
+    put.abort();
+    assert!(put.await.unwrap_err().is_cancelled());
+    remove_during(goes_on, &inside).await;
 }

@@ -13,7 +13,7 @@ use crate::work::Head;
 use std::sync::Arc;
 use tourbillon_api::{self as api, NewSchedule, NewTimer, Operation, Problem, ProblemKind};
 use tourbillon_durable::schedule::{
-    ScheduleFault, ScheduleKey, ScheduleView, Schedules, SchedulesPage, Template,
+    Schedule, ScheduleFault, ScheduleKey, ScheduleView, Schedules, SchedulesPage, Template,
 };
 use tourbillon_durable::store::Cursor;
 use tourbillon_durable::timer::Payload;
@@ -27,6 +27,9 @@ const BACKFILLED: u32 = 1_000;
 const MOST_BACKFILLED: u32 = 10_000;
 const MOST_LABELS: usize = 8;
 const LONGEST_LABEL: usize = 64;
+/// The greatest number of attempts to patch a schedule. An attempt fails if another request changes the schedule after
+/// it was read.
+const TURNS: usize = 64;
 
 /// A function that reads or changes a stored schedule, and returns it. An example is [`Schedules::pause`].
 pub(crate) type ScheduleCall = fn(&Schedules, &ScheduleKey) -> Result<ScheduleView, ScheduleFault>;
@@ -66,15 +69,35 @@ impl ScheduleAdmin {
         new: &NewSchedule,
         sees_payloads: bool,
     ) -> Result<(bool, api::ScheduleView), Problem> {
-        let owner = self.namespaces.require_fresh(&at.namespace).await?;
-        let schedule = rule(new)?;
-        let template = self.template(&at.namespace, new).await?;
-        let most = owner.limits.max_schedules.unwrap_or(self.settings.max_schedules);
-        let put = self.call(move |schedules| schedules.put_within(&at, schedule, template, most)).await;
-        // The removal of a namespace waits until this value is dropped. By now the schedule is stored.
-        drop(owner);
-        let (is_new, view) = put?;
+        let namespace = at.namespace.clone();
+        let put = move |schedules: &Schedules, schedule, template, most| {
+            schedules.put_within(&at, schedule, template, most)
+        };
+        let (is_new, view) = self.store(&namespace, new, put).await?;
         Ok((is_new, with_upcoming(&view, self.now(), sees_payloads)))
+    }
+
+    /// Checks a schedule of the namespace, and passes it to the function `put`, which stores it. `put` also gets the
+    /// greatest number of schedules in the namespace.
+    async fn store<T: Send + 'static>(
+        &self,
+        namespace: &str,
+        new: &NewSchedule,
+        put: impl FnOnce(&Schedules, Schedule, Template, u64) -> Result<T, ScheduleFault> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let owner = self.namespaces.require_fresh(namespace).await?;
+        let schedule = rule(new)?;
+        let template = self.template(namespace, new).await?;
+        let most = self.settings.max_schedules;
+        self.call(move |schedules| {
+            let most = owner.limits.max_schedules.unwrap_or(most);
+            let stored = put(schedules, schedule, template, most);
+            // The removal of the namespace waits until this value is dropped. By now the schedule is stored, even if
+            // the client has gone.
+            drop(owner);
+            stored
+        })
+        .await
     }
 
     /// Makes the template of the timers that a schedule creates. Fails if the limits of the namespace forbid such a
@@ -118,7 +141,8 @@ impl ScheduleAdmin {
         Ok((timer, work))
     }
 
-    /// Changes the fields of a schedule that the patch sets.
+    /// Changes the fields of a schedule that the patch sets. If another request changes the schedule after it was read,
+    /// applies the patch to the changed schedule.
     pub(crate) async fn patch(
         &self,
         at: ScheduleKey,
@@ -126,10 +150,21 @@ impl ScheduleAdmin {
         sees_payloads: bool,
     ) -> Result<api::ScheduleView, Problem> {
         self.namespaces.require(&at.namespace)?;
-        let before = self.call(move |schedules| schedules.get(&at)).await?;
-        // The payload is needed even if the client must not see it, because `put` replaces all fields.
-        let new = patch.apply(request(&before, true));
-        Ok(self.put(before.at, &new, sees_payloads).await?.1)
+        for _ in 0..TURNS {
+            let read = at.clone();
+            let before = self.call(move |schedules| schedules.get(&read)).await?;
+            // The payload is needed even if the client must not see it, because `change` replaces all fields.
+            let new = patch.clone().apply(request(&before, true));
+            let change = move |schedules: &Schedules, schedule, template, _| {
+                let changed = schedules.change(&before, schedule, template);
+                if let Err(ScheduleFault::Changed) = changed { Ok(None) } else { changed.map(Some) }
+            };
+            if let Some(view) = self.store(&at.namespace, &new, change).await? {
+                return Ok(with_upcoming(&view, self.now(), sees_payloads));
+            }
+        }
+        let detail = format!("others changed the schedule during {TURNS} attempts");
+        Err(Problem::new(ProblemKind::StoreUnavailable, detail).with_retry_after_ms(1_000))
     }
 
     /// Returns the next instants of a schedule (the moments at which it would make timers) without storing the
@@ -189,10 +224,15 @@ impl ScheduleAdmin {
     pub(crate) async fn trigger(&self, at: ScheduleKey) -> Result<api::Triggered, Problem> {
         let stays = self.namespaces.require_fresh(&at.namespace).await?;
         let namespace = at.namespace.clone();
-        let id = self.call(move |schedules| schedules.trigger(&at)).await?;
+        let triggered = self.call(move |schedules| {
+            let id = schedules.trigger(&at);
+            // The removal of the namespace waits until this value is dropped. By now the timer is stored, even if the
+            // client has gone.
+            drop(stays);
+            id
+        });
+        let id = triggered.await?;
         self.recorder.count_created(&namespace, 1);
-        // The removal of the namespace waits until this value is dropped. By now the timer is stored.
-        drop(stays);
         Ok(api::Triggered { id: id.to_string() })
     }
 

@@ -17,6 +17,7 @@ use tourbillon_api::{
 };
 use tourbillon_durable::Timers;
 use tourbillon_durable::schedule::Schedules;
+use tourbillon_durable::timer::TimerId;
 
 /// The time for which the earlier secrets of a namespace still sign callbacks after a new secret was made.
 const ROTATION: Duration = Duration::from_secs(86_400);
@@ -36,7 +37,8 @@ fn failed(error: &io::Error) -> Problem {
         .with_retry_after_ms(1_000)
 }
 
-/// Serves the requests that create, change, show and remove namespaces.
+/// Serves the requests that create, change, show and remove namespaces. Clones share the state.
+#[derive(Clone)]
 pub(crate) struct NamespaceAdmin {
     pub(super) timers: Timers,
     pub(super) namespaces: Arc<Namespaces>,
@@ -88,10 +90,11 @@ impl NamespaceAdmin {
             .change(move |map| {
                 // The secrets come from the map of this attempt. An earlier read could miss a secret that another
                 // request or node has just made.
-                let former = map.get(&key).map(|namespace| namespace.secrets.clone());
+                let former = map.get(&key).cloned();
                 let is_new = former.is_none();
-                let secrets = former.unwrap_or_default();
-                map.insert(key.clone(), Arc::new(Namespace { limits: limits.clone(), secrets }));
+                let former = former.unwrap_or_default();
+                let namespace = former.changed(limits.clone(), former.secrets.clone());
+                map.insert(key.clone(), Arc::new(namespace));
                 Ok(is_new)
             })
             .await?;
@@ -102,10 +105,16 @@ impl NamespaceAdmin {
         Ok((is_new, self.view(name).await?))
     }
 
-    /// Removes a namespace. Fails if the namespace has stored timers or schedules.
+    /// Removes a namespace. Fails if the namespace has stored timers or schedules. If the future is dropped, the
+    /// removal still goes on to its end, because it restores the namespace if it finds a timer.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), Problem> {
         let deed = Deed::new(AuditAction::RemoveNamespace).namespace(name);
-        self.audit.note(deed, self.remove_empty(name)).await
+        let (this, name) = (self.clone(), name.to_owned());
+        let removal = async move {
+            let removed = tokio::spawn(async move { this.remove_empty(&name).await }).await;
+            removed.unwrap_or_else(|error| Err(Problem::new(ProblemKind::Internal, error.to_string())))
+        };
+        self.audit.note(deed, removal).await
     }
 
     async fn remove_empty(&self, name: &str) -> Result<(), Problem> {
@@ -130,23 +139,34 @@ impl NamespaceAdmin {
         // From here on, only creations that were already admitted can store timers in the namespace.
         let begin = Instant::now();
         // A creation holds the namespace until its timer is stored.
-        while Arc::strong_count(&removed) > 1 && begin.elapsed() < SETTLING {
+        while Namespace::is_held(&removed) && begin.elapsed() < SETTLING {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        if Arc::strong_count(&removed) > 1 || self.has_timers(name).await? {
-            // A timer was stored during the wait, or a creation may still store its timer. The namespace is restored
-            // with its limits and secrets.
-            let key: Box<str> = name.into();
-            self.change(move |map| {
-                // Another request may have created the namespace again during the wait. The new namespace then keeps
-                // its limits.
-                map.entry(key.clone()).or_insert_with(|| Arc::clone(&removed));
-                Ok(())
-            })
-            .await?;
-            return Err(has_timers());
+        let found = if Namespace::is_held(&removed) { Ok(true) } else { self.has_stored(name).await };
+        if let Ok(false) = found {
+            return Ok(());
         }
-        Ok(())
+        // A timer was stored during the wait, a creation may still store its timer, or the store does not answer. The
+        // namespace is restored with its limits and secrets.
+        let key: Box<str> = name.into();
+        self.change(move |map| {
+            // Another request may have created the namespace again during the wait. The new namespace then keeps its
+            // limits.
+            map.entry(key.clone()).or_insert_with(|| Arc::clone(&removed));
+            Ok(())
+        })
+        .await?;
+        found?;
+        Err(has_timers())
+    }
+
+    /// Returns whether a namespace that was removed has stored timers or schedules.
+    async fn has_stored(&self, name: &str) -> Result<bool, Problem> {
+        // A creation whose client has gone no longer holds the namespace, and may still be on its way to the store. A
+        // store that only this process uses makes changes in their order, so this change comes later. It finds no
+        // timer.
+        self.timers.cancel(TimerId::from_u128(0)).await.map_err(|error| unavailable(&error))?;
+        self.has_timers(name).await
     }
 
     /// Returns whether a namespace has stored timers or schedules.
@@ -226,8 +246,8 @@ impl NamespaceAdmin {
                 // The oldest secrets are dropped, so a namespace can always get a new secret after a loss or a leak.
                 secrets.truncate(MOST_SECRETS);
                 let former_until = secrets.get(1).and_then(|secret| secret.until);
-                let limits = namespace.limits.clone();
-                map.insert(name.clone(), Arc::new(Namespace { limits, secrets }));
+                let changed = namespace.changed(namespace.limits.clone(), secrets);
+                map.insert(name.clone(), Arc::new(changed));
                 Ok(former_until)
             })
             .await?;

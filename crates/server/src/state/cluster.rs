@@ -115,3 +115,87 @@ impl ClusterStore for PostgresStore {
         Self::owned_shards(self)
     }
 }
+
+/// A store in memory that plays a node of a deployment, for tests.
+#[cfg(test)]
+pub(crate) mod double {
+    use super::{ClusterStore, Document};
+    use core::sync::atomic::{AtomicBool, Ordering};
+    use std::collections::BTreeMap;
+    use std::sync::{Arc, Mutex};
+    use tourbillon_durable::store::{
+        Call, Hook, Hooked, MemoryStore, StoreError, StoreErrorKind, StoreFuture,
+    };
+
+    /// The documents of a deployment, by their names, each with its version.
+    pub(crate) type Documents = Arc<Mutex<BTreeMap<String, (u64, Vec<u8>)>>>;
+
+    /// A node of a deployment. The timers are the node's own, and the documents are shared.
+    pub(crate) struct Node {
+        documents: Documents,
+        incarnation: u64,
+        /// Whether changes of documents take effect, but their answers are lost.
+        pub(crate) loses_answers: AtomicBool,
+        /// Whether reads of documents fail.
+        pub(crate) fails_reads: AtomicBool,
+    }
+
+    /// Makes the node `incarnation` of the deployment that has these documents.
+    pub(crate) fn node(documents: &Documents, incarnation: u64) -> Arc<Hooked<Node>> {
+        let documents = Arc::clone(documents);
+        let (loses_answers, fails_reads) = (AtomicBool::new(false), AtomicBool::new(false));
+        let node = Node { documents, incarnation, loses_answers, fails_reads };
+        Arc::new(Hooked::new(Arc::new(MemoryStore::default()), node))
+    }
+
+    impl Hook for Node {
+        type Seen = ();
+
+        fn see(&self, _: Call<'_>) {}
+
+        fn answer<'a, T: Send + 'a>(
+            &'a self,
+            (): (),
+            pass_on: impl FnOnce() -> StoreFuture<'a, T> + Send + 'a,
+        ) -> StoreFuture<'a, T> {
+            pass_on()
+        }
+    }
+
+    impl ClusterStore for Hooked<Node> {
+        fn document<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<Document>> {
+            let node = self.hook();
+            let found = match node.fails_reads.load(Ordering::Relaxed) {
+                true => Err(StoreError::new(StoreErrorKind::Io, "no answer")),
+                false => Ok(node.documents.lock().unwrap().get(name).cloned()),
+            };
+            let found = found.map(|found| found.map(|(version, value)| Document { version, value }));
+            Box::pin(core::future::ready(found))
+        }
+
+        fn replace_document<'a>(
+            &'a self,
+            name: &'a str,
+            version: u64,
+            value: Option<&'a [u8]>,
+        ) -> StoreFuture<'a, bool> {
+            let node = self.hook();
+            let mut documents = node.documents.lock().unwrap();
+            let present = documents.get(name).map_or(0, |(version, _)| *version);
+            let is_replaced = present == version;
+            match value.filter(|_| is_replaced) {
+                Some(value) => drop(documents.insert(name.to_owned(), (present + 1, value.to_vec()))),
+                None if is_replaced => drop(documents.remove(name)),
+                None => {}
+            }
+            Box::pin(core::future::ready(match node.loses_answers.load(Ordering::Relaxed) {
+                true => Err(StoreError::new(StoreErrorKind::Unknown, "the answer is lost")),
+                false => Ok(is_replaced),
+            }))
+        }
+
+        fn incarnation(&self) -> u64 {
+            self.hook().incarnation
+        }
+    }
+}

@@ -14,6 +14,8 @@ mod tokens;
 mod trace;
 
 pub(crate) use cluster::ClusterStore;
+#[cfg(test)]
+pub(crate) use cluster::double;
 pub(crate) use counters::{Counter, Counters};
 pub(crate) use events::{Events, Subscription, event, schedules_of};
 pub(crate) use namespace_storage::{NAMESPACES, NamespaceStorage};

@@ -27,6 +27,9 @@ pub(crate) struct Namespace {
     /// The secrets that sign the namespace's callbacks, the newest first.
     #[serde(default)]
     pub(crate) secrets: Vec<SigningSecret>,
+    /// Shared with the values that this value has replaced, so that [`is_held`](Self::is_held) finds their holders.
+    #[serde(skip)]
+    former: Arc<()>,
 }
 
 /// A secret that signs callbacks. Receivers verify the signatures with the same secret.
@@ -44,6 +47,17 @@ pub(crate) type Map = BTreeMap<Box<str>, Arc<Namespace>>;
 const MOST_HOSTS: usize = 100;
 
 impl Namespace {
+    /// Returns the namespace after a change of its limits or secrets.
+    pub(crate) fn changed(&self, limits: NamespaceLimits, secrets: Vec<SigningSecret>) -> Self {
+        Self { limits, secrets, former: Arc::clone(&self.former) }
+    }
+
+    /// Returns whether a further holder has the namespace `this`, or has it as it was before a change. The removal of a
+    /// namespace waits for the holders, because each of them may still store a timer or a schedule.
+    pub(crate) fn is_held(this: &Arc<Self>) -> bool {
+        Arc::strong_count(this) > 1 || Arc::strong_count(&this.former) > 1
+    }
+
     /// Returns the secrets with which the namespace signs callbacks now, the newest first.
     pub(crate) fn active_secrets(&self) -> impl Iterator<Item = &SigningSecret> {
         let now = now();
@@ -233,14 +247,16 @@ impl Namespaces {
             return false;
         }
         known.at = at;
-        // An unchanged namespace keeps its `Arc`, because a removal counts the holders of the `Arc`.
         if version == known.version {
             return false;
         }
         let mut map = completed(map);
         for (name, namespace) in Arc::make_mut(&mut map) {
-            if let Some(before) = known.map.get(name).filter(|before| **before == *namespace) {
-                *namespace = Arc::clone(before);
+            // A removal must find the holders of the former value: see `Namespace::is_held`.
+            match known.map.get(name) {
+                Some(before) if *before == *namespace => *namespace = Arc::clone(before),
+                Some(before) => Arc::make_mut(namespace).former = Arc::clone(&before.former),
+                None => {}
             }
         }
         (known.map, known.version) = (map, version);
@@ -275,6 +291,8 @@ impl Namespaces {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::double::{self, Documents, Node};
+    use tourbillon_durable::store::Hooked;
 
     fn limits(hosts: &[&str]) -> NamespaceLimits {
         let allowed_hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
@@ -301,6 +319,39 @@ mod tests {
             assert_eq!(allows_host(&limits, host), is_allowed, "{host}");
         }
         assert!(allows_host(&NamespaceLimits::default(), "anything:1"));
+    }
+
+    fn shared(documents: &Documents, incarnation: u64) -> (Arc<Hooked<Node>>, Namespaces) {
+        let node = double::node(documents, incarnation);
+        let store: Arc<dyn ClusterStore> = Arc::clone(&node) as _;
+        (node, Namespaces::open(NamespaceStorage::Shared(store)).unwrap())
+    }
+
+    fn insert(namespaces: &Namespaces, name: &str) {
+        namespaces.change(|map| drop(map.insert(name.into(), Arc::default()))).unwrap();
+    }
+
+    #[test]
+    fn the_holders_of_a_namespace_are_found_after_a_change_of_any_node() {
+        let documents = Documents::default();
+        let ((_, one), (_, other)) = (shared(&documents, 1), shared(&documents, 2));
+        insert(&one, "a");
+        assert!(block_on(other.renew()).unwrap());
+        let held = one.get("a").unwrap();
+        let limit = |most| {
+            move |map: &mut Map| {
+                let limits = NamespaceLimits { max_timers: Some(most), ..NamespaceLimits::default() };
+                let changed = map["a"].changed(limits, Vec::new());
+                map.insert("a".into(), Arc::new(changed));
+            }
+        };
+        other.change(limit(1)).unwrap();
+        assert!(block_on(one.renew()).unwrap());
+        one.change(limit(2)).unwrap();
+        let removed = one.change(|map| map.remove("a").unwrap()).unwrap();
+        assert!(Namespace::is_held(&removed));
+        drop(held);
+        assert!(!Namespace::is_held(&removed));
     }
 
     #[test]

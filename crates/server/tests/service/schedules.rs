@@ -1,6 +1,7 @@
 //! Tests schedules over HTTP and in namespaces. The store's own tests, with a manual clock, cover the moments at which
 //! schedules fire.
 
+use crate::faulty::{Fails, Faulty};
 use crate::inside::{Answered, Inside};
 use crate::rig::{Receiver, Rig};
 use axum::http::StatusCode;
@@ -408,4 +409,42 @@ async fn the_removal_of_a_namespace_finds_a_schedule_whose_client_has_gone() {
     put.abort();
     assert!(put.await.unwrap_err().is_cancelled());
     remove_during(goes_on, &inside).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_removal_of_a_namespace_finds_a_schedule_that_began_before_a_change_of_its_limits() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, inside) = interposed(&folder);
+    let UnderWay { put: _put, goes_on } = put_under_way(&inside, &store).await;
+    assert_eq!(inside.send("PUT", NAMESPACE, json!({ "max_timers": 7 })).await.status, StatusCode::OK);
+    let secret = inside.send("POST", &format!("{NAMESPACE}/secrets"), Value::Null).await;
+    assert_eq!(secret.status, StatusCode::CREATED);
+    remove_during(goes_on, &inside).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_removal_of_a_namespace_with_a_schedule_is_undone_although_its_client_has_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, inside) = interposed(&folder);
+    let UnderWay { put: _put, goes_on } = put_under_way(&inside, &store).await;
+    let removal = removal(&inside).await;
+    removal.abort();
+    assert!(removal.await.unwrap_err().is_cancelled());
+    goes_on.send(()).unwrap();
+    inside.until("/v1/namespaces/n/schedules/a", |schedule| schedule["state"] == "active").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_removal_of_a_namespace_is_undone_if_its_timers_cannot_be_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let faulty = Arc::new(Faulty::default());
+    let store = Arc::new(Hooked::new(Arc::clone(&faulty) as Arc<dyn TimerStore>, Interposed::default()));
+    let inside = Inside::on(&folder, Arc::clone(&store) as Arc<dyn TimerStore>);
+    assert_eq!(inside.send("PUT", NAMESPACE, json!({})).await.status, StatusCode::CREATED);
+    // The timers are counted before the removal, and after it.
+    let fails = Arc::clone(&faulty);
+    store.hook().at(|call| call == Call::Counts, 1, move || fails.hook().fail(Fails::Reads));
+    assert_eq!(inside.send("DELETE", NAMESPACE, Value::Null).await.problem().0, 503);
+    faulty.hook().fail(Fails::Nothing);
+    assert_eq!(inside.send("GET", NAMESPACE, Value::Null).await.status, StatusCode::OK);
 }

@@ -102,7 +102,8 @@ impl NamespaceAdmin {
             // An earlier namespace may have had the same name. The new namespace must not see its histories.
             self.in_flight.forget(name);
         }
-        Ok((is_new, self.view(name).await?))
+        // The limits are stored, even if the timers cannot be counted for the answer.
+        Ok((is_new, self.view(name).await.map_err(Problem::with_unknown_outcome)?))
     }
 
     /// Removes a namespace. Fails if the namespace has stored timers or schedules. If the future is dropped, the

@@ -99,7 +99,9 @@ pub(crate) fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, 
         // `Host::parse` accepts `*` anywhere in a name. An address has no subdomains.
         let is_host =
             |host: &Host| !name.contains('*') && (star.is_empty() || matches!(host, Host::Domain(_)));
-        let host = Host::parse(name).ok().filter(is_host);
+        let host = Host::parse(name).ok().filter(is_host).map(|host| host.to_string());
+        // The host of a callback has no full stop at its end, either.
+        let host = host.as_deref().map(|host| host.trim_end_matches('.')).filter(|host| !host.is_empty());
         let Some(host) = host else {
             let detail = "a host's name or address without a port; a name may begin with `*.`";
             return Err(Problem::field(format!("/allowed_hosts/{at}"), detail));
@@ -133,7 +135,10 @@ pub(crate) struct Namespaces {
     failed: Mutex<Option<Instant>>,
 }
 
-/// The namespaces as they were last read, with the version of the stored document.
+/// The version of a copy that this node has stored and not read again. No stored document has this version.
+const UNREAD: u64 = u64::MAX;
+
+/// The namespaces as they were last read or stored, with the version of the stored document.
 #[derive(Clone)]
 struct Known {
     map: Arc<Map>,
@@ -268,12 +273,13 @@ impl Namespaces {
     pub(crate) fn change<T>(&self, mut change: impl FnMut(&mut Map) -> T) -> io::Result<T> {
         let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..TURNS {
-            let Known { map, version, .. } = self.known();
+            let (Known { map, version, .. }, at) = (self.known(), Instant::now());
             let mut map = Map::clone(&map);
             let answer = change(&mut map);
             map.entry(DEFAULT.into()).or_default();
             if block_on(self.storage.replace(version, &map))? {
                 if self.is_shared() {
+                    self.take(UNREAD, map, at);
                     // The change has given the document a new version, which only a read can tell. If the store does
                     // not answer now, the copy is renewed within a second after the store answers again.
                     let _is_known = block_on(self.renew());
@@ -292,6 +298,7 @@ impl Namespaces {
 mod tests {
     use super::*;
     use crate::state::double::{self, Documents, Node};
+    use core::sync::atomic::Ordering;
     use tourbillon_durable::store::Hooked;
 
     fn limits(hosts: &[&str]) -> NamespaceLimits {
@@ -301,7 +308,16 @@ mod tests {
 
     #[test]
     fn hosts_are_allowed_by_name_and_with_their_subdomains() {
-        let given = ["Example.com", "*.EXAMPLE.org", "10.1.2.3", "[::1]", "*.bücher.example", "0x7f.1"];
+        let given = [
+            "Example.com",
+            "*.EXAMPLE.org",
+            "10.1.2.3",
+            "[::1]",
+            "*.bücher.example",
+            "0x7f.1",
+            "dot.example.",
+            "*.dots.example.",
+        ];
         let limits = canonical(limits(&given)).unwrap();
         for (host, is_allowed) in [
             ("example.com:443", true),
@@ -315,6 +331,8 @@ mod tests {
             ("x.xn--bcher-kva.example:443", true),
             ("127.0.0.1:80", true),
             ("evil.example:443", false),
+            ("dot.example:443", true),
+            ("a.dots.example:443", true),
         ] {
             assert_eq!(allows_host(&limits, host), is_allowed, "{host}");
         }
@@ -329,6 +347,21 @@ mod tests {
 
     fn insert(namespaces: &Namespaces, name: &str) {
         namespaces.change(|map| drop(map.insert(name.into(), Arc::default()))).unwrap();
+    }
+
+    #[test]
+    fn a_namespace_that_was_stored_is_known_although_the_next_read_fails() {
+        let documents = Documents::default();
+        let ((node, one), (_, other)) = (shared(&documents, 1), shared(&documents, 2));
+        node.hook().fails_reads.store(true, Ordering::Relaxed);
+        insert(&one, "a");
+        assert!(one.require("a").is_ok());
+        node.hook().fails_reads.store(false, Ordering::Relaxed);
+        insert(&other, "b");
+        insert(&one, "c");
+        assert_eq!(one.all().keys().map(|name| &**name).collect::<Vec<_>>(), ["a", "b", "c", DEFAULT]);
+        assert!(block_on(other.renew()).unwrap());
+        assert_eq!(one.all(), other.all());
     }
 
     #[test]
@@ -356,7 +389,7 @@ mod tests {
 
     #[test]
     fn limits_that_cannot_be_kept_are_refused() {
-        for wrong in ["", "*.", "a b", "*.10.0.0.1", "http://a", "a:443", "*"] {
+        for wrong in ["", ".", "*.", "a b", "*.10.0.0.1", "http://a", "a:443", "*"] {
             let problem = canonical(limits(&[wrong])).unwrap_err();
             assert_eq!(problem.errors[0].pointer, "/allowed_hosts/0", "{wrong}");
         }

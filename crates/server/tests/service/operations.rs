@@ -193,3 +193,30 @@ async fn dead_letters_are_listed_and_replayed() {
     };
     assert_eq!((&operation["changed"], &operation["refused"]), (&json!(2), &json!(1)), "{operation}");
 }
+
+/// The file of the operations cannot be replaced when an operation begins.
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operation_that_cannot_be_stored_fails_with_an_unknown_outcome_and_is_not_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    make(&inside, 10, "a", "x").await;
+    let in_the_way = folder.path().join("operations.new");
+    std::fs::create_dir(&in_the_way).unwrap();
+    let refused = inside.send("POST", CANCELLATIONS, json!({ "label": "x" })).await;
+    assert_eq!(refused.problem(), (503, "store-unavailable".to_owned()));
+    assert_eq!(refused.json()["outcome"], "unknown", "a file is replaced before its folder is synced");
+    let list = "/v1/namespaces/default/operations";
+    let listed = inside.send("GET", list, Value::Null).await.json();
+    assert_eq!((&listed["items"][0]["state"], &listed["items"][0]["changed"]), (&json!("failed"), &json!(0)));
+    // The end of the operation is stored as soon as the file can be replaced.
+    std::fs::remove_dir(&in_the_way).unwrap();
+    let file = folder.path().join("operations.json");
+    let begun = std::time::Instant::now();
+    while !std::fs::read(&file).is_ok_and(|text| serde_json::from_slice::<Value>(&text).unwrap() == json!({}))
+    {
+        assert!(begun.elapsed().as_secs() < 20, "the end is not stored");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert_eq!(pending(&inside).await, 10);
+}

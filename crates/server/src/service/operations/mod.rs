@@ -30,6 +30,9 @@ use work::Unfinished;
 /// The estimate is ahead by about the time that the server's answer takes.
 const SKEW: Duration = Duration::from_millis(200);
 
+/// The time between two attempts to write the end of an operation that failed to begin.
+const REPEATED: Duration = Duration::from_secs(1);
+
 /// Runs operations that change many timers, and reports their progress.
 pub(crate) struct Operations {
     pub(super) timers: Timers,
@@ -84,9 +87,11 @@ impl Operations {
         let operation = unfinished.shown(&id);
         self.records.add(&id, &unfinished)?;
         if let Err(error) = self.write_records().await {
-            self.records.remove(&id);
             let detail = format!("the operation could not be stored: {error}");
-            return Err(Problem::new(ProblemKind::StoreUnavailable, detail).with_retry_after_ms(1_000));
+            self.withdraw(&id, &detail);
+            return Err(Problem::new(ProblemKind::StoreUnavailable, detail)
+                .with_unknown_outcome()
+                .with_retry_after_ms(1_000));
         }
         if self.namespaces.is_shared() {
             // The clock of another node may lag behind a little. Without this wait, the next timers of that node would
@@ -106,6 +111,25 @@ impl Operations {
         self.record_audit(&id, &unfinished, End::begun()).await;
         self.run(id, unfinished);
         Ok(operation)
+    }
+
+    /// Ends an operation that failed to begin. The store may have it all the same, and another node or the next start
+    /// would then run it. So starts a task that writes the end of the operation until the store has it, or the service
+    /// stops.
+    fn withdraw(self: &Arc<Self>, id: &str, error: &str) {
+        self.records.end(id, Some(error.to_owned()));
+        let (this, task) = (Arc::clone(self), self.records.begin_task());
+        task::start(async move {
+            while !this.stop.has_begun() && this.write_records().await.is_err() {
+                tokio::select! {
+                    () = tokio::time::sleep(REPEATED) => {}
+                    () = this.stop.begun() => {}
+                }
+            }
+            // Once no task is counted, no task holds the store.
+            drop(this);
+            drop(task);
+        });
     }
 
     /// Writes an entry about an operation into the audit trail, unless the operation's author is unknown.

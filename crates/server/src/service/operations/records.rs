@@ -16,6 +16,12 @@
 //!   next write. It then leaves the operation to the other node. The two nodes may have processed the same page of
 //!   timers. A cancel of a timer that is gone changes nothing, and is not counted.
 //! - If the document cannot be written, the operation continues, and shows its progress late.
+//! - The store may change the document and lose the answer. A take-over may then have this node's incarnation in the
+//!   document, although this node does not run the operation. Such an operation is taken over like that of a dead node.
+//!
+//! If an operation cannot be stored at its start, its request fails. The store may have the operation all the same. So
+//! the operation stays in memory as failed, and is written until the store has its end. If the process dies before
+//! that, the next start or another node runs the operation.
 
 use super::work::Unfinished;
 use crate::clock::millis;
@@ -217,15 +223,20 @@ impl OperationRecords {
         let Some(store) = &self.shared else { return Ok(UnfinishedById::new()) };
         let (version, mut all) = Self::read_shared(&**store).await?;
         let this = store.incarnation();
-        let is_others = |noted: &SharedRecord| noted.unfinished.is_some() && noted.node != Some(this);
-        if !all.values().any(is_others) {
+        // The store may have this node's last take-over although its answer was lost. This node has then no record.
+        let is_here = |id: &str| self.lock().contains_key(id);
+        let is_others = |id: &str, noted: &SharedRecord| {
+            noted.unfinished.is_some() && (noted.node != Some(this) || !is_here(id))
+        };
+        if !all.iter().any(|(id, noted)| is_others(id, noted)) {
             return Ok(UnfinishedById::new());
         }
         let nodes =
             store.nodes().await.map_err(io::Error::other)?.map(|nodes| nodes.nodes).unwrap_or_default();
-        let is_live = |node| nodes.iter().any(|other| other.incarnation == node && other.is_live);
+        let is_live =
+            |node| node != this && nodes.iter().any(|other| other.incarnation == node && other.is_live);
         let mut taken = UnfinishedById::new();
-        for (id, noted) in all.iter_mut().filter(|(_, noted)| is_others(noted)) {
+        for (id, noted) in all.iter_mut().filter(|(id, noted)| is_others(id, noted)) {
             if !noted.node.is_some_and(is_live) {
                 noted.node = Some(this);
                 taken.extend(noted.unfinished.clone().map(|unfinished| (id.clone(), unfinished)));
@@ -301,11 +312,6 @@ impl OperationRecords {
         Ok(())
     }
 
-    /// Removes an operation that failed to begin.
-    pub(super) fn remove(&self, id: &str) {
-        self.lock().remove(id);
-    }
-
     /// Replaces the progress of an operation by `unfinished`.
     pub(super) fn update(&self, id: &str, unfinished: &Unfinished) {
         if let Some(record) = self.lock().get_mut(id) {
@@ -366,5 +372,72 @@ pub(super) struct Task(watch::Sender<usize>);
 impl Drop for Task {
     fn drop(&mut self) {
         self.0.send_modify(|tasks| *tasks -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::work::Work;
+    use super::*;
+    use crate::state::double::{self, Documents, Node};
+    use core::sync::atomic::Ordering;
+    use tourbillon_api::{AuditAuthor, AuditVia, CancelMany};
+    use tourbillon_durable::store::Hooked;
+
+    const ID: &str = "0";
+
+    fn unfinished() -> Unfinished {
+        let by = AuditAuthor {
+            via: AuditVia::Api,
+            token: None,
+            token_id: None,
+            user: None,
+            peer: None,
+            request_id: None,
+        };
+        Unfinished::new("n", Work::Cancel(CancelMany::default()), UtcMillis::ZERO, by)
+    }
+
+    /// Returns two nodes of a deployment, each with its records of operations.
+    fn nodes() -> [(Arc<Hooked<Node>>, OperationRecords); 2] {
+        let documents = Documents::default();
+        [1, 2].map(|incarnation| {
+            let node = double::node(&documents, incarnation);
+            let shared: Arc<dyn ClusterStore> = Arc::clone(&node) as _;
+            (node, OperationRecords::open(Path::new("no such folder/operations.json"), Some(shared)).unwrap())
+        })
+    }
+
+    fn lose_answers(node: &Hooked<Node>, loses: bool) {
+        node.hook().loses_answers.store(loses, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn a_take_over_whose_answer_was_lost_is_made_again() {
+        let [(_, former), (node, records)] = nodes();
+        former.add(ID, &unfinished()).unwrap();
+        former.write(false).unwrap();
+        lose_answers(&node, true);
+        assert!(block_on(records.take_over()).is_err() && !records.has(ID));
+        lose_answers(&node, false);
+        assert_eq!(block_on(records.take_over()).unwrap().len(), 1);
+        assert!(records.has(ID));
+        assert!(block_on(records.take_over()).unwrap().is_empty(), "it runs already");
+        former.write(false).unwrap();
+        assert!(!former.has(ID));
+    }
+
+    #[test]
+    fn an_operation_that_failed_to_begin_is_taken_over_by_nobody() {
+        let [(node, former), (_, records)] = nodes();
+        lose_answers(&node, true);
+        former.add(ID, &unfinished()).unwrap();
+        assert!(former.write(false).is_err());
+        former.end(ID, Some("not stored".to_owned()));
+        lose_answers(&node, false);
+        former.write(false).unwrap();
+        assert!(block_on(records.take_over()).unwrap().is_empty());
+        let found = block_on(records.find("n", ID)).unwrap();
+        assert_eq!((found.state, found.changed), (OperationState::Failed, 0));
     }
 }

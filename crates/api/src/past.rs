@@ -168,4 +168,6 @@ pub enum EndKind {
     Replaced,
     /// The service gave up on the timer. The timer is stored and can be replayed.
     Dead,
+    /// The only delivery of a timer that is delivered at most once failed. The timer is not stored.
+    Failed,
 }

@@ -22,9 +22,10 @@ const MOST_OF_A_KEY: usize = 10;
 const LONGEST: usize = 255;
 
 /// The ways in which a timer ends, each with the word that stands for it in an address.
-const ENDS: [(&str, EndKind); 5] = [
+const ENDS: [(&str, EndKind); 6] = [
     ("delivered", EndKind::Delivered),
     ("dead", EndKind::Dead),
+    ("failed", EndKind::Failed),
     ("cancelled", EndKind::Cancelled),
     ("replaced", EndKind::Replaced),
     ("skipped", EndKind::Skipped),
@@ -54,7 +55,7 @@ pub(super) fn how(past: &Past) -> &'static str {
 fn class(past: &Past) -> &'static str {
     match past.end.as_ref().map(|end| end.how) {
         Some(EndKind::Delivered) => "good",
-        Some(EndKind::Dead | EndKind::Skipped) => "bad",
+        Some(EndKind::Dead | EndKind::Failed | EndKind::Skipped) => "bad",
         _ => "",
     }
 }

@@ -176,6 +176,7 @@ fn plural(count: u32, noun: &str) -> String {
 fn ended(past: &Past) -> String {
     match past.end.as_ref().map(|end| end.how) {
         Some(EndKind::Delivered) => "It was delivered, and is not stored any more.".to_owned(),
+        Some(EndKind::Failed) => "Its only delivery failed, and it is not stored any more.".to_owned(),
         Some(EndKind::Skipped) => "Its delivery was left out, since it was too late.".to_owned(),
         Some(EndKind::Cancelled) => "It was cancelled, and is not stored any more.".to_owned(),
         Some(EndKind::Replaced) => "Another timer took its place.".to_owned(),
@@ -289,6 +290,7 @@ fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
             EndKind::Cancelled => ("past", "Cancelled"),
             EndKind::Replaced => ("past", "Replaced"),
             EndKind::Dead => ("bad", "Dead"),
+            EndKind::Failed => ("bad", "Failed"),
             _ => ("past", "Ended"),
         };
         let step = Step::new(class, title, Some(end.at), now);

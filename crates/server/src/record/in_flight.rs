@@ -235,12 +235,15 @@ impl InFlight {
             past.may_repeat = may_repeat;
             state.history.attempted(attempt.id, known(attempt), past);
         }
+        let detail = error.map(|error| cut(error, LONGEST_ERROR).into());
         let (how, detail) = match (phase, withdrawn) {
             (Phase::Done, _) if *ending == Ending::Skipped => (EndKind::Skipped, None),
+            // A timer that is delivered at most once is done even if its delivery failed.
+            (Phase::Done, _) if error.is_some() => (EndKind::Failed, detail),
             (Phase::Done, _) => (EndKind::Delivered, None),
             (Phase::Dead, _) => {
                 self.metrics.dead.of(death(ending)).add(1);
-                (EndKind::Dead, error.map(|error| cut(error, LONGEST_ERROR).into()))
+                (EndKind::Dead, detail)
             }
             (Phase::Withdrawn, Some((how, detail))) => (how, detail),
             // A replacement through another node is not known here, so it counts as a cancellation.

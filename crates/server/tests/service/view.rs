@@ -145,6 +145,22 @@ async fn each_end_is_named_and_answers_are_kept_only_where_they_are_wanted() {
     assert_eq!(rig.send("GET", &past(&unknown), Value::Null).await.0, StatusCode::NOT_FOUND);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timer_whose_only_delivery_failed_has_not_been_delivered() {
+    let rig = Rig::start().await;
+    let receiver = Rough::start(Manner::answer("500 Bad", "")).await;
+    for (status, error) in [("500 Bad", "500"), ("410 Gone", "410")] {
+        receiver.behave(Manner::answer(status, ""));
+        let policy = json!({ "guarantee": "at-most-once" });
+        let timer = json!({ "callback": { "url": receiver.url() }, "policy": policy });
+        let id = rig.send("POST", TIMERS, timer).await.1["id"].clone();
+        let past = ended(&rig, &id).await;
+        assert_eq!((&past["phase"], &past["end"]["how"]), (&json!("done"), &json!("failed")), "{past}");
+        assert_eq!(past["attempts"][0]["outcome"], "failed", "{past}");
+        assert!(past["end"]["detail"].as_str().unwrap().contains(error), "{past}");
+    }
+}
+
 /// A token for reading shows a timer's past without the receiver's answers. So no other part of the past or of the
 /// timer may repeat an answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

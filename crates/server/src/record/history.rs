@@ -26,6 +26,9 @@ const HEAD: usize = 64;
 const RECORD: usize = 48;
 /// The first bytes of the history's file. The last character is the version of the format.
 const MARK: &[u8; 16] = b"tourbillon hist1";
+/// The greatest time, in milliseconds, by which a sample may come before the end of its ten seconds. The store's clock
+/// may be set back by some milliseconds just before a sample.
+const EARLY: u64 = 1_000;
 /// The number of new samples after which they are written into the history's file.
 const WRITTEN: usize = 6;
 
@@ -41,6 +44,21 @@ pub(crate) struct Sample {
     pub(crate) overdue_ms: u64,
     /// The number of pending timers at the end of the span.
     pub(crate) pending: u64,
+}
+
+impl Sample {
+    /// Returns the sample of the span that has this sample and then the sample `later`.
+    fn and(self, later: Self) -> Self {
+        Self {
+            created: self.created.saturating_add(later.created),
+            delivered: self.delivered.saturating_add(later.delivered),
+            failed: self.failed.saturating_add(later.failed),
+            cancelled: self.cancelled.saturating_add(later.cancelled),
+            dead: self.dead.saturating_add(later.dead),
+            overdue_ms: self.overdue_ms.max(later.overdue_ms),
+            pending: later.pending,
+        }
+    }
 }
 
 /// The service's counts since its start, as they were at the last sample. The next sample has the differences between
@@ -141,11 +159,14 @@ impl History {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the sample of the ten seconds that have just ended at `now`. Returns whether the caller must now call
-    /// [`write`](Self::write), because at least [`WRITTEN`] samples are not yet in the history's file.
+    /// Adds the sample of the ten seconds that have just ended at `now`, or end within [`EARLY`]. A further sample of
+    /// the same ten seconds has the counts since the first sample, and is added to it. Returns whether the caller must
+    /// now call [`write`](Self::write), because at least [`WRITTEN`] samples are not yet in the history's file.
     pub(crate) fn note(&self, now: Moment, sample: Sample) -> bool {
-        let number = (now.as_millis() / STEP).saturating_sub(1);
+        let number = (now.as_millis().saturating_add(EARLY) / STEP).saturating_sub(1);
         let mut inner = self.lock();
+        let before = inner.slots[place(number)];
+        let sample = if before.number == number { before.sample.and(sample) } else { sample };
         let slot = Slot { number, sample };
         inner.slots[place(number)] = slot;
         inner.unwritten.push(slot);
@@ -313,6 +334,22 @@ mod tests {
         history.note(at(SAMPLES as u64 + 360), sample(1, 0));
         assert_eq!(numbers(&history, SAMPLES as u64 + 360, 1_000_000), [(SAMPLES as u64 + 359, 1)]);
         assert!(std::fs::metadata(&path).unwrap().len() <= (HEAD + SAMPLES * RECORD) as u64);
+    }
+
+    #[test]
+    fn a_sample_after_a_step_back_of_the_clock_replaces_no_sample() {
+        let folder = tempfile::tempdir().unwrap();
+        let (history, _) = History::open(&folder.path().join("history.ring"));
+        history.note(at(1), sample(1, 5));
+        let early = |ms| Moment::from_millis(at(2).as_millis() - ms);
+        history.note(early(3), sample(20, 9));
+        history.note(at(2), sample(300, 7));
+        assert_eq!(numbers(&history, 2, 1_000_000), [(0, 1), (1, 320)]);
+        let last = history.show(at(2), Some(at(1)), 1).points[0];
+        assert_eq!((last.overdue_ms, last.pending, last.delivered, last.covered_ms), (9, 300, 2, STEP));
+        // After a step by more, the sample is added to an earlier one.
+        history.note(early(2_000), sample(4_000, 0));
+        assert_eq!(numbers(&history, 2, 1_000_000), [(0, 4_001), (1, 320)]);
     }
 
     #[test]

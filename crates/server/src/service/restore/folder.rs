@@ -98,7 +98,7 @@ pub(crate) fn restore_on_sqlite(
     let of_error = |error: StoreError| of_store(error.into());
     let (at, attached) = verified(from)?;
     files::make_folder(data).map_err(file_error(data))?;
-    let name = name_of_database(path);
+    let name = name_of_database(data, path);
     let left_behind = Mark::left_behind(data, &name)?;
     let store = SqliteStore::open(path).map_err(of_error)?;
     if left_behind.as_ref().is_some_and(Mark::may_drop) {

@@ -30,12 +30,18 @@ pub(crate) fn is_half_restored(data: &Path) -> bool {
     data.join(MARK).exists()
 }
 
-/// Returns the name of an SQLite database in a mark: an absolute path, which is the same before and after the database
-/// is created.
-pub(super) fn name_of_database(path: &Path) -> PathBuf {
+/// Returns the name of an SQLite database in a mark, which is the same before and after the database is created. A
+/// database in the data folder has the path from this folder, so its name stays right if the folder moves. Any other
+/// database has its absolute path.
+pub(super) fn name_of_database(data: &Path, path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let in_folder = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
-    path.canonicalize().ok().or_else(in_folder).unwrap_or(path)
+    let path = path.canonicalize().ok().or_else(in_folder).unwrap_or(path);
+    match data.canonicalize().as_deref().map(|data| path.strip_prefix(data)) {
+        // The name begins with `./`, so it differs from the name of the store in a file.
+        Ok(Ok(in_data)) => Path::new(".").join(in_data),
+        _ => path,
+    }
 }
 
 /// The file `restoring` in a data folder. The file is locked until this value is dropped.
@@ -145,4 +151,26 @@ impl Mark {
 /// Returns the name of the store of a data folder in a mark. The name stays right if the folder moves.
 pub(super) fn name_of_file() -> &'static Path {
     Path::new(STORE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_of_an_sqlite_database_in_the_data_folder_moves_with_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let [old, new] = ["old", "new"].map(|name| folder.path().join(name));
+        std::fs::create_dir(&old).unwrap();
+        let name = name_of_database(&old, &old.join("timers.redb"));
+        drop(Mark::made(None, &old, &name).unwrap());
+        std::fs::write(old.join("timers.redb"), "").unwrap();
+        std::fs::rename(&old, &new).unwrap();
+        let found = |name: &Path| Mark::left_behind(&new, name);
+        let name = name_of_database(&new, &new.join("timers.redb"));
+        assert!(found(&name).unwrap().is_some_and(|mark| mark.may_drop()));
+        for other in [name_of_file(), &name_of_database(&new, &folder.path().join("timers.redb"))] {
+            assert!(matches!(found(other), Err(RestoreError::OtherStore(..))), "{}", other.display());
+        }
+    }
 }

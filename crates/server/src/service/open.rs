@@ -494,8 +494,8 @@ impl Base {
     }
 
     fn renewal(&self, operations: Arc<Operations>) -> Renewal {
-        let Self { timers, namespaces, deliveries, in_flight, stop, .. } = self.clone();
-        Renewal { timers, namespaces, operations, deliveries, in_flight, stop }
+        let Self { timers, namespaces, deliveries, in_flight, stop, settings, .. } = self.clone();
+        Renewal { timers, namespaces, operations, deliveries, in_flight, stop, settings }
     }
 }
 

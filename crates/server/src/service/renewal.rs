@@ -2,8 +2,10 @@
 
 use super::operations::Operations;
 use super::reports::Takeovers;
+use super::restore::revoke;
 use crate::delivery::Deliveries;
 use crate::record::InFlight;
+use crate::settings::Settings;
 use crate::state::{Namespaces, Stop};
 use crate::task;
 use core::time::Duration;
@@ -19,7 +21,8 @@ const TURNS_OF_OPERATIONS: u32 = 3;
 /// taken over.
 const TURNS_OF_TAKEOVERS: u32 = 5;
 
-/// Reads the changes that other nodes make to namespaces, operations and shards.
+/// Reads the changes that other nodes make to namespaces, operations and shards. Also looks for a restore that runs
+/// beside this node.
 pub(super) struct Renewal {
     pub(super) timers: Timers,
     pub(super) namespaces: Arc<Namespaces>,
@@ -27,6 +30,7 @@ pub(super) struct Renewal {
     pub(super) deliveries: Arc<Deliveries>,
     pub(super) in_flight: Arc<InFlight>,
     pub(super) stop: Stop,
+    pub(super) settings: Arc<Settings>,
 }
 
 impl Renewal {
@@ -60,6 +64,11 @@ impl Renewal {
             && let Ok(Some(nodes)) = self.timers.timer_store().nodes().await
         {
             takeovers.look(&nodes);
+        }
+        // Only a restore into Redis has a note.
+        if let Some(store) = self.namespaces.shared().filter(|_| self.settings.redis.is_some()) {
+            // If the servers do not answer, the next round looks again.
+            let _revoked = revoke(&*store).await;
         }
         let before = self.namespaces.all();
         // If the servers do not answer, the known namespaces stay in use.

@@ -34,9 +34,15 @@
 //! | found empty, storing, or all is stored | a note with `empty` | removes the timers | removes the timers, then the note |
 //! | removing the timers, renewing the note | a note with `empty` | removes the timers | leaves the note with `empty` |
 //! | note lost to another restore | the note of that restore | as after a kill of that restore | changes nothing |
+//! | permission revoked by a node | a bare note | takes it, checks for timers | removes no timer, leaves the note |
 //!
 //! A restore confirms before each change of timers that its note still lasts for some seconds. A process that stood
 //! still thus does not change the timers of another restore.
+//!
+//! A node may have stood still while a restore looked for live nodes, or may have started at the same moment. Its
+//! timers then come to those of the restore. So each node looks for the note about once a second, and revokes the
+//! permission in it: a restore removes no timers that may be a node's. The restore finds its note lost at the next
+//! renewal, within three seconds. If it fails by itself in these seconds, it still removes all timers.
 //!
 //! **PostgreSQL.** A restore is one transaction (`postgres.rs`). A kill or an error in any state leaves nothing, and
 //! the next restore starts again.
@@ -49,7 +55,7 @@ mod redis;
 pub(crate) use folder::{restore, restore_on_sqlite};
 pub(crate) use mark::is_half_restored;
 pub(crate) use postgres::restore_in_postgres;
-pub(crate) use redis::restore_shared;
+pub(crate) use redis::{restore_shared, revoke};
 
 use super::backup::Attached;
 use crate::convert::is_name;

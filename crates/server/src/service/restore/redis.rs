@@ -5,7 +5,7 @@ use super::{
 };
 use crate::service::deployment::{RESTORING, open_store};
 use crate::settings::RedisSettings;
-use crate::state::NamespaceStorage;
+use crate::state::{ClusterStore, NamespaceStorage};
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use pollster::block_on;
@@ -86,9 +86,21 @@ impl Note {
     }
 }
 
+/// Removes the permission to remove timers from the note of a restore, if there is one. A running node calls this
+/// function, because timers in the deployment may now come from the node.
+pub(crate) async fn revoke(store: &dyn ClusterStore) -> Result<(), StoreError> {
+    let Some(note) = store.document(RESTORING).await? else { return Ok(()) };
+    let text = core::str::from_utf8(&note.value).unwrap_or_default();
+    if let Some((until, EMPTY)) = text.split_once(' ') {
+        // If the restore has renewed its note since the read, the next call finds the new note.
+        store.replace_document(RESTORING, note.version, Some(until.as_bytes())).await?;
+    }
+    Ok(())
+}
+
 fn lost() -> StoreError {
-    let message =
-        "this restore could not renew its note in Redis, or another process restores into the deployment";
+    let message = "this restore could not renew its note in Redis: another process restores into the deployment, or a \
+                   node runs on it";
     StoreError::new(StoreErrorKind::Closed, message)
 }
 
@@ -213,6 +225,8 @@ fn begin(store: &RedisStore, name: &str) -> Result<(Note, bool), RestoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tourbillon_durable::store::{Durability, IfPresent, Op};
+    use tourbillon_durable::timer::{Timer, TimerId};
     use tourbillon_fault::Server;
     use tourbillon_redis::Connect;
 
@@ -238,5 +252,26 @@ mod tests {
         // A later restore takes the note at once, with its permission.
         let (note, is_left_behind) = begin(&store, "the deployment").unwrap();
         assert!(note.may_drop && is_left_behind);
+    }
+
+    #[test]
+    fn a_restore_beside_a_node_lets_no_later_restore_remove_timers() {
+        let Some(server) = Server::start(&[]) else { return };
+        let connect = Connect::single(&server.url()).unwrap();
+        let open = || block_on(RedisStore::builder("tourbillon").open(&connect)).unwrap();
+        let store = open();
+        block_on(revoke(&store)).unwrap();
+        let (note, _) = begin(&store, "the deployment").unwrap();
+        // A node that stood still during the check goes on, and the restore is killed.
+        let timer = Box::new(Timer::new(TimerId::fresh(), "of the node", store.now()));
+        block_on(store.apply(vec![Op::Place(timer, IfPresent::Reject)], Durability::PowerLoss)).unwrap();
+        block_on(revoke(&store)).unwrap();
+        assert!(note.renew(&store, true).unwrap().is_none(), "the restore that runs finds its note lost");
+        let found = block_on(store.document(RESTORING)).unwrap().unwrap();
+        // The killed restore's note is over.
+        assert!(Note::write(&store, found.version, UtcMillis::from_millis(0), false).unwrap().is_some());
+        let refused = begin(&store, "the deployment");
+        assert!(matches!(refused, Err(RestoreError::Deployment(_, BackupError::NotEmpty))));
+        assert_eq!(block_on(store.counts()).unwrap().by_namespace.values().sum::<u64>(), 1);
     }
 }

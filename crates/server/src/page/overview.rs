@@ -195,7 +195,7 @@ async fn whole(service: &Service, asked: &str, now: Moment, has_schedules: bool)
         Stored { dead: stats.dead, parked: stats.parked, pending: stats.pending, leased: stats.leased };
     figures.splice(1..1, stored.figures());
     figures.extend(breakers_figure(service));
-    figures.extend(service.reports().disk().map(disk_figure));
+    figures.extend(service.reports().disk().await.map(disk_figure));
     if stats.damaged > 0 {
         let note = "set aside; tourbillond check names them";
         figures.push(Figure::new("Damaged", number(stats.damaged), note).class("bad"));

@@ -9,7 +9,7 @@ use super::open_error::{OpenError, file_error};
 use super::operations::{OperationRecords, Operations};
 use super::recorder::ChangeRecorder;
 use super::renewal::Renewal;
-use super::reports::{Condition, Liveness, MetricsPage, Reports, Sampler};
+use super::reports::{Condition, DiskReads, Liveness, MetricsPage, Reports, Sampler};
 use super::restore::is_half_restored;
 use super::schedules::ScheduleAdmin;
 use super::stored_timers::StoredTimers;
@@ -343,6 +343,7 @@ struct Base {
     recorder: ChangeRecorder,
     stored: StoredTimers,
     backups: Arc<Backups>,
+    disk_reads: DiskReads,
     stop: Stop,
 }
 
@@ -392,6 +393,7 @@ impl Base {
             stored: StoredTimers::new(timers.clone(), Arc::clone(&namespaces)),
             idempotency: Idempotency::default(),
             history: Arc::new(history),
+            disk_reads: DiskReads::default(),
             stop: Stop::new(),
             settings,
             timers,
@@ -465,6 +467,7 @@ impl Base {
             in_flight: Arc::clone(&self.in_flight),
             endpoints: Arc::clone(&self.endpoints),
             history: Arc::clone(&self.history),
+            disk_reads: self.disk_reads.clone(),
         }
     }
 
@@ -485,6 +488,7 @@ impl Base {
             refusals: Arc::clone(&self.refusals),
             telemetry: self.telemetry.clone(),
             backups: Arc::clone(&self.backups),
+            disk_reads: self.disk_reads.clone(),
         }
     }
 

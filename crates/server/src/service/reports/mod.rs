@@ -13,7 +13,7 @@ mod takeovers;
 
 pub(crate) use condition::Condition;
 pub(crate) use dead::Deaths;
-pub(crate) use disk::Disk;
+pub(crate) use disk::{Disk, DiskReads};
 pub(super) use liveness::Liveness;
 pub(crate) use metrics::MetricsPage;
 pub(super) use sampler::Sampler;
@@ -28,6 +28,7 @@ use crate::record::{Endpoints, Entry, History as Samples, InFlight, Known, MOST_
 use crate::settings::Settings;
 use crate::state::Namespaces;
 use core::time::Duration;
+use disk::StoreFiles;
 use hosts::{HostNow, hosts_now};
 use std::sync::Arc;
 use tourbillon_api::{
@@ -54,6 +55,7 @@ pub(crate) struct Reports {
     pub(super) in_flight: Arc<InFlight>,
     pub(super) endpoints: Arc<Endpoints>,
     pub(super) history: Arc<Samples>,
+    pub(super) disk_reads: DiskReads,
 }
 
 impl Reports {
@@ -164,6 +166,15 @@ impl Reports {
     pub(crate) fn reopen_host(&self, host: &str) {
         self.caller.close_breakers(host);
         self.deliveries.reopen(host);
+    }
+
+    /// Measures the file system of the store. Returns `None` if nodes share the timers, if the system does not report
+    /// the values, or if the disk does not answer in time.
+    pub(crate) async fn disk(&self) -> Option<Disk> {
+        if self.namespaces.is_shared() {
+            return None;
+        }
+        self.disk_reads.measure(StoreFiles::of(&self.settings), self.settings.keep_free).await
     }
 
     /// Counts the pending timers, grouped by the time until they are due.

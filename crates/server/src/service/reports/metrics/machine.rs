@@ -1,28 +1,23 @@
-//! Reads system metrics about the process, and about the disk with the data folder. The calls may block if the disk
+//! Reads system metrics about the process, and about the disk with the store's files. The calls may block if the disk
 //! hangs.
 
 use super::page::Page;
+use crate::service::reports::disk::StoreFiles;
 #[cfg(target_os = "linux")]
 use core::time::Duration;
 use std::path::Path;
 #[cfg(target_os = "linux")]
 use std::time::SystemTime;
 
-/// The files of a store in the data folder: the database `timers.redb`, its journal of changes, and its reserve (a file
-/// that is removed when the disk is full). Each pair has the label of the file in metrics, and the suffix that follows
-/// `timers.redb` in the file's name.
-const PARTS: [(&str, &str); 3] = [("timers", ""), ("journal", ".ops"), ("reserve", ".reserve")];
-
 /// Writes the metrics of the process and of the disk, as far as the system reports them.
-pub(super) fn page(data: &Path) -> Page {
+pub(super) fn page(files: &StoreFiles) -> Page {
     let mut page = Page::new("tourbillon_");
     page.family("store_bytes", "gauge", "Bytes of the store's files; all 0 with Redis.");
-    for (part, end) in PARTS {
-        let file = std::fs::metadata(data.join(format!("timers.redb{end}")));
-        page.value("store_bytes", &[("part", part)], &file.map_or(0, |file| file.len()));
+    for (part, size) in files.sizes() {
+        page.value("store_bytes", &[("part", part)], &size);
     }
-    if let Some((free, all)) = disk(data) {
-        let help = "Free bytes of the file system with the data folder.";
+    if let Some((free, all)) = disk(files.folder()) {
+        let help = "Free bytes of the file system with the store's files, or with the data folder.";
         page.single("disk_free_bytes", "gauge", help, &free);
         page.single("disk_bytes", "gauge", "All bytes of this file system.", &all);
     }

@@ -9,6 +9,7 @@ mod machine;
 mod page;
 
 use super::Condition;
+use super::disk::{DiskReads, StoreFiles};
 use super::hosts::hosts_now;
 use super::nodes::poll_age;
 use crate::delivery::Deliveries;
@@ -18,7 +19,6 @@ use crate::service::creations::Idempotency;
 use crate::service::operations::Operations;
 use crate::settings::Settings;
 use crate::state::{Counters, Events, Namespaces};
-use crate::task;
 use crate::telemetry::Telemetry;
 use core::time::Duration;
 use page::Page;
@@ -30,7 +30,7 @@ use tourbillon_durable::Timers;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Counts, Nodes, Scrub, StoreError, StoreErrorKind};
 
-/// The longest time for which the page of metrics waits for the store, or for the disk.
+/// The longest time for which the page of metrics waits for the store.
 const SLOW: Duration = Duration::from_secs(3);
 /// The label values of the states of stored timers.
 const STATES: [(&str, Phase); 4] = [
@@ -60,6 +60,7 @@ pub(crate) struct MetricsPage {
     pub(crate) refusals: Arc<Refusals>,
     pub(crate) telemetry: Telemetry,
     pub(crate) backups: Arc<Backups>,
+    pub(crate) disk_reads: DiskReads,
 }
 
 impl MetricsPage {
@@ -122,12 +123,8 @@ impl MetricsPage {
 
     /// Returns the metrics of the process and of the disk. Returns an empty page if the disk does not answer.
     async fn machine(&self) -> Page {
-        let data = self.settings.data.clone();
-        let read = task::blocking(move || machine::page(&data));
-        match tokio::time::timeout(SLOW, read).await {
-            Ok(Ok(page)) => page,
-            _ => Page::new(""),
-        }
+        let files = StoreFiles::of(&self.settings);
+        self.disk_reads.read(move || machine::page(&files)).await.unwrap_or_else(|| Page::new(""))
     }
 
     /// Writes the metrics that are moments: the last backup, and the expiry of the certificate. Alarms compare them

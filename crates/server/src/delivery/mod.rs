@@ -153,18 +153,24 @@ impl Deliveries {
     /// events.
     pub(crate) fn add_to(&self, builder: Builder) -> Builder {
         let (callbacks, pulls) = (Arc::clone(&self.callbacks), Arc::clone(&self.pulls));
-        let observer = Arc::clone(&self.observer);
+        let [observer, of_callbacks, of_pulls] = [(); 3].map(|()| Arc::clone(&self.observer));
         builder
             // A receiver's `ack` or `nack` is answered once the end of its claim is stored, so the end must survive a
             // crash of the process.
             .end_durability(Durability::ProcessCrash)
             .bytes_handler(CALLBACK, move |work, delivery| {
-                let callbacks = Arc::clone(&callbacks);
-                async move { callbacks.deliver(&work, &delivery).await }
+                let (callbacks, observer) = (Arc::clone(&callbacks), Arc::clone(&of_callbacks));
+                async move {
+                    let verdict = callbacks.deliver(&work, &delivery).await;
+                    observer.handled(delivery.id, &work, verdict)
+                }
             })
             .bytes_handler(PULL, move |work, delivery| {
-                let pulls = Arc::clone(&pulls);
-                async move { pulls.deliver(&work, &delivery).await }
+                let (pulls, observer) = (Arc::clone(&pulls), Arc::clone(&of_pulls));
+                async move {
+                    let verdict = pulls.deliver(&work, &delivery).await;
+                    observer.handled(delivery.id, &work, verdict)
+                }
             })
             .observe(move |event| observer.observe(event))
     }
@@ -230,6 +236,7 @@ impl Deliveries {
         }
         let Some(remote_claims) = &self.remote_claims else { return Err(pull_queues::ended()) };
         let (timer, phase) = remote_claims.end(namespace, claim, &verdict).await?;
+        let verdict = self.observer.handled(timer.id, &timer.payload.0, verdict);
         let Some((kind, detail)) = shown(&Ending::Answered(verdict), phase, None) else { return Ok(()) };
         self.events.show(|| api::Event {
             id: Some(timer.id.to_string()),

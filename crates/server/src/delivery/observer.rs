@@ -46,6 +46,13 @@ impl Observer {
         self.in_flight.answered(id, answered);
     }
 
+    /// Records the verdict on a delivery of the timer `id`, and returns it. `work` is the stored form of the timer's
+    /// work.
+    pub(super) fn handled(&self, id: TimerId, work: &[u8], verdict: Verdict) -> Verdict {
+        self.in_flight.handled(id, work, &verdict);
+        verdict
+    }
+
     /// Notes that a receiver has asked to end its claim (its hold on a fetched timer) with `verdict`. Keeps `ticket`
     /// until the runtime reports how the delivery has ended. [`observe`](Self::observe) then answers the receiver. Must
     /// be called before the timer's handler returns the verdict.

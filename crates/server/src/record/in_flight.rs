@@ -1,5 +1,6 @@
 //! Records running deliveries and the ends of deliveries.
 
+use super::idempotency::Idempotency;
 use super::lateness::LatenessBySecond;
 use super::metrics::{Metrics, cause_name};
 use super::timer_history::{Entry, Known, TimerHistory};
@@ -28,6 +29,7 @@ pub(crate) struct InFlight {
     store: Arc<dyn TimerStore>,
     metrics: Arc<Metrics>,
     lateness: LatenessBySecond,
+    idempotency: Idempotency,
     state: Mutex<State>,
 }
 
@@ -84,7 +86,8 @@ fn known_of(timer: &Timer) -> Known {
 
 impl InFlight {
     pub(crate) fn new(store: Arc<dyn TimerStore>, metrics: Arc<Metrics>) -> Self {
-        Self { store, metrics, lateness: LatenessBySecond::default(), state: Mutex::default() }
+        let (lateness, idempotency) = (LatenessBySecond::default(), Idempotency::default());
+        Self { store, metrics, lateness, idempotency, state: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -98,6 +101,11 @@ impl InFlight {
 
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// Returns the memory of the requests with idempotency keys.
+    pub(crate) fn idempotency(&self) -> &Idempotency {
+        &self.idempotency
     }
 
     /// Records that a delivery starts now, because the callback is about to be sent or a receiver has got the timer.
@@ -142,6 +150,14 @@ impl InFlight {
         }
     }
 
+    /// Records the verdict on a delivery of the timer `id`. `work` is the stored form of the timer's work.
+    pub(crate) fn handled(&self, id: TimerId, work: &[u8], verdict: &Verdict) {
+        // A timer that is parked stays in the store with its work, unless it was withdrawn.
+        if !matches!(verdict, Verdict::Park(_)) {
+            self.idempotency.ended(id, work);
+        }
+    }
+
     /// Records that a dead timer was replayed at the moment `at`, which makes it pending again.
     pub(crate) fn replayed(&self, timer: &Timer, at: UtcMillis) {
         self.lock().history.replayed(timer.id, known_of(timer), at);
@@ -149,6 +165,7 @@ impl InFlight {
 
     /// Records that a timer without a running delivery was cancelled.
     pub(crate) fn cancelled(&self, timer: &Timer) {
+        self.idempotency.ended(timer.id, &timer.payload.0);
         let known = known_of(timer);
         let now = self.now();
         self.lock().history.ended(timer.id, known, now, EndKind::Cancelled, None);

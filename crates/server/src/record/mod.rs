@@ -5,7 +5,8 @@
 //!   deliveries ── started, answered ──┐
 //!   durable's loop ── events ─────────┼─► in_flight ─► timer_history   the attempts of single timers
 //!   changes ── cancelled, replaced ───┘      ├───────► metrics         numbers and histograms for machines
-//!                                            └───────► lateness        lateness by the second of the minute
+//!                                            ├───────► lateness        lateness by the second of the minute
+//!   creations ── requests ───────────────────┴───────► idempotency     idempotency keys of the last hour
 //!   callbacks ── answers ────────────────────► endpoints               the hosts of callbacks
 //!   changes ── errors ───────────────────────► refusals                refusals for reasons of the store
 //!   a task, every ten seconds ───────────────► history ─► file         72 hours, over restarts
@@ -14,6 +15,7 @@
 mod by_word;
 mod endpoints;
 mod history;
+mod idempotency;
 mod in_flight;
 mod lateness;
 mod metrics;
@@ -25,6 +27,7 @@ mod timer_history;
 
 pub(crate) use endpoints::{Endpoints, MOST_HOSTS, Met, Sent};
 pub(crate) use history::{History, INTERVAL, Sample, Totals};
+pub(crate) use idempotency::{Entered, Idempotency, fingerprint, mismatch};
 pub(crate) use in_flight::{Answered, GONE, InFlight};
 pub(crate) use metrics::{Metrics, SharedTimes};
 pub(crate) use refusals::Refusals;

@@ -2,7 +2,7 @@
 
 use super::backup::Backups;
 use super::changes::Changes;
-use super::creations::{CreationLimits, Creations, Idempotency};
+use super::creations::{CreationLimits, Creations};
 use super::deployment::{RESTORING, checked, open_postgres, open_store};
 use super::namespace_admin::NamespaceAdmin;
 use super::open_error::{OpenError, file_error};
@@ -17,7 +17,9 @@ use super::{Inner, Service, incidents};
 use crate::audit::Audit;
 use crate::bodies::Bodies;
 use crate::delivery::{Deliveries, Environment, MOST_WAITING};
-use crate::record::{Endpoints, History, InFlight, Metrics, Refusals, StoreTimes, TimedStore, Timing};
+use crate::record::{
+    Endpoints, History, Idempotency, InFlight, Metrics, Refusals, StoreTimes, TimedStore, Timing,
+};
 use crate::settings::{PostgresSettings, RedisSettings, Settings};
 use crate::state::{
     ClusterStore, Counters, Events, Map, NamespaceStorage, Namespaces, Stop, Tokens, files, schedules_of,
@@ -391,7 +393,7 @@ impl Base {
         let base = Self {
             recorder: ChangeRecorder::new(events.clone(), Arc::clone(&counters), Arc::clone(&in_flight)),
             stored: StoredTimers::new(timers.clone(), Arc::clone(&namespaces)),
-            idempotency: Idempotency::default(),
+            idempotency: in_flight.idempotency().clone(),
             history: Arc::new(history),
             disk_reads: DiskReads::default(),
             stop: Stop::new(),

@@ -107,6 +107,40 @@ async fn a_restart_keeps_the_requests_of_timers_that_are_stored() {
     assert_eq!(inside.send("GET", TIMERS, Value::Null).await.json()["items"].as_array().unwrap().len(), 1);
 }
 
+/// A restart stands for the hour after which the memory of a request ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timer_that_outlives_the_memory_of_its_request_is_remembered_again_when_it_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Faulty::default());
+    let inside = Inside::on(&folder, store.clone());
+    let send = async |inside: &Inside, key: &str, body: &str| {
+        let timer = json!({ "pull": { "queue": "q", "body": body }, "labels": [key] });
+        inside.with("POST", TIMERS, &[("idempotency-key", key)], timer).await
+    };
+    let keys = ["cancelled", "cancelled in bulk", "acknowledged"];
+    let mut ids = Vec::new();
+    for key in keys {
+        ids.push(send(&inside, key, "first").await.json()["id"].as_str().unwrap().to_owned());
+    }
+    inside.stop().await;
+
+    let inside = Inside::on(&folder, store);
+    let path = |id: &str| format!("/v1/namespaces/default/ids/{id}");
+    assert_eq!(inside.send("DELETE", &path(&ids[0]), Value::Null).await.json()["result"], "cancelled");
+    let bulk = json!({ "label": keys[1] });
+    assert_eq!(inside.send("POST", "/v1/namespaces/default/cancellations", bulk).await.status, 202);
+    inside.until(&path(&ids[1]), |answer| answer["status"] == 404).await;
+    let queue = "/v1/namespaces/default/queues/q/claims";
+    let claims = inside.send("POST", queue, json!({ "wait_ms": 20_000 })).await.json();
+    let ack = format!("/v1/namespaces/default/claims/{}/ack", claims["claims"][0]["claim"].as_str().unwrap());
+    assert_eq!(inside.send("POST", &ack, Value::Null).await.status, 204);
+    for key in keys {
+        let other = send(&inside, key, "other").await;
+        assert_eq!(other.problem(), (422, "idempotency-mismatch".to_owned()), "{key}");
+        assert_eq!(send(&inside, key, "first").await.json()["outcome"], "repeated");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn requests_with_one_key_at_the_same_time_make_one_timer() {
     let folder = tempfile::tempdir().unwrap();

@@ -3,7 +3,8 @@
 use super::{Changes, moment};
 use crate::audit::{Deed, End};
 use crate::convert::{rejected, unavailable};
-use crate::service::creations::{Entered, Naming, Ready};
+use crate::record::Entered;
+use crate::service::creations::{Naming, Ready};
 use crate::service::names::{Named, not_found};
 use crate::state::Trace;
 use crate::telemetry::Span;

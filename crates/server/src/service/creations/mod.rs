@@ -1,24 +1,21 @@
 //! Creates timers. Checks the limits of the namespace and the idempotency key, and stores the timer.
 
-mod idempotency;
 mod limits;
 mod naming;
 mod rate;
 
-pub(super) use idempotency::Entered;
-pub(crate) use idempotency::Idempotency;
 pub(super) use limits::{Candidate, CreationLimits};
 pub(crate) use naming::Naming;
 
 use super::recorder::ChangeRecorder;
 use crate::asker;
 use crate::convert::{Creation, creation, rejected, unavailable};
+use crate::record::{Entered, Idempotency, fingerprint, mismatch};
 use crate::request_id::RequestId;
 use crate::settings::Settings;
 use crate::state::{Namespace, Namespaces};
 use crate::telemetry::Telemetry;
 use crate::work::{self, Head};
-use idempotency::{fingerprint, mismatch};
 use naming::id_of;
 use std::sync::Arc;
 use tourbillon_api::{self as api, Kept, PlaceOutcome, Placed, Problem, ProblemKind, Replaced};
@@ -133,7 +130,7 @@ impl Creations {
                 let stored = self.timers.get(id).await.map_err(|error| unavailable(&error))?;
                 let mark = stored.and_then(|timer| work::head(&timer.payload.0).fingerprint);
                 // An ended timer and its fingerprint are no longer stored. `Idempotency::enter` has already compared
-                // the fingerprint in memory, if the first request came within the last hour and after the last restart.
+                // the fingerprint in memory, if this process still knows it.
                 if mark.is_some_and(|mark| mark != entered.fingerprint()) {
                     return Err(mismatch());
                 }

@@ -4,20 +4,24 @@
 //! store creates no second timer with its id. So a repeated request never creates a second timer, even after a restart.
 //!
 //! This module refuses a key that comes with a different request. It compares the *fingerprints* of the two requests,
-//! which are hashes. The fingerprint of a stored timer is stored with the timer. The fingerprints of requests from the
-//! last hour are also in memory, and a restart loses them. If the timer has ended and its fingerprint is not in memory,
-//! a request with its key is answered with `repeated`, even if the request differs from the first request.
+//! which are hashes. The fingerprint of a stored timer is stored with the timer. For an hour after a request, and for
+//! an hour after a delivery or a cancellation of its timer, the fingerprint is also in the memory of the process that
+//! made it. If the timer has ended and its fingerprint is not in memory, a request with its key is answered with
+//! `repeated`, even if the request differs from the first request. There are three such cases: after a restart, at a
+//! node that has not ended the timer, and after a replacement of the timer more than an hour after its request.
 
+use crate::work;
 use core::time::Duration;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_api::{NewTimer, Problem, ProblemKind};
+use tourbillon_durable::timer::TimerId;
 use uuid::Uuid;
 
 /// The time for which a fingerprint is remembered. The store remembers the ids of ended timers for the same time.
 const WINDOW: Duration = Duration::from_secs(3_600);
-/// The greatest number of remembered fingerprints, about 10 MB. Beyond this number, the oldest fingerprints are
+/// The greatest number of remembered fingerprints, about 12 MB. Beyond this number, the oldest fingerprints are
 /// forgotten.
 const MOST: usize = 100_000;
 
@@ -43,10 +47,29 @@ pub(crate) struct Idempotency(Arc<Mutex<Inner>>);
 struct Inner {
     /// The ids of the timers that the running requests create.
     under_way: HashSet<u128>,
-    /// The fingerprint of each remembered request, by the id of the timer that the request created.
-    known: HashMap<u128, u128>,
-    /// The ids of the timers in `known`, each with the moment at which it was added to `known`, the oldest first.
-    order: VecDeque<(Instant, u128)>,
+    /// The fingerprint of each remembered request and its key in `order`, by the id of the timer that the request
+    /// created.
+    known: HashMap<u128, (u128, u64)>,
+    /// The ids of the timers in `known`, each with the moment at which it was last added to `known`, the oldest first.
+    order: BTreeMap<u64, (Instant, u128)>,
+    /// The last key in `order`.
+    last: u64,
+}
+
+impl Inner {
+    fn remember(&mut self, id: u128, fingerprint: u128) {
+        let now = Instant::now();
+        self.last += 1;
+        if let Some((_, former)) = self.known.insert(id, (fingerprint, self.last)) {
+            self.order.remove(&former);
+        }
+        self.order.insert(self.last, (now, id));
+        while let Some(oldest) = self.order.first_entry()
+            && (self.known.len() > MOST || now.duration_since(oldest.get().0) > WINDOW)
+        {
+            self.known.remove(&oldest.remove().1);
+        }
+    }
 }
 
 /// A running request with an idempotency key. Other requests with the key are refused until this value is dropped.
@@ -69,7 +92,7 @@ impl Idempotency {
     pub(crate) fn enter(&self, id: u128, fingerprint: u128) -> Result<Entered, Problem> {
         let mut inner = self.lock();
         let known = inner.known.get(&id);
-        if known.is_some_and(|known| *known != fingerprint) {
+        if known.is_some_and(|(known, _)| *known != fingerprint) {
             return Err(mismatch());
         }
         let is_known = known.is_some();
@@ -78,6 +101,14 @@ impl Idempotency {
             return Err(Problem::new(ProblemKind::IdempotencyInProgress, detail).with_retry_after_ms(1_000));
         }
         Ok(Entered { all: self.clone(), id, fingerprint, is_known })
+    }
+
+    /// Remembers the fingerprint of the request that has created a timer, if the request had an idempotency key. Called
+    /// when the timer may have ended. `work` is the stored form of the timer's work.
+    pub(super) fn ended(&self, id: TimerId, work: &[u8]) {
+        if let Some(fingerprint) = work::head(work).fingerprint {
+            self.lock().remember(id.as_u128(), fingerprint);
+        }
     }
 
     /// Returns the number of remembered fingerprints.
@@ -99,18 +130,7 @@ impl Entered {
 
     /// Remembers the fingerprint of this request. Called once the request is fulfilled.
     pub(crate) fn remember(&self) {
-        let now = Instant::now();
-        let mut inner = self.all.lock();
-        // An id has only one entry in `order`, because the removal of an entry also removes the fingerprint.
-        if inner.known.insert(self.id, self.fingerprint).is_none() {
-            inner.order.push_back((now, self.id));
-        }
-        while let Some(&(since, id)) = inner.order.front()
-            && (inner.order.len() > MOST || now.duration_since(since) > WINDOW)
-        {
-            inner.order.pop_front();
-            inner.known.remove(&id);
-        }
+        self.all.lock().remember(self.id, self.fingerprint);
     }
 }
 

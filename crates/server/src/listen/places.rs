@@ -2,10 +2,12 @@
 //! *place*.
 //!
 //! If all places are taken, idle connections are closed. A connection is idle if it does not work on a request that has
-//! arrived in full. If idle connections exist that never sent a request, only such connections are closed. All closed
-//! connections belong to one address: the address with the most idle connections loses the connections that have been
-//! quiet the longest. A few places are reserved for clients on this machine. So a check of the service's health always
-//! finds a place.
+//! arrived in full. Idle connections that never sent a request are closed first. Among these, the address with the most
+//! connections loses those that have been quiet the longest. If they are too few, the next address loses connections,
+//! too. A few places are reserved for clients on this machine. So a check of the service's health always finds a place.
+//!
+//! A client of another machine gets no reserved place, even if clients on this machine have taken their places: as many
+//! idle connections are closed as it takes. If fewer connections are idle, none is closed, and the client is refused.
 //!
 //! A connection is a *stranger's* if it has had requests answered, and none of its requests was authenticated.
 //! Strangers may have only a part of the places, because their connections use more memory than silent connections. An
@@ -94,7 +96,8 @@ impl Places {
         let from = network(peer);
         let most = if from.is_loopback() { self.all } else { self.all - self.all / PART };
         let mut state = self.lock();
-        if state.taken.len() >= most && !state.make_room(self.all.div_ceil(PART)) {
+        let excess = (state.taken.len() + 1).saturating_sub(most);
+        if !state.make_room(excess, self.all.div_ceil(PART)) {
             return None;
         }
         let number = state.next;
@@ -177,8 +180,27 @@ impl State {
         }
     }
 
-    /// Closes up to `most` idle connections, to free their places. Returns whether any connection was idle.
-    fn make_room(&mut self, most: usize) -> bool {
+    /// Closes at least `least` idle connections, to free their places. Closes none if fewer connections are idle.
+    /// Returns whether `least` places were freed. Closes up to `most` connections of an address at once.
+    fn make_room(&mut self, least: usize, most: usize) -> bool {
+        let idle = self.taken.values().filter(|taken| taken.activity.idleness().is_some());
+        if idle.take(least).count() < least {
+            return false;
+        }
+        let mut freed = 0;
+        while freed < least {
+            let closed = self.close_idle(most);
+            // A connection may have begun to work on a request since it was counted.
+            if closed == 0 {
+                return false;
+            }
+            freed += closed;
+        }
+        true
+    }
+
+    /// Closes up to `most` idle connections of the address that has the most. Returns the number of closed connections.
+    fn close_idle(&mut self, most: usize) -> usize {
         let idle = |taken: &Taken| taken.activity.idleness();
         let mut all: Vec<(Idleness, IpAddr, u64)> = self
             .taken
@@ -193,14 +215,13 @@ impl State {
             *counts.entry(*from).or_default() += 1;
         }
         let Some((&first, _)) = counts.iter().max_by_key(|(from, count)| (**count, Reverse(**from))) else {
-            return false;
+            return 0;
         };
         all.retain(|(_, from, _)| *from == first);
         all.sort_unstable();
-        for (_, _, number) in all.into_iter().take(most) {
-            self.evict(number);
-        }
-        true
+        all.truncate(most);
+        all.iter().for_each(|(_, _, number)| self.evict(*number));
+        all.len()
     }
 }
 
@@ -324,6 +345,30 @@ mod tests {
         drop(own);
         drop(busy);
         assert!(door.places.ended().now_or_never().is_some());
+    }
+
+    #[test]
+    fn clients_of_other_machines_never_get_the_places_of_this_machine() {
+        let mut door = Door::new(128);
+        let works = |place: Option<Place>| {
+            let place = place?;
+            let request = UnderWay::begin(&place.activity, false);
+            request.stage().note_complete();
+            Some((place, request))
+        };
+        let mut others: Vec<(Place, UnderWay)> =
+            core::iter::from_fn(|| works(door.take("192.0.2.1"))).collect();
+        assert_eq!(others.len(), 126, "two places are for this machine");
+        // A check of the service's health keeps its connections, so they are idle.
+        let mut own: Vec<Place> = (0..2).map(|_| door.take("127.0.0.1").unwrap()).collect();
+        for _ in 0..10 {
+            others.extend(works(door.take("192.0.2.1")));
+        }
+        assert_eq!(others.len(), 126, "the places of this machine are not for others");
+        assert!(!own.iter_mut().any(has_left), "no connection is closed for a client that is refused");
+        others.truncate(123);
+        let next = door.take("192.0.2.1");
+        assert!(next.is_some() && !own.iter_mut().any(has_left), "a place is free");
     }
 
     #[test]

@@ -127,20 +127,8 @@ pub(super) async fn change_namespace(
     check(visitor)?;
     let name = fields.get("name").trim();
     match &*verb {
-        "make" => {
-            // `set` would replace the limits of a namespace that exists.
-            if service.namespaces().require(name).is_ok() {
-                return Err(Problem::new(ProblemKind::KeyExists, "There is a namespace of this name.").into());
-            }
-            service.namespace_admin().set(name, NamespaceLimits::default()).await?;
-        }
-        "pause" | "resume" => {
-            let limits = service.namespaces().require(name)?.limits.clone();
-            service
-                .namespace_admin()
-                .set(name, NamespaceLimits { paused: verb == "pause", ..limits })
-                .await?;
-        }
+        "make" => service.namespace_admin().make(name).await?,
+        "pause" | "resume" => service.namespace_admin().pause(name, verb == "pause").await?,
         "secret" => {
             let secret = service.namespace_admin().make_secret(name).await?.secret;
             let title = format!("The new signing secret of the namespace {name}. It is not shown again.");

@@ -9,6 +9,7 @@ use crate::state::{DEFAULT, Map, Namespace, Namespaces, SigningSecret, VIEW, can
 use crate::task;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use core::time::Duration;
+use serde_json::json;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -72,28 +73,55 @@ impl NamespaceAdmin {
     ) -> Result<(bool, NamespaceView), Problem> {
         let words = serde_json::to_string(&limits).unwrap_or_default();
         let deed = Deed::new(AuditAction::SetNamespace).namespace(name).detail(words);
-        self.audit.note(deed, self.set_limits(name, limits)).await
+        let set = async {
+            let limits = canonical(limits)?;
+            self.change_limits(name, move |_| Ok(limits.clone())).await
+        };
+        self.audit.note(deed, set).await
     }
 
-    async fn set_limits(
+    /// Creates a namespace without limits of its own. Fails if there is a namespace of this name.
+    pub(crate) async fn make(&self, name: &str) -> Result<(), Problem> {
+        let make = |former: Option<&NamespaceLimits>| match former {
+            None => Ok(NamespaceLimits::default()),
+            Some(_) => Err(Problem::new(ProblemKind::KeyExists, "There is a namespace of this name.")),
+        };
+        let deed = Deed::new(AuditAction::SetNamespace).namespace(name).detail("{}");
+        self.audit.note(deed, self.change_limits(name, make)).await.map(drop)
+    }
+
+    /// Pauses a namespace, or ends its pause. Its other limits stay as they are. Fails if the namespace does not exist.
+    pub(crate) async fn pause(&self, name: &str, paused: bool) -> Result<(), Problem> {
+        let there_is_none = format!("there is no namespace {name:?}");
+        let pause = move |former: Option<&NamespaceLimits>| match former {
+            Some(limits) => Ok(NamespaceLimits { paused, ..limits.clone() }),
+            None => Err(Problem::new(ProblemKind::NotFound, there_is_none.clone())),
+        };
+        let words = json!({ "paused": paused }).to_string();
+        let deed = Deed::new(AuditAction::SetNamespace).namespace(name).detail(words);
+        self.audit.note(deed, self.change_limits(name, pause)).await.map(drop)
+    }
+
+    /// Sets the limits of a namespace to the result of `new`, and creates the namespace if it is missing. `new` gets
+    /// the stored limits, or `None` if the namespace is missing. Returns whether the namespace was created.
+    async fn change_limits(
         &self,
         name: &str,
-        limits: NamespaceLimits,
+        new: impl Fn(Option<&NamespaceLimits>) -> Result<NamespaceLimits, Problem> + Send + 'static,
     ) -> Result<(bool, NamespaceView), Problem> {
         if !is_name(name) {
             let detail = "a name has 1 to 64 letters, digits, `-`, `_` or `.`";
             return Err(Problem::new(ProblemKind::BadRequest, detail));
         }
-        let limits = canonical(limits)?;
         let key: Box<str> = name.into();
         let is_new = self
             .change(move |map| {
-                // The secrets come from the map of this attempt. An earlier read could miss a secret that another
-                // request or node has just made.
+                // The limits and the secrets come from the map of this attempt. An earlier read could miss limits or a
+                // secret that another request or node has just stored.
                 let former = map.get(&key).cloned();
-                let is_new = former.is_none();
+                let (is_new, limits) = (former.is_none(), new(former.as_deref().map(|former| &former.limits))?);
                 let former = former.unwrap_or_default();
-                let namespace = former.changed(limits.clone(), former.secrets.clone());
+                let namespace = former.changed(limits, former.secrets.clone());
                 map.insert(key.clone(), Arc::new(namespace));
                 Ok(is_new)
             })

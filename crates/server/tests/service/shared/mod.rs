@@ -2,6 +2,7 @@
 //! holds for the others. Without `redis-server` or PostgreSQL, the tests say that they were skipped.
 
 mod deployment;
+mod pages;
 mod postgres;
 mod redis;
 
@@ -10,6 +11,7 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use deployment::Deployment;
 use http_body_util::BodyExt as _;
+use pages::the_page_of_one_node_keeps_the_limits_that_another_has_just_set;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -56,6 +58,7 @@ on_each! {
     what_one_node_has_made_the_other_sees_cancels_and_delivers
     an_idempotency_key_makes_one_timer_whatever_nodes_the_requests_reach
     namespaces_of_one_node_are_known_to_the_others_and_none_is_lost
+    the_page_of_one_node_keeps_the_limits_that_another_has_just_set
     a_namespace_that_one_node_removes_is_gone_for_the_others
     a_receiver_at_one_node_gets_the_timers_of_all_nodes
     a_claim_is_ended_and_prolonged_through_another_node

@@ -7,6 +7,7 @@ use super::text::{number, span};
 use super::view::{Frame, When, done_words, now, phase_name, show};
 use super::visitor::Visitor;
 use crate::convert::shown;
+use crate::delivery::Reason;
 use crate::service::Service;
 use askama::Template;
 use axum::extract::{Path, State};
@@ -109,27 +110,36 @@ fn is_pause(reason: &str) -> bool {
 
 /// Explains in a sentence why a timer is parked (set aside, even if due). `reason` is the stored reason.
 fn parked_words(reason: &str) -> String {
-    let (kind, name) = reason.split_once(':').unwrap_or((reason, ""));
-    match kind {
-        "paused" if name.is_empty() => "It was paused. Resume it to let it go on.".to_owned(),
-        "paused" => format!("The namespace {name} is paused. It goes on once the namespace is resumed."),
-        "share" => "The namespace's share of the service's places is taken. It goes on by itself.".to_owned(),
-        "slow" => "The places for hosts that are slow, or not known yet, are taken. It goes on by itself."
-            .to_owned(),
-        "concurrency" => {
+    match Reason::parse(reason) {
+        Some(Reason::Paused(name)) => {
+            format!("The namespace {name} is paused. It goes on once the namespace is resumed.")
+        }
+        Some(Reason::Share(_)) => {
+            "The namespace's share of the service's places is taken. It goes on by itself.".to_owned()
+        }
+        Some(Reason::Slow(_)) => {
+            "The places for hosts that are slow, or not known yet, are taken. It goes on by itself."
+                .to_owned()
+        }
+        Some(Reason::Concurrency(name)) => {
             format!("The namespace {name} has as many deliveries under way as it may. It goes on by itself.")
         }
-        "rate" => format!("The namespace {name} has reached its rate. It goes on by itself."),
-        "host" => {
-            format!("The host {name} is busy, or fails and is left alone for a time. It goes on by itself.")
+        Some(Reason::Rate(name)) => {
+            format!("The namespace {name} has reached its rate. It goes on by itself.")
         }
-        "path" => {
-            // The number is a hash of the path, which tells a reader nothing.
-            let host = name.rsplit_once('#').map_or(name, |(host, _number)| host);
+        // The host and the queue are those of the timer's own namespace, which the page shows already.
+        Some(Reason::Host(_, host)) => {
+            format!("The host {host} is busy, or fails and is left alone for a time. It goes on by itself.")
+        }
+        // The number is a hash of the path, which tells a reader nothing.
+        Some(Reason::Path(_, host, _number)) => {
             format!("The path fails at the host {host}, and is left alone for a time. It goes on by itself.")
         }
-        "queue" => format!("No receiver fetches from the queue {name}. It waits until one does."),
-        _ => format!("It was put aside: {reason}."),
+        Some(Reason::Queue(_, queue)) => {
+            format!("No receiver fetches from the queue {queue}. It waits until one does.")
+        }
+        None if is_pause(reason) => "It was paused. Resume it to let it go on.".to_owned(),
+        None => format!("It was put aside: {reason}."),
     }
 }
 
@@ -409,4 +419,24 @@ pub(super) async fn show_timer(
         timer,
     };
     Ok(show(&page))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_names_the_host_and_the_queue_without_their_namespace() {
+        for (reason, part) in [
+            (Reason::host("shop", "a.example:443"), "The host a.example:443 is busy"),
+            (Reason::path("shop", "a.example:443", "/x"), "at the host a.example:443, and"),
+            (Reason::Queue("shop".into(), "mails".into()), "from the queue mails."),
+            (Reason::Paused("shop".into()), "The namespace shop is paused"),
+        ] {
+            let words = parked_words(&reason.to_string());
+            assert!(words.contains(part), "{words}");
+        }
+        assert!(parked_words("paused").starts_with("It was paused."));
+        assert_eq!(parked_words("no handler: mail"), "It was put aside: no handler: mail.");
+    }
 }

@@ -269,12 +269,19 @@ fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
     // The store counts only the deliveries since the last replay.
     let is_counted = |past: &&PastAttempt| replays(past.started) == replayed.len();
     let known = u32::try_from(attempts.iter().filter(is_counted).count()).unwrap_or(u32::MAX);
+    // A delivery that waits for its permits, or that another node has begun, is not among the attempts. It has a step
+    // of its own below.
+    let is_begun =
+        |timer: &Timer| timer.phase == Phase::Leased && attempts.iter().all(|past| past.outcome.is_some());
+    let unknown = timer
+        .map_or(0, |timer| timer.deliveries.saturating_sub(known).saturating_sub(u32::from(is_begun(timer))));
     if let Some(timer) = timer
-        && timer.deliveries > known
+        && unknown > 0
     {
-        let unknown = timer.deliveries - known;
         let step = Step::new("past", format!("{} without details", plural(unknown, "attempt")), None, now);
-        let step = step.line("They were before the start of the service, or too many came after them.");
+        let step = step.line(
+            "They were before the start of this process, or on another node, or too many came after them.",
+        );
         // A known attempt shows its own error.
         let error = timer.last_error.as_deref().filter(|_| attempts.is_empty());
         let step = match error {
@@ -319,7 +326,7 @@ fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
             steps.push(Step::new("now", "Parked", None, now).line(words));
         }
         // A delivery that this process has started is already among the attempts, without an outcome.
-        Phase::Leased if attempts.iter().all(|past| past.outcome.is_some()) => {
+        Phase::Leased if is_begun(timer) => {
             steps.push(Step::new("now", "A delivery is under way", None, now));
         }
         Phase::Pending if timer.failures > 0 || timer.due != timer.scheduled => {
@@ -424,6 +431,29 @@ pub(super) async fn show_timer(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::{Value, json};
+
+    /// Returns the titles of the steps of a timer that is under way, with the fields `more`, and without a known past.
+    fn titles(more: &Value) -> Vec<String> {
+        let at = "2026-01-01T00:00:00Z";
+        let mut timer = json!({
+            "id": "1", "namespace": "n", "phase": "leased", "due": at, "scheduled": at, "created": at,
+            "policy": {}, "labels": [], "failures": 0, "deliveries": 1,
+        });
+        for (name, value) in more.as_object().into_iter().flatten() {
+            timer[name] = value.clone();
+        }
+        let timer: Timer = serde_json::from_value(timer).unwrap();
+        steps(Some(&timer), None, timer.due).into_iter().map(|step| step.title).collect()
+    }
+
+    #[test]
+    fn a_delivery_that_waits_for_its_permit_is_not_an_attempt_without_details() {
+        let under_way = ["Created", "Scheduled for", "A delivery is under way"];
+        assert_eq!(titles(&json!({})), under_way);
+        let second = titles(&json!({ "deliveries": 2, "failures": 1 }));
+        assert!(second.iter().any(|title| title == "1 attempt without details"), "{second:?}");
+    }
 
     #[test]
     fn a_reason_names_the_host_and_the_queue_without_their_namespace() {

@@ -83,6 +83,8 @@ pub(super) struct Conditions {
     pub(super) cursor: String,
     /// Whether the list is the page of dead timers. The usual order of that page begins with the latest deaths.
     is_of_the_dead: bool,
+    /// Whether the store lists parked timers by due moment, as an SQL database does. Other stores list them by reason.
+    lists_parked_by_due: bool,
 }
 
 /// The phases of stored timers. A visitor can limit a list to one phase.
@@ -129,6 +131,7 @@ impl Query {
             _ => return Err(Fault::bad("The order is asc or desc.")),
         };
         let has_group = !self.place.is_empty() || !self.error.is_empty();
+        let settings = service.settings();
         Ok(Conditions {
             namespace: visible(&self.namespace, service, visitor)?,
             q: self.q.trim().to_owned(),
@@ -141,6 +144,7 @@ impl Query {
             group: has_group.then(|| DeadGroup::new(&self.place, &self.error)),
             cursor: self.cursor,
             is_of_the_dead: false,
+            lists_parked_by_due: settings.sqlite.is_some() || settings.postgres.is_some(),
         })
     }
 
@@ -300,7 +304,9 @@ impl Conditions {
 
     /// Returns words for the order in which the list shows its timers, such as "by due moment".
     pub(super) fn order(&self) -> &'static str {
-        let is_by_due = !self.reason.is_empty() || self.phase == Some(Phase::Pending);
+        let is_by_due = !self.reason.is_empty()
+            || self.phase == Some(Phase::Pending)
+            || self.phase == Some(Phase::Parked) && self.lists_parked_by_due;
         let is_by_key = !self.q.is_empty() && self.phase != Some(Phase::Dead);
         // The arms stand in the sequence of the table at `Filter`, because the first condition there decides the order.
         match self {

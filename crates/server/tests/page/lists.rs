@@ -95,6 +95,21 @@ async fn an_empty_list_says_what_to_do_next() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_of_parked_timers_names_the_order_of_its_store() {
+    for (is_sql, order) in [(false, "by reason"), (true, "by due moment")] {
+        let rig = Rig::start_with(|settings| {
+            settings.sqlite = is_sql.then(|| settings.data.join("timers.db"));
+        })
+        .await;
+        // Nobody fetches, so the timer waits for its queue.
+        let timer = json!({ "delay_ms": 0, "pull": { "queue": "q" } });
+        rig.api("PUT", "/v1/namespaces/default/timers/k", "", timer).await;
+        let page = rig.until("/ui/timers?phase=parked", "1 on this page").await;
+        assert!(page.text.contains(&format!("1 on this page, {order}")), "{}", page.text);
+    }
+}
+
 /// A page asks the store for a bounded number of timers, by an index. The bound does not depend on the number of stored
 /// timers. No page reads the whole store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

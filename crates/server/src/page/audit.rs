@@ -81,7 +81,7 @@ struct AuditPage<'a> {
     asked: &'a Query,
     rows: Vec<AuditEntry>,
     now: Moment,
-    first: Option<&'static str>,
+    first: Option<String>,
     next: Option<String>,
 }
 
@@ -119,7 +119,7 @@ pub(super) async fn show_audit(
         asked: &asked,
         rows: found.items,
         now: now(&service),
-        first: cursor.map(|_| "/ui/audit"),
+        first: cursor.map(|_| asked.address("")),
         next: found.next.map(|next| asked.address(&next)),
     }))
 }

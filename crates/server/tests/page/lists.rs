@@ -110,6 +110,15 @@ async fn a_list_of_parked_timers_names_the_order_of_its_store() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_link_to_the_first_page_of_the_trail_keeps_its_conditions() {
+    let rig = Rig::start().await;
+    rig.api("PUT", "/v1/namespaces/n", "", json!({})).await;
+    let page = rig.get("/ui/audit?namespace=n&action=set-namespace&cursor=1-0-0-0").await.text;
+    let link = r#"href="/ui/audit?namespace=n&#38;action=set-namespace">First page"#;
+    assert!(page.contains(link), "{page}");
+}
+
 /// A page asks the store for a bounded number of timers, by an index. The bound does not depend on the number of stored
 /// timers. No page reads the whole store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -19,7 +19,8 @@ use tourbillon_durable::store::{Durability, Op, Outcome, StoreError};
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Delivery, UtcMillis, Verdict};
 
-/// The name of the shared document that maps the names of renewed claims to the moments at which the claims expire.
+/// The name of the shared document that maps the leases of renewed claims ([`ClaimName::lease`]) to the moments at
+/// which the claims expire.
 const RENEWALS: &str = "renewals";
 /// The greatest number of attempts to write a renewed claim into the document [`RENEWALS`], which all nodes share. An
 /// attempt fails if another node changes the document at the same time.
@@ -69,6 +70,14 @@ impl ClaimName {
             token: Token { incarnation: short(incarnation)?, claim: short(number)? },
             begun: UtcMillis::from_millis(short(begun)?),
         })
+    }
+
+    /// Returns the key of the claim's entry in the document of renewals: the timer's id and the token of its lease. The
+    /// rest of the name is left out, because clients can make it up. So a lease has one entry, however many names a
+    /// client renews.
+    fn lease(&self) -> String {
+        let (id, Token { incarnation, claim }) = (self.id.as_u128(), self.token);
+        format!("{id:032x}{incarnation:016x}{claim:016x}")
     }
 
     fn ended() -> Problem {
@@ -148,19 +157,19 @@ impl RemoteClaims {
             read(&timer.payload.0).map_err(|reason| Problem::new(ProblemKind::Internal, reason))?;
         let timeout = Duration::from_millis(pull.timeout_ms.into());
         let until = (self.store.now() + timeout).min(name.begun + LONGEST_CLAIM);
-        self.note(claim, until).await.map_err(|error| unavailable(&error))?;
+        self.note(name.lease(), until).await.map_err(|error| unavailable(&error))?;
         Ok(until.into())
     }
 
-    /// Writes into the document [`RENEWALS`], which all nodes share, that the claim now expires at `until`. Removes
-    /// expired claims from the document.
-    async fn note(&self, claim: &str, until: UtcMillis) -> Result<(), StoreError> {
+    /// Writes into the document [`RENEWALS`], which all nodes share, that the claim with this lease now expires at
+    /// `until`. Removes expired claims from the document.
+    async fn note(&self, lease: String, until: UtcMillis) -> Result<(), StoreError> {
         for _ in 0..TURNS {
             let (version, mut renewals) = self.renewals().await?;
             let now = self.store.now().as_millis();
             // No other code removes renewals. Without this line, the document would grow for ever.
             renewals.retain(|_, until| *until > now);
-            renewals.insert(claim.to_owned(), until.as_millis());
+            renewals.insert(lease.clone(), until.as_millis());
             let value = serde_json::to_vec(&renewals).map_err(std::io::Error::from)?;
             if self.store.replace_document(RENEWALS, version, Some(&value)).await? {
                 return Ok(());
@@ -183,8 +192,9 @@ impl RemoteClaims {
     /// if there is no such renewal, if no time is left, or if the store does not answer. After `None`, the claim
     /// expires, and the timer is delivered again.
     pub(super) async fn rest(&self, claim: &str) -> Option<Duration> {
+        let lease = ClaimName::read(claim)?.lease();
         let (_, renewals) = self.renewals().await.ok()?;
-        let until = UtcMillis::from_millis(renewals.get(claim).copied()?);
+        let until = UtcMillis::from_millis(renewals.get(&lease).copied()?);
         Some(until - self.store.now()).filter(|rest| !rest.is_zero())
     }
 }

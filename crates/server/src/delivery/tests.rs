@@ -4,6 +4,8 @@ use crate::service::{Naming, Service};
 use crate::settings::{RedisSettings, Settings};
 use crate::state::Subscription;
 use core::time::Duration;
+use std::collections::BTreeMap;
+use std::path::Path;
 use tourbillon_api::{Event, EventKind, NewTimer, Pull};
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::{Event as Happened, UtcMillis, Verdict};
@@ -22,6 +24,27 @@ async fn place(service: &Service, key: &str, attempts: u32) -> String {
         .await
         .unwrap()
         .id
+}
+
+/// Returns the settings of a node on a Redis server.
+#[cfg(unix)]
+fn on_redis(server: &tourbillon_fault::Server, folder: &Path) -> Settings {
+    let mut settings = Settings::new(folder);
+    let connect = tourbillon_redis::Connect::single(&server.url()).unwrap();
+    settings.redis = Some(RedisSettings::new(connect, "d"));
+    settings
+}
+
+/// Fetches a timer from the queue `q`. Returns the name of the claim.
+#[cfg(unix)]
+async fn fetch(service: &Service) -> String {
+    for _ in 0..20 {
+        let claims = service.deliveries().queues().fetch("default", "q", 1, Duration::from_secs(3)).await;
+        if let Some(claim) = claims.unwrap().pop() {
+            return claim.claim;
+        }
+    }
+    panic!("no timer came within a minute");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -104,23 +127,14 @@ async fn a_death_by_the_end_of_a_claim_through_another_node_is_shown_as_a_death(
     let Some(server) = tourbillon_fault::Server::start(&[]) else { return };
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let nodes = folders.each_ref().map(|folder| {
-        let mut settings = Settings::new(folder.path());
-        let connect = tourbillon_redis::Connect::single(&server.url()).unwrap();
-        settings.redis = Some(RedisSettings::new(connect, "d"));
-        tokio::task::block_in_place(|| Service::open(settings)).unwrap()
+        tokio::task::block_in_place(|| Service::open(on_redis(&server, folder.path()))).unwrap()
     });
     let [one, two] = &nodes;
     let id = place(one, "k", 1).await;
-    let mut claims = Vec::new();
-    for _ in 0..20 {
-        claims = one.deliveries().queues().fetch("default", "q", 1, Duration::from_secs(3)).await.unwrap();
-        if !claims.is_empty() {
-            break;
-        }
-    }
+    let claim = fetch(one).await;
     let mut events = two.events().subscribe(None).unwrap();
     let refused = Verdict::Retry { error: "no".into(), after: None };
-    two.deliveries().end_claim("default", &claims.remove(0).claim, refused).await.unwrap();
+    two.deliveries().end_claim("default", &claim, refused).await.unwrap();
     let end = loop {
         let event = next(&mut events).await;
         if matches!(event.kind, EventKind::Failed | EventKind::Dead) {
@@ -134,4 +148,29 @@ async fn a_death_by_the_end_of_a_claim_through_another_node_is_shown_as_a_death(
     for node in nodes {
         tokio::task::spawn_blocking(move || node.close(Duration::ZERO)).await.unwrap();
     }
+}
+
+/// Checks that a client makes the shared document of renewals no longer by renewing a claim under names that it makes
+/// up.
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_is_renewed_under_invented_names_has_one_entry_in_the_shared_document() {
+    let Some(server) = tourbillon_fault::Server::start(&[]) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let node = tokio::task::block_in_place(|| Service::open(on_redis(&server, folder.path()))).unwrap();
+    place(&node, "k", 1).await;
+    let claim = fetch(&node).await;
+    // The first 32 digits are random, and the last 16 are the moment at which the receiver got the timer.
+    let (own, at) = (&claim[32..claim.len() - 16], &claim[claim.len() - 16..]);
+    for number in 0..5_u64 {
+        for name in [format!("{number:032x}{own}{at}"), format!("{}{own}{number:016x}", &claim[..32])] {
+            let renewed = node.deliveries().renew_claim("default", &name).await;
+            assert!(renewed.is_ok(), "{name}: {renewed:?}");
+        }
+    }
+    let store = node.namespaces().shared().unwrap();
+    let renewals = store.document("renewals").await.unwrap().unwrap();
+    let renewals: BTreeMap<String, u64> = serde_json::from_slice(&renewals.value).unwrap();
+    assert_eq!(renewals.len(), 1, "{renewals:?}");
+    tokio::task::spawn_blocking(move || node.close(Duration::ZERO)).await.unwrap();
 }

@@ -3,7 +3,16 @@
 use crate::record::SharedTimes;
 use core::fmt::{self, Write as _};
 use core::ops::Deref;
+use std::borrow::Cow;
 use tourbillon_durable::Times;
+
+/// Escapes a label value as Prometheus reads it. A program may have stored timers in a namespace with any name.
+fn escaped(value: &str) -> Cow<'_, str> {
+    if !value.contains(['\\', '"', '\n']) {
+        return value.into();
+    }
+    value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n").into()
+}
 
 /// A page of metrics, or a part of such a page. The name of each metric begins with `prefix`.
 #[derive(Debug)]
@@ -36,9 +45,10 @@ impl Page {
         let _infallible = write!(self.text, "# HELP {prefix}{name} {help}\n# TYPE {prefix}{name} {kind}\n");
     }
 
-    /// Writes a value of a metric, with labels. The label values must not contain quotes, backslashes or line feeds.
+    /// Writes a value of a metric, with labels. Escapes the label values.
     pub(super) fn value(&mut self, name: &str, labels: &[(&str, &str)], value: &dyn fmt::Display) {
-        let labels: Vec<_> = labels.iter().map(|(label, value)| format!("{label}=\"{value}\"")).collect();
+        let labels: Vec<_> =
+            labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value))).collect();
         let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
         let _infallible = writeln!(self.text, "{}{name}{labels} {value}", self.prefix);
     }
@@ -48,8 +58,7 @@ impl Page {
         self.value(name, &[], value);
     }
 
-    /// Writes a metric that has one label. `values` contains pairs of a label value and the metric's value for it. The
-    /// label values must not contain quotes, backslashes or line feeds.
+    /// Writes a metric that has one label. `values` contains pairs of a label value and the metric's value for it.
     pub(super) fn by_label<W: AsRef<str>, V: fmt::Display>(
         &mut self,
         name: &str,
@@ -82,5 +91,18 @@ impl Page {
         self.value(&bucket, &[label, ("le", "+Inf")], &times.count);
         self.value(&format!("{name}_sum"), &[label], &times.sum.as_secs_f64());
         self.value(&format!("{name}_count"), &[label], &times.count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_value_with_a_quote_a_backslash_or_a_line_feed_stays_one_value() {
+        let mut page = Page::new("p_");
+        page.by_label("n", "gauge", "Help.", "namespace", [("a\"b\\c\nd", 1), ("plain", 2)]);
+        let expected = "# HELP p_n Help.\n# TYPE p_n gauge\np_n{namespace=\"a\\\"b\\\\c\\nd\"} 1\np_n{namespace=\"plain\"} 2\n";
+        assert_eq!(page.into_text(), expected);
     }
 }

@@ -97,6 +97,10 @@ type BreakerKey = (Box<str>, Box<str>, Option<Box<str>>);
 
 /// The circuit breakers that were open at the last check. The host or the path of such a breaker gets no callbacks of
 /// the namespace. A breaker that opens and closes between two checks is not logged.
+///
+/// At each check a host has at most one line for the breakers that have opened, and one for those that have closed. A
+/// host can have a breaker for each path, and the log admits only a few lines of a kind. Otherwise the breakers of one
+/// host could take these lines, and the log would not name another host.
 #[derive(Debug, Default)]
 struct Breakers(BTreeSet<BreakerKey>);
 
@@ -108,25 +112,37 @@ impl Breakers {
             .filter_map(|report| Some((key(report), (report.failures, millis(report.open_for?)))))
             .collect();
         let part = |path: Option<&str>| if path.is_some() { "path" } else { "host" };
-        for (breaker, (failures, pause_ms)) in &open {
-            if !self.0.contains(breaker) {
-                // The path itself is not logged, because the path of a callback's URL may be its secret.
-                let (namespace, host, part) = (&breaker.0, &breaker.1, part(breaker.2.as_deref()));
-                warn!(
-                    target: "breaker", %namespace, %host, part, failures, pause_ms,
-                    "a breaker has opened: the {part} gets no callbacks of the namespace"
-                );
-            }
+        let opened = open.iter().filter(|(breaker, _)| !self.0.contains(*breaker));
+        for ((breaker, (failures, pause_ms)), more) in of_each_host(opened, |(breaker, _)| &*breaker.1) {
+            // The path itself is not logged, because the path of a callback's URL may be its secret.
+            let (namespace, host, part) = (&breaker.0, &breaker.1, part(breaker.2.as_deref()));
+            warn!(
+                target: "breaker", %namespace, %host, part, failures, pause_ms, more,
+                "a breaker has opened: the {part} gets no callbacks of the namespace"
+            );
         }
-        for (namespace, host, path) in self.0.iter().filter(|breaker| !open.contains_key(*breaker)) {
+        let closed = self.0.iter().filter(|breaker| !open.contains_key(*breaker));
+        for ((namespace, host, path), more) in of_each_host(closed, |breaker| &*breaker.1) {
             let part = part(path.as_deref());
             info!(
-                target: "breaker", %namespace, %host, part,
+                target: "breaker", %namespace, %host, part, more,
                 "a breaker has closed: the {part} gets callbacks of the namespace again"
             );
         }
         self.0 = open.into_keys().collect();
     }
+}
+
+/// Returns the first of the breakers of each host, and the number of the host's further breakers if there are any.
+fn of_each_host<'a, B>(
+    breakers: impl Iterator<Item = B>,
+    host: impl Fn(&B) -> &'a str,
+) -> impl Iterator<Item = (B, Option<u64>)> {
+    let mut firsts = BTreeMap::new();
+    for breaker in breakers {
+        firsts.entry(host(&breaker)).and_modify(|(_, more)| *more += 1).or_insert((breaker, 0));
+    }
+    firsts.into_values().map(|(first, more)| (first, (more > 0).then_some(more)))
 }
 
 #[cfg(test)]
@@ -135,6 +151,7 @@ mod tests {
     use core::time::Duration;
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
+    use std::sync::{Arc, Mutex};
     use tourbillon_callback::{Attempt, Callback, Caller, CallerSettings, Rules};
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -157,7 +174,7 @@ mod tests {
         let caller = Caller::new(settings).unwrap();
         let mut rules = Rules::default();
         rules.allow_http = true;
-        for (tenant, host) in [("a", &refuses), ("b", &refuses), ("a", &silent), ("b", &silent)] {
+        let fail = async |tenant: &str, host: &str| {
             let callback = Callback::new(&format!("http://{host}/x"), "POST", [], "", &rules).unwrap();
             for _ in 0..2 {
                 let attempt = Attempt {
@@ -171,6 +188,9 @@ mod tests {
                 };
                 let _refused = caller.send(&callback, attempt).await;
             }
+        };
+        for (tenant, host) in [("a", &refuses), ("b", &refuses), ("a", &silent), ("b", &silent)] {
+            fail(tenant, host).await;
         }
         let mut breakers = Breakers::default();
         breakers.note(&caller.hosts());
@@ -186,5 +206,40 @@ mod tests {
         caller.close_breakers(&refuses);
         breakers.note(&caller.hosts());
         assert_eq!(breakers.0, BTreeSet::from([key("a", &silent, None), key("b", &silent, None)]));
+
+        // Many breakers of a host take one line, so that they leave lines for another host.
+        let mut breakers = Breakers::default();
+        for tenant in ["c", "d", "e"] {
+            fail(tenant, &refuses).await;
+        }
+        let opened = logged(|| breakers.note(&caller.hosts()));
+        assert_eq!(opened.len(), 2, "{opened:?}");
+        assert!(opened.iter().any(|line| line.contains(&refuses) && line.contains("more=2")), "{opened:?}");
+        assert!(opened.iter().any(|line| line.contains(&silent) && line.contains("more=1")), "{opened:?}");
+        caller.close_breakers(&refuses);
+        let closed = logged(|| breakers.note(&caller.hosts()));
+        assert!(closed.len() == 1 && closed[0].contains("more=2"), "{closed:?}");
+    }
+
+    /// Returns the lines that `act` logs on this thread.
+    fn logged(act: impl FnOnce()) -> Vec<String> {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let writer = Arc::clone(&lines);
+        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || Lines(Arc::clone(&writer)));
+        tracing::subscriber::with_default(log.finish(), act);
+        let lines = String::from_utf8(lines.lock().unwrap().clone()).unwrap();
+        lines.lines().map(str::to_owned).collect()
+    }
+
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
     }
 }

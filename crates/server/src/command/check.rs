@@ -42,7 +42,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     }
     let failure = |error| -> Failure { format!("{}: {error}", path.display()).into() };
     let place = path.display().to_string();
-    let mut faults = service::Service::unreadable_files(&config.data, &config.token_file());
+    let mut faults = service::Service::unreadable_files(&config.data, &config.token_file(), false);
     let pages = RedbStore::builder().verify(&path).map_err(failure)?;
     if !pages.is_empty() {
         // The store is not opened. Opening the store would write to the file, and would give damaged pages valid
@@ -66,7 +66,7 @@ fn check_sqlite(config: &Config, path: &Path, matches: &ArgMatches) -> Outcome {
         return Err(format!("{}: a restore into this folder has not ended", config.data.display()).into());
     }
     let failure = |error| -> Failure { format!("{}: {error}", path.display()).into() };
-    let faults = service::Service::unreadable_files(&config.data, &config.token_file());
+    let faults = service::Service::unreadable_files(&config.data, &config.token_file(), false);
     // Each of the store's two connections has a cache of its own.
     let store = SqliteStore::builder().cache(config.cache.0 / 2).open(path).map_err(failure)?;
     let found = Found::in_store(&store, faults).map_err(failure)?;
@@ -95,7 +95,7 @@ impl Found {
 /// these servers. Leaves the timers unchecked if the servers cannot be used.
 fn check_redis(config: &Config, redis: &RedisSettings, matches: &ArgMatches) -> Outcome {
     let place = format!("the deployment {}", redis.deployment);
-    let mut faults = service::Service::unreadable_files(&config.data, &config.token_file());
+    let mut faults = service::Service::unreadable_files(&config.data, &config.token_file(), true);
     let report = match service::checked(redis) {
         Ok(report) => report,
         Err(OpenError::Servers(report) | OpenError::NoServers(report)) => {
@@ -118,7 +118,7 @@ fn check_postgres(config: &Config, postgres: &PostgresSettings, matches: &ArgMat
     let place = format!("the schema {} (version {})", postgres.schema, tourbillon_postgres::VERSION);
     let failure = |error| -> Failure { format!("the schema {}: {error}", postgres.schema).into() };
     let store: Arc<dyn ClusterStore> = Arc::new(service::open_postgres(postgres, false).map_err(failure)?);
-    let mut faults = service::Service::unreadable_files(&config.data, &config.token_file());
+    let mut faults = service::Service::unreadable_files(&config.data, &config.token_file(), true);
     faults.extend(service::Service::unreadable_documents(&store));
     let found = Found::in_store(&*store, faults).map_err(failure)?;
     show(&place, None, &found, matches)

@@ -245,15 +245,18 @@ impl Service {
     }
 
     /// Checks the files of the service other than the store. For each file that exists but cannot be read, returns a
-    /// text with the path and the reason.
-    pub(crate) fn unreadable_files(data: &Path, tokens: &Path) -> Vec<String> {
+    /// text with the path and the reason. If nodes share the store (`is_shared`), the file of the namespaces is not
+    /// checked, because the service does not read it. The service reads the file of the operations at each start.
+    pub(crate) fn unreadable_files(data: &Path, tokens: &Path, is_shared: bool) -> Vec<String> {
         let namespaces = data.join("namespaces.json");
         let operations = data.join("operations.json");
-        let read = [
-            (namespaces.clone(), Namespaces::open(NamespaceStorage::File(namespaces)).map(drop)),
+        let mut read = vec![
             (operations.clone(), OperationRecords::open(&operations, None).map(drop)),
             (tokens.to_owned(), Tokens::open(tokens).map(drop)),
         ];
+        if !is_shared {
+            read.push((namespaces.clone(), Namespaces::open(NamespaceStorage::File(namespaces)).map(drop)));
+        }
         let fault =
             |(path, read): (PathBuf, io::Result<()>)| Some(format!("{}: {}", path.display(), read.err()?));
         read.into_iter().filter_map(fault).collect()

@@ -101,6 +101,29 @@ fn a_check_on_redis_names_a_damaged_file_in_the_data_folder() {
     assert!(faults.len() == 1 && faults[0].as_str().unwrap().contains("tokens.json"), "{check}");
 }
 
+#[test]
+fn a_check_on_redis_names_no_damaged_file_that_the_service_does_not_read() {
+    let Some(server) = Server::start(&[]) else { return };
+    let folder = folder();
+    configure(folder.path(), &server, "");
+    fs::create_dir(folder.path().join("data")).unwrap();
+    let check = || {
+        let check = run(folder.path(), &["check", "--json", "--config", "redis.toml", "--data", "data"]);
+        let shown: Value = serde_json::from_str(&text(&check.stdout)).unwrap();
+        (check.status.success(), shown["faults"].clone())
+    };
+    // The namespaces are in Redis, so no start reads this file.
+    fs::write(folder.path().join("data/namespaces.json"), "{").unwrap();
+    assert_eq!(check(), (true, json!([])));
+    // A start reads the operations of a node from this file, even if the document in Redis replaces it from then on.
+    fs::write(folder.path().join("data/operations.json"), "{").unwrap();
+    let (is_sound, faults) = check();
+    assert!(!is_sound && faults.to_string().contains("operations.json"), "{faults}");
+    let serve = ["serve", "--config", "redis.toml", "--data", "data", "--listen", "127.0.0.1:0"];
+    let refused = run(folder.path(), &serve);
+    assert!(text(&refused.stderr).contains("operations.json"), "{refused:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_on_servers_that_are_not_fit_ends_as_with_a_wrong_setting() {
     let Some(server) = Server::start(&["--maxmemory-policy", "allkeys-lru"]) else { return };

@@ -24,7 +24,7 @@ pub(super) fn command(json: &Arg) -> Command {
             Arg::new("anew")
                 .long("anew")
                 .action(ArgAction::SetTrue)
-                .help("Makes a deployment again, empty, of which nothing is left; nodes that run go on with it"),
+                .help("On Redis: makes a deployment again, empty, of which nothing is left; nodes that run go on with it"),
         )
         .arg(json)
 }
@@ -66,6 +66,9 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
 
 /// Removes the damaged records that the store keeps apart from the other records. Works only for a store in a file.
 fn forget_damaged(config: &Config, matches: &ArgMatches) -> Outcome {
+    if matches.get_flag("anew") {
+        return Err("--anew is for a deployment in Redis, and the timers are in a file".into());
+    }
     let path = config.sqlite_path.clone().unwrap_or_else(|| config.data.join("timers.redb"));
     if !path.exists() {
         return Err(format!("{}: there is no store", path.display()).into());

@@ -104,3 +104,11 @@ async fn a_check_names_a_damaged_timer_a_page_and_the_files_beside_the_store() {
     let (is_sound, faults) = check(folder.path());
     assert!(!is_sound && faults[0].contains("operations.json"), "{faults:?}");
 }
+
+#[test]
+fn a_mend_of_a_file_refuses_the_flag_for_a_deployment_in_redis() {
+    let folder = folder();
+    let refused = run(folder.path(), &["mend", "--anew", "--data", "data"]);
+    assert!(!refused.status.success(), "{refused:?}");
+    assert!(text(&refused.stderr).contains("--anew is for a deployment in Redis"), "{refused:?}");
+}

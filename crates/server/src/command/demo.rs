@@ -14,6 +14,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use core::convert::Infallible;
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
+use futures_util::FutureExt as _;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Full};
 use hyper::body::Incoming;
@@ -148,7 +149,16 @@ async fn listen() -> Result<Listeners, Failure> {
     }
 }
 
+/// Runs the service and the demonstration. Without `ends`, runs them until Ctrl-C. The service is closed before its
+/// folder is removed, however the demonstration ends.
 async fn show(ends: bool) -> Result<(), Failure> {
+    // A single future waits for the signal all the time. With a new future for each wait, a signal could be lost in
+    // between. After the first poll, a signal no longer ends the process. Otherwise a signal during the steps below
+    // would leave the folder.
+    let mut interrupt = core::pin::pin!(tokio::signal::ctrl_c());
+    if interrupt.as_mut().now_or_never().is_some() {
+        return Ok(());
+    }
     let folder = tempfile::Builder::new().prefix("tourbillond-demo-").tempdir()?;
     let listeners = listen().await?;
     let addresses = listeners.addresses()?;
@@ -160,7 +170,18 @@ async fn show(ends: bool) -> Result<(), Failure> {
     settings.caller.guard.own.extend(&addresses);
     let service = Service::open(settings)?;
     let server = Server::start(listeners, &crate::http::interface(service.clone()), None, Limits::default())?;
+    let shown = tokio::select! {
+        shown = demonstrate(address, ends) => shown,
+        _interrupt = interrupt => Ok(()),
+    };
+    server.stop();
+    task::blocking(move || service.close(Duration::from_secs(1))).await?;
+    server.abort();
+    shown
+}
 
+/// Shows the three timers. Without `ends`, then prints the callbacks that arrive, and does not return.
+async fn demonstrate(address: SocketAddr, ends: bool) -> Result<(), Failure> {
     let (sender, mut received) = mpsc::unbounded_channel();
     let receiver = Receiver { received: sender, has_failed: Arc::default() };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
@@ -205,20 +226,10 @@ async fn show(ends: bool) -> Result<(), Failure> {
     // The due moment of the cancelled timer has passed.
     clock.say("   the callback of the cancelled timer has not arrived")?;
     print(format_args!("{}", how_to_go_on(address, &hooks)))?;
-    if !ends {
-        // A single future waits for the signal all the time. With a new future for each wait, a signal could be lost in
-        // between.
-        let mut interrupt = core::pin::pin!(tokio::signal::ctrl_c());
-        loop {
-            tokio::select! {
-                callback = received.recv() => if let Some(callback) = callback { clock.say_received(&callback)? },
-                _interrupt = &mut interrupt => break,
-            }
-        }
+    // The receiver keeps its sender as long as it runs, so the loop does not end by itself.
+    while !ends && let Some(callback) = received.recv().await {
+        clock.say_received(&callback)?;
     }
-    server.stop();
-    task::blocking(move || service.close(Duration::from_secs(1))).await?;
-    server.abort();
     Ok(())
 }
 

@@ -1,6 +1,10 @@
 //! Tests that the demonstration shows the events that its text promises.
 
-use crate::process::{folder, run, text};
+use crate::process::{SOON, folder, program, run, text};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+use std::time::Instant;
 
 #[test]
 fn the_demonstration_shows_a_callback_a_repetition_and_a_cancellation() {
@@ -24,4 +28,28 @@ fn the_demonstration_shows_a_callback_a_repetition_and_a_cancellation() {
     assert!(!shown.contains("/regretted"), "{shown}");
     assert!(shown.contains("curl -X PUT http://127.0.0.1:"), "{shown}");
     assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "it leaves no files behind");
+}
+
+#[test]
+fn an_interrupt_in_the_first_seconds_leaves_no_folder() {
+    let (own, temporary) = (folder(), folder());
+    let mut command = program(own.path(), &["demo"]);
+    let mut child = command.env("TMPDIR", temporary.path()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.contains("The service listens on"), "{first}");
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if begun.elapsed() > SOON {
+            child.kill().unwrap();
+            panic!("the demonstration goes on");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    };
+    let left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().collect();
+    assert!(status.success() && left.is_empty(), "{status}: {left:?}");
 }

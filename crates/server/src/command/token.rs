@@ -3,6 +3,7 @@
 use super::terminal::{Failure, Outcome, hand_over, note, print, say};
 use crate::audit::{Deed, End};
 use crate::config::{Config, duration};
+use crate::state::files::sync_folder;
 use crate::state::{NewToken, TokenFile, role_name};
 use clap::{Arg, ArgMatches, Command};
 use core::fmt::Write as _;
@@ -85,7 +86,12 @@ impl Out {
         writeln!(file, "{token}").and_then(|()| file.as_file().sync_all()).map_err(failure)?;
         // Another program may have made a file at `path` since `create`. That file stays as it is.
         file.persist_noclobber(&path).map_err(|error| failure(error.error))?;
-        Ok(())
+        // Without this step, a power failure could remove the name of the file, and with it the only copy of the token.
+        sync_folder(&path).map_err(|error| {
+            // The token is revoked after this error, so the file is of no use.
+            let _may_stay = std::fs::remove_file(&path);
+            failure(error)
+        })
     }
 }
 

@@ -82,7 +82,7 @@ pub(crate) fn table<const N: usize>(
 pub(crate) fn plain(text: &str) -> String {
     let is_hidden = |c: char| {
         c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     if !text.contains(is_hidden) {
         return text.to_owned();
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_terminal_obeys_no_cell() {
-        assert_eq!(plain("a\u{1b}[2Jb\nc\u{202e}"), "a\\u{1b}[2Jb\\nc\\u{202e}");
+        assert_eq!(plain("a\u{1b}[2Jb\nc\u{202e}\u{61c}"), "a\\u{1b}[2Jb\\nc\\u{202e}\\u{61c}");
         assert_eq!(plain("Käse 🕐"), "Käse 🕐");
     }
 

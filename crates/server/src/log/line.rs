@@ -52,7 +52,8 @@ fn escaped(line: &[u8]) -> Cow<'_, str> {
 /// Returns whether a log line must show a character in escaped form. Otherwise a terminal or a program that reads lines
 /// would obey the character instead of showing it.
 fn is_hidden(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]
@@ -63,8 +64,8 @@ mod tests {
     fn a_line_stays_one_line_and_a_terminal_obeys_none_of_it() {
         assert_eq!(escaped(b"a b\n"), "a b\n");
         assert_eq!(
-            escaped("Käse\u{1b}[2J\nb\r\u{202e}\n".as_bytes()),
-            "Käse\\u001b[2J\\u000ab\\u000d\\u202e\n"
+            escaped("Käse\u{1b}[2J\nb\r\u{202e}\u{61c}\n".as_bytes()),
+            "Käse\\u001b[2J\\u000ab\\u000d\\u202e\\u061c\n"
         );
         assert_eq!(escaped(b"a\x9b\n"), "a\u{fffd}\n");
     }

@@ -73,7 +73,7 @@ impl PullHandler {
             }
         };
         self.observer.started(delivery);
-        let ended = await_end(open, timeout, &claim.claim, self.remote_claims.as_ref()).await;
+        let ended = await_end(open, timeout, name, &claim.claim, self.remote_claims.as_ref()).await;
         span.ended(ended.as_ref().map(|(verdict, _)| verdict));
         drop(span);
         let Some((verdict, ticket)) = ended else { return park(&reason) };
@@ -107,6 +107,7 @@ impl PullHandler {
 async fn await_end(
     mut open: OpenClaim,
     timeout: Duration,
+    namespace: &str,
     claim: &str,
     remote_claims: Option<&RemoteClaims>,
 ) -> Option<(Verdict, Option<EndTicket>)> {
@@ -116,9 +117,9 @@ async fn await_end(
         match tokio::time::timeout_at(until, open.request()).await {
             Err(_) => {
                 let rest = match remote_claims {
-                    // The receiver may have prolonged the claim at another node. Only the shared document of renewals
-                    // shows this.
-                    Some(claims) if until < begin + LONGEST_CLAIM => claims.rest(claim).await,
+                    // The receiver may have prolonged the claim at another node. Only the namespace's document of
+                    // renewals shows this.
+                    Some(claims) if until < begin + LONGEST_CLAIM => claims.rest(namespace, claim).await,
                     _ => None,
                 };
                 if let Some(rest) = rest {

@@ -4,6 +4,10 @@
 //! The name of such a claim contains the timer's id and the token of its lease, so any node can end the delivery in the
 //! store. The node with the lease notices the end when it next renews the lease. A renewal of the claim is stored in a
 //! document that all nodes share. The node with the lease reads that document before it lets the claim expire.
+//!
+//! Each namespace has a document of its own, with a limited number of renewals. A renewal stays in it until the moment
+//! that the renewal has given the claim, even if the claim ends earlier. So the clients of a namespace can use up only
+//! the renewals of their own namespace.
 
 use super::retry_pause::RetryPause;
 use crate::convert::unavailable;
@@ -12,6 +16,7 @@ use crate::work::{LONGEST_CLAIM, PULL, StoredPull, read};
 use core::fmt;
 use core::time::Duration;
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use tourbillon_api::{Moment, Problem, ProblemKind};
 use tourbillon_durable::state::{Failure, Phase, State, Token};
@@ -19,11 +24,11 @@ use tourbillon_durable::store::{Durability, Op, Outcome, StoreError};
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Delivery, UtcMillis, Verdict};
 
-/// The name of the shared document that maps the leases of renewed claims ([`ClaimName::lease`]) to the moments at
-/// which the claims expire.
-const RENEWALS: &str = "renewals";
-/// The greatest number of attempts to write a renewed claim into the document [`RENEWALS`], which all nodes share. An
-/// attempt fails if another node changes the document at the same time.
+/// The greatest number of renewals in the document of a namespace. Each renewal reads and writes the whole document,
+/// so the number bounds the work that a namespace can cause with a renewal.
+const MOST_RENEWALS: usize = 2_000;
+/// The greatest number of attempts to write a renewed claim into the document of its namespace. An attempt fails if
+/// another node changes the document at the same time.
 const TURNS: usize = 64;
 /// The greatest length of an error that the store keeps with a timer, in bytes.
 const LONGEST_ERROR: usize = 500;
@@ -72,7 +77,7 @@ impl ClaimName {
         })
     }
 
-    /// Returns the key of the claim's entry in the document of renewals: the timer's id and the token of its lease. The
+    /// Returns the key of the claim's entry in the document of its namespace: the timer's id and the token of its lease. The
     /// rest of the name is left out, because clients can make it up. So a lease has one entry, however many names a
     /// client renews.
     fn lease(&self) -> String {
@@ -83,6 +88,12 @@ impl ClaimName {
     fn ended() -> Problem {
         Problem::new(ProblemKind::ClaimEnded, "it was acknowledged or refused, or its time is over")
     }
+}
+
+/// Returns the name of the shared document that maps the leases of a namespace's renewed claims ([`ClaimName::lease`])
+/// to the moments at which the claims expire.
+fn document_of(namespace: &str) -> String {
+    format!("renewals/{namespace}")
 }
 
 /// Cuts the error of a delivery to [`LONGEST_ERROR`] bytes.
@@ -157,31 +168,45 @@ impl RemoteClaims {
             read(&timer.payload.0).map_err(|reason| Problem::new(ProblemKind::Internal, reason))?;
         let timeout = Duration::from_millis(pull.timeout_ms.into());
         let until = (self.store.now() + timeout).min(name.begun + LONGEST_CLAIM);
-        self.note(name.lease(), until).await.map_err(|error| unavailable(&error))?;
-        Ok(until.into())
+        if until <= self.store.now() {
+            return Err(ClaimName::ended());
+        }
+        Ok(self.note(namespace, name.lease(), until).await?.into())
     }
 
-    /// Writes into the document [`RENEWALS`], which all nodes share, that the claim with this lease now expires at
-    /// `until`. Removes expired claims from the document.
-    async fn note(&self, lease: String, until: UtcMillis) -> Result<(), StoreError> {
+    /// Writes into the shared document of the namespace that the claim with this lease expires at `until`, or at a
+    /// later moment that the document already has. Removes expired claims from the document. Returns the moment at
+    /// which the claim expires.
+    async fn note(&self, namespace: &str, lease: String, until: UtcMillis) -> Result<UtcMillis, Problem> {
+        let document = document_of(namespace);
+        let failed = |error: StoreError| unavailable(&error);
         for _ in 0..TURNS {
-            let (version, mut renewals) = self.renewals().await?;
+            let (version, mut renewals) = self.renewals(&document).await.map_err(failed)?;
             let now = self.store.now().as_millis();
             // No other code removes renewals. Without this line, the document would grow for ever.
             renewals.retain(|_, until| *until > now);
-            renewals.insert(lease.clone(), until.as_millis());
-            let value = serde_json::to_vec(&renewals).map_err(std::io::Error::from)?;
-            if self.store.replace_document(RENEWALS, version, Some(&value)).await? {
-                return Ok(());
+            if renewals.len() >= MOST_RENEWALS && !renewals.contains_key(&lease) {
+                let detail =
+                    "too many claims of the namespace were renewed at a node that has not handed them out";
+                return Err(Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(1_000));
+            }
+            // A client can make up a moment at which the claim began, and two renewals may overlap. So an earlier moment
+            // never takes the place of a later moment.
+            let expiry = renewals.get(&lease).copied().unwrap_or(0).max(until.as_millis());
+            renewals.insert(lease.clone(), expiry);
+            let value =
+                serde_json::to_vec(&renewals).map_err(|error| failed(io::Error::from(error).into()))?;
+            if self.store.replace_document(&document, version, Some(&value)).await.map_err(failed)? {
+                return Ok(UtcMillis::from_millis(expiry));
             }
         }
-        Err(std::io::Error::other(format!("other nodes noted renewals during {TURNS} attempts")).into())
+        Err(failed(io::Error::other(format!("other nodes noted renewals during {TURNS} attempts")).into()))
     }
 
-    async fn renewals(&self) -> Result<(u64, BTreeMap<String, u64>), StoreError> {
-        match self.store.document(RENEWALS).await? {
+    async fn renewals(&self, document: &str) -> Result<(u64, BTreeMap<String, u64>), StoreError> {
+        match self.store.document(document).await? {
             Some(note) => {
-                let renewals = serde_json::from_slice(&note.value).map_err(std::io::Error::from)?;
+                let renewals = serde_json::from_slice(&note.value).map_err(io::Error::from)?;
                 Ok((note.version, renewals))
             }
             None => Ok((0, BTreeMap::new())),
@@ -191,9 +216,9 @@ impl RemoteClaims {
     /// Returns the remaining time of a claim of this node that the receiver has renewed at another node. Returns `None`
     /// if there is no such renewal, if no time is left, or if the store does not answer. After `None`, the claim
     /// expires, and the timer is delivered again.
-    pub(super) async fn rest(&self, claim: &str) -> Option<Duration> {
+    pub(super) async fn rest(&self, namespace: &str, claim: &str) -> Option<Duration> {
         let lease = ClaimName::read(claim)?.lease();
-        let (_, renewals) = self.renewals().await.ok()?;
+        let (_, renewals) = self.renewals(&document_of(namespace)).await.ok()?;
         let until = UtcMillis::from_millis(renewals.get(&lease).copied()?);
         Some(until - self.store.now()).filter(|rest| !rest.is_zero())
     }

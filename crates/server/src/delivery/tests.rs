@@ -6,7 +6,7 @@ use crate::state::Subscription;
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::path::Path;
-use tourbillon_api::{Event, EventKind, NewTimer, Pull};
+use tourbillon_api::{Event, EventKind, NewTimer, ProblemKind, Pull};
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::{Event as Happened, UtcMillis, Verdict};
 
@@ -150,11 +150,10 @@ async fn a_death_by_the_end_of_a_claim_through_another_node_is_shown_as_a_death(
     }
 }
 
-/// Checks that a client makes the shared document of renewals no longer by renewing a claim under names that it makes
-/// up.
+/// Checks that invented names of a claim neither make the shared document of renewals longer, nor shorten the claim.
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_that_is_renewed_under_invented_names_has_one_entry_in_the_shared_document() {
+async fn a_claim_that_is_renewed_under_invented_names_keeps_its_single_entry_and_its_time() {
     let Some(server) = tourbillon_fault::Server::start(&[]) else { return };
     let folder = tempfile::tempdir().unwrap();
     let node = tokio::task::block_in_place(|| Service::open(on_redis(&server, folder.path()))).unwrap();
@@ -162,15 +161,59 @@ async fn a_claim_that_is_renewed_under_invented_names_has_one_entry_in_the_share
     let claim = fetch(&node).await;
     // The first 32 digits are random, and the last 16 are the moment at which the receiver got the timer.
     let (own, at) = (&claim[32..claim.len() - 16], &claim[claim.len() - 16..]);
-    for number in 0..5_u64 {
-        for name in [format!("{number:032x}{own}{at}"), format!("{}{own}{number:016x}", &claim[..32])] {
-            let renewed = node.deliveries().renew_claim("default", &name).await;
-            assert!(renewed.is_ok(), "{name}: {renewed:?}");
-        }
-    }
     let store = node.namespaces().shared().unwrap();
-    let renewals = store.document("renewals").await.unwrap().unwrap();
-    let renewals: BTreeMap<String, u64> = serde_json::from_slice(&renewals.value).unwrap();
-    assert_eq!(renewals.len(), 1, "{renewals:?}");
+    let renewals = async || {
+        let renewals = store.document("renewals/default").await.unwrap().unwrap();
+        serde_json::from_slice::<BTreeMap<String, u64>>(&renewals.value).unwrap()
+    };
+    // This call passes by the open claims of the node, as a renewal at another node does.
+    let claims = node.deliveries().remote_claims.clone().unwrap();
+    let honest = claims.renew("default", &claim).await.unwrap();
+    let before = renewals().await;
+    assert!(claims.rest("default", &claim).await.is_some());
+    for number in 0..5_u64 {
+        let renewed = claims.renew("default", &format!("{number:032x}{own}{at}")).await;
+        assert!(renewed.is_ok_and(|until| until >= honest));
+        let ended = claims.renew("default", &format!("{}{own}{number:016x}", &claim[..32])).await;
+        assert_eq!(ended.unwrap_err().kind, ProblemKind::ClaimEnded);
+    }
+    // By this name, the hour that a claim may last ends in a second.
+    let begun = store.now().as_millis() + 1_000 - 3_600_000;
+    let sooner = claims.renew("default", &format!("{}{own}{begun:016x}", &claim[..32])).await.unwrap();
+    assert!(sooner >= honest, "{sooner} is before {honest}");
+    let after = renewals().await;
+    assert!(after.len() == 1 && after.values().ge(before.values()), "{before:?} {after:?}");
+    tokio::task::spawn_blocking(move || node.close(Duration::ZERO)).await.unwrap();
+}
+
+/// Checks that a full document of renewals refuses only claims of its own namespace that have no entry in it.
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_that_renews_too_many_claims_uses_up_no_renewals_of_another() {
+    let Some(server) = tourbillon_fault::Server::start(&[]) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let node = tokio::task::block_in_place(|| Service::open(on_redis(&server, folder.path()))).unwrap();
+    for key in ["known", "new"] {
+        place(&node, key, 1).await;
+    }
+    let (known, new) = (fetch(&node).await, fetch(&node).await);
+    let claims = node.deliveries().remote_claims.clone().unwrap();
+    let store = node.namespaces().shared().unwrap();
+    // Adds 2,000 renewals that are not over, without the renewals of 2,000 claims.
+    let fill = async |document: &str| {
+        let (version, mut renewals) = match store.document(document).await.unwrap() {
+            Some(found) => (found.version, serde_json::from_slice(&found.value).unwrap()),
+            None => (0, BTreeMap::new()),
+        };
+        renewals.extend((0..2_000).map(|number| (format!("{number:064x}"), u64::MAX)));
+        let value = serde_json::to_vec(&renewals).unwrap();
+        assert!(store.replace_document(document, version, Some(&value)).await.unwrap());
+    };
+    fill("renewals/other").await;
+    claims.renew("default", &known).await.unwrap();
+    fill("renewals/default").await;
+    let refused = claims.renew("default", &new).await.unwrap_err();
+    assert_eq!((refused.kind, refused.status), (ProblemKind::LimitReached, 429));
+    claims.renew("default", &known).await.unwrap();
     tokio::task::spawn_blocking(move || node.close(Duration::ZERO)).await.unwrap();
 }

@@ -2,7 +2,9 @@
 
 use crate::clock::millis;
 use crate::service::Service;
+use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 use tourbillon_callback::HostReport;
 use tourbillon_durable::Health;
 use tourbillon_durable::store::StoreError;
@@ -26,7 +28,7 @@ impl Condition {
         self.note_collector(service.telemetry().fault().as_deref());
         self.note_health(&service.timers().health());
         self.note_damage(service.timers().timer_store().scrub().unwrap_or_default().damaged);
-        self.breakers.note(&service.reports().breakers());
+        self.breakers.note(&service.reports().breakers(), Instant::now());
     }
 
     /// Logs that the loop that delivers timers has died or revived since the last check.
@@ -95,60 +97,84 @@ impl Condition {
 /// Identifies a circuit breaker: its namespace, its host, and its path if the breaker covers only a path.
 type BreakerKey = (Box<str>, Box<str>, Option<Box<str>>);
 
-/// The circuit breakers that were open at the last check. The host or the path of such a breaker gets no callbacks of
-/// the namespace. A breaker that opens and closes between two checks is not logged.
+/// The pause between two lines of a namespace about breakers that have opened, and between two about breakers that have
+/// closed. The log admits only a few lines of a kind in this time ([`crate::log`]). Otherwise the breakers of a single
+/// namespace could take these lines, and the log would name no other namespace.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// The circuit breakers that are open by the lines of the log. The host or the path of such a breaker gets no callbacks
+/// of the namespace.
 ///
-/// At each check a host has at most one line for the breakers that have opened, and one for those that have closed. A
-/// host can have a breaker for each path, and the log admits only a few lines of a kind. Otherwise the breakers of one
-/// host could take these lines, and the log would not name another host.
+/// A namespace has a line for its first breaker that opens. The breakers that open in the [`PAUSE`] after this line
+/// have a line together at its end, if they are still open then. Closed breakers have lines in the same way.
 #[derive(Debug, Default)]
-struct Breakers(BTreeSet<BreakerKey>);
+struct Breakers {
+    open: BTreeSet<BreakerKey>,
+    opened: Lines,
+    closed: Lines,
+}
 
 impl Breakers {
-    fn note(&mut self, reports: &[HostReport]) {
+    fn note(&mut self, reports: &[HostReport], now: Instant) {
         let key = |report: &HostReport| (report.tenant.clone(), report.host.clone(), report.path.clone());
         let open: BTreeMap<_, _> = reports
             .iter()
             .filter_map(|report| Some((key(report), (report.failures, millis(report.open_for?)))))
             .collect();
-        let part = |path: Option<&str>| if path.is_some() { "path" } else { "host" };
-        let opened = open.iter().filter(|(breaker, _)| !self.0.contains(*breaker));
-        for ((breaker, (failures, pause_ms)), more) in of_each_host(opened, |(breaker, _)| &*breaker.1) {
+        let part = |path: &Option<Box<str>>| if path.is_some() { "path" } else { "host" };
+        let opened = open.keys().filter(|breaker| !self.open.contains(*breaker)).collect();
+        for group in self.opened.admit(opened, now) {
+            let [first @ (namespace, host, path), rest @ ..] = &group[..] else { continue };
+            let (failures, pause_ms) = open.get(first).copied().unwrap_or_default();
             // The path itself is not logged, because the path of a callback's URL may be its secret.
-            let (namespace, host, part) = (&breaker.0, &breaker.1, part(breaker.2.as_deref()));
+            let (part, more) = (part(path), number_of(rest));
             warn!(
                 target: "breaker", %namespace, %host, part, failures, pause_ms, more,
                 "a breaker has opened: the {part} gets no callbacks of the namespace"
             );
+            self.open.extend(group);
         }
-        let closed = self.0.iter().filter(|breaker| !open.contains_key(*breaker));
-        for ((namespace, host, path), more) in of_each_host(closed, |breaker| &*breaker.1) {
-            let part = part(path.as_deref());
+        let closed = self.open.iter().filter(|breaker| !open.contains_key(*breaker)).collect();
+        for group in self.closed.admit(closed, now) {
+            let [(namespace, host, path), rest @ ..] = &group[..] else { continue };
+            let (part, more) = (part(path), number_of(rest));
             info!(
                 target: "breaker", %namespace, %host, part, more,
                 "a breaker has closed: the {part} gets callbacks of the namespace again"
             );
+            self.open.retain(|breaker| !group.contains(breaker));
         }
-        self.0 = open.into_keys().collect();
     }
 }
 
-/// Returns the first of the breakers of each host, and the number of the host's further breakers if there are any.
-fn of_each_host<'a, B>(
-    breakers: impl Iterator<Item = B>,
-    host: impl Fn(&B) -> &'a str,
-) -> impl Iterator<Item = (B, Option<u64>)> {
-    let mut firsts = BTreeMap::new();
-    for breaker in breakers {
-        firsts.entry(host(&breaker)).and_modify(|(_, more)| *more += 1).or_insert((breaker, 0));
+/// Returns the number of further breakers of a line, or `None` if there are none.
+fn number_of(further: &[BreakerKey]) -> Option<usize> {
+    (!further.is_empty()).then_some(further.len())
+}
+
+/// The namespaces that had a line within the last [`PAUSE`], with the moments of these lines.
+#[derive(Debug, Default)]
+struct Lines(BTreeMap<Box<str>, Instant>);
+
+impl Lines {
+    /// Groups breakers by their namespaces. Leaves out the namespaces that had a line within the last [`PAUSE`]. In each
+    /// group, the breakers that cover a whole host come first.
+    fn admit(&mut self, breakers: Vec<&BreakerKey>, now: Instant) -> Vec<Vec<BreakerKey>> {
+        self.0.retain(|_, at| now.saturating_duration_since(*at) < PAUSE);
+        let mut groups = BTreeMap::<_, Vec<_>>::new();
+        for breaker in breakers.into_iter().filter(|(namespace, ..)| !self.0.contains_key(namespace)) {
+            groups.entry(breaker.0.clone()).or_default().push(breaker.clone());
+        }
+        self.0.extend(groups.keys().map(|namespace| (namespace.clone(), now)));
+        let mut groups: Vec<_> = groups.into_values().collect();
+        groups.iter_mut().for_each(|group| group.sort_by_key(|(_, _, path)| path.is_some()));
+        groups
     }
-    firsts.into_values().map(|(first, more)| (first, (more > 0).then_some(more)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::time::Duration;
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
     use std::sync::{Arc, Mutex};
@@ -192,8 +218,9 @@ mod tests {
         for (tenant, host) in [("a", &refuses), ("b", &refuses), ("a", &silent), ("b", &silent)] {
             fail(tenant, host).await;
         }
+        let begin = Instant::now();
         let mut breakers = Breakers::default();
-        breakers.note(&caller.hosts());
+        let opened = logged(|| breakers.note(&caller.hosts(), begin));
         let key =
             |tenant: &str, host: &str, path: Option<&str>| (tenant.into(), host.into(), path.map(Into::into));
         let expected = BTreeSet::from([
@@ -202,38 +229,45 @@ mod tests {
             key("a", &silent, None),
             key("b", &silent, None),
         ]);
-        assert_eq!(breakers.0, expected);
-        caller.close_breakers(&refuses);
-        breakers.note(&caller.hosts());
-        assert_eq!(breakers.0, BTreeSet::from([key("a", &silent, None), key("b", &silent, None)]));
-
-        // Many breakers of a host take one line, so that they leave lines for another host.
-        let mut breakers = Breakers::default();
-        for tenant in ["c", "d", "e"] {
-            fail(tenant, &refuses).await;
-        }
-        let opened = logged(|| breakers.note(&caller.hosts()));
+        assert_eq!(breakers.open, expected);
+        // Each namespace has a line, which names the breaker of a whole host.
+        let names = |line: &str, namespace: &str, host: &str, more: &str| {
+            [format!("namespace={namespace} "), format!("host={host} "), more.to_owned()]
+                .iter()
+                .all(|part| line.contains(part.as_str()))
+        };
         assert_eq!(opened.len(), 2, "{opened:?}");
-        assert!(opened.iter().any(|line| line.contains(&refuses) && line.contains("more=2")), "{opened:?}");
-        assert!(opened.iter().any(|line| line.contains(&silent) && line.contains("more=1")), "{opened:?}");
+        assert!(names(&opened[0], "a", &silent, "more=1") && names(&opened[1], "b", &silent, "more=1"));
+
         caller.close_breakers(&refuses);
-        let closed = logged(|| breakers.note(&caller.hosts()));
-        assert!(closed.len() == 1 && closed[0].contains("more=2"), "{closed:?}");
+        let closed = logged(|| breakers.note(&caller.hosts(), begin));
+        assert_eq!(breakers.open, BTreeSet::from([key("a", &silent, None), key("b", &silent, None)]));
+        assert_eq!(closed.len(), 2, "{closed:?}");
+
+        // A namespace waits for its next line, and another namespace has a line at once.
+        fail("a", &refuses).await;
+        fail("c", &refuses).await;
+        let opened = logged(|| breakers.note(&caller.hosts(), begin + PAUSE / 2));
+        assert!(opened.len() == 1 && names(&opened[0], "c", &refuses, "path"), "{opened:?}");
+        let opened = logged(|| breakers.note(&caller.hosts(), begin + PAUSE));
+        assert!(opened.len() == 1 && names(&opened[0], "a", &refuses, "path"), "{opened:?}");
+        assert_eq!(logged(|| breakers.note(&caller.hosts(), begin + 3 * PAUSE)), Vec::<String>::new());
     }
 
     /// Returns the lines that `act` logs on this thread.
     fn logged(act: impl FnOnce()) -> Vec<String> {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let writer = Arc::clone(&lines);
-        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || Lines(Arc::clone(&writer)));
+        let log =
+            tracing_subscriber::fmt().with_ansi(false).with_writer(move || Written(Arc::clone(&writer)));
         tracing::subscriber::with_default(log.finish(), act);
         let lines = String::from_utf8(lines.lock().unwrap().clone()).unwrap();
         lines.lines().map(str::to_owned).collect()
     }
 
-    struct Lines(Arc<Mutex<Vec<u8>>>);
+    struct Written(Arc<Mutex<Vec<u8>>>);
 
-    impl std::io::Write for Lines {
+    impl std::io::Write for Written {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }

@@ -2,12 +2,14 @@
 //! *place*.
 //!
 //! If all places are taken, idle connections are closed. A connection is idle if it does not work on a request that has
-//! arrived in full. Idle connections that never sent a request are closed first. Among these, the address with the most
-//! connections loses those that have been quiet the longest. If they are too few, the next address loses connections,
-//! too. A few places are reserved for clients on this machine. So a check of the service's health always finds a place.
+//! arrived in full. If idle connections exist that never sent a request, only such connections are closed. All closed
+//! connections belong to one address: the address with the most idle connections loses the connections that have been
+//! quiet the longest.
 //!
-//! A client of another machine gets no reserved place, even if clients on this machine have taken their places: as many
-//! idle connections are closed as it takes. If fewer connections are idle, none is closed, and the client is refused.
+//! A few places are reserved for clients on this machine, so that a check of the service's health always finds a place.
+//! The clients of other machines together never have more than the other places, however many connections the clients
+//! on this machine have. If they have all of these places, only their own idle connections make room for a further
+//! client of another machine.
 //!
 //! A connection is a *stranger's* if it has had requests answered, and none of its requests was authenticated.
 //! Strangers may have only a part of the places, because their connections use more memory than silent connections. An
@@ -22,9 +24,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{oneshot, watch};
 
-/// Two rules divide the greatest number of open connections by this number. First, one connection in 64 is reserved for
+/// Two rules divide the greatest number of open connections by this number. First, one place in 64 is reserved for
 /// clients on the server's own machine. Second, if a new connection needs room, the server closes several idle
-/// connections at once: at most one in 64.
+/// connections of one address at once: at most one in 64.
 const PART: usize = 64;
 
 /// Strangers together may have at most one in eight of the permitted connections. If this is less than [`PART`]
@@ -52,6 +54,8 @@ pub(super) struct Places {
 #[derive(Debug, Default)]
 struct State {
     taken: HashMap<u64, Taken>,
+    /// The number of taken places whose clients are on other machines.
+    remote: usize,
     next: u64,
     /// An upper bound of the number of strangers' connections. Such a connection has had requests answered, and none of
     /// its requests was authenticated. Each new stranger's connection raises the bound, and an exact count lowers it.
@@ -90,20 +94,22 @@ impl Places {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place for a new connection. If no place is free for this client, closes idle connections to free their
-    /// places. Returns `None` if no place is free, and no connection is idle.
+    /// Takes a place for a new connection. If no place is free for this client, closes idle connections whose places
+    /// the client may have. Returns `None` if no such connection is idle.
     pub(super) fn take(self: &Arc<Self>, peer: IpAddr, activity: Arc<Activity>) -> Option<Place> {
         let from = network(peer);
-        let most = if from.is_loopback() { self.all } else { self.all - self.all / PART };
+        let is_remote = !from.is_loopback();
         let mut state = self.lock();
-        let excess = (state.taken.len() + 1).saturating_sub(most);
-        if !state.make_room(excess, self.all.div_ceil(PART)) {
+        let must_be_remote = is_remote && state.remote >= self.all - self.all / PART;
+        let is_full = must_be_remote || state.taken.len() >= self.all;
+        if is_full && !state.make_room(must_be_remote, self.all.div_ceil(PART)) {
             return None;
         }
         let number = state.next;
         state.next += 1;
         let (leave, left) = oneshot::channel();
         state.taken.insert(number, Taken { from, activity: Arc::clone(&activity), leave });
+        state.remote += usize::from(is_remote);
         state.peak = state.peak.max(state.taken.len());
         drop(state);
         self.open.send_modify(|open| *open += 1);
@@ -172,39 +178,29 @@ impl State {
         }
     }
 
+    /// Frees the place of the connection `number`, if the connection still has it.
+    fn free(&mut self, number: u64) -> Option<Taken> {
+        let taken = self.taken.remove(&number)?;
+        self.remote -= usize::from(!taken.from.is_loopback());
+        Some(taken)
+    }
+
     /// Frees the place of the connection `number`, and tells the connection to end.
     fn evict(&mut self, number: u64) {
-        if let Some(taken) = self.taken.remove(&number) {
+        if let Some(taken) = self.free(number) {
             // If the connection has ended already, nobody gets this message.
             let _has_ended = taken.leave.send(());
         }
     }
 
-    /// Closes at least `least` idle connections, to free their places. Closes none if fewer connections are idle.
-    /// Returns whether `least` places were freed. Closes up to `most` connections of an address at once.
-    fn make_room(&mut self, least: usize, most: usize) -> bool {
-        let idle = self.taken.values().filter(|taken| taken.activity.idleness().is_some());
-        if idle.take(least).count() < least {
-            return false;
-        }
-        let mut freed = 0;
-        while freed < least {
-            let closed = self.close_idle(most);
-            // A connection may have begun to work on a request since it was counted.
-            if closed == 0 {
-                return false;
-            }
-            freed += closed;
-        }
-        true
-    }
-
-    /// Closes up to `most` idle connections of the address that has the most. Returns the number of closed connections.
-    fn close_idle(&mut self, most: usize) -> usize {
+    /// Closes up to `most` idle connections of an address, to free their places. With `must_be_remote`, the address is
+    /// of another machine. Returns whether any such connection was idle.
+    fn make_room(&mut self, must_be_remote: bool, most: usize) -> bool {
         let idle = |taken: &Taken| taken.activity.idleness();
         let mut all: Vec<(Idleness, IpAddr, u64)> = self
             .taken
             .iter()
+            .filter(|(_, taken)| !(must_be_remote && taken.from.is_loopback()))
             .filter_map(|(number, taken)| Some((idle(taken)?, taken.from, *number)))
             .collect();
         if all.iter().any(|(idle, ..)| !idle.has_sent_a_request) {
@@ -215,13 +211,14 @@ impl State {
             *counts.entry(*from).or_default() += 1;
         }
         let Some((&first, _)) = counts.iter().max_by_key(|(from, count)| (**count, Reverse(**from))) else {
-            return 0;
+            return false;
         };
         all.retain(|(_, from, _)| *from == first);
         all.sort_unstable();
-        all.truncate(most);
-        all.iter().for_each(|(_, _, number)| self.evict(*number));
-        all.len()
+        for (_, _, number) in all.into_iter().take(most) {
+            self.evict(number);
+        }
+        true
     }
 }
 
@@ -245,7 +242,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.places.lock().taken.remove(&self.number);
+        let _is_evicted = self.places.lock().free(self.number);
         self.places.open.send_modify(|open| *open -= 1);
     }
 }
@@ -347,15 +344,17 @@ mod tests {
         assert!(door.places.ended().now_or_never().is_some());
     }
 
+    /// Begins a request that has arrived in full, so that the connection is not idle.
+    fn works(place: Option<Place>) -> Option<(Place, UnderWay)> {
+        let place = place?;
+        let request = UnderWay::begin(&place.activity, false);
+        request.stage().note_complete();
+        Some((place, request))
+    }
+
     #[test]
     fn clients_of_other_machines_never_get_the_places_of_this_machine() {
         let mut door = Door::new(128);
-        let works = |place: Option<Place>| {
-            let place = place?;
-            let request = UnderWay::begin(&place.activity, false);
-            request.stage().note_complete();
-            Some((place, request))
-        };
         let mut others: Vec<(Place, UnderWay)> =
             core::iter::from_fn(|| works(door.take("192.0.2.1"))).collect();
         assert_eq!(others.len(), 126, "two places are for this machine");
@@ -369,6 +368,18 @@ mod tests {
         others.truncate(123);
         let next = door.take("192.0.2.1");
         assert!(next.is_some() && !own.iter_mut().any(has_left), "a place is free");
+    }
+
+    #[test]
+    fn clients_of_this_machine_beyond_the_reserved_places_lock_nobody_out() {
+        let mut door = Door::new(128);
+        let _own: Vec<_> = (0..126).map(|_| works(door.take("127.0.0.1")).unwrap()).collect();
+        let mut silent: Vec<Place> = (0..2).map(|_| door.take("192.0.2.1").unwrap()).collect();
+        for _ in 0..10 {
+            let mut next = door.take("198.51.100.1").unwrap();
+            assert!(!has_left(&mut next), "a silent connection makes room, or a place is free");
+        }
+        assert_eq!(silent.iter_mut().map(has_left).collect::<Vec<_>>(), [true; 2]);
     }
 
     #[test]

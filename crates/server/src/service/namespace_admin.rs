@@ -9,7 +9,6 @@ use crate::state::{DEFAULT, Map, Namespace, Namespaces, SigningSecret, VIEW, can
 use crate::task;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use core::time::Duration;
-use serde_json::json;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -57,7 +56,7 @@ impl NamespaceAdmin {
         change: impl FnMut(&mut Map) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
         let namespaces = Arc::clone(&self.namespaces);
-        let changed = task::blocking(move || namespaces.change(change)).await;
+        let changed = task::blocking(move || namespaces.try_change(change)).await;
         let changed = changed.map_err(|error| Problem::new(ProblemKind::Internal, error.to_string()))?;
         let answer = changed.map_err(|error| failed(&error))?;
         // Timers may be parked because of a limit that was raised, or because of a pause that has ended.
@@ -75,7 +74,9 @@ impl NamespaceAdmin {
         let deed = Deed::new(AuditAction::SetNamespace).namespace(name).detail(words);
         let set = async {
             let limits = canonical(limits)?;
-            self.change_limits(name, move |_| Ok(limits.clone())).await
+            let (is_new, _) = self.change_limits(name, move |_| Ok(limits.clone())).await?;
+            // The limits are stored, even if the timers cannot be counted for the answer.
+            Ok((is_new, self.view(name).await.map_err(Problem::with_unknown_outcome)?))
         };
         self.audit.note(deed, set).await
     }
@@ -97,41 +98,46 @@ impl NamespaceAdmin {
             Some(limits) => Ok(NamespaceLimits { paused, ..limits.clone() }),
             None => Err(Problem::new(ProblemKind::NotFound, there_is_none.clone())),
         };
-        let words = json!({ "paused": paused }).to_string();
-        let deed = Deed::new(AuditAction::SetNamespace).namespace(name).detail(words);
-        self.audit.note(deed, self.change_limits(name, pause)).await.map(drop)
+        let words =
+            if paused { "paused, with its other limits" } else { "not paused, with its other limits" };
+        let entry = self.audit.begin(Deed::new(AuditAction::SetNamespace).namespace(name).detail(words));
+        let answer = self.change_limits(name, pause).await;
+        let limits = answer.as_ref().ok().and_then(|(_, limits)| serde_json::to_string(limits).ok());
+        let words = limits.unwrap_or_else(|| words.to_owned());
+        entry.add(|deed| deed.detail(words)).end(&answer).await;
+        answer.map(drop)
     }
 
     /// Sets the limits of a namespace to the result of `new`, and creates the namespace if it is missing. `new` gets
-    /// the stored limits, or `None` if the namespace is missing. Returns whether the namespace was created.
+    /// the stored limits, or `None` if the namespace is missing. Returns whether the namespace was created, and its new
+    /// limits.
     async fn change_limits(
         &self,
         name: &str,
         new: impl Fn(Option<&NamespaceLimits>) -> Result<NamespaceLimits, Problem> + Send + 'static,
-    ) -> Result<(bool, NamespaceView), Problem> {
+    ) -> Result<(bool, NamespaceLimits), Problem> {
         if !is_name(name) {
             let detail = "a name has 1 to 64 letters, digits, `-`, `_` or `.`";
             return Err(Problem::new(ProblemKind::BadRequest, detail));
         }
         let key: Box<str> = name.into();
-        let is_new = self
+        let (is_new, limits) = self
             .change(move |map| {
                 // The limits and the secrets come from the map of this attempt. An earlier read could miss limits or a
                 // secret that another request or node has just stored.
                 let former = map.get(&key).cloned();
                 let (is_new, limits) = (former.is_none(), new(former.as_deref().map(|former| &former.limits))?);
                 let former = former.unwrap_or_default();
-                let namespace = former.changed(limits, former.secrets.clone());
+                let namespace = former.changed(limits.clone(), former.secrets.clone());
                 map.insert(key.clone(), Arc::new(namespace));
-                Ok(is_new)
+                Ok((is_new, limits))
             })
             .await?;
         if is_new {
             // An earlier namespace may have had the same name. The new namespace must not see its histories.
             self.in_flight.forget(name);
         }
-        // The limits are stored, even if the timers cannot be counted for the answer.
-        Ok((is_new, self.view(name).await.map_err(Problem::with_unknown_outcome)?))
+        Ok((is_new, limits))
     }
 
     /// Removes a namespace. Fails if the namespace has stored timers or schedules. If the future is dropped, the

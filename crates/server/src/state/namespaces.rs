@@ -3,6 +3,7 @@
 use super::cluster::ClusterStore;
 use super::namespace_storage::NamespaceStorage;
 use crate::clock::now;
+use core::convert::Infallible;
 use core::fmt;
 use core::time::Duration;
 use pollster::block_on;
@@ -271,11 +272,29 @@ impl Namespaces {
     /// Changes the namespaces with `change`, and returns once the change is stored. If another node has changed the
     /// namespaces in between, calls `change` again with the newer namespaces. Blocks the calling thread.
     pub(crate) fn change<T>(&self, mut change: impl FnMut(&mut Map) -> T) -> io::Result<T> {
+        self.try_change(|map| Ok::<_, Infallible>(change(map))).map(|Ok(answer)| answer)
+    }
+
+    /// Changes the namespaces as [`change`](Self::change) does, unless `change` refuses. Stores nothing then, but first
+    /// makes sure that `change` has seen the newest namespaces. Blocks the calling thread.
+    pub(crate) fn try_change<T, E>(
+        &self,
+        mut change: impl FnMut(&mut Map) -> Result<T, E>,
+    ) -> io::Result<Result<T, E>> {
         let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..TURNS {
             let (Known { map, version, .. }, at) = (self.known(), Instant::now());
             let mut map = Map::clone(&map);
             let answer = change(&mut map);
+            if answer.is_err() {
+                if self.is_shared() {
+                    block_on(self.renew())?;
+                }
+                if self.known().version == version {
+                    return Ok(answer);
+                }
+                continue;
+            }
             map.entry(DEFAULT.into()).or_default();
             if block_on(self.storage.replace(version, &map))? {
                 if self.is_shared() {
@@ -385,6 +404,17 @@ mod tests {
         assert!(Namespace::is_held(&removed));
         drop(held);
         assert!(!Namespace::is_held(&removed));
+    }
+
+    #[test]
+    fn a_refused_change_writes_no_namespaces() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("namespaces.json");
+        let namespaces = Namespaces::open(NamespaceStorage::File(path.clone())).unwrap();
+        assert_eq!(namespaces.try_change(|_| Err::<(), _>("no")).unwrap(), Err("no"));
+        assert!(!path.exists(), "on a full disk, the write would hide the reason of the refusal");
+        namespaces.change(|_| ()).unwrap();
+        assert!(path.exists());
     }
 
     #[test]

@@ -55,6 +55,9 @@ pub(super) async fn the_page_of_one_node_keeps_the_limits_that_another_has_just_
             (&json!(true), &json!(7)),
             "{view}"
         );
+        let (_, trail) = two.send("GET", "/v1/audit?limit=1", Value::Null).await;
+        let detail: Value = serde_json::from_str(trail["items"][0]["detail"].as_str().unwrap()).unwrap();
+        assert_eq!(detail, view["limits"], "the trail has the limits that the change has left: {trail}");
     }
     let (status, answer) = post("pause", "absent").await;
     assert_eq!(status, StatusCode::NOT_FOUND, "{answer}");

@@ -68,6 +68,7 @@ enum Order {
 /// | `label` | by id |
 /// | `key_prefix`, without `phase=dead` | by key |
 /// | `reason` or `phase=pending` | by due moment |
+/// | `phase=parked` | by reason; by due moment in SQLite and PostgreSQL |
 /// | `phase=leased` | by the end of the delivery's lease |
 /// | `phase=dead` | by the moment of death |
 /// | none of these | by id |

@@ -22,6 +22,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use std::io;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -149,15 +150,20 @@ async fn listen() -> Result<Listeners, Failure> {
     }
 }
 
-/// Runs the service and the demonstration. Without `ends`, runs them until Ctrl-C. The service is closed before its
+/// Runs the service and the demonstration. Without `ends`, runs them until Ctrl-C. With `ends`, Ctrl-C is a failure. The
+/// service is closed before its
 /// folder is removed, however the demonstration ends.
 async fn show(ends: bool) -> Result<(), Failure> {
     // A single future waits for the signal all the time. With a new future for each wait, a signal could be lost in
     // between. After the first poll, a signal no longer ends the process. Otherwise a signal during the steps below
     // would leave the folder.
     let mut interrupt = core::pin::pin!(tokio::signal::ctrl_c());
-    if interrupt.as_mut().now_or_never().is_some() {
-        return Ok(());
+    let interrupted = |signal: io::Result<()>| {
+        signal?;
+        if ends { Err("interrupted before the end of the demonstration".into()) } else { Ok(()) }
+    };
+    if let Some(signal) = interrupt.as_mut().now_or_never() {
+        return interrupted(signal);
     }
     let folder = tempfile::Builder::new().prefix("tourbillond-demo-").tempdir()?;
     let listeners = listen().await?;
@@ -169,14 +175,21 @@ async fn show(ends: bool) -> Result<(), Failure> {
     settings.caller.guard.allow_private = true;
     settings.caller.guard.own.extend(&addresses);
     let service = Service::open(settings)?;
-    let server = Server::start(listeners, &crate::http::interface(service.clone()), None, Limits::default())?;
-    let shown = tokio::select! {
-        shown = demonstrate(address, ends) => shown,
-        _interrupt = interrupt => Ok(()),
+    let server = Server::start(listeners, &crate::http::interface(service.clone()), None, Limits::default());
+    let shown = match &server {
+        Ok(server) => {
+            let shown = tokio::select! {
+                shown = demonstrate(address, ends) => shown,
+                signal = interrupt => interrupted(signal),
+            };
+            server.stop();
+            shown
+        }
+        // The service is closed before this error is returned.
+        Err(_) => Ok(()),
     };
-    server.stop();
     task::blocking(move || service.close(Duration::from_secs(1))).await?;
-    server.abort();
+    server?.abort();
     shown
 }
 

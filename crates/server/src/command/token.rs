@@ -87,11 +87,14 @@ impl Out {
         // Another program may have made a file at `path` since `create`. That file stays as it is.
         file.persist_noclobber(&path).map_err(|error| failure(error.error))?;
         // Without this step, a power failure could remove the name of the file, and with it the only copy of the token.
-        sync_folder(&path).map_err(|error| {
-            // The token is revoked after this error, so the file is of no use.
-            let _may_stay = std::fs::remove_file(&path);
-            failure(error)
-        })
+        // Some folders cannot be synced, such as a folder that its owner may not read. The user has the token then.
+        if let Err(error) = sync_folder(&path) {
+            say(format_args!(
+                "{}: a power failure may remove the file, its folder is not synced: {error}",
+                path.display()
+            ));
+        }
+        Ok(())
     }
 }
 

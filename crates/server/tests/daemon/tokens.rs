@@ -52,6 +52,35 @@ fn a_token_in_a_file_is_its_owners_alone() {
     assert_eq!((count(), fs::read_dir(folder.path()).unwrap().count()), (1, 2));
 }
 
+/// Checks that a folder that cannot be synced keeps the file of a token. The folder may not be read, but its owner may
+/// write into it.
+#[test]
+fn a_token_goes_into_a_folder_that_cannot_be_synced() {
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+    use std::os::unix::process::CommandExt as _;
+
+    let folder = folder();
+    let closed = folder.path().join("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o300)).unwrap();
+    let mut command = program(folder.path(), &["token", "new", "--role", "admin", "--out", "closed/token"]);
+    // The user root may read every folder, so the program runs as another user.
+    if rustix::process::geteuid().is_root() {
+        const NOBODY: u32 = 65_534;
+        for path in [folder.path(), &closed] {
+            chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let made = command.output().unwrap();
+    let said = text(&made.stderr);
+    assert!(made.status.success() && said.contains("not synced"), "{made:?}");
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
+    assert!(fs::read_to_string(closed.join("token")).unwrap().starts_with("tb_"));
+    let list = text(&run(folder.path(), &["token", "list"]).stdout);
+    assert_eq!(list.lines().count(), 2, "the token is not revoked: {list}");
+}
+
 #[test]
 fn a_token_that_nobody_reads_is_revoked() {
     let folder = folder();

@@ -78,11 +78,12 @@ pub(crate) fn table<const N: usize>(
     lines.join("\n")
 }
 
-/// Escapes the characters that control a terminal, and the characters that change the direction of text.
+/// Escapes the characters that control a terminal, that end a line, or that change the direction of text. The log of
+/// the service escapes the same characters.
 pub(crate) fn plain(text: &str) -> String {
     let is_hidden = |c: char| {
         c.is_control()
-            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     if !text.contains(is_hidden) {
         return text.to_owned();
@@ -115,6 +116,7 @@ mod tests {
     #[test]
     fn a_terminal_obeys_no_cell() {
         assert_eq!(plain("a\u{1b}[2Jb\nc\u{202e}\u{61c}"), "a\\u{1b}[2Jb\\nc\\u{202e}\\u{61c}");
+        assert_eq!(plain("a\u{2028}b\u{2029}"), "a\\u{2028}b\\u{2029}");
         assert_eq!(plain("Käse 🕐"), "Käse 🕐");
     }
 

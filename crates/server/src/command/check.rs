@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::service::{self, OpenError, is_half_restored};
 use crate::settings::{PostgresSettings, RedisSettings};
 use crate::state::ClusterStore;
+use crate::text::escaped;
 use clap::{Arg, ArgMatches, Command};
 use core::fmt::Write as _;
 use serde_json::json;
@@ -154,7 +155,7 @@ fn show(place: &str, report: Option<&Report>, found: &Found, matches: &ArgMatche
             }
         }
         for fault in faults {
-            let _infallible = writeln!(text, "{fault}");
+            let _infallible = writeln!(text, "{}", escaped(fault));
         }
         print(text)?;
     }

@@ -5,6 +5,7 @@ use crate::audit::{Deed, End};
 use crate::config::{Config, duration};
 use crate::state::files::sync_folder;
 use crate::state::{NewToken, TokenFile, role_name};
+use crate::text::escaped;
 use clap::{Arg, ArgMatches, Command};
 use core::fmt::Write as _;
 use serde_json::json;
@@ -168,10 +169,10 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
                 let mut lines =
                     format!("{:<12}  {:<6}  {:<16}  {:<24}  NAME\n", "ID", "ROLE", "NAMESPACE", "UNTIL");
                 for token in &tokens {
-                    let namespace = token.namespace.as_deref().unwrap_or("(all)");
+                    let namespace = escaped(token.namespace.as_deref().unwrap_or("(all)"));
                     let until = token.until.map_or_else(|| "-".to_owned(), |until| until.to_string());
                     let expired = if token.is_expired() { " (expired)" } else { "" };
-                    let (id, role, name) = (token.id(), role_name(token.role), &token.name);
+                    let (id, role, name) = (token.id(), role_name(token.role), escaped(&token.name));
                     let _infallible =
                         writeln!(lines, "{id:<12}  {role:<6}  {namespace:<16}  {until:<24}  {name}{expired}");
                 }

@@ -9,6 +9,7 @@ use crate::clock::millis;
 use crate::record::{Answered, Endpoints, GONE, InFlight, Sent};
 use crate::state::{Namespace, allows_host};
 use crate::telemetry::{Span, Telemetry};
+use crate::text::cut;
 use crate::work::{BLOCKED, REQUEST_ID, StoredCallback, head, read};
 use core::time::Duration;
 use std::sync::Arc;
@@ -207,8 +208,7 @@ fn shows(outcome: &Outcome) -> Option<Option<bool>> {
 /// Returns the first bytes of a receiver's answer as one line of text.
 fn beginning(answer: &CallbackResponse) -> String {
     let head = String::from_utf8_lossy(&answer.head[..answer.head.len().min(HEAD)]);
-    let head: String = head.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    head.trim_end().to_owned()
+    cut(&head, head.len()).trim_end().to_owned()
 }
 
 /// Returns the secrets with which the namespace signs callbacks now.

@@ -82,6 +82,14 @@ fn a_token_goes_into_a_folder_that_cannot_be_synced() {
 }
 
 #[test]
+fn a_list_of_tokens_shows_no_character_that_a_terminal_obeys() {
+    let folder = folder();
+    token(folder.path(), &["--role", "reader", "--name", "a\u{1b}[2Jb\u{202e}c\nd\u{2028}"]);
+    let list = text(&run(folder.path(), &["token", "list"]).stdout);
+    assert!(list.ends_with("a\\u001b[2Jb\\u202ec\\u000ad\\u2028\n"), "{list:?}");
+}
+
+#[test]
 fn a_token_that_nobody_reads_is_revoked() {
     let folder = folder();
     let (reader, writer) = std::io::pipe().unwrap();

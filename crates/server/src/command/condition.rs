@@ -157,8 +157,8 @@ fn number_of(further: &[BreakerKey]) -> Option<usize> {
 struct Lines(BTreeMap<Box<str>, Instant>);
 
 impl Lines {
-    /// Groups breakers by their namespaces. Leaves out the namespaces that had a line within the last [`PAUSE`]. In each
-    /// group, the breakers that cover a whole host come first.
+    /// Groups breakers by their namespaces. Leaves out the namespaces that had a line within the last [`PAUSE`]. In
+    /// each group, the breakers that cover a whole host come first.
     fn admit(&mut self, breakers: Vec<&BreakerKey>, now: Instant) -> Vec<Vec<BreakerKey>> {
         self.0.retain(|_, at| now.saturating_duration_since(*at) < PAUSE);
         let mut groups = BTreeMap::<_, Vec<_>>::new();

@@ -150,8 +150,8 @@ async fn listen() -> Result<Listeners, Failure> {
     }
 }
 
-/// Runs the service and the demonstration. Without `ends`, runs them until Ctrl-C. With `ends`, Ctrl-C is a failure. The
-/// service is closed before its
+/// Runs the service and the demonstration. Without `ends`, runs them until Ctrl-C. With `ends`, Ctrl-C is a failure.
+/// The service is closed before its
 /// folder is removed, however the demonstration ends.
 async fn show(ends: bool) -> Result<(), Failure> {
     // A single future waits for the signal all the time. With a new future for each wait, a signal could be lost in

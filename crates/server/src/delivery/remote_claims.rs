@@ -77,9 +77,9 @@ impl ClaimName {
         })
     }
 
-    /// Returns the key of the claim's entry in the document of its namespace: the timer's id and the token of its lease. The
-    /// rest of the name is left out, because clients can make it up. So a lease has one entry, however many names a
-    /// client renews.
+    /// Returns the key of the claim's entry in the document of its namespace: the timer's id and the token of its
+    /// lease. The rest of the name is left out, because clients can make it up. So a lease has one entry, however many
+    /// names a client renews.
     fn lease(&self) -> String {
         let (id, Token { incarnation, claim }) = (self.id.as_u128(), self.token);
         format!("{id:032x}{incarnation:016x}{claim:016x}")
@@ -190,8 +190,8 @@ impl RemoteClaims {
                     "too many claims of the namespace were renewed at a node that has not handed them out";
                 return Err(Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(1_000));
             }
-            // A client can make up a moment at which the claim began, and two renewals may overlap. So an earlier moment
-            // never takes the place of a later moment.
+            // A client can make up a moment at which the claim began, and two renewals may overlap. So an earlier
+            // moment never takes the place of a later moment.
             let expiry = renewals.get(&lease).copied().unwrap_or(0).max(until.as_millis());
             renewals.insert(lease.clone(), expiry);
             let value =

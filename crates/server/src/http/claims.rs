@@ -101,6 +101,7 @@ pub(super) async fn nack(scope: Within<Writer>, Name(claim): Name, body: Body<Na
     responses(
         (status = 200, description = "The claim has more time. If the process dies that has handed the timer over, the claim ends.", body = Renewed),
         (status = 409, description = "The claim has ended.", body = Problem),
+        (status = 429, description = "Too many claims of the namespace were renewed at nodes that have not handed them out.", body = Problem),
     )
 )]
 pub(super) async fn renew(scope: Within<Writer>, Name(claim): Name) -> Answer<Json<Renewed>> {

@@ -160,10 +160,11 @@ impl Bench {
     }
 
     #[track_caller]
-    pub(crate) fn renew(&self, leases: Vec<(TimerId, Token)>) -> Vec<TimerId> {
-        let lost = pollster::block_on(self.store.renew(self.by, leases)).expect("a renewal failed");
+    pub(crate) fn renew(&self, leases: Vec<(TimerId, Token)>) -> Vec<(TimerId, Token)> {
+        let renewal = pollster::block_on(self.store.renew(self.by, leases)).expect("a renewal failed");
         self.audit();
-        lost
+        assert_eq!(renewal.silent, []);
+        renewal.lost
     }
 
     #[track_caller]

@@ -104,7 +104,7 @@ fn at_most_once_is_at_most_once(make: Make<'_>) {
     assert_eq!(recovered, [], "a second answer would be a second delivery");
     let stale = Outcome::Refused(tourbillon_durable::state::Refusal::Stale);
     assert_eq!(bench.apply(Op::Ack(timer.id, leased.token)), stale);
-    assert_eq!(bench.renew(vec![(timer.id, leased.token)]), [timer.id]);
+    assert_eq!(bench.renew(vec![(timer.id, leased.token)]), [(timer.id, leased.token)]);
     bench.set(5 + LEASE);
     assert_eq!(bench.reap(9), tourbillon_durable::store::Reaped::default());
     assert_eq!(bench.due_ids(), []);

@@ -4,7 +4,7 @@ use crate::bench::{Bench, Case, LEASE, Make, at};
 use core::time::Duration;
 use tourbillon_durable::policy::Policy;
 use tourbillon_durable::state::{Death, DeathReason, Phase, Refusal, State, Token};
-use tourbillon_durable::store::{Claimant, Op, Outcome, PAUSED, Reaped};
+use tourbillon_durable::store::{Claimant, Op, Outcome, PAUSED, Reaped, Renewal};
 use tourbillon_durable::timer::Timer;
 
 pub(crate) const CASES: &[Case] = &[
@@ -34,18 +34,22 @@ fn a_lease_is_renewed_while_its_holder_has_it(make: Make<'_>) {
     bench.set(3 * LEASE);
     assert_eq!(bench.renew(vec![(kept.id, token)]), []);
     assert_eq!(bench.reap(9).returned, [lost.id]);
-    assert_eq!(bench.renew(both.clone()), [lost.id]);
+    assert_eq!(bench.renew(both.clone()), [(lost.id, token)]);
     let other = Token { incarnation: token.incarnation + 1, ..token };
-    assert_eq!(bench.renew(vec![(kept.id, other)]), [kept.id]);
+    assert_eq!(bench.renew(vec![(kept.id, other)]), [(kept.id, other)]);
     let again = bench.the_due();
     assert_eq!((again.timer.id, again.timer.deliveries, again.timer.failures), (lost.id, 2, 0));
-    assert_eq!(bench.renew(both), [lost.id], "the lease is another claim's");
+    assert_eq!(bench.renew(both), [(lost.id, token)], "the lease is another claim's");
+    for both in [[token, again.token], [again.token, token]] {
+        let leases = both.map(|token| (lost.id, token)).to_vec();
+        assert_eq!(bench.renew(leases), [(lost.id, token)], "the later lease of the timer is not lost");
+    }
     assert_eq!(bench.apply(Op::Ack(lost.id, token)), Outcome::Refused(Refusal::Stale));
     assert!(matches!(bench.apply(Op::Ack(lost.id, again.token)), Outcome::Ended { phase: Phase::Done, .. }));
     // A renewal by a shorter time does not shorten the lease.
     let short = Claimant { lease: Duration::ZERO, ..bench.by };
     let renewed = pollster::block_on(bench.store.renew(short, vec![(kept.id, token)])).expect("a renewal");
-    assert_eq!(renewed, []);
+    assert_eq!(renewed, Renewal::default());
     assert_eq!(bench.reap(9), Reaped { next: Some(at(4 * LEASE)), ..Reaped::default() });
 }
 

@@ -19,7 +19,7 @@ use tourbillon::Clock;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
     Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Op, Outcome, Page,
-    Reaped, Shares, StoreError, StoreErrorKind, StoreFuture, TimerStore, dry_run,
+    Reaped, Renewal, Shares, StoreError, StoreErrorKind, StoreFuture, TimerStore, dry_run,
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 use tourbillon_durable::{UtcMillis, WallClock};
@@ -417,7 +417,7 @@ impl TimerStore for SqliteStore {
         self.ask(Durability::Volatile, move |act| Leases(act).recover(by, claim))
     }
 
-    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Vec<TimerId>> {
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Renewal> {
         self.ask(Durability::Volatile, move |act| Leases(act).renew(by, leases))
     }
 

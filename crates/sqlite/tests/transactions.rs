@@ -202,7 +202,7 @@ fn an_end_happens_once_with_its_effect() {
     assert_eq!(effects(&connection), 1);
     // The runtime's own end of the delivery finds that it has ended. Another end with the token is stale.
     let ack = || block_on(store.apply(vec![Op::Ack(id, token)], Default::default())).unwrap();
-    assert_eq!(block_on(store.renew(BY, vec![(id, token)])).unwrap(), []);
+    assert_eq!(block_on(store.renew(BY, vec![(id, token)])).unwrap().lost, []);
     assert!(matches!(ack()[0], Outcome::Ended { phase: Phase::Done, .. }));
     assert!(matches!(ack()[0], Outcome::Refused(_)));
     assert_eq!(block_on(store.check()).unwrap(), []);

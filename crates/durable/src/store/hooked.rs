@@ -24,7 +24,7 @@ pub enum Call<'a> {
     Claim,
     /// A call of [`TimerStore::recover`].
     Recover,
-    /// A call of [`TimerStore::renew`] or [`renew_each`](TimerStore::renew_each).
+    /// A call of [`TimerStore::renew`].
     Renew,
     /// A call of [`TimerStore::reap`].
     Reap,
@@ -214,12 +214,8 @@ impl<H: Hook> TimerStore for Hooked<H> {
         self.pass(Call::Recover, move || self.store.recover(by, claim))
     }
 
-    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Vec<TimerId>> {
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Renewal> {
         self.pass(Call::Renew, move || self.store.renew(by, leases))
-    }
-
-    fn renew_each(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Renewal> {
-        self.pass(Call::Renew, move || self.store.renew_each(by, leases))
     }
 
     fn reap(&self, limit: u32) -> StoreFuture<'_, Reaped> {

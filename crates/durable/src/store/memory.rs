@@ -7,7 +7,7 @@ use super::ledger::{LOOKS, Ledger, Turns};
 use super::tables::{Table, Tables};
 use super::{
     Claimant, Claimed, Counts, Cursor, Durability, Filter, Leased, Limit, Op, Outcome, Page, Reaped, Reasons,
-    Shares, StoreFuture, TimerStore,
+    Renewal, Shares, StoreFuture, TimerStore,
 };
 use crate::clock::WallClock;
 use crate::state::Token;
@@ -223,7 +223,7 @@ impl TimerStore for MemoryStore {
         ready(self.transact(|ledger| ledger.recover(by, claim)))
     }
 
-    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Vec<TimerId>> {
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Renewal> {
         ready(self.transact(|ledger| ledger.renew(by, leases)))
     }
 

@@ -331,22 +331,28 @@ pub struct Reaped {
     pub left_out: Vec<LeftOut>,
 }
 
-/// The answer to a [`renew_each`](TimerStore::renew_each), which renews leases. All other leases of the call are
-/// renewed.
+/// The answer to a [`renew`](TimerStore::renew), which renews leases. All leases of the call that the answer does not
+/// name are renewed. A call may have several leases of one timer, from several claims, and at most the last of these
+/// leases is not lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Renewal {
-    /// The ids of the timers whose leases are lost, as [`TimerStore::renew`] returns them.
-    pub lost: Vec<TimerId>,
-    /// The ids of the timers whose servers have not answered. Their leases may be renewed, or may end as before, or may
-    /// be lost.
-    pub silent: Vec<TimerId>,
+    /// The lost leases. A lease is lost if another claim has leased the timer, or if the timer has ended.
+    pub lost: Vec<(TimerId, Token)>,
+    /// The leases whose servers have not answered. They may be renewed, or may end as before, or may be lost.
+    pub silent: Vec<(TimerId, Token)>,
 }
 
 impl Renewal {
-    /// Returns whether the store has renewed the lease of the timer `id`, which must be a timer of the call.
+    /// Makes the answer of a store with a single server, whose answer is about all leases.
     #[must_use]
-    pub fn is_renewed(&self, id: TimerId) -> bool {
-        !self.lost.contains(&id) && !self.silent.contains(&id)
+    pub fn without(lost: Vec<(TimerId, Token)>) -> Self {
+        Self { lost, silent: Vec::new() }
+    }
+
+    /// Returns whether the store has renewed a lease, which must be a lease of the call.
+    #[must_use]
+    pub fn is_renewed(&self, id: TimerId, token: Token) -> bool {
+        !self.lost.contains(&(id, token)) && !self.silent.contains(&(id, token))
     }
 }
 
@@ -479,16 +485,8 @@ pub trait TimerStore: Send + Sync + 'static {
     /// method is for a claimant that did not get the claim's answer.
     fn recover(&self, by: Claimant, claim: u64) -> StoreFuture<'_, Vec<Leased>>;
 
-    /// Sets the end of each lease to now plus [`Claimant::lease`]. Returns the ids of the timers whose leases are lost.
-    /// A lease is lost if another holder has the timer, or if the timer has ended.
-    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Vec<TimerId>>;
-
-    /// Renews leases as [`renew`](Self::renew) does, and also returns the ids of the timers whose servers have not
-    /// answered. By default, the store has one server, and an answer is about all leases.
-    fn renew_each(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Renewal> {
-        let renewed = self.renew(by, leases);
-        Box::pin(async { Ok(Renewal { lost: renewed.await?, silent: Vec::new() }) })
-    }
+    /// Sets the end of each lease to now plus [`Claimant::lease`]. Returns the leases for which it has not done so.
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Renewal>;
 
     /// Ends at most `limit` expired leases.
     fn reap(&self, limit: u32) -> StoreFuture<'_, Reaped>;

@@ -3,11 +3,11 @@
 use crate::stores::{Failing, Failures};
 use crate::{Note, PATIENCE, eventually, phases, secs};
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tourbillon_durable::state::{Phase, State};
-use tourbillon_durable::store::TimerStore;
+use tourbillon_durable::store::{Durability, Op, TimerStore};
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Delivery, Durable, Event, Spec, Verdict};
 
@@ -213,6 +213,66 @@ fn the_lease_of_a_timer_that_waits_for_an_end_is_renewed() {
     assert_eq!(*parts.events.lock().unwrap(), ["began 1", "ended 1", "began 2", "ended 2"]);
     let stats = parts.durable().handle().stats();
     assert_eq!((stats.delivered, stats.leases_lost, stats.released), (2, 0, 0));
+}
+
+/// Tests a timer that is claimed again while the end of its last delivery has no answer, and whose new lease is lost.
+/// The new delivery does not begin.
+#[test]
+fn a_timer_that_waits_for_an_end_is_not_delivered_after_its_lease_is_lost() {
+    let again = |_: &Delivery| Verdict::Retry { error: "once more".into(), after: Some(Duration::ZERO) };
+    let parts = Parts::answering(again);
+    parts.failing.hook().leave(AWAY, true);
+    let stuck = number(AWAY, 0);
+    parts.schedule(stuck);
+    let store = Arc::clone(parts.failing.inner());
+    let second = || match pollster::block_on(store.get(id(stuck).into())).unwrap() {
+        Some(Timer { deliveries: 2, state: State::Leased(lease), .. }) => Some(lease.token),
+        _ => None,
+    };
+    eventually(|| second().is_some());
+    let ack = vec![Op::Ack(id(stuck), second().unwrap())];
+    let _ended = pollster::block_on(store.apply(ack, Durability::Volatile)).unwrap();
+    eventually(|| parts.durable().handle().stats().leases_lost == 1);
+    parts.failing.hook().come_back(false);
+    eventually(|| parts.events.lock().unwrap().len() == 2);
+    assert_eq!(*parts.events.lock().unwrap(), ["began 1", "ended 1"]);
+    assert_eq!((parts.deliveries(stuck), parts.durable().handle().stats().delivered), (1, 1));
+}
+
+/// Tests an end without an answer whose lease is lost, while a later delivery of the same timer is under way. The later
+/// delivery goes on, because its own lease is not lost.
+#[test]
+fn a_lost_lease_of_an_end_does_not_end_a_later_delivery() {
+    let (begun, permitted) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (count, gate) = (Arc::clone(&begun), Arc::clone(&permitted));
+    let parts = Parts::answering(move |_| {
+        let nth = count.fetch_add(1, Ordering::SeqCst) + 1;
+        eventually(|| gate.load(Ordering::SeqCst) >= nth);
+        Verdict::Done
+    });
+    let stuck = number(AWAY, 0);
+    parts.schedule(stuck);
+    eventually(|| begun.load(Ordering::SeqCst) == 1);
+    let store = Arc::clone(parts.failing.inner());
+    let lease = || match pollster::block_on(store.get(id(stuck).into())).unwrap().unwrap().state {
+        State::Leased(lease) => lease,
+        other => panic!("{other:?}"),
+    };
+    let release = vec![Op::Release(id(stuck), lease().token)];
+    let _released = pollster::block_on(store.apply(release, Durability::Volatile)).unwrap();
+    parts.durable().handle().look();
+    eventually(|| begun.load(Ordering::SeqCst) == 2);
+    // The end of the first delivery waits for an answer from now on.
+    parts.failing.hook().leave(AWAY, false);
+    permitted.store(1, Ordering::SeqCst);
+    let claimed = lease();
+    eventually(|| store.now() > claimed.until + LEASE);
+    assert_eq!(lease().token, claimed.token, "the timer was delivered again");
+    permitted.store(9, Ordering::SeqCst);
+    parts.failing.hook().come_back(false);
+    eventually(|| parts.left().is_empty());
+    eventually(|| parts.done() == 1);
+    assert_eq!((parts.deliveries(stuck), parts.durable().handle().stats().leases_lost), (2, 1));
 }
 
 /// Tests that a stop of the runtime waits for the answers to ends of deliveries.

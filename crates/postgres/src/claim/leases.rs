@@ -10,7 +10,7 @@ use tokio_postgres::types::Type;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::dry_run::DryRun;
-use tourbillon_durable::store::{Claimant, Durability, Reaped, StoreError};
+use tourbillon_durable::store::{Claimant, Durability, Reaped, Renewal, StoreError};
 use tourbillon_durable::timer::TimerId;
 
 /// The greatest number of expired leases that one transaction of a reap (search for expired leases) ends.
@@ -19,14 +19,14 @@ const AT_ONCE: i64 = 200;
 /// The pause before the next reap (search for expired leases) if a reap could not end an expired lease.
 const BLOCKED: Duration = Duration::from_millis(250);
 
-/// Extends leases: each lease lasts for [`Claimant::lease`] from now on. Returns the ids of the timers whose leases are
-/// lost. Does not wait for leases that other transactions have locked. During such a wait the node's other leases would
+/// Extends leases: each lease lasts for [`Claimant::lease`] from now on. Returns the lost leases.
+/// Does not wait for leases that other transactions have locked. During such a wait the node's other leases would
 /// expire.
 pub(crate) async fn renew(
     deployment: &Deployment,
     by: Claimant,
     leases: Vec<(TimerId, Token)>,
-) -> Result<Vec<TimerId>, StoreError> {
+) -> Result<Renewal, StoreError> {
     let mut session = deployment.session().await?;
     let ids: Vec<Id> = leases.iter().map(|(id, _)| Id(*id)).collect();
     let incarnations: Vec<i64> = leases.iter().map(|(_, token)| token.incarnation.cast_signed()).collect();
@@ -67,7 +67,7 @@ pub(crate) async fn renew(
         // has expired, because then the transaction that has locked the lease may be a reap.
         kept.extend(lasting(&mut session, now, &ids).await.map_err(Failure::into_error)?);
     }
-    Ok(leases.into_iter().filter(|lease| !kept.contains(lease)).map(|(id, _)| id).collect())
+    Ok(Renewal::without(leases.into_iter().filter(|lease| !kept.contains(lease)).collect()))
 }
 
 /// Returns the moment at which the first lease expires. `None` if there is no lease. If `beside` is given, ignores the

@@ -18,7 +18,7 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
     Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Nodes, Op, Outcome,
-    Page, Reaped, Reasons, Shares, StoreError, StoreFuture, TimerStore,
+    Page, Reaped, Reasons, Renewal, Shares, StoreError, StoreFuture, TimerStore,
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 
@@ -177,7 +177,7 @@ impl TimerStore for PostgresStore {
         self.call(async move { recover(&deployment, token).await })
     }
 
-    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Vec<TimerId>> {
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Renewal> {
         let deployment = Arc::clone(&self.deployment);
         self.call(async move { renew(&deployment, by, leases).await })
     }

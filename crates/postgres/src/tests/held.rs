@@ -252,7 +252,8 @@ fn reads_that_wait_leave_connections_to_the_node() {
         thread::sleep(Duration::from_millis(200));
         let begin = Instant::now();
         assert_eq!(claim(2).len(), 0);
-        let lost = pollster::block_on(store.renew(by, vec![(leased[0].timer.id, leased[0].token)])).unwrap();
+        let lease = (leased[0].timer.id, leased[0].token);
+        let lost = pollster::block_on(store.renew(by, vec![lease])).unwrap().lost;
         let took = begin.elapsed();
         other.send("COMMIT;");
         for read in reads {
@@ -368,7 +369,7 @@ fn a_transaction_that_has_ended_a_delivery_stops_no_renewal() {
     caller.send(&format!("BEGIN; DELETE FROM tourbillon.lease WHERE id = '{}';", first.0));
     await_idle(&server, 1);
     let begin = Instant::now();
-    let lost = pollster::block_on(store.renew(by, leases.clone())).unwrap();
+    let lost = pollster::block_on(store.renew(by, leases.clone())).unwrap().lost;
     assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
     assert_eq!(lost, []);
     let (before, after) = (before.split(' ').collect::<Vec<_>>(), until());
@@ -376,8 +377,8 @@ fn a_transaction_that_has_ended_a_delivery_stops_no_renewal() {
     assert_eq!((after[0] == before[0], after[1] > before[1]), (true, true), "{before:?} {after:?}");
     caller.send("COMMIT;");
     await_idle(&server, 0);
-    let lost = pollster::block_on(store.renew(by, leases.clone())).unwrap();
-    assert_eq!(lost, [first.0]);
+    let lost = pollster::block_on(store.renew(by, leases.clone())).unwrap().lost;
+    assert_eq!(lost, [*first]);
 }
 
 /// A caller holds more due timers than a node's list of held timers has room for. The timers that are due later are

@@ -85,9 +85,9 @@ fn a_renewal_counts_a_lease_as_lost_that_is_being_reaped() {
     reap.send("BEGIN; SELECT 1 FROM tourbillon.lease FOR UPDATE;");
     await_idle(&server, 1);
     let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
-    let lost = pollster::block_on(store.renew(by, leases.clone())).unwrap();
-    assert_eq!(lost, [leases[0].0], "the other lease is not over, so no reap has it");
+    let lost = pollster::block_on(store.renew(by, leases.clone())).unwrap().lost;
+    assert_eq!(lost, [leases[0]], "the other lease is not over, so no reap has it");
     reap.send("ROLLBACK;");
     await_idle(&server, 0);
-    assert_eq!(pollster::block_on(store.renew(by, leases)).unwrap(), [], "nobody has ended it");
+    assert_eq!(pollster::block_on(store.renew(by, leases)).unwrap().lost, [], "nobody has ended it");
 }

@@ -18,7 +18,7 @@ use tourbillon_durable::state::{Phase, Refusal, Token};
 use tourbillon_durable::store::dry_run::admit;
 use tourbillon_durable::store::{
     Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, IfPresent, Leased, Limit,
-    MemoryStore, Op, Outcome, Page, Reaped, StoreError, StoreFuture, TimerStore,
+    MemoryStore, Op, Outcome, Page, Reaped, Renewal, StoreError, StoreFuture, TimerStore,
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 use tourbillon_fault::Postgres;
@@ -258,7 +258,7 @@ impl TimerStore for ThroughFunctions {
         self.0.recover(by, claim)
     }
 
-    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Vec<TimerId>> {
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Renewal> {
         self.0.renew(by, leases)
     }
 

@@ -213,10 +213,10 @@ impl Leases {
         }
         let those = |answer| {
             let meant = leases.iter().zip(&answers).filter(move |(_, of_lease)| **of_lease == answer);
-            meant.map(|((id, _), _)| *id).collect::<Vec<_>>()
+            meant.map(|(lease, _)| *lease).collect::<Vec<_>>()
         };
         let renewal = Renewal { lost: those(Some(true)), silent: those(None) };
-        renewal.lost.iter().for_each(|id| self.held.let_go(*id));
+        renewal.lost.iter().for_each(|(id, _)| self.held.let_go(*id));
         Ok(renewal)
     }
 

@@ -159,11 +159,7 @@ impl TimerStore for RedisStore {
         Box::pin(self.claims.recover(by, claim))
     }
 
-    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Vec<TimerId>> {
-        Box::pin(async move { Ok(self.leases.renew(by, leases).await?.lost) })
-    }
-
-    fn renew_each(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Renewal> {
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Renewal> {
         Box::pin(self.leases.renew(by, leases))
     }
 

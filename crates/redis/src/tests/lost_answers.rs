@@ -180,7 +180,7 @@ fn a_renewal_that_finds_the_shard_of_no_timer_fails() {
     link.at("find_id", 1, Act::Fail);
     link.also_at("find_id", 2, Act::Fail);
     assert_eq!(kind(store.renew(BY, leases.clone())), StoreErrorKind::Io, "no lease is renewed");
-    assert_eq!(now(store.renew(BY, leases)), []);
+    assert_eq!(now(store.renew(BY, leases)), Renewal::default());
 }
 
 /// Leases a timer in each of two shards whose servers are different. Returns the two leases, and the number of the
@@ -206,13 +206,13 @@ fn a_renewal_names_the_timers_whose_servers_have_not_answered() {
     let Some(Two { store, link, server: _server, .. }) = start_split() else { return };
     let (leases, second) = lease_two(&store);
     link.at("renew", second, Act::Fail);
-    let silent = |ids: Vec<TimerId>| Renewal { silent: ids, ..Renewal::default() };
-    assert_eq!(now(store.renew_each(BY, leases.to_vec())), silent(vec![leases[1].0]));
+    let silent = |silent| Renewal { silent, ..Renewal::default() };
+    assert_eq!(now(store.renew(BY, leases.to_vec())), silent(vec![leases[1]]));
     // A store without copies of the timers first asks where they are.
     store.held.clear();
     link.at("find_id", 1, Act::Fail);
-    assert_eq!(now(store.renew_each(BY, leases.to_vec())), silent(vec![leases[0].0]));
-    assert_eq!(now(store.renew_each(BY, leases.to_vec())), Renewal::default());
+    assert_eq!(now(store.renew(BY, leases.to_vec())), silent(vec![leases[0]]));
+    assert_eq!(now(store.renew(BY, leases.to_vec())), Renewal::default());
 }
 
 /// Tests a runtime with one worker, which has claimed two timers. The server of the second timer answers no renewal, so

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 use tourbillon_durable::policy::{Backoff, Policy};
 use tourbillon_durable::store::{
-    Claimant, Durability, IfPresent, Limit, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
+    Claimant, Durability, IfPresent, Limit, Op, Outcome, Renewal, StoreError, StoreErrorKind, TimerStore,
 };
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Delivery, Durable, Verdict};
@@ -113,7 +113,7 @@ fn leases_are_renewed_and_given_back_although_the_memory_is_full() {
         leased.len() == 4
     });
     let held = leased.iter().map(|leased| (leased.timer.id, leased.token)).collect();
-    assert_eq!(block_on(store.renew(by, held)).unwrap(), []);
+    assert_eq!(block_on(store.renew(by, held)).unwrap(), Renewal::default());
     let mut returned = Vec::new();
     eventually("they come back", || {
         returned.extend(block_on(store.reap(10)).unwrap().returned);

@@ -105,8 +105,8 @@ fn a_process_that_stood_still_for_two_leases_ends_nothing_any_more() {
     on.clock.advance(2 * LEASE);
     let again = claim(&other, OTHER, 1, 6);
     // The process goes on, and reports the deliveries from before the pause.
-    let lost = now(still.renew(ONE, claimed.iter().map(|leased| (leased.timer.id, leased.token)).collect()));
-    assert_eq!(lost.len(), 6, "each lease is lost");
+    let leases = claimed.iter().map(|leased| (leased.timer.id, leased.token)).collect();
+    assert_eq!(now(still.renew(ONE, leases)).lost.len(), 6, "each lease is lost");
     for (nth, leased) in claimed.iter().enumerate() {
         let (id, token) = (leased.timer.id, leased.token);
         let late = match nth % 3 {

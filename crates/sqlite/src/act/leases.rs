@@ -6,7 +6,7 @@ use crate::row::{millis, moment};
 use rusqlite::params;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::{Event, Next, Phase, Refusal, State, Token, step};
-use tourbillon_durable::store::{Claimant, Claimed, Leased, LeftOut, Limit, Outcome, Reaped};
+use tourbillon_durable::store::{Claimant, Claimed, Leased, LeftOut, Limit, Outcome, Reaped, Renewal};
 use tourbillon_durable::timer::{Timer, TimerId};
 
 /// The greatest number of expired notes (see [`Act::note_end`]) that one call of [`Leases::reap`] removes. It is also
@@ -77,19 +77,19 @@ impl Leases<'_> {
         Ok(timers.into_iter().map(|timer| Leased { timer, token }).collect())
     }
 
-    /// Renews leases. Returns the ids of the timers whose leases are lost. A lease whose delivery has ended in a
+    /// Renews leases. A lease whose delivery has ended in a
     /// transaction of the user's program does not count as lost, because its holder is about to report this end.
-    pub(crate) fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Result<Vec<TimerId>> {
+    pub(crate) fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Result<Renewal> {
         let mut lost = Vec::new();
         for (id, token) in leases {
             let event = Event::Renew { token, until: self.0.now + by.lease };
             match self.0.get_id(id)?.map(|timer| step(&timer, event, self.0.now)) {
                 Some(Ok(Next::Stays(renewed))) => self.0.write(&renewed)?,
                 _ if self.0.noted_end(id, token)?.is_some() => {}
-                _ => lost.push(id),
+                _ => lost.push((id, token)),
             }
         }
-        Ok(lost)
+        Ok(Renewal::without(lost))
     }
 
     pub(crate) fn reap(&self, limit: u32) -> Result<Reaped> {

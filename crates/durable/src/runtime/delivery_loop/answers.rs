@@ -61,7 +61,7 @@ impl DeliveryLoop<'_> {
     /// Asks the store to renew the leases of all deliveries that are under way. Also renews the leases of deliveries
     /// that have ended, if the store has not confirmed their results yet, and of timers that were claimed since then.
     pub(super) fn renew(&mut self) {
-        let mut leases: Vec<Lease> = {
+        let leases: Vec<Lease> = {
             let mut state = self.runtime.lock();
             if !state.settled.ends.is_empty() {
                 // These ends have not been sent yet, so the renewal would leave out their leases. The reap after the
@@ -72,24 +72,14 @@ impl DeliveryLoop<'_> {
             let stored = state.deliveries.iter().filter(|delivery| delivery.unstored.is_none());
             stored.map(Lease::of_delivery).collect()
         };
-        // The store names a lost lease by its timer, so only the last lease of each timer is in the renewal. The
-        // earlier leases of a timer are over, because the timer was claimed again.
-        leases.sort_unstable_by_key(|lease| (lease.id, lease.delivery));
-        let mut last = Vec::with_capacity(leases.len());
-        for of_timer in leases.chunk_by(|lease, next| lease.id == next.id) {
-            if let Some((present, earlier)) = of_timer.split_last() {
-                earlier.iter().for_each(|lease| self.lose(*lease));
-                last.push(*present);
-            }
-        }
-        self.renewals.send(last, self.ends.leases());
+        self.renewals.send(leases, self.ends.leases());
         self.renewals.poll(&mut Context::from_waker(&self.waker));
     }
 
     /// Handles the store's answer to a renewal of leases. If the renewal succeeded, then calls
     /// [`TimerStore::reap`](crate::store::TimerStore::reap), which ends expired leases. The leases of this runtime's
-    /// deliveries have just been renewed. So an expired lease belongs to a process that is gone, or to a delivery whose
-    /// result could not be reported.
+    /// deliveries have just been renewed. So an expired lease belongs to a process that is gone, to a delivery whose
+    /// result could not be reported, or to a server that did not answer for the length of a lease.
     pub(super) fn reap(&mut self, renewed: Renewed) {
         let runtime = self.runtime;
         let renewal = match &renewed.renewal {
@@ -108,8 +98,10 @@ impl DeliveryLoop<'_> {
         }
         let until = renewed.begin + runtime.settings.lease;
         self.note_renewal(&renewed.leases, renewal, until);
-        self.ends.renewed(renewal, until);
-        let is_lost = |lease: &&Lease| renewal.lost.contains(&lease.id);
+        for _dropped in 0..self.ends.renewed(renewal, until) {
+            runtime.reporter.lease_lost();
+        }
+        let is_lost = |lease: &&Lease| renewal.lost.contains(&(lease.id, lease.token));
         renewed.leases.iter().filter(is_lost).for_each(|lease| self.lose(*lease));
         match self.wait_for(runtime.store.reap(REAP)) {
             Ok(reaped) => {
@@ -150,7 +142,7 @@ impl DeliveryLoop<'_> {
     /// `until`.
     fn note_renewal(&self, leases: &[Lease], renewal: &Renewal, until: UtcMillis) {
         let mut state = self.runtime.lock();
-        for lease in leases.iter().filter(|lease| renewal.is_renewed(lease.id)) {
+        for lease in leases.iter().filter(|lease| renewal.is_renewed(lease.id, lease.token)) {
             if let Some(delivery) = state.deliveries.get_mut(lease.delivery) {
                 delivery.until = until;
             }

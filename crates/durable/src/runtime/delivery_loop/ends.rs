@@ -26,8 +26,8 @@
 //! C2. If a timer is claimed while an end of its last delivery is in this module, the new delivery begins after the
 //!     answer to that end. So the store can accept at most one of the timer's ends in this module. The store gets the
 //!     ends of a timer in their order. An observer gets the timer's deliveries in their order, too.
-//! C3. While an end is in this module, its lease is renewed. So no reap of expired leases ends this lease. If the timer
-//!     is claimed again, the end's lease is over. The lease of the new claim is renewed instead.
+//! C3. While an end or a claimed timer is in this module, its lease is renewed. So no reap of expired leases ends this
+//!     lease. A claimed timer whose lease is lost is dropped, because another claim has the timer.
 //! C4. In a store without parts, such as a file, claims and ends wait for the same disk. So nothing is claimed while
 //!     this module has ends for such a store.
 //!
@@ -228,26 +228,31 @@ impl Ends {
     pub(super) fn leases(&self) -> impl Iterator<Item = (TimerId, Token)> {
         let ends = self.parts.values().flat_map(|part| part.batch.iter().chain(&part.waiting));
         let deliveries = ends.map(|end| &end.delivery).filter(|delivery| delivery.unstored.is_none());
-        // The store names a lost lease by its timer. So only a single lease of each timer is in the renewal.
-        let unclaimed = deliveries.filter(|delivery| !self.kept.contains_key(&delivery.id));
-        let kept = self.kept.values().filter_map(|kept| kept.last());
-        let kept = kept.filter(|leased| matches!(leased.timer.state, State::Leased(_)));
-        unclaimed
+        let kept = self.kept.values().flatten().filter(|leased| is_leased(leased));
+        deliveries
             .map(|delivery| (delivery.id, delivery.token))
             .chain(kept.map(|leased| (leased.timer.id, leased.token)))
     }
 
-    /// Notes that the store has renewed leases until the moment `until`. Without this note, a handler of a timer that
-    /// has waited for longer than a lease would not be called.
-    pub(super) fn renewed(&mut self, renewal: &Renewal, until: UtcMillis) {
-        for Leased { timer, .. } in self.kept.values_mut().filter_map(|kept| kept.last_mut()) {
-            if let State::Leased(lease) = &mut timer.state
-                && renewal.is_renewed(timer.id)
-            {
-                // A timer that was claimed during the renewal has a lease that ends later.
-                lease.until = lease.until.max(until);
-            }
-        }
+    /// Notes the store's answer to a renewal of leases. The renewed leases last until the moment `until`. Without this
+    /// note, a handler of a timer that has waited for longer than a lease would not be called. Drops the claimed timers
+    /// whose leases are lost, and returns their number.
+    pub(super) fn renewed(&mut self, renewal: &Renewal, until: UtcMillis) -> usize {
+        let mut dropped = 0;
+        self.kept.retain(|_, kept| {
+            kept.retain_mut(|Leased { timer, token }| {
+                let State::Leased(lease) = &mut timer.state else { return true };
+                if renewal.is_renewed(timer.id, *token) {
+                    // A timer that was claimed during the renewal has a lease that ends later.
+                    lease.until = lease.until.max(until);
+                }
+                let is_lost = renewal.lost.contains(&(timer.id, *token));
+                dropped += usize::from(is_lost);
+                !is_lost
+            });
+            !kept.is_empty()
+        });
+        dropped
     }
 
     /// Takes over results of deliveries, and adds each result to the queue for its part of the store
@@ -404,9 +409,18 @@ impl Ends {
         if !self.ids.contains(&leased.timer.id) {
             return Some(leased);
         }
-        self.kept.entry(leased.timer.id).or_default().push(leased);
+        let kept = self.kept.entry(leased.timer.id).or_default();
+        // The store has leased the timer again, so the earlier lease is lost. A timer that is delivered at most once is
+        // no longer stored, and only its delivery can end it.
+        kept.retain(|earlier| !is_leased(earlier));
+        kept.push(leased);
         None
     }
+}
+
+/// Returns whether a claimed timer has a lease in the store. A timer that is delivered at most once has none.
+fn is_leased(leased: &Leased) -> bool {
+    matches!(leased.timer.state, State::Leased(_))
 }
 
 /// Makes the call that reports results of deliveries to the store. For an observer, the call also reads when the next

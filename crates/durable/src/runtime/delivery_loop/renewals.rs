@@ -42,7 +42,7 @@ pub(super) struct Renewed {
     /// The time of the store's clock before the renewal was sent. Each renewed lease lasts for at least its full length
     /// from this moment.
     pub(super) begin: UtcMillis,
-    /// The timers whose leases were not renewed, or the error that the renewal returned.
+    /// The leases that were not renewed, or the error that the renewal returned.
     pub(super) renewal: Result<Renewal, StoreError>,
 }
 
@@ -96,7 +96,7 @@ impl Renewals {
             // A renewal without leases still gets an answer, because a reap follows each answer.
             match tokens.is_empty() {
                 true => Ok(Renewal::default()),
-                false => store.renew_each(claimant, tokens).await,
+                false => store.renew(claimant, tokens).await,
             }
         });
         self.stage = RenewalStage::AtStore { leases, begin, since: Instant::now(), call };

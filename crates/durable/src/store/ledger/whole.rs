@@ -21,7 +21,7 @@ use crate::store::filter::{Cursor, Filter, Page};
 use crate::store::horizon::Horizon;
 use crate::store::shares::Shares;
 use crate::store::tables::{Table, Tables};
-use crate::store::{Claimant, Claimed, Counts, Leased, Limit, Op, Outcome, Reaped, Reasons};
+use crate::store::{Claimant, Claimed, Counts, Leased, Limit, Op, Outcome, Reaped, Reasons, Renewal};
 use crate::timer::{Address, Timer, TimerId};
 use tourbillon_words::UtcMillis;
 
@@ -159,20 +159,20 @@ impl<T: Tables> Ledger<T> {
         Claiming::new(&mut self.lifecycle, by, claim).run(entries, u64::MAX)
     }
 
-    /// Extends leases. Returns the ids of the timers whose leases are lost.
+    /// Extends leases.
     pub(crate) fn renew(
         &mut self,
         by: Claimant,
         leases: Vec<(TimerId, Token)>,
-    ) -> Result<Vec<TimerId>, StoreError> {
+    ) -> Result<Renewal, StoreError> {
         let until = self.now() + by.lease;
         let mut lost = Vec::new();
         for (id, token) in leases {
             if !self.lifecycle.renew(id, Event::Renew { token, until })? {
-                lost.push(id);
+                lost.push((id, token));
             }
         }
-        Ok(lost)
+        Ok(Renewal::without(lost))
     }
 
     /// Ends at most `limit` expired leases.

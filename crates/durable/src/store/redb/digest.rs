@@ -4,7 +4,7 @@
 //! that this module writes for the outcome. If these bytes change, the journal needs a new version.
 
 use crate::state::{Phase, Refusal};
-use crate::store::{Claimed, LeftOut, Outcome, Reaped};
+use crate::store::{Claimed, LeftOut, Outcome, Reaped, Renewal};
 use crate::timer::{Timer, TimerId};
 use tourbillon_words::UtcMillis;
 
@@ -31,6 +31,13 @@ fn number(bytes: &mut Vec<u8>, number: u64) {
 impl Digested for TimerId {
     fn write(&self, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(&self.as_u128().to_be_bytes());
+    }
+}
+
+impl Digested for Renewal {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        // The tokens are in the noted request.
+        self.lost.iter().map(|(id, _)| *id).collect::<Vec<_>>().write(bytes);
     }
 }
 

@@ -123,7 +123,7 @@ use super::horizon::Horizon;
 use super::ledger::{LOOKS, Ledger};
 use super::{
     Claimant, Claimed, Counts, Cursor, Durability, Filter, Leased, Limit, Op, Outcome, Page, Reaped, Reasons,
-    Scrub, Shares, StoreFuture, TimerStore,
+    Renewal, Scrub, Shares, StoreFuture, TimerStore,
 };
 use crate::clock::WallClock;
 use crate::state::Token;
@@ -646,7 +646,7 @@ impl TimerStore for RedbStore {
         self.ask(|reply| Request::Recover(by, claim, reply))
     }
 
-    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Vec<TimerId>> {
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Renewal> {
         self.ask(|reply| Request::Renew(by, leases, reply))
     }
 

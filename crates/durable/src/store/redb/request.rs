@@ -5,7 +5,7 @@ use super::tables::Writing;
 use crate::state::Token;
 use crate::store::error::StoreError;
 use crate::store::ledger::{Chosen, Ledger, Suspect, Turns};
-use crate::store::{Claimant, Claimed, Durability, Leased, Limit, Op, Outcome, Reaped, Shares};
+use crate::store::{Claimant, Claimed, Durability, Leased, Limit, Op, Outcome, Reaped, Renewal, Shares};
 use crate::timer::{Timer, TimerId};
 use core::time::Duration;
 use futures_channel::oneshot::Sender;
@@ -23,7 +23,7 @@ pub(super) enum Request {
     /// because a replay then leases the same timers.
     ClaimChosen(Claimant, u64, Chosen, Reply<Claimed>),
     Recover(Claimant, u64, Reply<Vec<Leased>>),
-    Renew(Claimant, Vec<(TimerId, Token)>, Reply<Vec<TimerId>>),
+    Renew(Claimant, Vec<(TimerId, Token)>, Reply<Renewal>),
     Reap(u32, Reply<Reaped>),
     Import(Vec<Timer>, Reply<()>),
     Compact(Reply<bool>),

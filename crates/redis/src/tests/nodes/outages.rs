@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::{Phase, Refusal, Token};
-use tourbillon_durable::store::{Durability, Op, Outcome, TimerStore};
+use tourbillon_durable::store::{Durability, Op, Outcome, Renewal, TimerStore};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_fault::{Cluster, Fate, Proxy, Server, eventually};
 
@@ -244,7 +244,7 @@ fn a_cut_that_is_shorter_than_a_lease_loses_nothing_and_steals_nothing() {
     };
     let _claimed = block_on(other.claim(by(2, LEASE), 2, ALL)).unwrap();
     assert!(is_divided(&[&other]), "the shards are served meanwhile");
-    assert_eq!(block_on(store.renew(by(1, LEASE), vec![(id, token)])).unwrap(), []);
+    assert_eq!(block_on(store.renew(by(1, LEASE), vec![(id, token)])).unwrap(), Renewal::default());
     assert!(matches!(ack(&store, id, token), Outcome::Ended { phase: Phase::Done, .. }));
 }
 
@@ -259,7 +259,8 @@ fn after_a_cut_of_two_leases_the_timer_is_another_nodes_and_the_token_stale() {
     eventually("the lease is over", || block_on(other.reap(9)).unwrap().returned == [id]);
     let stolen = block_on(other.claim(by(2, LEASE), 2, ALL)).unwrap().leased;
     assert_eq!(ids(&stolen), [1], "the timer is delivered by another node");
-    assert_eq!(block_on(store.renew(by(1, lease), vec![(id, token)])).unwrap(), [id], "the lease is lost");
+    let renewal = block_on(store.renew(by(1, lease), vec![(id, token)])).unwrap();
+    assert_eq!(renewal.lost, [(id, token)], "the lease is lost");
     assert_eq!(ack(&store, id, token), Outcome::Refused(Refusal::Stale));
     assert!(matches!(ack(&other, id, stolen[0].token), Outcome::Ended { phase: Phase::Done, .. }));
 }

@@ -58,7 +58,7 @@ impl Schedules {
             let place = occurrence.map(|timer| Op::Place(Box::new(timer), IfPresent::Reject));
             stored.progress.asked += 1;
             stored.progress.last_fired = Some(now);
-            let keep = stored.op(at, wake_of(&timer), IfPresent::ReplaceOnly(timer.id));
+            let keep = self.0.op(&stored, at, wake_of(&timer), IfPresent::ReplaceOnly(timer.id));
             let outcomes =
                 match self.0.apply(place.into_iter().chain([keep]).collect(), Durability::PowerLoss) {
                     Err(_) if is_stored => return Ok(id),
@@ -183,8 +183,9 @@ impl Schedules {
             stored.progress.last_fired = Some(now);
             let mode = IfPresent::ReplaceOnly(timer.id);
             // A loss of power may take back the counters, but no occurrence.
-            let outcomes =
-                self.0.apply(vec![stored.op(at, wake_of(&timer), mode)], Durability::ProcessCrash)?;
+            let outcomes = self
+                .0
+                .apply(vec![self.0.op(&stored, at, wake_of(&timer), mode)], Durability::ProcessCrash)?;
             if has_replaced(&outcomes) {
                 break;
             }

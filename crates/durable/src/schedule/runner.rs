@@ -122,7 +122,7 @@ impl ScheduleRunner {
                 let reason: Box<str> = error.to_string().into();
                 let fault = Some(reason.clone());
                 let stored = Stored { progress: Progress { fault, ..stored.progress }, ..stored };
-                let park = vec![stored.op(at, None, mode)];
+                let park = vec![self.0.op(&stored, at, None, mode)];
                 if has_replaced(&self.0.apply(park, Durability::PowerLoss)?) {
                     self.0.tell(at, &ScheduleEvent::Parked(reason));
                 }
@@ -159,7 +159,7 @@ impl ScheduleRunner {
             formers.push(timer);
         }
         let stored = Stored { progress: decision.progress, formers, ..stored };
-        let keep = stored.op(at, decision.wake, mode);
+        let keep = self.0.op(&stored, at, decision.wake, mode);
         // After this call, the delivered timer is withdrawn: this process has replaced it, or another process has
         // replaced or cancelled it. So the verdict `Done` does not end the schedule.
         if !self.follow(occurrences, keep, durability, guarantee)? {

@@ -88,7 +88,8 @@ impl ScheduleStore {
         self.locks[lock].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a runtime with this incarnation delivers schedules by this value.
+    /// Notes that a runtime with this incarnation delivers schedules by this value. The incarnation stays after the
+    /// runtime's end. It is random, so no runtime of another process has it.
     pub(super) fn add_runtime(&self, incarnation: u64) {
         self.runtimes.lock().unwrap_or_else(PoisonError::into_inner).push(incarnation);
     }
@@ -101,6 +102,20 @@ impl ScheduleStore {
 
     pub(super) fn apply(&self, ops: Vec<Op>, durability: Durability) -> Result<Vec<Outcome>, StoreError> {
         block_on(self.store.apply(ops, durability))
+    }
+
+    /// Returns the operation that stores a schedule as a new timer, due at `wake`. `mode` decides whether the new timer
+    /// may replace the schedule's old timer. The timer's id is in the part of the store that has the schedule's key. So
+    /// a part that is away stops no change of a schedule of another part.
+    pub(super) fn op(
+        &self,
+        stored: &Stored,
+        at: &ScheduleKey,
+        wake: Option<UtcMillis>,
+        mode: IfPresent,
+    ) -> Op {
+        let id = self.store.fresh_id(&namespace_of(&at.namespace), Some(&at.key));
+        Op::Place(Box::new(stored.timer(id, at, wake)), mode)
     }
 
     /// Reads a schedule, and returns it with the timer that stores it.
@@ -243,7 +258,7 @@ impl ScheduleStore {
             let now = self.store.now();
             let (stored, mode) = change(now)?;
             let wake = stored.wake(at, now);
-            let outcomes = self.apply(vec![stored.op(at, wake, mode)], Durability::PowerLoss)?;
+            let outcomes = self.apply(vec![self.op(&stored, at, wake, mode)], Durability::PowerLoss)?;
             let mut formers = stored.formers.clone();
             match outcomes.first() {
                 Some(Outcome::Created(_)) => {}

@@ -8,7 +8,7 @@ use crate::id::TimerId;
 use crate::policy::{Backoff, Misfire, Policy};
 use crate::spec::Kind;
 use crate::state::State;
-use crate::store::{IfPresent, Op, StoreError, StoreErrorKind};
+use crate::store::{StoreError, StoreErrorKind};
 use crate::timer::{Payload, Timer};
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
@@ -48,9 +48,9 @@ impl Stored {
         })
     }
 
-    /// Returns the operation that stores a schedule as a new timer, due at `wake`. `mode` decides whether the new timer
-    /// may replace the schedule's old timer.
-    pub(super) fn op(&self, at: &ScheduleKey, wake: Option<UtcMillis>, mode: IfPresent) -> Op {
+    /// Makes the timer that stores a schedule, due at `wake`. Each state of the schedule has a new `id`. By this id,
+    /// `IfPresent::ReplaceOnly` notices that another process has changed the schedule.
+    pub(super) fn timer(&self, id: TimerId, at: &ScheduleKey, wake: Option<UtcMillis>) -> Timer {
         let Progress { paused, fault, .. } = &self.progress;
         let state = match (fault, wake) {
             (Some(fault), _) => State::Parked(parked(fault)),
@@ -60,7 +60,7 @@ impl Stored {
         };
         // JSON can express all values of these types, so the fallback is never used.
         let payload = serde_json::to_vec(self).unwrap_or_default();
-        let timer = Timer {
+        Timer {
             namespace: namespace_of(&at.namespace),
             key: Some(at.key.clone()),
             payload: Payload(payload.into()),
@@ -73,11 +73,9 @@ impl Stored {
                 ..Policy::default()
             },
             state,
-            // Each state of the schedule has a new id. By this id, `IfPresent::ReplaceOnly` notices that another
-            // process has changed the schedule. Without a wake the timer is parked, so its due moment does not matter.
-            ..Timer::new(TimerId::fresh(), KIND, wake.unwrap_or(UtcMillis::ZERO))
-        };
-        Op::Place(Box::new(timer), mode)
+            // Without a wake the timer is parked, so its due moment does not matter.
+            ..Timer::new(id, KIND, wake.unwrap_or(UtcMillis::ZERO))
+        }
     }
 
     /// Returns the moment of the schedule's next decision (choice of the instants that get occurrences). Returns `None`

@@ -3,13 +3,17 @@
 use super::{PAST, plain};
 use crate::RedisStore;
 use redis::Value;
+use std::sync::Arc;
 use std::time::Duration;
 use tourbillon_durable::UtcMillis;
+use tourbillon_durable::plan::Plan;
+use tourbillon_durable::policy::Policy;
+use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
 use tourbillon_durable::state::Failure;
 use tourbillon_durable::store::{
     Claimant, Durability, Filter, IfPresent, Leased, Limit, Op, Outcome, StoreErrorKind, TimerStore,
 };
-use tourbillon_durable::timer::{Timer, TimerId};
+use tourbillon_durable::timer::{Payload, Timer, TimerId};
 use tourbillon_fault::Server;
 
 const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
@@ -137,4 +141,29 @@ fn operations_of_many_threads_on_the_same_timers_are_one_after_the_other() {
     assert_eq!(pollster::block_on(stores[0].check()).unwrap(), []);
     let counts = pollster::block_on(stores[0].counts()).unwrap();
     assert!(counts.by_namespace.values().sum::<u64>() <= 1, "{counts:?}");
+}
+
+/// A change of a schedule reads the schedule's former timers by their ids. In a cluster, they must be in the shard of
+/// the schedule's key, because another shard may be away.
+#[test]
+fn the_timers_of_a_schedule_have_ids_of_the_shard_of_its_key() {
+    let Some(server) = Server::start(&[]) else { return };
+    let store = plain::open(RedisStore::builder("d").shards(16).poll(None), server.port()).unwrap();
+    let store = Arc::new(store);
+    let schedules = Schedules::new(Arc::clone(&store) as Arc<dyn TimerStore>);
+    let namespace = Schedules::namespace_of("shop");
+    for key in ["a", "b", "c", "d"] {
+        let template = Template {
+            kind: "kind".into(),
+            payload: Payload::default(),
+            labels: Vec::new(),
+            policy: Policy::default(),
+        };
+        schedules.put(&ScheduleKey::new("shop", key), Schedule::new(Plan::Every(60_000)), template).unwrap();
+        let filter = Filter { key_prefix: Some(key.into()), ..Filter::default() };
+        let filter = Filter { namespace: Some(namespace.clone()), ..filter };
+        let id = pollster::block_on(store.list(filter, None, 9)).unwrap().timers[0].id;
+        let layout = &store.deployment.layout;
+        assert_eq!(layout.shard_of_id(id), layout.shard_of_key(&namespace, key));
+    }
 }

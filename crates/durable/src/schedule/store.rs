@@ -16,10 +16,11 @@
 //! | both changes return | C | A, B |
 //! | the next change or decision finds neither A nor B in the store | D | C after a change, none after a decision |
 //!
-//! A timer that was replaced is stored as long as its delivery goes on. A decision stores its occurrences before its
-//! new state or together with it. So after the new state, nobody needs to wait for the decision. The exception is a
-//! decision in a store without transactions about occurrences that are delivered at most once. It stores them after its
-//! new state, so the new state has the decision's timer among its `formers`.
+//! A timer that was replaced is stored as long as its delivery goes on, or until its lease is reaped. A lease that has
+//! expired counts as the end of the delivery, because its process has died or stands still. A decision stores its
+//! occurrences before its new state or together with it. So after the new state, nobody needs to wait for the decision.
+//! The exception is a decision in a store without transactions about occurrences that are delivered at most once. It
+//! stores them after its new state, so the new state has the decision's timer among its `formers`.
 //!
 //! Within a process, the lock of the schedule excludes a decision during a change. So a change does not wait for the
 //! deliveries of this process's own runtimes. Such a delivery may have to wait until a handler that makes the change
@@ -205,7 +206,7 @@ impl ScheduleStore {
             // caller itself may be a handler on the worker.
             Some(State::Leased(lease)) => {
                 let runtimes = self.runtimes.lock().unwrap_or_else(PoisonError::into_inner);
-                !runtimes.contains(&lease.token.incarnation)
+                lease.until > self.store.now() && !runtimes.contains(&lease.token.incarnation)
             }
             other => other.is_some(),
         })

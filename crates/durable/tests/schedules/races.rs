@@ -9,7 +9,8 @@ use tourbillon_durable::plan::Plan;
 use tourbillon_durable::schedule::{Schedule, ScheduleFault, ScheduleKey, Schedules};
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{
-    Call, Durability, Filter, Hook, Hooked, IfPresent, MemoryStore, Op, StoreFuture, TimerStore,
+    Call, Claimant, Durability, Filter, Hook, Hooked, IfPresent, Limit, MemoryStore, Op, StoreFuture,
+    TimerStore,
 };
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Durable, UtcMillis};
@@ -278,4 +279,23 @@ fn a_handler_changes_a_schedule_whose_decision_waits_for_its_worker() {
     assert!(paused.unwrap().progress.paused);
     assert!(durable.handle().await_idle(PATIENCE));
     assert_eq!(schedules.get(&at()).unwrap().progress.fired, 0, "the decision has found the change");
+}
+
+/// A process has died while it decided about a schedule. A change of the schedule does not wait for it once its lease
+/// has expired, although nobody has reaped the lease yet.
+#[test]
+fn a_change_does_not_wait_for_a_decision_whose_lease_has_expired() {
+    let clock = clock();
+    let store: Arc<dyn TimerStore> =
+        Arc::new(SqliteStore::builder().clock(clock.clone()).in_memory().unwrap());
+    let schedules = Schedules::new(Arc::clone(&store));
+    schedules.put(&at(), each_minute(), template()).unwrap();
+    clock.advance(Duration::from_millis(MINUTE));
+    let dead = Claimant { incarnation: 7, lease: Duration::from_secs(30) };
+    let claimed = pollster::block_on(store.claim(dead, 1, Limit { timers: 9, bytes: 1 << 20 })).unwrap();
+    assert_eq!(claimed.leased.len(), 1);
+    clock.advance(Duration::from_secs(30));
+    assert!(schedules.pause(&at()).unwrap().progress.paused);
+    assert!(!schedules.resume(&at()).unwrap().progress.paused);
+    assert!(schedules.remove(&at()).unwrap());
 }

@@ -5,7 +5,7 @@ use super::batch::Batch;
 use super::common::{Common, being_opened};
 use super::compaction;
 use super::error::{converted, damaged_pages};
-use super::journal::{self, Journal, unrepeatable};
+use super::journal::{Journal, unrepeatable};
 use super::opening::{CLOSED_NAME, Opener, SEQUENCE_NAME, number_value, without_journal};
 use super::pipe::{Pipe, send};
 use super::queue::{Bell, Receiver, Waited, Wanted};
@@ -19,7 +19,7 @@ use crate::store::failpoints::{Point, reach};
 use crate::store::ledger::{Ledger, Turns};
 use crate::store::tables::{Table, Tables};
 use core::time::Duration;
-use redb::WriteTransaction;
+use redb::{StorageBackend, WriteTransaction};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
@@ -75,15 +75,18 @@ impl Committer {
         // This check comes before the opening of the journal, which creates a missing file.
         let missing = opener.places.missing_operations();
         let operations = opener.places.operations()?;
+        let is_empty = || opener.places.timers().and_then(|timers| Ok(timers.len()? == 0)).ok();
+        let was_empty = is_empty() == Some(true);
         let opened = opener.open_or_make(&operations).and_then(|opened| match &missing {
             Some(missing) if !opened.is_new && !opened.is_closed => Err(without_journal(missing)),
             _ => Ok(opened),
         });
         let opened = opened.inspect_err(|_| {
             // An empty journal counts as the user's consent to lose the missing operations. The file that this opening
-            // has created must not give this consent at the next attempt. With the note of a creation, the file gives
-            // no consent: there were no operations, and the next opening needs the note to complete the creation.
-            if missing.is_some() && !journal::is_making(&operations).unwrap_or(false) {
+            // has created must not give this consent at the next attempt. But if this opening has also begun to create
+            // the database, there were no operations, and the next opening needs the file to complete the creation.
+            let has_begun = was_empty && is_empty() != Some(true);
+            if missing.is_some() && !has_begun {
                 opener.places.remove_operations();
             }
         })?;

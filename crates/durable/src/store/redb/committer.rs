@@ -420,15 +420,17 @@ impl Committer {
         if batch.has_claims() {
             reach(Point::ClaimCommitted);
         }
+        // After a panic, the database is opened again up to batch `sequence`. So the journal has the batch before
+        // `sequence` counts it.
+        let noted = (!must_commit).then(|| self.pipe.note(sequence, now, &notes));
         (self.sequence, self.is_closed) = (sequence, false);
         // A caller that is answered must find its change, so readers get the new state before the answers are sent.
         self.common.publish();
         self.common.count(|stats| stats.batches += 1);
-        if must_commit {
+        let Some(len) = noted else {
             self.checkpointed(started);
             return Ok(());
-        }
-        let len = self.pipe.note(sequence, now, &notes);
+        };
         self.checkpoint_at.get_or_insert(started + CHECKPOINT);
         match self.keep_promise(batch) {
             Err((error, false)) => {

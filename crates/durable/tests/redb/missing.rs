@@ -181,3 +181,30 @@ fn damaged_records_are_not_forgotten_where_no_store_is() {
     assert_whole(&open(&place_of));
     assert_eq!(forget().unwrap(), 0);
 }
+
+/// Tests a database that somebody puts beside the journal of a creation that has failed. The opening must not take the
+/// database for an incomplete one.
+#[test]
+fn a_database_beside_the_note_of_a_failed_creation_keeps_its_timers() {
+    let place_of = Place::new();
+    let store = open(&place_of);
+    apply(&store, place(timer(1, 9)), Durability::PowerLoss).unwrap();
+    block_on(store.compact()).unwrap();
+    let unclosed = copy(&place_of);
+    store.close().unwrap();
+    let (closed, damaged) = (copy(&place_of), copy(&place_of));
+    let mut bytes = fs::read(damaged.file()).unwrap();
+    bytes[12..64].fill(0xaa);
+    fs::write(damaged.file(), &bytes).unwrap();
+    for place_of in [&unclosed, &closed, &damaged] {
+        fs::write(operations(place_of), b"\xff\xff\xff\xffmaking......").unwrap();
+    }
+    for _ in 0..2 {
+        assert_eq!(builder(&clock()).open(unclosed.file()).unwrap_err().kind(), StoreErrorKind::Corrupt);
+        assert_eq!(builder(&clock()).open(damaged.file()).unwrap_err().kind(), StoreErrorKind::Corrupt);
+        assert!(fs::read(damaged.file()).unwrap() == bytes, "the damaged database was changed");
+    }
+    // The documented way to go on without the operations is an empty file in place of the journal.
+    fs::write(operations(&unclosed), []).unwrap();
+    assert!([unclosed, closed].iter().all(|place_of| get(&open(place_of), 1).is_some()));
+}

@@ -31,6 +31,19 @@ pub(super) const SEQUENCE_NAME: &[u8] = b"sequence";
 /// and the next opening does not need the journal's file.
 pub(super) const CLOSED_NAME: &[u8] = b"closed";
 
+/// The first bytes of a file of redb.
+const FIRST_BYTES: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
+
+/// Makes the error for a database of a store that was not closed, beside the note of a creation.
+fn beside_a_note(path: Option<&Path>) -> StoreError {
+    let message = format!(
+        "{0}.ops is from the creation of a store, and {0} is another store, which was not closed. To go on without the \
+         operations since its last checkpoint, make an empty file in place of {0}.ops",
+        path.unwrap_or(Path::new("timers")).display()
+    );
+    StoreError::new(StoreErrorKind::Corrupt, message)
+}
+
 /// Makes the error for a journal whose database is missing.
 fn without_database(path: Option<&Path>) -> StoreError {
     let path = path.unwrap_or(Path::new("timers"));
@@ -105,7 +118,8 @@ impl Opener {
 
     /// Opens or creates the database. redb creates a database in several steps, and a crash between them leaves a file
     /// that is not a database. So the journal's file has a note while the database is being created. If an opening
-    /// finds the note beside an invalid database, it creates the database again.
+    /// finds the note beside a file without redb's first bytes, it creates the database again. Another file was put
+    /// there after the failed creation, for example a copy of a store. Its timers are kept.
     pub(super) fn open_or_make(&self, operations: &WatchedBackend) -> Result<Opened, StoreError> {
         let is_new = self.places.timers()?.len()? == 0;
         let was_making = journal::is_making(operations)?;
@@ -118,18 +132,31 @@ impl Opener {
             reach(Point::MakingNoted);
         }
         let opened = match self.open() {
-            Err(error) if was_making && error.kind() == StoreErrorKind::Corrupt => {
+            Err(error) if was_making && error.kind() == StoreErrorKind::Corrupt && !self.is_database()? => {
                 // The note is removed before the store accepts its first change, so the truncated file has no timers.
                 self.places.timers()?.set_len(0)?;
                 self.open()?
             }
             opened => opened?,
         };
+        if was_making && opened.sequence > 0 && !opened.is_closed {
+            return Err(beside_a_note(self.places.path().as_deref()));
+        }
         if is_new || was_making {
             reach(Point::DatabaseMade);
             journal::made(operations)?;
         }
         Ok(opened)
+    }
+
+    /// Returns whether the file begins with redb's first bytes. When redb creates a database, it writes these bytes
+    /// last.
+    fn is_database(&self) -> Result<bool, StoreError> {
+        let (place, mut found) = (self.places.timers()?, [0; FIRST_BYTES.len()]);
+        if place.len()? >= FIRST_BYTES.len() as u64 {
+            place.read(0, &mut found)?;
+        }
+        Ok(found == FIRST_BYTES)
     }
 
     pub(super) fn open(&self) -> Result<Opened, StoreError> {

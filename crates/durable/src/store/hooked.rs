@@ -112,6 +112,11 @@ pub trait Hook: Send + Sync + 'static {
         store.part_of(id)
     }
 
+    /// Answers a call of [`TimerStore::is_transactional`]. By default, `store` answers the call.
+    fn is_transactional(&self, store: &dyn TimerStore) -> bool {
+        store.is_transactional()
+    }
+
     /// Answers a call of [`TimerStore::nodes`]. By default, the call goes through [`answer`](Self::answer).
     fn nodes<'a>(&'a self, store: &'a dyn TimerStore) -> StoreFuture<'a, Option<Nodes>> {
         self.answer(self.see(Call::Nodes), move || store.nodes())
@@ -272,7 +277,7 @@ impl<H: Hook> TimerStore for Hooked<H> {
     }
 
     fn is_transactional(&self) -> bool {
-        self.store.is_transactional()
+        self.hook.is_transactional(&*self.store)
     }
 
     fn is_shared(&self) -> bool {

@@ -2,11 +2,13 @@
 
 use super::{MINUTE, NOON, PATIENCE, Seen, World, at, clock, each_minute, template};
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tourbillon_durable::plan::Plan;
-use tourbillon_durable::schedule::{Schedule, ScheduleFault, ScheduleKey, Schedules};
+use tourbillon_durable::policy::{Guarantee, Policy};
+use tourbillon_durable::schedule::{Schedule, ScheduleFault, ScheduleKey, Schedules, Template};
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{
     Call, Claimant, Durability, Filter, Hook, Hooked, IfPresent, Limit, MemoryStore, Op, StoreFuture,
@@ -20,6 +22,8 @@ use tourbillon_sqlite::SqliteStore;
 #[derive(Default)]
 struct Raced {
     first: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// Whether the store has no transactions.
+    has_none: bool,
 }
 
 impl Hook for Raced {
@@ -39,6 +43,10 @@ impl Hook for Raced {
         pass_on: impl FnOnce() -> StoreFuture<'a, T> + Send + 'a,
     ) -> StoreFuture<'a, T> {
         pass_on()
+    }
+
+    fn is_transactional(&self, _: &dyn TimerStore) -> bool {
+        !self.has_none
     }
 }
 
@@ -298,4 +306,54 @@ fn a_change_does_not_wait_for_a_decision_whose_lease_has_expired() {
     assert!(schedules.pause(&at()).unwrap().progress.paused);
     assert!(!schedules.resume(&at()).unwrap().progress.paused);
     assert!(schedules.remove(&at()).unwrap());
+}
+
+/// In a store without transactions, a decision about occurrences that are delivered at most once has stored the new
+/// state of the schedule, and not its occurrences. A change of the new state waits for the decision, too.
+#[test]
+fn a_change_waits_for_occurrences_that_a_decision_stores_after_its_new_state() {
+    let clock = clock();
+    let shared: Arc<dyn TimerStore> =
+        Arc::new(SqliteStore::builder().clock(clock.clone()).in_memory().unwrap());
+    let raced = Raced { has_none: true, ..Raced::default() };
+    let store = Arc::new(Hooked::new(Arc::clone(&shared), raced));
+    let world = World::on(clock, Arc::clone(&store) as Arc<dyn TimerStore>, Seen::default());
+    let policy = Policy { guarantee: Guarantee::AtMostOnce, ..template().policy };
+    world.schedules.put(&at(), each_minute(), Template { policy, ..template() }).unwrap();
+    world.settle();
+
+    let (other, changed, is_early) = (
+        Schedules::new(Arc::clone(&shared)),
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let change = {
+        let (changed, is_early) = (Arc::clone(&changed), Arc::clone(&is_early));
+        move || {
+            let (changer, returned) = (other.clone(), Arc::clone(&changed));
+            drop(thread::spawn(move || {
+                assert!(changer.pause(&at()).unwrap().progress.paused);
+                returned.store(true, Ordering::SeqCst);
+            }));
+            while !other.get(&at()).unwrap().progress.paused {
+                thread::yield_now();
+            }
+            // A change that does not wait returns within this time.
+            thread::sleep(Duration::from_millis(100));
+            is_early.store(changed.load(Ordering::SeqCst), Ordering::SeqCst);
+        }
+    };
+    // The first change of the runtime at the next instant stores the new state, and the second stores the occurrence.
+    let again = Arc::clone(&store);
+    *store.hook().first.lock().unwrap() =
+        Some(Box::new(move || *again.hook().first.lock().unwrap() = Some(Box::new(change))));
+    world.clock.advance(Duration::from_millis(MINUTE));
+    let begin = Instant::now();
+    while !changed.load(Ordering::SeqCst) {
+        assert!(begin.elapsed() < PATIENCE, "the change does not return");
+        thread::yield_now();
+    }
+    world.settle();
+    assert!(!is_early.load(Ordering::SeqCst), "the change has returned before the occurrence was stored");
+    assert_eq!(world.seen.lock().unwrap().len(), 1);
 }

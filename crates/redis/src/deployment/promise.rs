@@ -28,12 +28,6 @@ tokio::task_local! {
 pub(crate) struct Witnesses(Arc<Mutex<Vec<Arc<Witness>>>>);
 
 impl Witnesses {
-    pub(crate) fn of(all: Vec<Arc<Witness>>) -> Self {
-        let this = Self::default();
-        all.into_iter().for_each(|witness| this.add(witness));
-        this
-    }
-
     fn all(&self) -> MutexGuard<'_, Vec<Arc<Witness>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

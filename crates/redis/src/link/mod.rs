@@ -83,15 +83,10 @@ pub(crate) trait Link: Send + Sync {
         0
     }
 
-    /// Returns the witness of each server that has one of the keys. A [`Witness`] confirms that its server's changes
-    /// are durable. The result is empty if the connection's policy requires no confirmation. Waits for connections to
-    /// these servers.
-    ///
-    /// # Errors
-    ///
-    /// Fails if a server cannot be reached in time.
-    fn witnesses(&self, _keys: Vec<Vec<u8>>) -> Answer<'_, Vec<Arc<Witness>>> {
-        Box::pin(async { Ok(Vec::new()) })
+    /// Returns whether the connection's policy requires a confirmation of changes. If so, each answer of a script comes
+    /// with a [`Witness`].
+    fn has_witnesses(&self) -> bool {
+        false
     }
 
     /// Returns a future that ends after this duration.

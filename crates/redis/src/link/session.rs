@@ -14,7 +14,7 @@ use crate::script::Words;
 use core::any::Any;
 use core::fmt;
 use core::time::Duration;
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::join_all;
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -205,8 +205,8 @@ impl Link for Session {
         self.caller.routes.attempt()
     }
 
-    fn witnesses(&self, keys: Vec<Vec<u8>>) -> Answer<'_, Vec<Arc<Witness>>> {
-        self.spawn(async move |caller: Arc<Caller>| caller.witnesses(&keys).await)
+    fn has_witnesses(&self) -> bool {
+        self.caller.has_witnesses
     }
 
     fn wait(&self, time: Duration) -> Pause {
@@ -386,19 +386,6 @@ impl Caller {
             Place::Address(address) => address.to_string(),
             Place::Key(_) => self.servers.clone(),
         }
-    }
-
-    /// Returns the witness of each server that has one of the keys. Waits for connections to these servers until the
-    /// patience is over.
-    async fn witnesses(&self, keys: &[Vec<u8>]) -> Result<Vec<Arc<Witness>>, LinkError> {
-        if !self.has_witnesses {
-            return Ok(Vec::new());
-        }
-        let end = self.end();
-        let routes =
-            keys.iter().map(async |key| self.route("(a confirmation)", &Place::Key(Some(key)), end).await);
-        let routes = try_join_all(routes).await?;
-        Ok(routes.into_iter().filter_map(|route| route.connection.witness).collect())
     }
 
     /// Waits until `end` for a connection to the server that `place` describes. The error has the reason why there is

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tourbillon_durable::store::{Durability, IfPresent, Nodes, Op, Shard, TimerStore};
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Delivery, Durable};
-use tourbillon_fault::{Cluster, eventually, eventually_some};
+use tourbillon_fault::{Cluster, Server, eventually, eventually_some};
 
 const SHARDS: u16 = 16;
 
@@ -251,4 +251,42 @@ fn an_empty_batch_waits_for_no_primary_without_a_shard() {
     for _ in 0..3 {
         assert_eq!(confirm().unwrap(), []);
     }
+}
+
+/// Tests an empty batch after a slot has moved without a call in between, so that this process's map of the slots is
+/// old. The former owner has a replica, and could confirm what it no longer has. The present owner has no replica.
+#[test]
+fn an_empty_batch_is_confirmed_by_the_primary_to_which_a_slot_has_moved() {
+    let Some(mut cluster) = Cluster::start(&[]) else { return };
+    let sync = SyncPolicy::Wait { replicas: 1, timeout: Duration::from_millis(300) };
+    let connect = Connect::cluster(cluster.urls()).unwrap().patience(Duration::from_secs(5)).sync(sync);
+    let store = block_on(RedisStore::builder("d").shards(1).poll(None).open(&connect)).unwrap();
+    let confirm = || block_on(store.apply(Vec::new(), Durability::PowerLoss));
+    eventually("the replicas confirm", || confirm().is_ok());
+    let meta = String::from_utf8(Layout::new("d", 1).key(0, Part::Meta)).unwrap();
+    let slot = cluster.slot(&meta);
+    let from = cluster.owner(0, slot).unwrap();
+    let of_deployment = cluster.owner(0, cluster.slot("tb:{d}:deployment")).unwrap();
+    let to = (0..3).find(|primary| ![from, of_deployment].contains(primary)).unwrap();
+    cluster.begin_move(slot, from, to);
+    cluster.move_all_keys(slot, from, to);
+    cluster.finish_move(slot, from, to);
+    cluster.nodes[to + 3].kill();
+    eventually("the replica is gone", || cluster.nodes[to].info("connected_slaves").as_deref() == Some("0"));
+    let error = confirm().unwrap_err();
+    assert!(error.to_string().contains("0 of 1 replicas"), "{error}");
+}
+
+/// Tests an empty batch after a primary has lost the shard. The primary could confirm, but no longer has the changes.
+#[test]
+fn an_empty_batch_confirms_nothing_of_a_lost_shard() {
+    let Some(server) = Server::start(&[]) else { return };
+    let sync = SyncPolicy::Wait { replicas: 0, timeout: Duration::from_secs(1) };
+    let connect = Connect::single(&server.url()).unwrap().sync(sync);
+    let store = block_on(RedisStore::builder("d").shards(2).poll(None).open(&connect)).unwrap();
+    let confirm = || block_on(store.apply(Vec::new(), Durability::PowerLoss));
+    assert_eq!(confirm().unwrap(), []);
+    server.command(&["DEL", &String::from_utf8(Layout::new("d", 2).key(1, Part::Meta)).unwrap()]);
+    let error = confirm().unwrap_err();
+    assert!(error.to_string().contains("shard 1 is lost"), "{error}");
 }

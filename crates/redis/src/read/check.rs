@@ -1,12 +1,11 @@
 //! Checks the structure of the stored data, shard by shard. The data of a shard are from a single moment.
 
-use crate::deployment::Deployment;
+use crate::deployment::{Deployment, join_or_fail};
 use crate::layout::{
     Entry, Found, Layout, Part, REDIRECT_HASHES, Redirect, Shard, Slice, count_field, entries, id_at_end,
     id_bytes, id_of, is_keyless, period_of, place_entry, without_id,
 };
 use crate::script::decimal;
-use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tourbillon_durable::store::{Fault, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Timer, TimerId};
@@ -66,20 +65,21 @@ pub(crate) async fn check(deployment: &Deployment) -> Result<Vec<Fault>, StoreEr
         homes.get(id) != wanted.get(id)
             && (!deployment.topology.has_loose_redirects() || wanted.contains_key(id))
     };
-    let looks = ids.into_iter().filter(is_fault).map(async |id| {
-        let (shard, noted) = (wanted.get(id).copied(), homes.get(id).copied());
-        let fault = || {
-            let fault = format!("its shard is {shard:?}, noted as {noted:?}");
-            Fault::new("homes", Some(*id), fault)
-        };
-        Ok::<_, StoreError>(is_still_wrong(deployment, *id, shard, noted).await?.then(fault))
-    });
-    // The futures are in a list, because a stream of closures would not be `Send` for every lifetime.
-    let mut looks = stream::iter(looks.collect::<Vec<_>>()).buffered(LOOKS_AT_ONCE);
-    while faults.len() < MOST_FAULTS
-        && let Some(fault) = looks.try_next().await?
-    {
-        faults.extend(fault);
+    let doubtful: Vec<TimerId> = ids.into_iter().filter(is_fault).copied().collect();
+    // A damaged deployment may have a million of these redirects.
+    for some in doubtful.chunks(LOOKS_AT_ONCE) {
+        if faults.len() >= MOST_FAULTS {
+            break;
+        }
+        let looks = some.iter().map(async |id| {
+            let (shard, noted) = (wanted.get(id).copied(), homes.get(id).copied());
+            let fault = || {
+                let fault = format!("its shard is {shard:?}, noted as {noted:?}");
+                Fault::new("homes", Some(*id), fault)
+            };
+            Ok::<_, StoreError>(is_still_wrong(deployment, *id, shard, noted).await?.then(fault))
+        });
+        faults.extend(join_or_fail(looks).await?.into_iter().flatten());
     }
     Ok(faults)
 }

@@ -2,7 +2,7 @@
 //! also makes *looks*: a look finds out whether the node must claim, for example because another process has created a
 //! timer. A look leases nothing. A second task listens for notifications, if the settings say so.
 
-use crate::deployment::{instant, ms};
+use crate::deployment::ms;
 use crate::layout::moment;
 use crate::link::{Connect, Failure, Param, Session, listen};
 use crate::node::{Mark, Node, VERSION};
@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::types::Type;
+use tourbillon_durable::store::ServerTime;
 
 /// The pause between two looks for work while a timer is due within [`SOON`], or while another transaction holds a due
 /// timer.
@@ -130,8 +131,8 @@ async fn look(node: &Node, session: &mut Session) -> Result<Looked, Failure> {
     // that a claim is needed, and reads no timers.
     let seen = seen.filter(|_| !was_late);
     let deployment = &node.deployment;
-    let now = deployment.time.argument();
-    let sent = instant();
+    let now = deployment.argument();
+    let sent = ServerTime::moment();
     let (name, ttl) = (&*node.name, ms(node.ttl));
     let mut params: Vec<Param<'_>> = vec![
         (&now, Type::INT8),

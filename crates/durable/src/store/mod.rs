@@ -22,6 +22,7 @@ mod ledger;
 mod memory;
 mod nodes;
 mod redb;
+mod server_time;
 mod shares;
 mod tables;
 
@@ -34,6 +35,7 @@ pub use horizon::{Horizon, Span};
 pub use ledger::PAUSED;
 pub use memory::MemoryStore;
 pub use nodes::{Node, Nodes, Shard};
+pub use server_time::ServerTime;
 pub use shares::{Late, SHARE, Shares, free_for};
 
 use crate::state::{Failure, Phase, Refusal, State, Token};

@@ -1,7 +1,7 @@
 //! Claims of due timers in the shards of this node.
 
 use super::leases::first_end;
-use crate::deployment::{Deployment, instant, ms};
+use crate::deployment::{Deployment, ms};
 use crate::layout::{Id, moment, read};
 use crate::link::{Failure, Param, Session};
 use crate::node::{Head, Mark, Node};
@@ -15,7 +15,8 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::policy::Guarantee;
 use tourbillon_durable::state::{Refusal, State, Token};
 use tourbillon_durable::store::{
-    Claimant, Claimed, Durability, Leased, LeftOut, Limit, Op, Outcome, Shares, StoreError, StoreErrorKind,
+    Claimant, Claimed, Durability, Leased, LeftOut, Limit, Op, Outcome, ServerTime, Shares, StoreError,
+    StoreErrorKind,
 };
 use tourbillon_durable::timer::Timer;
 
@@ -144,14 +145,14 @@ impl Claims {
     ) -> Result<Looked, Failure> {
         let Mark { owned, due, id, seen, held, lanes, lane_dues, lane_ids, .. } = self.node.mark();
         let shares = shares.map(shares_json);
-        let now = self.deployment.time.argument();
+        let now = self.deployment.argument();
         let (incarnation, claim) = (token.incarnation.cast_signed(), token.claim.cast_signed());
         let (lease, timers) = (ms(by.lease), i64::from(limit.timers));
         let bytes = i64::try_from(limit.bytes).unwrap_or(i64::MAX);
         let sql =
             "SELECT * FROM tourbillon.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
                        $16)";
-        let sent = instant();
+        let sent = ServerTime::moment();
         let mut rows = session
             .query(
                 sql,
@@ -218,7 +219,7 @@ impl Claims {
         if ids.is_empty() {
             return Ok(0);
         }
-        let now = self.deployment.time.argument();
+        let now = self.deployment.argument();
         let (incarnation, claim) = (token.incarnation.cast_signed(), token.claim.cast_signed());
         let sql = "WITH mine AS (
                        SELECT t.id FROM tourbillon.timer t WHERE t.id = ANY ($1) ORDER BY t.id

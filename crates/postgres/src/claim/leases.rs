@@ -31,7 +31,7 @@ pub(crate) async fn renew(
     let ids: Vec<Id> = leases.iter().map(|(id, _)| Id(*id)).collect();
     let incarnations: Vec<i64> = leases.iter().map(|(_, token)| token.incarnation.cast_signed()).collect();
     let claims: Vec<i64> = leases.iter().map(|(_, token)| token.claim.cast_signed()).collect();
-    let (now, lease) = (deployment.time.argument(), ms(by.lease));
+    let (now, lease) = (deployment.argument(), ms(by.lease));
     // A renewal does not move the end of a lease back. The exception is an end that is more than a day later than the
     // new end: it was set while the server's clock was ahead.
     let sql = "WITH asked AS (

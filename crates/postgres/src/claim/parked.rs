@@ -44,7 +44,7 @@ impl Claims {
         }
         let token = Token { incarnation: by.incarnation, claim: number };
         let mut session = self.deployment.session().await?.within(self.node.ttl);
-        let now = self.deployment.time.argument();
+        let now = self.deployment.argument();
         let (incarnation, claim) = (token.incarnation.cast_signed(), token.claim.cast_signed());
         let (lease, wanted, timers) = (ms(by.lease), i64::from(wanted), i64::from(limit.timers));
         let bytes = i64::try_from(limit.bytes).unwrap_or(i64::MAX);

@@ -10,7 +10,7 @@ use tourbillon_durable::store::{self, Nodes, Shard, StoreError};
 pub(crate) async fn nodes(node: &Node) -> Result<Nodes, StoreError> {
     let deployment = &node.deployment;
     let mut session = deployment.session_for_read().await?;
-    let argument = deployment.time.argument();
+    let argument = deployment.argument();
     let failed = Failure::into_error;
     let sql =
         "SELECT coalesce($1, tourbillon.now_ms()), n.incarnation, n.name, n.version, n.since, n.seen, n.ttl

@@ -105,7 +105,7 @@ impl Node {
     /// This node gives up and takes over shards accordingly.
     pub(crate) async fn give_sign(&self, session: &mut Session) -> Result<(), Failure> {
         let (name, version, ttl) = (&*self.name, VERSION, ms(self.ttl));
-        let now = self.deployment.time.argument();
+        let now = self.deployment.argument();
         let sql = "SELECT tourbillon.sign($1, $2, $3, $4, $5)";
         let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 5] = [
             (&now, Type::INT8),

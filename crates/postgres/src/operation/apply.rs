@@ -94,7 +94,7 @@ impl Apply {
         if ops.len() < 2 || timers.len() < ops.len() || !timers.iter().all(are_different) {
             return Ok(vec![None; ops.len()]);
         }
-        let now = act.deployment.time.argument();
+        let now = act.deployment.argument();
         let made = place_many(session, now, &timers, true, false).await?;
         let outcome = |timer: &&Timer| {
             let is_made = made.contains(&Id(timer.id));
@@ -168,7 +168,7 @@ async fn apply_ends(
     let mut ids = BTreeSet::new();
     let are_different = ends.iter().filter_map(ended_by).all(|(id, _)| ids.insert(id));
     let acks: Vec<_> = ends.iter().filter_map(acked).filter(|_| are_different).collect();
-    let ended = end_many(session, act.deployment.time.argument(), &acks).await?;
+    let ended = end_many(session, act.deployment.argument(), &acks).await?;
     let is_ended = |op: &Op| acked(op).is_some_and(|(id, _)| ended.contains(&Id(id)));
     let left = ends.iter().filter(|op| !is_ended(op)).cloned().collect();
     let mut others = operate_all(session, act, turn, left).await?.into_iter();

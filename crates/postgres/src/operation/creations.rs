@@ -158,7 +158,7 @@ impl Creations {
             let result = async {
                 let mut session = self.deployment.pool.session().await?;
                 let timers: Vec<&Timer> = taken.iter().map(|waiting| &*waiting.timer).collect();
-                place_many(&mut session, self.deployment.time.argument(), &timers, is_synced, true).await
+                place_many(&mut session, self.deployment.argument(), &timers, is_synced, true).await
             }
             .await;
             if let Err(Failure::Unknown(_)) = &result {

@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::{State, Token};
 use tourbillon_durable::store::dry_run::DryRun;
-use tourbillon_durable::store::{Op, StoreError, StoreErrorKind};
+use tourbillon_durable::store::{Op, ServerTime, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 
 /// The number of timers that a bulk operation locks at a time.
@@ -166,7 +166,7 @@ pub(crate) async fn prolong(
     let ids: Vec<Id> = leases.iter().map(|(id, _)| Id(*id)).collect();
     let incarnations: Vec<i64> = leases.iter().map(|(_, token)| token.incarnation.cast_signed()).collect();
     let claims: Vec<i64> = leases.iter().map(|(_, token)| token.claim.cast_signed()).collect();
-    let now = act.deployment.time.argument();
+    let now = act.deployment.argument();
     let sql = "WITH near AS (
                    SELECT l.id, coalesce($1, tourbillon.now_ms()) + $2 AS until
                    FROM unnest($3, $4, $5) AS e (id, incarnation, claim)
@@ -204,10 +204,10 @@ pub(crate) async fn lasting(
 /// Returns the present moment for the decisions of the transaction, for example whether a lease has expired. The moment
 /// is the server's time, or the time of the test clock.
 pub(crate) async fn now(session: &mut Session, act: &Act) -> Result<UtcMillis, Failure> {
-    if let Some(now) = act.deployment.time.argument() {
+    if let Some(now) = act.deployment.argument() {
         return Ok(moment(now));
     }
-    let sent = crate::deployment::instant();
+    let sent = ServerTime::moment();
     let rows = session.read("SELECT tourbillon.now_ms()", &[]).await?;
     let now = moment(rows.first().map_or(0, |row| row.get(0)));
     if act.deployment.time.learn(sent, now) {

@@ -53,7 +53,7 @@ async fn record_return(session: &mut Session, act: &Act, id: TimerId, token: Tok
                VALUES (tourbillon.mark_of($1, $2, $3), coalesce($4, tourbillon.now_ms()) + 3600000)
                ON CONFLICT (id) DO NOTHING RETURNING id";
     let (incarnation, claim) = (token.incarnation.cast_signed(), token.claim.cast_signed());
-    let now = act.deployment.time.argument();
+    let now = act.deployment.argument();
     let params: [Param<'_>; 4] =
         [(&Id(id), Type::UUID), (&incarnation, Type::INT8), (&claim, Type::INT8), (&now, Type::INT8)];
     Ok(!session.query(sql, &params).await?.is_empty())

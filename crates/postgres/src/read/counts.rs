@@ -44,7 +44,7 @@ pub(crate) async fn horizon(deployment: &Deployment) -> Result<Horizon, StoreErr
     let counts = counts(deployment).await?;
     let (pending, leased) = (counts.of(Phase::Pending), counts.of(Phase::Leased));
     let mut session = deployment.session_for_read().await?;
-    let argument = deployment.time.argument();
+    let argument = deployment.argument();
     let failed = Failure::into_error;
     let sql = "SELECT coalesce($1, tourbillon.now_ms())";
     let rows = session.read(sql, &[(&argument, Type::INT8)]).await.map_err(failed)?;

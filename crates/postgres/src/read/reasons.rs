@@ -53,7 +53,7 @@ pub(crate) async fn parked_among(
     let sql = "SELECT n.reason FROM unnest($1) AS n (reason)
                WHERE EXISTS (SELECT 1 FROM tourbillon.timer t WHERE t.phase = 'k' AND t.reason = n.reason
                    AND t.due <= coalesce($2, tourbillon.now_ms()))";
-    let now = deployment.time.argument();
+    let now = deployment.argument();
     let mut session = deployment.session_for_read().await?;
     let params = [(&reasons as _, Type::TEXT_ARRAY), (&now as _, Type::INT8)];
     let rows = session.read(sql, &params).await.map_err(Failure::into_error)?;

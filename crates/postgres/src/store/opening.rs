@@ -2,13 +2,13 @@
 
 use super::builder::PostgresBuilder;
 use super::postgres_store::PostgresStore;
-use crate::deployment::{Alarm, Deployment, Time};
+use crate::deployment::{Alarm, Deployment};
 use crate::layout::SchemaName;
 use crate::link::{Connect, ConnectError, Failure, Pool};
 use crate::node::Node;
 use crate::schema;
 use std::sync::Arc;
-use tourbillon_durable::store::{StoreError, StoreErrorKind};
+use tourbillon_durable::store::{ServerTime, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
 impl PostgresBuilder {
@@ -46,7 +46,7 @@ impl PostgresBuilder {
             }
         };
         pool.spawn(opening).await?;
-        let time = self.clock.clone().map_or_else(Time::server, Time::Test);
+        let time = self.clock.clone().map_or_else(ServerTime::new, ServerTime::of_test);
         let deployment = Arc::new(Deployment { pool: Arc::clone(&pool), time, alarm: Alarm::default() });
         // The lower half of a fresh id is random.
         let incarnation = TimerId::fresh().as_u128() & u128::from(u64::MAX);
@@ -56,7 +56,7 @@ impl PostgresBuilder {
             let deployment = Arc::clone(&deployment);
             async move {
                 let mut session = deployment.session().await?;
-                let sent = crate::deployment::instant();
+                let sent = ServerTime::moment();
                 let rows = session.read("SELECT tourbillon.now_ms()", &[]).await;
                 let rows = rows.map_err(Failure::into_error)?;
                 let now = crate::layout::moment(rows.first().map_or(0, |row| row.get(0)));

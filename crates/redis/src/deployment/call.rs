@@ -1,12 +1,11 @@
 //! Runs one script on the servers, and reads the server's time from its answer.
 
 use super::promise;
-use super::time::{Time, moment};
 use crate::layout::Layout;
 use crate::link::Link;
-use crate::script::{Arguments, BY_CALLER, BY_SERVER, Script, Scripts, Values, Words};
+use crate::script::{Arguments, BY_CALLER, BY_SERVER, Script, Scripts, Values, Words, decimal};
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::store::StoreError;
+use tourbillon_durable::store::{ServerTime, StoreError};
 
 /// The answer of a script: the server's time by which the script decided, and the other values.
 pub(crate) struct Answered {
@@ -26,19 +25,17 @@ pub(super) struct Call {
 
 impl Call {
     pub(super) fn new(
-        time: &Time,
+        time: &ServerTime,
         script: impl Fn(&'static Scripts) -> &'static Script,
         mut keys: Vec<Vec<u8>>,
         arguments: impl Arguments,
     ) -> Self {
         // With the absent key, the script is refused as a whole while the slot of the keys moves to another server.
         keys.extend(keys.first().map(|key| Layout::absent(key)));
-        let script = match time {
-            Time::Server(_) => script(&BY_SERVER),
-            Time::Test(_) => script(&BY_CALLER),
-        };
+        let now = time.of_caller();
+        let script = script(if now.is_some() { &BY_CALLER } else { &BY_SERVER });
         let mut words = Words::default();
-        words.push(&time.argument());
+        words.push(&now.map(|now| decimal(now.as_millis())).unwrap_or_default());
         arguments.add_to(&mut words);
         Self { script, keys, words, attempt: None }
     }
@@ -52,7 +49,7 @@ impl Call {
 /// was set.
 pub(crate) fn run<'a>(
     link: &'a dyn Link,
-    time: &'a Time,
+    time: &'a ServerTime,
     script: impl Fn(&'static Scripts) -> &'static Script,
     keys: Vec<Vec<u8>>,
     arguments: impl Arguments,
@@ -61,11 +58,15 @@ pub(crate) fn run<'a>(
 }
 
 /// Sends a call. Returns the script's answer, and true if the answer shows that the server's clock was set.
-pub(super) async fn send(link: &dyn Link, time: &Time, call: Call) -> Result<(Answered, bool), StoreError> {
+pub(super) async fn send(
+    link: &dyn Link,
+    time: &ServerTime,
+    call: Call,
+) -> Result<(Answered, bool), StoreError> {
     let Call { script, keys, words, attempt } = call;
     // The moment must be before the server reads its clock. Otherwise the estimate of the server's time could be behind
     // that clock.
-    let sent = moment();
+    let sent = ServerTime::moment();
     let reply = match attempt {
         Some(attempt) => link.run_on(attempt, script, keys, words),
         None => link.run_before_witness(script, keys, words),

@@ -12,7 +12,6 @@
 
 use super::alarm::Alarm;
 use super::call::{Answered, Call, send};
-use super::time::Time;
 use super::topology::Topology;
 use crate::layout::{Layout, Part, Shard};
 use crate::link::{Link, is_back, is_gone};
@@ -20,7 +19,7 @@ use crate::script::{Arguments, Script, Scripts};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
-use tourbillon_durable::store::{StoreError, StoreErrorKind};
+use tourbillon_durable::store::{ServerTime, StoreError, StoreErrorKind};
 
 /// The pause between two checks in which a closed store asks whether its deployment was restored or recreated.
 const LOOKS: Duration = Duration::from_secs(1);
@@ -30,7 +29,7 @@ pub(crate) struct Deployment {
     pub(crate) link: Arc<dyn Link>,
     pub(crate) layout: Layout,
     pub(crate) topology: Topology,
-    pub(crate) time: Time,
+    pub(crate) time: ServerTime,
     pub(crate) alarm: Alarm,
     /// The key under which the deployment's own settings are stored.
     pub(crate) key: Vec<u8>,
@@ -65,7 +64,7 @@ impl Deployment {
         layout: Layout,
         topology: Topology,
         link: Arc<dyn Link>,
-        time: Time,
+        time: ServerTime,
     ) -> Self {
         Self {
             link,

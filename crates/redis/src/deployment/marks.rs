@@ -1,12 +1,11 @@
 //! Reads the marks of shards. The mark of a shard is the id of the deployment to which the shard belongs.
 
 use super::call::run;
-use super::time::Time;
 use crate::layout::{Layout, Part, Shard};
 use crate::link::Link;
 use crate::script::filled;
 use futures_util::future::join_all;
-use tourbillon_durable::store::StoreError;
+use tourbillon_durable::store::{ServerTime, StoreError};
 
 /// The end of an error message about lost data, which says how to repair the loss.
 pub(crate) const REMEDY: &str = "`tourbillond mend`, or `RedisBuilder::mend`, brings it back";
@@ -18,7 +17,7 @@ pub(crate) type Marks = Vec<(Shard, Result<Option<Vec<u8>>, StoreError>)>;
 /// Reads the marks (deployment ids) of the shards in all groups at the same time. Returns the marks sorted by shard.
 pub(crate) async fn marks_of(
     link: &dyn Link,
-    time: &Time,
+    time: &ServerTime,
     layout: &Layout,
     groups: Vec<Vec<Shard>>,
 ) -> Marks {

@@ -16,5 +16,5 @@ pub(crate) use gather::join_or_fail;
 pub(crate) use handle::Deployment;
 pub(crate) use marks::{Marks, REMEDY, listed, marks_of};
 pub(crate) use promise::{Witnesses, kept};
-pub(crate) use time::{Time, millis, moment, time_text};
+pub(crate) use time::{millis, time_text};
 pub(crate) use topology::Topology;

@@ -4,14 +4,14 @@
 use super::peer::{NodeRecord, Peer};
 use super::this_node::{Node, Sight, State};
 use super::{registry, rendezvous};
-use crate::deployment::{moment, time_text};
+use crate::deployment::time_text;
 use crate::layout::{Part, Shard};
 use crate::link::is_gone;
 use crate::script::decimal;
 use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::store::{StoreError, StoreErrorKind};
+use tourbillon_durable::store::{ServerTime, StoreError, StoreErrorKind};
 
 impl State {
     /// If the set of live nodes has changed, divides the shards between them and notes which shards belong to this
@@ -259,8 +259,10 @@ impl Node {
                 (true, _) => _ = state.sights.insert(node, Sight::There),
                 // This node has not seen the other node connected since its own connection began, so nothing is known.
                 (false, None) => {}
-                (false, Some(sight @ Sight::There)) => *sight = Sight::Away(moment()),
-                (false, Some(Sight::Away(since))) if moment() - *since >= AWAY => dead.push((node, ttl)),
+                (false, Some(sight @ Sight::There)) => *sight = Sight::Away(ServerTime::moment()),
+                (false, Some(Sight::Away(since))) if ServerTime::moment() - *since >= AWAY => {
+                    dead.push((node, ttl));
+                }
                 (false, Some(Sight::Away(_))) => {}
             }
         }

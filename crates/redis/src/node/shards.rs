@@ -3,11 +3,12 @@
 //! A *look* is a call that asks a server for the state of shards: a claim, or a poll of the background thread. A shard
 //! is *sick* if its last look failed, or has no answer yet although other shards have answered.
 
-use crate::deployment::{Topology, moment};
+use crate::deployment::Topology;
 use crate::layout::Shard;
 use core::time::Duration;
 use tourbillon::Timestamp;
 use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::ServerTime;
 
 /// The states of all shards of the deployment.
 pub(crate) struct Shards {
@@ -81,7 +82,7 @@ impl Known {
     }
 
     fn has_rested(&self, pause: Duration) -> bool {
-        self.looked.is_none_or(|looked| moment() - looked >= pause)
+        self.looked.is_none_or(|looked| ServerTime::moment() - looked >= pause)
     }
 }
 
@@ -253,7 +254,7 @@ impl Shards {
     /// Returns the time until the background thread must poll a shard again. `pause` is the time between two polls of a
     /// shard.
     pub(crate) fn rest(&self, pause: Duration) -> Duration {
-        let now = moment();
+        let now = ServerTime::moment();
         let rests = self.each.iter().filter(|known| known.is_wanted && !known.is_asked);
         let rest =
             |known: &Known| known.looked.map_or(Duration::ZERO, |looked| pause.saturating_sub(now - looked));
@@ -280,7 +281,8 @@ impl Shards {
                 // missing in the answer, so its moment must stay.
                 (known.noted, known.is_hinted) = (None, false);
                 wants_end |= !known.is_owned || known.is_sick;
-                wants_end |= has_others && known.told_end.is_none_or(|told| moment() - told >= ENDS);
+                wants_end |=
+                    has_others && known.told_end.is_none_or(|told| ServerTime::moment() - told >= ENDS);
             }
         }
         Look { number: self.looks, wants_end }
@@ -289,7 +291,7 @@ impl Shards {
     /// Stores the answer to a claim or poll. If a shard already has the answer to a later request, ignores this answer
     /// for the shard.
     pub(crate) fn end_look(&mut self, look: Look, now: UtcMillis, seen: &[Seen]) {
-        let looked = Some(moment());
+        let looked = Some(ServerTime::moment());
         for Seen { shard, is_owned, is_lost, first_due, next_claim } in seen {
             let Some(known) = self.of(*shard).filter(|known| known.answered < look.number) else { continue };
             known.answered = look.number;
@@ -311,7 +313,7 @@ impl Shards {
 
     /// Marks `shards` as [sick](Known::is_sick), because a claim or poll of them failed or is late.
     pub(crate) fn fail_look(&mut self, shards: &[Shard]) {
-        let looked = Some(moment());
+        let looked = Some(ServerTime::moment());
         for shard in shards {
             if let Some(known) = self.of(*shard) {
                 // `begin_look` has cleared the hint and the noted moment, and no answer has taken their place. So the

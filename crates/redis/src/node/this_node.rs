@@ -3,7 +3,7 @@
 use super::bell::Bell;
 use super::peer::Peer;
 use super::shards::Shards;
-use crate::deployment::{Deployment, moment};
+use crate::deployment::Deployment;
 use crate::layout::{Layout, Shard};
 use core::any::Any;
 use core::time::Duration;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon::Timestamp;
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::store::{StoreError, StoreErrorKind};
+use tourbillon_durable::store::{ServerTime, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
 /// The default of `ttl`, the time for which a node owns a shard after a claim. A node also counts as dead if it has
@@ -242,7 +242,7 @@ impl Node {
 
     /// Notes that the runtime claims now. `lease` is the length of the leases that the claim asks for.
     pub(crate) fn note_claim(&self, lease: Duration) {
-        self.state().last_claim = Some(LastClaim { at: moment(), lease });
+        self.state().last_claim = Some(LastClaim { at: ServerTime::moment(), lease });
     }
 
     /// Returns the length of the leases that the last claim asked for, or `None` before the first claim.
@@ -255,7 +255,7 @@ impl Node {
     pub(crate) fn is_behind(&self, now: UtcMillis) -> bool {
         let state = self.state();
         state.is_member
-            && state.last_claim.is_some_and(|claim| moment() - claim.at >= self.ttl)
+            && state.last_claim.is_some_and(|claim| ServerTime::moment() - claim.at >= self.ttl)
             && state.shards.next_due().is_some_and(|due| due + self.ttl <= now)
     }
 

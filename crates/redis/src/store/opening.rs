@@ -2,7 +2,7 @@
 
 use super::builder::{RedisBuilder, SHARDS};
 use super::redis_store::RedisStore;
-use crate::deployment::{Deployment, REMEDY, Time, Topology, run};
+use crate::deployment::{Deployment, REMEDY, Topology, run};
 use crate::examine::{Plan, Report, dangers, examine};
 use crate::layout::{Layout, MOST_SHARDS, Part, VERSION};
 use crate::link::{Connect, ConnectError, Link, Session};
@@ -12,7 +12,7 @@ use crate::upkeep::start;
 use futures_util::future::try_join_all;
 use std::sync::Arc;
 use tourbillon_durable::store::dry_run::RECORD_VERSION;
-use tourbillon_durable::store::{StoreError, StoreErrorKind};
+use tourbillon_durable::store::{ServerTime, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
 /// All versions of the layout, each with the version of its records. Programs of two versions can share a deployment if
@@ -45,7 +45,7 @@ impl RedisBuilder {
         let session = Session::open(connect)?;
         let keys = vec![Layout::deployment(&self.name)];
         // The scripts of this check only return stored values. So they work for a deployment on a test clock, too.
-        let known = run(&session, &Time::server(), |scripts| &scripts.deployment, keys, []).await;
+        let known = run(&session, &ServerTime::new(), |scripts| &scripts.deployment, keys, []).await;
         let mut plan = Plan::default();
         // If the servers do not answer, the report says so in a line.
         if let Ok((mut answered, _)) = known {
@@ -53,7 +53,7 @@ impl RedisBuilder {
             let (version, shards) = (stored(), stored());
             let shards = shards.and_then(|shards| u16::try_from(shards).ok());
             plan.losses = self.losses(&session, shards, Topology::new(connect.is_cluster())).await;
-            if version.is_none() && self.has_marked_shard(&session, &Time::server()).await {
+            if version.is_none() && self.has_marked_shard(&session, &ServerTime::new()).await {
                 plan.refusals
                     .push(format!("the key of the deployment {} itself is lost; {REMEDY}", self.name));
             }
@@ -98,7 +98,7 @@ impl RedisBuilder {
 
     /// Returns whether the key of the deployment is lost although shards of it exist. If so, no new deployment may be
     /// created, because the old shards would not belong to it.
-    async fn has_lost_key(&self, link: &dyn Link, time: &Time) -> Result<bool, StoreError> {
+    async fn has_lost_key(&self, link: &dyn Link, time: &ServerTime) -> Result<bool, StoreError> {
         let is_known = async || {
             let keys = vec![Layout::deployment(&self.name)];
             let (mut answered, _) = run(link, time, |scripts| &scripts.deployment, keys, []).await?;
@@ -112,7 +112,7 @@ impl RedisBuilder {
     /// Opens the deployment on this connection. Waits until the server has answered.
     pub(crate) async fn open_on(self, link: Arc<dyn Link>) -> Result<RedisStore, StoreError> {
         let settings = self.admit()?;
-        let time = self.clock.clone().map_or_else(Time::server, Time::Test);
+        let time = self.clock.clone().map_or_else(ServerTime::new, ServerTime::of_test);
         // `open_key` would create the missing key, so this check comes first.
         if self.has_lost_key(&*link, &time).await? {
             let message = format!(
@@ -176,7 +176,7 @@ impl RedisBuilder {
     }
 
     /// Reads the key of the deployment, or creates it. Fails if the deployment does not fit the settings.
-    async fn open_key(&self, link: &dyn Link, time: &Time) -> Result<Opened, StoreError> {
+    async fn open_key(&self, link: &dyn Link, time: &ServerTime) -> Result<Opened, StoreError> {
         let shards = self.shards.unwrap_or(SHARDS);
         let kind = if self.clock.is_some() { "test" } else { "server" };
         let id = TimerId::fresh().to_string();

@@ -1,13 +1,13 @@
 //! Repairs a deployment after a server has lost a part of its data.
 
 use super::builder::{RedisBuilder, SHARDS};
-use crate::deployment::{Marks, REMEDY, Time, Topology, listed, marks_of, run};
+use crate::deployment::{Marks, REMEDY, Topology, listed, marks_of, run};
 use crate::layout::{Layout, MOST_SHARDS, Part, Shard, VERSION};
 use crate::link::{Connect, Link, Session};
 use crate::script::bytes;
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
-use tourbillon_durable::store::{StoreError, StoreErrorKind};
+use tourbillon_durable::store::{ServerTime, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
 /// The result of [`RedisBuilder::mend`] or [`RedisBuilder::make_anew`].
@@ -44,7 +44,7 @@ impl RedisBuilder {
     pub async fn mend(&self, connect: &Connect) -> Result<Mended, StoreError> {
         let session =
             Session::open(connect).map_err(|error| StoreError::caused_by(StoreErrorKind::Limit, error))?;
-        let time = self.clock.clone().map_or_else(Time::server, Time::Test);
+        let time = self.clock.clone().map_or_else(ServerTime::new, ServerTime::of_test);
         let key = Layout::deployment(&self.name);
         let (mut known, _) = run(&session, &time, |scripts| &scripts.deployment, vec![key], []).await?;
         let _version = known.rest.next()?;
@@ -130,7 +130,7 @@ impl RedisBuilder {
         let limit = |message: String| StoreError::new(StoreErrorKind::Limit, message);
         let session =
             Session::open(connect).map_err(|error| StoreError::caused_by(StoreErrorKind::Limit, error))?;
-        let time = self.clock.clone().map_or_else(Time::server, Time::Test);
+        let time = self.clock.clone().map_or_else(ServerTime::new, ServerTime::of_test);
         let key = Layout::deployment(&self.name);
         let (mut known, _) =
             run(&session, &time, |scripts| &scripts.deployment, vec![key.clone()], []).await?;
@@ -173,7 +173,7 @@ impl RedisBuilder {
     async fn make_key(
         &self,
         session: &Session,
-        time: &Time,
+        time: &ServerTime,
         layout: &Layout,
         id: &[u8],
         is_anew: bool,
@@ -202,7 +202,7 @@ impl RedisBuilder {
     ) -> Vec<String> {
         let count = count.or(self.shards).unwrap_or(SHARDS);
         // The script only returns stored values, so the kind of clock makes no difference.
-        let (layout, time) = (Layout::new(&self.name, count.clamp(1, MOST_SHARDS)), Time::server());
+        let (layout, time) = (Layout::new(&self.name, count.clamp(1, MOST_SHARDS)), ServerTime::new());
         let marks = marks_of(session, &time, &layout, topology.groups(layout.shards())).await;
         let those = |is_meant: &dyn Fn(&Option<Vec<u8>>) -> bool| -> Vec<Shard> {
             let known = marks.iter().filter_map(|(shard, mark)| Some((*shard, mark.as_ref().ok()?)));
@@ -222,7 +222,7 @@ impl RedisBuilder {
 
     /// Returns whether any shard has the id of a deployment with this name. If the deployment's key is missing although
     /// there is such a shard, the servers have lost the key.
-    pub(crate) async fn has_marked_shard(&self, link: &dyn Link, time: &Time) -> bool {
+    pub(crate) async fn has_marked_shard(&self, link: &dyn Link, time: &ServerTime) -> bool {
         let topology = Topology::new(link.is_cluster());
         let reads = self.counts().into_iter().map(async |count| {
             let layout = Layout::new(&self.name, count);
@@ -245,7 +245,7 @@ impl RedisBuilder {
 /// Writes the deployment's id into the shards in `lost`, so that they belong to the deployment again.
 async fn mark(
     session: &Session,
-    time: &Time,
+    time: &ServerTime,
     layout: &Layout,
     topology: Topology,
     lost: &BTreeSet<Shard>,

@@ -2,7 +2,7 @@
 
 use super::sweep::Sweep;
 use crate::claim::Claims;
-use crate::deployment::{Deployment, moment};
+use crate::deployment::Deployment;
 use crate::layout::Shard;
 use crate::node::{LONGEST_POLL, Node};
 use core::pin::Pin;
@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::thread;
 use tourbillon::Timestamp;
-use tourbillon_durable::store::StoreError;
+use tourbillon_durable::store::{ServerTime, StoreError};
 
 /// The shortest pause between two rounds of the background thread, so that the thread does not spin.
 const SHORTEST: Duration = Duration::from_millis(5);
@@ -136,10 +136,10 @@ impl Rounds {
         };
         // Signs are frequent even if polls are rare, since a new node waits for its shards.
         let pause_of_signs = pause.min(LONGEST_POLL).min(node.ttl / 8);
-        let has_rested = self.last_sign.is_none_or(|sent| moment() - sent >= pause_of_signs);
+        let has_rested = self.last_sign.is_none_or(|sent| ServerTime::moment() - sent >= pause_of_signs);
         if is_sign_due && has_rested && self.sign.strong_count() == 0 {
             let (node, mark) = (Arc::clone(node), Arc::new(()));
-            (self.sign, self.last_sign) = (Arc::downgrade(&mark), Some(moment()));
+            (self.sign, self.last_sign) = (Arc::downgrade(&mark), Some(ServerTime::moment()));
             self.send(async move {
                 let _failed = node.give_sign(false).await;
                 // This use moves the mark into the task. Without this use, the mark would end at once, and a later
@@ -156,21 +156,22 @@ impl Rounds {
             let (request, claims) = (ShardRequest::new(node, group), Arc::clone(claims));
             self.send(async move { claims.look_at(request.shards.clone()).await });
         }
-        let has_rested = self.last_check.is_none_or(|sent| moment() - sent >= CONNECTIONS);
+        let has_rested = self.last_check.is_none_or(|sent| ServerTime::moment() - sent >= CONNECTIONS);
         if has_rested && node.sees_connections() && self.check.strong_count() == 0 {
             let (node, mark) = (Arc::clone(node), Arc::new(()));
-            (self.check, self.last_check) = (Arc::downgrade(&mark), Some(moment()));
+            (self.check, self.last_check) = (Arc::downgrade(&mark), Some(ServerTime::moment()));
             self.send(async move {
                 // If the user may not ask, the shards of a dead node become free when their `ttl` is over.
                 let _failed = node.look_for_dead().await;
                 drop(mark);
             });
         }
-        let has_rested = self.last_step.is_none_or(|begun| moment() - begun >= node.pause_of_sweep());
+        let has_rested =
+            self.last_step.is_none_or(|begun| ServerTime::moment() - begun >= node.pause_of_sweep());
         if has_rested && self.step.strong_count() == 0 {
             let (sweep, mark) = (Arc::clone(sweep), Arc::new(()));
             let has_loose_redirects = deployment.topology.has_loose_redirects();
-            (self.step, self.last_step) = (Arc::downgrade(&mark), Some(moment()));
+            (self.step, self.last_step) = (Arc::downgrade(&mark), Some(ServerTime::moment()));
             self.send(async move {
                 // After a failed step, later steps find the rest.
                 let _failed = sweep.repair_leases().await;

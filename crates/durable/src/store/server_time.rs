@@ -1,0 +1,218 @@
+//! Estimates the time of a database server from its answers.
+//!
+//! Calls to a server overlap, and their answers may arrive in any order:
+//!
+//! | the call was sent | its answer | effect |
+//! |---|---|---|
+//! | after the answer of the measurement had arrived | agrees with the measurement | replaces the measurement if it is better |
+//! | after the answer of the measurement had arrived | disagrees | replaces the measurement: the server's clock was set |
+//! | before that | agrees | none |
+//! | before that | disagrees | none on the measurement. The server's clock was set, but nobody knows which of the two answers is from before that. The caller makes another call, whose answer decides. |
+
+use core::fmt;
+use core::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tourbillon::{Clock, Timestamp};
+use tourbillon_words::UtcMillis;
+
+/// If a measurement of the server's time is older than this, the next answer of the server replaces the measurement. A
+/// younger measurement is replaced in only two cases: the new answer took at most as long as the answer from which the
+/// measurement was made, or the new answer shows that the server's clock was set.
+const AGE: Duration = Duration::from_secs(10);
+
+/// The clock by which a store on a database server decides which timers are due: the server's clock, whose time this
+/// process estimates, or a clock of the caller's for tests. For authors of stores.
+pub struct ServerTime(Source);
+
+enum Source {
+    /// The last measurement of the server's time, or `None` before the first answer.
+    Server(Mutex<Option<Measured>>),
+    Test(Arc<dyn Clock>),
+}
+
+/// A measurement of the server's time, made from an answer with that time.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    /// The moment on this machine at which the call was sent. The server read its own clock after this moment. So the
+    /// sum of `server` and the time since `sent` is never behind the server's time.
+    sent: Timestamp,
+    /// The moment at which the answer arrived. The server read its own clock before this moment.
+    arrived: Timestamp,
+    /// The server's time in the answer.
+    server: UtcMillis,
+}
+
+impl ServerTime {
+    /// Makes the clock of a server that has not answered yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Source::Server(Mutex::default()))
+    }
+
+    /// Makes a clock that shows the time of `clock`, for tests.
+    #[must_use]
+    pub fn of_test(clock: Arc<dyn Clock>) -> Self {
+        Self(Source::Test(clock))
+    }
+
+    /// Returns the present moment on this machine. On Linux, the clock also counts the time while the machine is
+    /// suspended.
+    #[must_use]
+    pub fn moment() -> Timestamp {
+        // The server's clock goes on while this machine is suspended. With a clock that stops, the estimate of the
+        // server's time would be behind after a suspension.
+        #[cfg(target_os = "linux")]
+        return tourbillon::BootClock::new().true_now();
+        #[cfg(not(target_os = "linux"))]
+        return tourbillon::SystemClock::new().true_now();
+    }
+
+    /// Returns an estimate of the server's time. The estimate is never behind the server's time. It is ahead by at most
+    /// about the time that an answer takes. So a timer with a delay of a second is never due before a second has
+    /// passed. Before the first answer, the estimate is [`UtcMillis::ZERO`].
+    #[must_use]
+    pub fn now(&self) -> UtcMillis {
+        match &self.0 {
+            Source::Server(measured) => {
+                lock(measured).map_or(UtcMillis::ZERO, |measured| measured.at(Self::moment()))
+            }
+            Source::Test(clock) => UtcMillis::from_nanos(clock.true_now().as_nanos()),
+        }
+    }
+
+    /// Returns the time of the clock for tests, or `None` if the server's clock decides.
+    #[must_use]
+    pub fn of_caller(&self) -> Option<UtcMillis> {
+        match &self.0 {
+            Source::Server(_) => None,
+            Source::Test(_) => Some(self.now()),
+        }
+    }
+
+    /// Learns the server's time from an answer that has just arrived. `sent` is the [`moment`](Self::moment) at which
+    /// the call was sent, and `server` is the server's time in the answer. Returns true if the answer disagrees with
+    /// the last measurement, because the server's clock was set. More timers may then be due than the caller knows, so
+    /// the caller should make another claim.
+    pub fn learn(&self, sent: Timestamp, server: UtcMillis) -> bool {
+        let Source::Server(measured) = &self.0 else { return false };
+        let mut measured = lock(measured);
+        // The moment is read under the lock, so the measurements are in the order of their arrivals.
+        let (is_step, next) = learned(*measured, Measured { sent, arrived: Self::moment(), server });
+        *measured = Some(next);
+        is_step
+    }
+}
+
+impl Default for ServerTime {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for ServerTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ServerTime").field(&self.now()).finish()
+    }
+}
+
+fn lock(measured: &Mutex<Option<Measured>>) -> MutexGuard<'_, Option<Measured>> {
+    measured.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Compares an answer with the last measurement. Returns true if they disagree, because the server's clock was set.
+/// Also returns the measurement that counts from now on.
+fn learned(last: Option<Measured>, new: Measured) -> (bool, Measured) {
+    let Some(last) = last else { return (false, new) };
+    let guess = last.at(new.sent);
+    // The guess may be ahead by the time that the measurement took. It may be behind by the time that the new answer
+    // took, because the server read its clock at some moment after `sent`.
+    let uncertain = last.took().saturating_add(new.took()).saturating_add(Duration::from_millis(50));
+    let is_step = (guess - new.server).max(new.server - guess) > uncertain;
+    // If the calls overlap, the server may have read its clock for the new answer before it did for the measurement.
+    let is_later = new.sent >= last.arrived;
+    let is_better = new.took() <= last.took() || new.sent - last.sent > AGE;
+    (is_step, if is_later && (is_step || is_better) { new } else { last })
+}
+
+impl Measured {
+    fn took(&self) -> Duration {
+        self.arrived - self.sent
+    }
+
+    fn at(&self, moment: Timestamp) -> UtcMillis {
+        // The server rounds its time down to a millisecond, so the sum is rounded up.
+        self.server + (moment - self.sent) + Duration::from_millis(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns an answer. `sent` and `arrived` are in milliseconds.
+    fn answer(sent: u64, arrived: u64, server: u64) -> Measured {
+        let moment = |millis| Timestamp::from_nanos(millis * 1_000_000);
+        Measured { sent: moment(sent), arrived: moment(arrived), server: UtcMillis::from_millis(server) }
+    }
+
+    #[test]
+    fn the_time_is_not_before_the_servers() {
+        let time = ServerTime::new();
+        assert_eq!((time.now(), time.of_caller()), (UtcMillis::ZERO, None));
+        let sent = ServerTime::moment();
+        assert!(!time.learn(sent, UtcMillis::from_millis(5_000)), "the first answer is no step");
+        let now = time.now();
+        assert!(now > UtcMillis::from_millis(5_000));
+        assert!(
+            now <= UtcMillis::from_millis(5_001) + (ServerTime::moment() - sent) + Duration::from_millis(1)
+        );
+    }
+
+    #[test]
+    fn a_clock_that_is_set_is_noticed() {
+        let time = ServerTime::new();
+        let learn = |server| time.learn(ServerTime::moment(), UtcMillis::from_millis(server));
+        assert!(!learn(5_000_000));
+        assert!(!learn(5_000_000));
+        for server in [9_000_000_000, 1_000_000] {
+            assert!(learn(server));
+            assert!(time.now() >= UtcMillis::from_millis(server));
+            assert!(time.now() < UtcMillis::from_millis(server + 1_000_000), "the new time counts at once");
+        }
+    }
+
+    /// Tests two calls that overlap. The server's clock is set between the moments at which the server reads it for
+    /// these calls. Their answers arrive in both orders.
+    #[test]
+    fn an_answer_that_overlaps_the_measurement_does_not_replace_it() {
+        let first = answer(0, 20, 5_000_000);
+        let before = answer(105, 115, 5_000_106);
+        let after = answer(100, 111, 9_000_000_000);
+        let (is_step, last) = learned(Some(first), after);
+        assert!(is_step && last.server == after.server);
+        let (is_step, last) = learned(Some(last), before);
+        assert!(is_step && last.server == after.server, "the answer of a call from before undoes no step");
+
+        let early = Measured { arrived: after.arrived, ..before };
+        let late = Measured { arrived: before.arrived, ..after };
+        let (is_step, last) = learned(Some(first), early);
+        assert!(!is_step && last.server == early.server);
+        let (is_step, last) = learned(Some(last), late);
+        assert!(is_step && last.server == early.server, "the caller makes another call");
+        let next = answer(116, 120, 9_000_000_016);
+        let (is_step, last) = learned(Some(last), next);
+        assert!(is_step && last.server == next.server);
+        assert!(!learned(Some(last), answer(121, 140, 9_000_000_030)).0);
+    }
+
+    #[test]
+    fn a_measurement_is_replaced_by_a_faster_answer_or_once_it_is_old() {
+        let first = answer(0, 10, 5_000);
+        let server_after = |new| learned(Some(first), new).1.server;
+        let server = UtcMillis::from_millis;
+        assert_eq!(server_after(answer(20, 25, 5_022)), server(5_022));
+        assert_eq!(server_after(answer(20, 35, 5_022)), server(5_000));
+        assert_eq!(server_after(answer(5, 12, 5_007)), server(5_000), "the calls overlap");
+        assert_eq!(server_after(answer(20_000, 20_015, 25_002)), server(25_002));
+    }
+}

@@ -77,7 +77,7 @@ impl Reconnector {
     /// Replaces the kept connection if the Sentinels name another server as the primary.
     pub(crate) async fn leave_others(&self, roles: &Roles) {
         let state = self.state();
-        if state.connection.is_some_and(|wire| !roles.permit(wire.server.as_ref())) {
+        if state.connection.is_some_and(|wire| !roles.permit(wire.server.as_ref(), Instant::now())) {
             self.doubt(state.attempt).await;
         }
     }
@@ -96,13 +96,13 @@ impl Reconnector {
 }
 
 /// Stores a new connection, and returns true. If a Sentinel has named another server as the primary since the attempt
-/// to connect began, stores an error instead and returns false.
-fn store(states: &watch::Sender<State>, roles: &Roles, connection: &Wire) -> bool {
+/// to connect began at the moment `begun`, stores an error instead and returns false.
+fn store(states: &watch::Sender<State>, roles: &Roles, connection: &Wire, begun: Instant) -> bool {
     let mut is_permitted = false;
     states.send_modify(|state| {
         // The check is made under the lock of the state. So either an event of a Sentinel comes before this check, or
         // `leave_others` finds the connection after the event.
-        is_permitted = roles.permit(connection.server.as_ref());
+        is_permitted = roles.permit(connection.server.as_ref(), begun);
         if is_permitted {
             (state.connection, state.trouble) = (Some(connection.clone()), None);
         } else {
@@ -126,13 +126,14 @@ async fn keep(
             let doubts = doubts.clone();
             Arc::new(move || _ = doubts.send(attempt))
         };
+        let begun = Instant::now();
         let made = {
             let dial = Arc::clone(&dial);
             // A separate task makes the connection, so that a panic of the driver only fails the attempt.
             tokio::spawn(async move { dial.connect(on_end).await }).await
         };
         match made {
-            Ok(Ok(connection)) if store(&states, dial.roles(), &connection) => {
+            Ok(Ok(connection)) if store(&states, dial.roles(), &connection, begun) => {
                 let start = Instant::now();
                 loop {
                     match doubted.recv().await {

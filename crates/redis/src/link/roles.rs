@@ -65,12 +65,13 @@ impl Roles {
     }
 
     /// Returns whether a server may be the primary. The result is `false` only if a Sentinel has named another server
-    /// as the primary within the last [`FRESH`]. A server with an unknown address, `None`, is permitted.
-    pub(crate) fn permit(&self, server: Option<&Named>) -> bool {
+    /// as the primary within the last [`FRESH`], or since the moment `asked`, at which the question for the primary
+    /// began whose answer is `server`. A server with an unknown address, `None`, is permitted.
+    pub(crate) fn permit(&self, server: Option<&Named>, asked: Instant) -> bool {
         let named = self.lock();
-        // An old event does not count. This client may have missed a later event, and would then refuse the present
-        // primary.
-        let fresh = named.as_ref().filter(|(_, at)| at.elapsed() < FRESH);
+        // An event before the question does not count once it is old. This client may have missed a later event, and
+        // would then refuse the present primary.
+        let fresh = named.as_ref().filter(|(_, at)| *at >= asked || at.elapsed() < FRESH);
         fresh.is_none_or(|(primary, _)| server.is_none_or(|server| server == primary))
     }
 
@@ -112,12 +113,22 @@ mod tests {
     fn only_the_server_that_was_named_is_taken_for_the_primary() {
         let (roles, first, second): (_, Named, Named) = (Roles::default(), ("a".into(), 1), ("b".into(), 1));
         let mut changes = roles.changes();
-        assert!(roles.permit(Some(&first)) && roles.permit(None));
+        let permit = |server| roles.permit(server, Instant::now());
+        assert!(permit(Some(&first)) && permit(None));
         roles.name(second.clone());
-        assert!(!roles.permit(Some(&first)) && roles.permit(Some(&second)) && roles.permit(None));
+        assert!(!permit(Some(&first)) && permit(Some(&second)) && permit(None));
         assert!(changes.has_changed().unwrap());
         changes.mark_unchanged();
         roles.name(second);
         assert!(!changes.has_changed().unwrap(), "it is the same one");
+    }
+
+    #[test]
+    fn a_server_that_was_named_before_an_event_is_refused_also_after_a_long_attempt_to_connect() {
+        let (roles, first, second): (_, Named, Named) = (Roles::default(), ("a".into(), 1), ("b".into(), 1));
+        let [asked, event, later] = [3, 2, 1].map(|times| Instant::now().checked_sub(FRESH * times).unwrap());
+        *roles.lock() = Some((second.clone(), event));
+        assert!(!roles.permit(Some(&first), asked) && roles.permit(Some(&second), asked));
+        assert!(roles.permit(Some(&first), later), "an old event before the question");
     }
 }

@@ -8,7 +8,7 @@ use crate::link::{Connect, ConnectError, LinkError, Session};
 use core::time::Duration;
 use judge::{Facts, judge_layout, judge_spread};
 use redis::{Value, from_redis_value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 pub use report::{Grade, Line, Report};
@@ -133,11 +133,16 @@ struct Seen {
 }
 
 impl Seen {
-    /// Sends a command to each server that has answered all questions so far. Returns the replies, by the servers'
-    /// addresses.
-    async fn ask(&mut self, session: &Session, command: &str) -> Result<Vec<(String, Value)>, LinkError> {
+    /// Sends a command to each server that has answered all questions so far, except for the servers `skipped`. Returns
+    /// the replies, by the servers' addresses.
+    async fn ask(
+        &mut self,
+        session: &Session,
+        command: &str,
+        mut skipped: BTreeSet<String>,
+    ) -> Result<Vec<(String, Value)>, LinkError> {
         let mut replies = Vec::new();
-        let skipped = self.silent.keys().cloned().collect();
+        skipped.extend(self.silent.keys().cloned());
         for (server, answer) in session.ask_each(redis::cmd(command), skipped).await? {
             match answer {
                 Ok(reply) => replies.push((server, reply)),
@@ -150,7 +155,7 @@ impl Seen {
     /// Adds an answer to `TIME` to the facts about a server. `middle` is the time of this machine's clock in the middle
     /// of the call, since 1970.
     fn read_clock(&mut self, server: &str, answer: Value, middle: Duration, uncertainty: Duration) {
-        // After a failover, the answer may be of a server that was not asked for the other facts.
+        // The server may have become a primary after the last question for the other facts.
         let Some(facts) = self.servers.get_mut(server) else { return };
         let Ok((seconds, micros)) = from_redis_value::<(u64, u64)>(answer) else { return };
         let clock = Duration::from_secs(seconds) + Duration::from_micros(micros);
@@ -165,15 +170,17 @@ impl Seen {
 /// Reads the answer to `INFO` and the clock of each server.
 async fn seen(session: &Session) -> Result<Seen, LinkError> {
     let mut seen = Seen::default();
-    for (server, info) in seen.ask(session, "INFO").await? {
-        seen.servers.entry(server).or_default().read(&text(info));
-    }
     for _ in 0..READINGS {
+        // A replica may have become a primary since the last round. All servers that are known already are skipped.
+        let known = seen.servers.keys().cloned().collect();
+        for (server, info) in seen.ask(session, "INFO", known).await? {
+            seen.servers.entry(server).or_default().read(&text(info));
+        }
         if seen.servers.is_empty() {
             break;
         }
         let (before, start) = (SystemTime::now(), Instant::now());
-        let answers = seen.ask(session, "TIME").await?;
+        let answers = seen.ask(session, "TIME", BTreeSet::new()).await?;
         // The server read its clock at some moment of the call. The middle of the call differs from that moment by half
         // of the call's time at most.
         let uncertainty = start.elapsed() / 2;

@@ -12,6 +12,7 @@ use redis::{PushInfo, PushKind, Value};
 use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
+use tourbillon_durable::timer::TimerId;
 
 /// The shortest pause between two attempts to subscribe. Failed attempts double the pause, up to `LONGEST`.
 const SHORTEST: Duration = Duration::from_millis(20);
@@ -29,9 +30,10 @@ const AGAIN: Duration = Duration::from_millis(200);
 const ATTEMPT: Duration = Duration::from_secs(15);
 
 /// The pause after which a subscription tries a primary again that has refused the connection. Each refusal doubles the
-/// pause, up to `LONGEST_REST`.
+/// pause, up to `LONGEST_REST`. A random part of up to a third is taken off each pause, because the primary may have
+/// refused all nodes at the same moment.
 const SHORTEST_REST: Duration = Duration::from_secs(4);
-const LONGEST_REST: Duration = Duration::from_secs(300);
+const LONGEST_REST: Duration = Duration::from_secs(30);
 
 /// Remembers a primary that refuses subscriptions, for example because it has as many clients as it permits. Without
 /// this memory, the subscription would leave another server every few seconds, and miss messages each time.
@@ -50,7 +52,9 @@ impl Refusals {
     fn note(&mut self, primary: Address, now: Instant) {
         let is_again = self.last.as_ref().is_some_and(|(refused, _)| *refused == primary);
         self.rest = if is_again { (self.rest * 2).min(LONGEST_REST) } else { SHORTEST_REST };
-        self.last = Some((primary, now + self.rest));
+        // The last bytes of a fresh id are random.
+        let [.., random] = TimerId::fresh().as_u128().to_be_bytes();
+        self.last = Some((primary, now + self.rest - self.rest / 3 * u32::from(random) / 256));
     }
 }
 
@@ -139,10 +143,12 @@ mod tests {
             let longer = refusals.rest;
             assert!(longer > rest && longer >= SHORTEST_REST || longer == LONGEST_REST, "{longer:?}");
             assert!(refusals.permit(&other, now), "it has refused nothing");
-            assert!(!refusals.permit(&primary, now + longer - Duration::from_millis(1)));
+            assert!(!refusals.permit(&primary, now + longer / 3 * 2 - Duration::from_millis(1)));
             (now, rest) = (now + longer, longer);
         }
         assert_eq!(rest, LONGEST_REST);
+        // Until the next attempt, the node has no connection to the primary by which other nodes know that it lives.
+        assert!(rest <= Duration::from_secs(30));
         refusals.note(other, now);
         assert_eq!(refusals.rest, SHORTEST_REST);
     }

@@ -59,15 +59,7 @@ impl Transactions {
     ) -> Result<R, StoreError> {
         let mut reserved = Reservations::new();
         let result = self.attempt(start, run, &mut reserved).await;
-        // A commit with an unknown outcome may have stored the timers to which these redirects lead. So may a commit
-        // whose answer cannot be read (`Corrupt`).
-        let is_known = result.as_ref().map_or_else(
-            |error| !matches!(error.kind(), StoreErrorKind::Unknown | StoreErrorKind::Corrupt),
-            |_| true,
-        );
-        if is_known && !reserved.is_empty() {
-            release(&self.deployment, reserved).await;
-        }
+        release(&self.deployment, reserved).await;
         result
     }
 
@@ -251,7 +243,14 @@ impl Transactions {
             return Ok(Sent::Refused(refused));
         }
         let redirects = redirects?;
-        let sent = self.commit_in(Scope::Shard(home, reserved), known, changes).await?;
+        let sent =
+            self.commit_in(Scope::Shard(home, reserved), known, changes).await.inspect_err(|error| {
+                // A commit with an unknown outcome may have stored the timers to which these redirects lead. So may a
+                // commit whose answer cannot be read (`Corrupt`). The caller must not release them.
+                if matches!(error.kind(), StoreErrorKind::Unknown | StoreErrorKind::Corrupt) {
+                    reserved.clear();
+                }
+            })?;
         if let Sent::Done = sent {
             // The other reservations are of timers that were not stored, as when a key was taken. The caller releases
             // these reservations.

@@ -37,3 +37,30 @@ fn an_operation_by_key_asks_one_shard_after_the_id_of_its_timer_has_gone_to_anot
     assert_eq!(apply(&store, Op::Cancel(key, None)), Outcome::NotFound);
     assert_eq!(now(store.check()), []);
 }
+
+/// Tests a replacement in a cluster that fails before its commit: it has reserved the id of the new timer, and the
+/// answer about the id of the old timer is lost.
+#[test]
+fn an_operation_that_fails_before_its_commit_leaves_no_redirect() {
+    let Some(Two { store, link, server, .. }) = start_split() else { return };
+    let layout = Layout::new("d", 4);
+    let home = layout.shard_of_key("", "k");
+    let mut numbers = (1..).filter(|number| layout.shard_of_id(id(*number)) != home);
+    let first = numbers.next().unwrap();
+    let second = numbers.find(|n| layout.shard_of_id(id(*n)) != layout.shard_of_id(id(first))).unwrap();
+    let of_key = |n| Timer { key: Some("k".into()), has_chosen_id: true, ..timer(n, 1 << 40) };
+    place(&store, of_key(first));
+    let redirects = |n| {
+        let key = layout.key(layout.shard_of_id(id(n)), Layout::redirects_of(id(n)));
+        server.query::<u64>(&["HLEN", &String::from_utf8(key).unwrap()])
+    };
+    let replace = || vec![Op::Place(Box::new(of_key(second)), IfPresent::Replace)];
+    link.at("announce", 1, Act::Lose);
+    assert_eq!(kind(store.apply(replace(), Durability::PowerLoss)), StoreErrorKind::Unknown);
+    assert_eq!((redirects(first), redirects(second)), (1, 0));
+    // The timer of a commit with a lost answer is stored, so its redirect stays.
+    link.at("commit", 2, Act::Lose);
+    assert_eq!(kind(store.apply(replace(), Durability::PowerLoss)), StoreErrorKind::Unknown);
+    assert_eq!(redirects(second), 1);
+    assert!(now(store.get(id(second).into())).is_some());
+}

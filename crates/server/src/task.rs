@@ -4,8 +4,10 @@
 //! all futures and calls, so that this code is generated only once.
 
 use core::pin::Pin;
+use core::time::Duration;
 use std::io;
-use tokio::sync::oneshot;
+use std::time::Instant;
+use tokio::sync::{oneshot, watch};
 
 type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -29,5 +31,43 @@ pub(crate) fn blocking<T: Send + 'static>(
     async move {
         task.await.map_err(io::Error::other)?;
         receiver.await.map_err(io::Error::other)
+    }
+}
+
+/// Counts the tasks for whose end a service waits when it stops. Clones share the count.
+#[derive(Clone)]
+pub(crate) struct Tasks(watch::Sender<usize>);
+
+impl Tasks {
+    pub(crate) fn new() -> Self {
+        Self(watch::Sender::new(0))
+    }
+
+    /// Counts a task. The task counts until the returned value is dropped.
+    pub(crate) fn begin(&self) -> Task {
+        self.0.send_modify(|tasks| *tasks += 1);
+        Task(self.0.clone())
+    }
+
+    /// Waits for at most `patience` until no task is counted. Returns whether all tasks have ended. Blocks the calling
+    /// thread.
+    pub(crate) fn await_end(&self, patience: Duration) -> bool {
+        let begun = Instant::now();
+        while *self.0.borrow() > 0 {
+            if begun.elapsed() >= patience {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        true
+    }
+}
+
+/// Counts one task, until this value is dropped.
+pub(crate) struct Task(watch::Sender<usize>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.send_modify(|tasks| *tasks -= 1);
     }
 }

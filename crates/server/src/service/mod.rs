@@ -47,6 +47,7 @@ use crate::bodies::Bodies;
 use crate::delivery::Deliveries;
 use crate::settings::Settings;
 use crate::state::{Counters, Events, Namespaces, Stop, TokenHash, Tokens};
+use crate::task::Tasks;
 use crate::telemetry::Telemetry;
 use backup::Backups;
 use changes::Changes;
@@ -98,6 +99,8 @@ struct Inner {
     renewal: Arc<Renewal>,
     backups: Arc<Backups>,
     stop: Stop,
+    /// The tasks of operations on many timers and of removals of namespaces.
+    tasks: Tasks,
     notices: Vec<Box<str>>,
     /// The lock file of the data folder, which keeps other processes out of the folder until the service is dropped.
     /// `None` if the store locks the folder itself.
@@ -125,7 +128,7 @@ impl Service {
         // The claims of receivers end first. Otherwise the shutdown below would wait for the receivers.
         self.0.deliveries.close();
         // Operations that have not ended continue at the next start.
-        let _have_ended = self.0.operations.await_end(patience);
+        let _have_ended = self.0.tasks.await_end(patience);
         // The lock is released before the shutdown, so a second call does not wait for the shutdown.
         let durable = self.0.durable.lock().unwrap_or_else(PoisonError::into_inner).take();
         let stats = durable.map(|durable| durable.shutdown(patience.saturating_sub(begun.elapsed())));

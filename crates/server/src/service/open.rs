@@ -24,6 +24,7 @@ use crate::settings::{PostgresSettings, RedisSettings, Settings};
 use crate::state::{
     ClusterStore, Counters, Events, Map, NamespaceStorage, Namespaces, Stop, Tokens, files, schedules_of,
 };
+use crate::task::Tasks;
 use crate::telemetry::Telemetry;
 use crate::work;
 use pollster::block_on;
@@ -315,6 +316,7 @@ impl Service {
             stored: base.stored,
             backups: base.backups,
             stop: base.stop,
+            tasks: base.tasks,
             notices: checked.notices,
             _folder: checked.folder,
         };
@@ -350,6 +352,7 @@ struct Base {
     backups: Arc<Backups>,
     disk_reads: DiskReads,
     stop: Stop,
+    tasks: Tasks,
 }
 
 impl Base {
@@ -400,6 +403,7 @@ impl Base {
             history: Arc::new(history),
             disk_reads: DiskReads::default(),
             stop: Stop::new(),
+            tasks: Tasks::new(),
             settings,
             timers,
             schedules,
@@ -431,8 +435,8 @@ impl Base {
     }
 
     fn operations(&self, records: OperationRecords) -> Operations {
-        let Self { timers, namespaces, schedules, audit, recorder, stop, .. } = self.clone();
-        Operations { timers, namespaces, schedules, records, audit, recorder, stop }
+        let Self { timers, namespaces, schedules, audit, recorder, stop, tasks, .. } = self.clone();
+        Operations { timers, namespaces, schedules, records, audit, recorder, stop, tasks }
     }
 
     fn schedule_admin(&self, limits: Arc<CreationLimits>, operations: Arc<Operations>) -> ScheduleAdmin {

@@ -16,7 +16,7 @@ pub(crate) use work::{BackfillWork, Work};
 use super::recorder::ChangeRecorder;
 use crate::audit::{Audit, End};
 use crate::state::{Namespaces, Stop};
-use crate::task;
+use crate::task::{self, Tasks};
 use core::time::Duration;
 use std::io;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use work::Unfinished;
 /// The estimate is ahead by about the time that the server's answer takes.
 const SKEW: Duration = Duration::from_millis(200);
 
-/// The time between two attempts to write the end of an operation that failed to begin.
+/// The time between two attempts to write the end of an operation.
 const REPEATED: Duration = Duration::from_secs(1);
 
 /// Runs operations that change many timers, and reports their progress.
@@ -42,6 +42,7 @@ pub(crate) struct Operations {
     pub(super) audit: Audit,
     pub(super) recorder: ChangeRecorder,
     pub(super) stop: Stop,
+    pub(super) tasks: Tasks,
 }
 
 impl Operations {
@@ -114,22 +115,31 @@ impl Operations {
     }
 
     /// Ends an operation that failed to begin. The store may have it all the same, and another node or the next start
-    /// would then run it. So starts a task that writes the end of the operation until the store has it, or the service
-    /// stops.
+    /// would then run it. So starts a task that writes the end of the operation.
     fn withdraw(self: &Arc<Self>, id: &str, error: &str) {
         self.records.end(id, Some(error.to_owned()));
-        let (this, task) = (Arc::clone(self), self.records.begin_task());
+        let (this, id, task) = (Arc::clone(self), Box::<str>::from(id), self.tasks.begin());
         task::start(async move {
-            while !this.stop.has_begun() && this.write_records().await.is_err() {
-                tokio::select! {
-                    () = tokio::time::sleep(REPEATED) => {}
-                    () = this.stop.begun() => {}
-                }
-            }
+            this.write_end(&id).await;
             // Once no task is counted, no task holds the store.
             drop(this);
             drop(task);
         });
+    }
+
+    /// Writes the end of an operation until the store has it. Once the service stops, makes a last attempt.
+    async fn write_end(self: &Arc<Self>, id: &str) {
+        drop(self.write_records().await);
+        while self.records.lacks_end(id) && !self.stop.has_begun() {
+            tokio::select! {
+                () = tokio::time::sleep(REPEATED) => {}
+                () = self.stop.begun() => {}
+            }
+            // Each write has the ends of all operations. So the tasks together make one attempt a second.
+            if self.stop.has_begun() || self.records.is_old() {
+                drop(self.write_records().await);
+            }
+        }
     }
 
     /// Writes an entry about an operation into the audit trail, unless the operation's author is unknown.
@@ -173,11 +183,5 @@ impl Operations {
     /// Returns the number of operations that are running in this process.
     pub(crate) fn running(&self) -> usize {
         self.records.running()
-    }
-
-    /// Waits for at most `patience` until no operation runs in this process. Returns whether all operations have ended.
-    /// Blocks the calling thread.
-    pub(crate) fn await_end(&self, patience: Duration) -> bool {
-        self.records.await_end(patience)
     }
 }

@@ -19,9 +19,17 @@
 //! - The store may change the document and lose the answer. A take-over may then have this node's incarnation in the
 //!   document, although this node does not run the operation. Such an operation is taken over like that of a dead node.
 //!
-//! If an operation cannot be stored at its start, its request fails. The store may have the operation all the same. So
-//! the operation stays in memory as failed, and is written until the store has its end. If the process dies before
-//! that, the next start or another node runs the operation.
+//! If an operation cannot be stored at its start, its request fails. The store may have the operation all the same, and
+//! it may lack the end of any operation. So each operation that has ended is written until the store has its end:
+//!
+//! 1. The operation ends in memory. It is not forgotten, and it still counts against the limit of running operations,
+//!    so a store that cannot be written does not make more and more tasks and records.
+//! 2. A write succeeds that began after the end. From now on, the operation is only remembered.
+//! 3. If another node has taken the operation over before that write, this node drops its record instead, and leaves
+//!    the operation to the other node.
+//!
+//! A service that stops makes a last attempt. If the process dies before the second step, the next start or another
+//! node runs the operation.
 
 use super::work::Unfinished;
 use crate::clock::millis;
@@ -34,9 +42,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
-use tokio::sync::watch;
 use tourbillon_api::{Operation, OperationState, Problem, ProblemKind};
 use tourbillon_durable::UtcMillis;
 
@@ -82,13 +89,30 @@ struct Record {
     namespace: Box<str>,
     unfinished: Option<Unfinished>,
     ended: Option<Instant>,
+    /// Whether the operation has ended, but no write since its end has succeeded.
+    lacks_end: bool,
 }
 
 impl Record {
     /// Makes the record of an operation that has not ended.
     fn new(id: &str, unfinished: Unfinished) -> Self {
         let (operation, namespace) = (unfinished.shown(id), unfinished.namespace.clone());
-        Self { operation, namespace, unfinished: Some(unfinished), ended: None }
+        Self { operation, namespace, unfinished: Some(unfinished), ended: None, lacks_end: false }
+    }
+
+    /// Returns whether the store has the end of the operation.
+    fn is_settled(&self) -> bool {
+        self.ended.is_some() && !self.lacks_end
+    }
+
+    /// Returns whether another node has taken the operation over. `this` is the incarnation of this node. `noted` is
+    /// the operation's entry in the shared [`Document`]. A node that has stopped leaves its progress without its
+    /// incarnation.
+    fn is_others(&self, noted: &SharedRecord, this: u64) -> bool {
+        match noted.node {
+            Some(node) => node != this,
+            None => noted.operation.changed > self.operation.changed,
+        }
     }
 }
 
@@ -100,10 +124,8 @@ pub(crate) struct OperationRecords {
     /// replaces the document.
     shared: Option<Arc<dyn ClusterStore>>,
     records: Mutex<BTreeMap<Box<str>, Record>>,
-    /// The moment of the last write. Locked during a write, so that writes do not overlap.
+    /// The moment of the last attempt to write. Locked during a write, so that writes do not overlap.
     written: Mutex<Instant>,
-    /// The number of tasks that run operations.
-    tasks: watch::Sender<usize>,
 }
 
 impl OperationRecords {
@@ -120,7 +142,6 @@ impl OperationRecords {
             shared,
             records: Mutex::new(records.collect()),
             written: Mutex::new(Instant::now()),
-            tasks: watch::Sender::new(0),
         })
     }
 
@@ -143,18 +164,29 @@ impl OperationRecords {
     /// operations, so that another node takes them over. Blocks the calling thread.
     pub(super) fn write(&self, stops: bool) -> io::Result<()> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        match &self.shared {
-            Some(store) => {
-                block_on(self.write_shared(&**store, stops))?;
-                // A file may remain from a time when the service did not share its store. The document now has the
-                // operations of the file.
-                if self.path.exists() {
-                    std::fs::remove_file(&self.path)?;
-                }
-            }
-            None => files::replace(&self.path, &self.unfinished())?,
-        }
+        let ended: Vec<_> = {
+            let records = self.lock();
+            records.iter().filter(|(_, record)| record.lacks_end).map(|(id, _)| id.clone()).collect()
+        };
+        let result = self.write_all(stops);
         *written = Instant::now();
+        if result.is_ok() {
+            let mut records = self.lock();
+            for id in ended {
+                records.entry(id).and_modify(|record| record.lacks_end = false);
+            }
+        }
+        result
+    }
+
+    fn write_all(&self, stops: bool) -> io::Result<()> {
+        let Some(store) = &self.shared else { return files::replace(&self.path, &self.unfinished()) };
+        block_on(self.write_shared(&**store, stops))?;
+        // A file may remain from a time when the service did not share its store. The document now has the operations
+        // of the file.
+        if self.path.exists() {
+            std::fs::remove_file(&self.path)?;
+        }
         Ok(())
     }
 
@@ -187,9 +219,9 @@ impl OperationRecords {
             {
                 let mut records = self.lock();
                 // This node gives up an operation that another node has taken over.
-                let is_others =
-                    |id: &str| all.get(id).and_then(|noted| noted.node).is_some_and(|node| node != this);
-                records.retain(|id, record| record.unfinished.is_none() || !is_others(id));
+                records.retain(|id, record| {
+                    record.is_settled() || all.get(id).is_none_or(|noted| !record.is_others(noted, this))
+                });
                 for (id, record) in &*records {
                     let (namespace, operation) = (record.namespace.clone(), record.operation.clone());
                     let unfinished = record.unfinished.clone();
@@ -286,22 +318,26 @@ impl OperationRecords {
         all
     }
 
-    /// Returns whether the operations must be written again, because the last write was more than a second ago.
+    /// Returns whether the operations must be written again, because the last attempt was more than a second ago. Does
+    /// not wait for a write that is under way.
     pub(super) fn is_old(&self) -> bool {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner).elapsed() > WRITTEN
+        match self.written.try_lock() {
+            Ok(written) => written.elapsed() > WRITTEN,
+            Err(TryLockError::Poisoned(_)) => true,
+            Err(TryLockError::WouldBlock) => false,
+        }
     }
 
-    /// Counts a task that runs an operation. The task counts until the returned value is dropped.
-    pub(super) fn begin_task(&self) -> Task {
-        self.tasks.send_modify(|tasks| *tasks += 1);
-        Task(self.tasks.clone())
+    /// Returns whether the operation with this id has ended, and the store may lack its end.
+    pub(super) fn lacks_end(&self, id: &str) -> bool {
+        self.lock().get(id).is_some_and(|record| record.lacks_end)
     }
 
     /// Adds an operation that begins. Fails if too many operations run in this process or in the namespace.
     pub(super) fn add(&self, id: &str, unfinished: &Unfinished) -> Result<(), Problem> {
         let mut records = self.lock();
         Self::forget(&mut records);
-        let running = records.values().filter(|record| record.ended.is_none());
+        let running = records.values().filter(|record| !record.is_settled());
         let here = running.clone().filter(|record| record.namespace == unfinished.namespace).count();
         if free_for(here, MOST_RUNNING.saturating_sub(running.count())) == 0 {
             let detail =
@@ -328,6 +364,7 @@ impl OperationRecords {
             record.operation.error = error;
             record.unfinished = None;
             record.ended = Some(Instant::now());
+            record.lacks_end = true;
         }
     }
 
@@ -339,39 +376,20 @@ impl OperationRecords {
         Some(record.operation.clone())
     }
 
-    /// Waits for at most `patience` until no task runs an operation. Returns whether all tasks have ended. Blocks the
-    /// calling thread.
-    pub(super) fn await_end(&self, patience: Duration) -> bool {
-        let begun = Instant::now();
-        while *self.tasks.borrow() > 0 {
-            if begun.elapsed() >= patience {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        true
-    }
-
     /// Forgets the operations that ended more than an hour ago, and the oldest ended operations beyond [`MOST_ENDED`].
+    /// Keeps the operations whose end the store may lack.
     fn forget(records: &mut BTreeMap<Box<str>, Record>) {
-        records.retain(|_, record| record.ended.is_none_or(|ended| ended.elapsed() < SHOWN));
+        let is_over = |ended: Instant| ended.elapsed() >= SHOWN;
+        records.retain(|_, record| !record.is_settled() || !record.ended.is_some_and(is_over));
+        let settled = records.iter().filter(|(_, record)| record.is_settled());
         let mut ended: Vec<_> =
-            records.iter().filter_map(|(id, record)| Some((record.ended?, id.clone()))).collect();
+            settled.filter_map(|(id, record)| Some((record.ended?, id.clone()))).collect();
         if let Some(surplus) = ended.len().checked_sub(MOST_ENDED) {
             ended.sort_unstable();
             for (_, id) in ended.into_iter().take(surplus) {
                 records.remove(&id);
             }
         }
-    }
-}
-
-/// Counts one task that runs an operation, until this value is dropped.
-pub(super) struct Task(watch::Sender<usize>);
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.send_modify(|tasks| *tasks -= 1);
     }
 }
 
@@ -439,5 +457,48 @@ mod tests {
         assert!(block_on(records.take_over()).unwrap().is_empty());
         let found = block_on(records.find("n", ID)).unwrap();
         assert_eq!((found.state, found.changed), (OperationState::Failed, 0));
+    }
+
+    #[test]
+    fn an_operation_that_failed_to_begin_and_was_taken_over_is_left_to_the_other_node() {
+        let [(node, former), (_, records)] = nodes();
+        lose_answers(&node, true);
+        former.add(ID, &unfinished()).unwrap();
+        assert!(former.write(false).is_err());
+        former.end(ID, Some("not stored".to_owned()));
+        assert_eq!(block_on(records.take_over()).unwrap().len(), 1);
+        lose_answers(&node, false);
+        former.write(false).unwrap();
+        assert!(!former.lacks_end(ID));
+        records.write(false).unwrap();
+        assert!(records.has(ID), "the other node runs it");
+        let found = block_on(former.find("n", ID)).unwrap();
+        assert_eq!(found.state, OperationState::Running);
+    }
+
+    #[test]
+    fn an_operation_whose_end_is_not_stored_keeps_its_place_and_is_not_forgotten() {
+        let [(node, records), _] = nodes();
+        lose_answers(&node, true);
+        let ids: Vec<_> = (0..MOST_RUNNING + 1).map(|number| number.to_string()).collect();
+        let begin = |id: &str| {
+            records.add(id, &unfinished())?;
+            assert!(records.write(false).is_err());
+            records.end(id, Some("not stored".to_owned()));
+            Ok::<_, Problem>(())
+        };
+        let begun = ids.iter().map_while(|id| begin(id).ok()).count();
+        assert!(begun < MOST_RUNNING, "{begun}");
+        assert!(records.lacks_end("0"));
+        for number in 0..=MOST_ENDED {
+            let (ended, lacks_end) = (Some(Instant::now()), false);
+            let record = Record { unfinished: None, ended, lacks_end, ..Record::new("", unfinished()) };
+            records.lock().insert(format!("settled {number}").into(), record);
+        }
+        assert!(records.get("n", "0").is_some());
+        lose_answers(&node, false);
+        records.write(false).unwrap();
+        assert!(!records.lacks_end("0") && records.get("n", "0").is_none());
+        records.add("another", &unfinished()).unwrap();
     }
 }

@@ -29,7 +29,7 @@ const LONG_PAUSE: Duration = Duration::from_secs(10);
 impl Operations {
     /// Starts a task that runs an operation on many timers.
     pub(super) fn run(self: &Arc<Self>, id: Box<str>, unfinished: Unfinished) {
-        let (scan, task) = (BulkScan::new(Arc::clone(self), id, unfinished), self.records.begin_task());
+        let (scan, task) = (BulkScan::new(Arc::clone(self), id, unfinished), self.tasks.begin());
         task::start(async move {
             scan.run().await;
             // The scan is already dropped. So once no task is counted, no task holds the store, and the store may be
@@ -91,8 +91,9 @@ impl BulkScan {
         let end = error.clone().map_or_else(End::done, End::failed).count(self.unfinished.changed);
         operations.records.end(&self.id, error);
         operations.record_audit(&self.id, &self.unfinished, end).await;
-        // If this write fails, the next start runs the operation again, and finds nothing to do.
-        drop(operations.write_records().await);
+        // If the service stops before the end is stored, the next start runs the operation again, and finds nothing to
+        // do.
+        operations.write_end(&self.id).await;
     }
 
     /// Runs one step of the operation: changes the next page of the timers that match `list`, or creates timers of a

@@ -5,12 +5,13 @@ use crate::clock::{moment_in, now};
 use crate::convert::{is_name, unavailable};
 use crate::delivery::Deliveries;
 use crate::record::InFlight;
-use crate::state::{DEFAULT, Map, Namespace, Namespaces, SigningSecret, VIEW, canonical};
-use crate::task;
+use crate::state::{DEFAULT, Map, Namespace, Namespaces, SigningSecret, Stop, VIEW, canonical};
+use crate::task::{self, Tasks};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use core::time::Duration;
+use std::collections::BTreeSet;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Instant;
 use tourbillon_api::{
     AuditAction, NamespaceLimits, NamespaceView, NewSecret, Problem, ProblemKind, SecretView,
@@ -28,6 +29,8 @@ const MOST_SECRETS: usize = 10;
 const SECRET: usize = 32;
 /// The longest time for which the removal of a namespace waits for running creations in the namespace.
 const SETTLING: Duration = Duration::from_secs(5);
+/// The time between two attempts to restore a namespace.
+const REPEATED: Duration = Duration::from_secs(1);
 
 fn failed(error: &io::Error) -> Problem {
     // The change may be stored all the same: a file is replaced before its folder is synced, and the answer of a shared
@@ -45,6 +48,10 @@ pub(crate) struct NamespaceAdmin {
     pub(super) deliveries: Arc<Deliveries>,
     pub(super) in_flight: Arc<InFlight>,
     pub(super) audit: Audit,
+    pub(super) stop: Stop,
+    pub(super) tasks: Tasks,
+    /// The names of the namespaces that are being removed.
+    pub(super) removals: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl NamespaceAdmin {
@@ -142,14 +149,42 @@ impl NamespaceAdmin {
 
     /// Removes a namespace. Fails if the namespace has stored timers or schedules. If the future is dropped, the
     /// removal still goes on to its end, because it restores the namespace if it finds a timer.
+    ///
+    /// 1. The namespace leaves the map, so no further creation is admitted. If the answer of this change is lost, the
+    ///    store may or may not have the namespace, so the removal continues with the fourth step.
+    /// 2. The removal waits until the creations that were already admitted have ended.
+    /// 3. It counts the timers and schedules. If there are none, the removal is complete.
+    /// 4. Otherwise it restores the namespace with its limits and secrets, again and again until the map is stored.
+    ///    Once the service stops, it makes a last attempt. If the process dies before, the namespace is missing, and
+    ///    the next start makes it anew without limits and secrets if it has timers.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), Problem> {
         let deed = Deed::new(AuditAction::RemoveNamespace).namespace(name);
         let (this, name) = (self.clone(), name.to_owned());
         let removal = async move {
-            let removed = tokio::spawn(async move { this.remove_empty(&name).await }).await;
+            // The restoration may last as long as the store does not answer. Without this check, each further request
+            // would add a task.
+            if !this.lock_removals().insert(name.clone()) {
+                let detail = "a removal of this namespace is under way";
+                return Err(Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(1_000));
+            }
+            // A service that stops waits for the restoration.
+            let task = this.tasks.begin();
+            let removed = tokio::spawn(async move {
+                let removed = this.remove_empty(&name).await;
+                this.lock_removals().remove(&name);
+                // Once no task is counted, no task holds the store.
+                drop(this);
+                drop(task);
+                removed
+            })
+            .await;
             removed.unwrap_or_else(|error| Err(Problem::new(ProblemKind::Internal, error.to_string())))
         };
         self.audit.note(deed, removal).await
+    }
+
+    fn lock_removals(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.removals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn remove_empty(&self, name: &str) -> Result<(), Problem> {
@@ -165,7 +200,25 @@ impl NamespaceAdmin {
         }
         let key: Box<str> = name.into();
         let there_is_none = || Problem::new(ProblemKind::NotFound, "there is no such namespace");
-        let removed = self.change(move |map| map.remove(&key).ok_or_else(there_is_none)).await?;
+        let (send, attempted) = mpsc::channel();
+        let removal = self.change(move |map| {
+            let removed = map.remove(&key).ok_or_else(there_is_none)?;
+            // The receiver lives as long as this call.
+            let _sent = send.send(Arc::clone(&removed));
+            Ok(removed)
+        });
+        let removed = match removal.await {
+            Err(problem) if problem.kind == ProblemKind::StoreUnavailable => {
+                let removed = attempted.try_iter().last();
+                if let Some(removed) = removed {
+                    self.restore(name, &removed).await;
+                }
+                return Err(problem);
+            }
+            removed => removed?,
+        };
+        // The values in the channel count as holders of the namespace.
+        drop(attempted);
         if self.namespaces.is_shared() {
             // Other nodes use copies of the map of namespaces. During this time they may still create timers in the
             // removed namespace.
@@ -181,18 +234,30 @@ impl NamespaceAdmin {
         if let Ok(false) = found {
             return Ok(());
         }
-        // A timer was stored during the wait, a creation may still store its timer, or the store does not answer. The
-        // namespace is restored with its limits and secrets.
-        let key: Box<str> = name.into();
-        self.change(move |map| {
-            // Another request may have created the namespace again during the wait. The new namespace then keeps its
-            // limits.
-            map.entry(key.clone()).or_insert_with(|| Arc::clone(&removed));
-            Ok(())
-        })
-        .await?;
+        // A timer was stored during the wait, a creation may still store its timer, or the store does not answer.
+        self.restore(name, &removed).await;
         found?;
         Err(has_timers())
+    }
+
+    /// Adds a namespace that was removed, unless another request has created it again. The new namespace then keeps its
+    /// limits.
+    async fn restore(&self, name: &str, removed: &Arc<Namespace>) {
+        loop {
+            let (key, removed): (Box<str>, _) = (name.into(), Arc::clone(removed));
+            let is_last = self.stop.has_begun();
+            let restored = self.change(move |map| {
+                map.entry(key.clone()).or_insert_with(|| Arc::clone(&removed));
+                Ok(())
+            });
+            if restored.await.is_ok() || is_last {
+                return;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(REPEATED) => {}
+                () = self.stop.begun() => {}
+            }
+        }
     }
 
     /// Returns whether a namespace that was removed has stored timers or schedules.

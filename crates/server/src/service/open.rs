@@ -445,8 +445,9 @@ impl Base {
     }
 
     fn namespace_admin(&self) -> NamespaceAdmin {
-        let Self { timers, namespaces, deliveries, in_flight, audit, .. } = self.clone();
-        NamespaceAdmin { timers, namespaces, deliveries, in_flight, audit }
+        let Self { timers, namespaces, deliveries, in_flight, audit, stop, tasks, .. } = self.clone();
+        let removals = Arc::default();
+        NamespaceAdmin { timers, namespaces, deliveries, in_flight, audit, stop, tasks, removals }
     }
 
     fn condition(&self) -> Condition {

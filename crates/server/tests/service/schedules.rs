@@ -387,9 +387,7 @@ async fn put_under_way(inside: &Arc<Inside>, store: &Hooked<Interposed>) -> Unde
 async fn removal(inside: &Arc<Inside>) -> tokio::task::JoinHandle<Answered> {
     let at = Arc::clone(inside);
     let removal = tokio::spawn(async move { at.send("DELETE", NAMESPACE, Value::Null).await });
-    while inside.send("GET", NAMESPACE, Value::Null).await.status == StatusCode::OK {
-        tokio::task::yield_now().await;
-    }
+    inside.until(NAMESPACE, |answer| answer["status"] == 404).await;
     removal
 }
 
@@ -409,6 +407,24 @@ async fn the_removal_of_a_namespace_finds_a_schedule_whose_client_has_gone() {
     put.abort();
     assert!(put.await.unwrap_err().is_cancelled());
     remove_during(goes_on, &inside).await;
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_removal_of_a_namespace_is_undone_although_the_namespaces_cannot_be_stored_at_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, inside) = interposed(&folder);
+    let UnderWay { put: _put, goes_on } = put_under_way(&inside, &store).await;
+    let removal = removal(&inside).await;
+    let in_the_way = folder.path().join("namespaces.new");
+    std::fs::create_dir(&in_the_way).unwrap();
+    goes_on.send(()).unwrap();
+    // A removal that makes a single attempt to restore the namespace ends within this time.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(inside.send("DELETE", NAMESPACE, Value::Null).await.problem().0, 429);
+    std::fs::remove_dir(&in_the_way).unwrap();
+    assert_eq!(removal.await.unwrap().problem(), (409, "namespace-not-empty".to_owned()));
+    inside.until("/v1/namespaces/n/schedules/a", |schedule| schedule["state"] == "active").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

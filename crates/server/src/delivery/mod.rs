@@ -162,14 +162,14 @@ impl Deliveries {
                 let (callbacks, observer) = (Arc::clone(&callbacks), Arc::clone(&of_callbacks));
                 async move {
                     let verdict = callbacks.deliver(&work, &delivery).await;
-                    observer.handled(delivery.id, &work, verdict)
+                    observer.handled(&delivery, &work, verdict)
                 }
             })
             .bytes_handler(PULL, move |work, delivery| {
                 let (pulls, observer) = (Arc::clone(&pulls), Arc::clone(&of_pulls));
                 async move {
                     let verdict = pulls.deliver(&work, &delivery).await;
-                    observer.handled(delivery.id, &work, verdict)
+                    observer.handled(&delivery, &work, verdict)
                 }
             })
             .observe(move |event| observer.observe(event))
@@ -236,7 +236,7 @@ impl Deliveries {
         }
         let Some(remote_claims) = &self.remote_claims else { return Err(pull_queues::ended()) };
         let (timer, phase) = remote_claims.end(namespace, claim, &verdict).await?;
-        let verdict = self.observer.handled(timer.id, &timer.payload.0, verdict);
+        self.observer.handled_remotely(&timer, phase);
         let Some((kind, detail)) = shown(&Ending::Answered(verdict), phase, None) else { return Ok(()) };
         self.events.show(|| api::Event {
             id: Some(timer.id.to_string()),

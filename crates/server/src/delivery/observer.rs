@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tourbillon_api::{self as api, EventKind};
 use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::state::Phase;
-use tourbillon_durable::timer::TimerId;
+use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Delivery, Ending, Event, Verdict};
 
 #[derive(Debug)]
@@ -46,11 +46,15 @@ impl Observer {
         self.in_flight.answered(id, answered);
     }
 
-    /// Records the verdict on a delivery of the timer `id`, and returns it. `work` is the stored form of the timer's
-    /// work.
-    pub(super) fn handled(&self, id: TimerId, work: &[u8], verdict: Verdict) -> Verdict {
-        self.in_flight.handled(id, work, &verdict);
+    /// Records the verdict on a delivery, and returns it. `work` is the stored form of the timer's work.
+    pub(super) fn handled(&self, delivery: &Delivery, work: &[u8], verdict: Verdict) -> Verdict {
+        self.in_flight.handled(delivery, work, &verdict);
         verdict
+    }
+
+    /// Records the end of a delivery that another node has begun.
+    pub(super) fn handled_remotely(&self, timer: &Timer, phase: Phase) {
+        self.in_flight.handled_remotely(timer, phase);
     }
 
     /// Notes that a receiver has asked to end its claim (its hold on a fetched timer) with `verdict`. Keeps `ticket`
@@ -70,8 +74,9 @@ impl Observer {
             }
             return;
         }
-        self.ends.observe(happened);
         let status = self.in_flight.observe(happened);
+        // The receiver gets its answer once the end of its claim is recorded.
+        self.ends.observe(happened);
         match happened {
             Event::Ended { attempt, ending, took, phase, .. } => {
                 // A timer that was withdrawn during its delivery ends, even if the handler has asked to park it.

@@ -4,15 +4,19 @@
 //! store creates no second timer with its id. So a repeated request never creates a second timer, even after a restart.
 //!
 //! This module refuses a key that comes with a different request. It compares the *fingerprints* of the two requests,
-//! which are hashes. The fingerprint of a stored timer is stored with the timer. For an hour after a request, and for
-//! an hour after a delivery or a cancellation of its timer, the fingerprint is also in the memory of the process that
-//! made it. If the timer has ended and its fingerprint is not in memory, a request with its key is answered with
-//! `repeated`, even if the request differs from the first request. There are three such cases: after a restart, at a
-//! node that has not ended the timer, and after a replacement of the timer more than an hour after its request.
+//! which are hashes. The fingerprint of a stored timer is stored with the timer, even if the timer is parked or dead.
+//! For an hour after a request, and for an hour after a delivery or a cancellation of its timer, the fingerprint is
+//! also in the memory of the process that made it. If the timer has ended and its fingerprint is not in memory, a
+//! request with its key is answered with `repeated`, even if the request differs from the first request. Such a request
+//! is not remembered. There are these cases:
+//!
+//! - after a restart, and at a node that has not ended the timer
+//! - more than an hour after the timer's request, if the timer was replaced, was skipped because it was too late, or
+//!   was cancelled during a delivery that had not started
+//! - if the memory is full. It then forgets the oldest fingerprint of the namespace with the most fingerprints.
 
-use crate::work;
 use core::time::Duration;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_api::{NewTimer, Problem, ProblemKind};
@@ -21,8 +25,8 @@ use uuid::Uuid;
 
 /// The time for which a fingerprint is remembered. The store remembers the ids of ended timers for the same time.
 const WINDOW: Duration = Duration::from_secs(3_600);
-/// The greatest number of remembered fingerprints, about 12 MB. Beyond this number, the oldest fingerprints are
-/// forgotten.
+/// The greatest number of remembered fingerprints, about 16 MB. Beyond this number, the oldest fingerprint of the
+/// namespace with the most fingerprints is forgotten.
 const MOST: usize = 100_000;
 
 /// The UUID namespace of the fingerprints.
@@ -50,24 +54,59 @@ struct Inner {
     /// The fingerprint of each remembered request and its key in `order`, by the id of the timer that the request
     /// created.
     known: HashMap<u128, (u128, u64)>,
-    /// The ids of the timers in `known`, each with the moment at which it was last added to `known`, the oldest first.
-    order: BTreeMap<u64, (Instant, u128)>,
+    /// The ids of the timers in `known`, each with its namespace and the moment at which it was last added to `known`,
+    /// the oldest first.
+    order: BTreeMap<u64, (Instant, u128, Arc<str>)>,
+    /// The keys in `order`, by namespace.
+    by_namespace: HashMap<Arc<str>, BTreeSet<u64>>,
     /// The last key in `order`.
     last: u64,
 }
 
 impl Inner {
-    fn remember(&mut self, id: u128, fingerprint: u128) {
-        let now = Instant::now();
-        self.last += 1;
-        if let Some((_, former)) = self.known.insert(id, (fingerprint, self.last)) {
-            self.order.remove(&former);
+    /// Returns the remembered fingerprint of the request that created the timer with this id.
+    fn known(&self, id: u128) -> Option<u128> {
+        let (fingerprint, place) = self.known.get(&id)?;
+        let (added, ..) = self.order.get(place)?;
+        (added.elapsed() <= WINDOW).then_some(*fingerprint)
+    }
+
+    fn remember(&mut self, namespace: &str, id: u128, fingerprint: u128) {
+        if let Some((_, former)) = self.known.get(&id) {
+            self.forget(*former);
         }
-        self.order.insert(self.last, (now, id));
-        while let Some(oldest) = self.order.first_entry()
-            && (self.known.len() > MOST || now.duration_since(oldest.get().0) > WINDOW)
-        {
-            self.known.remove(&oldest.remove().1);
+        self.last += 1;
+        let namespace = match self.by_namespace.get_key_value(namespace) {
+            Some((namespace, _)) => Arc::clone(namespace),
+            None => namespace.into(),
+        };
+        self.known.insert(id, (fingerprint, self.last));
+        self.by_namespace.entry(Arc::clone(&namespace)).or_default().insert(self.last);
+        self.order.insert(self.last, (Instant::now(), id, namespace));
+        while let Some(place) = self.surplus() {
+            self.forget(place);
+        }
+    }
+
+    /// Returns the key in `order` of a fingerprint that is too old or too many.
+    fn surplus(&self) -> Option<u64> {
+        let (oldest, (added, ..)) = self.order.first_key_value()?;
+        if added.elapsed() > WINDOW {
+            return Some(*oldest);
+        }
+        let most =
+            self.by_namespace.values().filter(|_| self.known.len() > MOST).max_by_key(|all| all.len())?;
+        most.first().copied()
+    }
+
+    fn forget(&mut self, place: u64) {
+        let Some((_, id, namespace)) = self.order.remove(&place) else { return };
+        self.known.remove(&id);
+        if let Some(all) = self.by_namespace.get_mut(&namespace) {
+            all.remove(&place);
+            if all.is_empty() {
+                self.by_namespace.remove(&namespace);
+            }
         }
     }
 }
@@ -76,6 +115,7 @@ impl Inner {
 #[derive(Debug)]
 pub(crate) struct Entered {
     all: Idempotency,
+    namespace: Box<str>,
     id: u128,
     fingerprint: u128,
     is_known: bool,
@@ -89,10 +129,10 @@ impl Idempotency {
     /// Begins a request with an idempotency key. `id` is the id of the timer that the request creates. This id is
     /// derived from the key. Fails if an earlier request with the key had another fingerprint, or if a request with the
     /// key is running.
-    pub(crate) fn enter(&self, id: u128, fingerprint: u128) -> Result<Entered, Problem> {
+    pub(crate) fn enter(&self, namespace: &str, id: u128, fingerprint: u128) -> Result<Entered, Problem> {
         let mut inner = self.lock();
-        let known = inner.known.get(&id);
-        if known.is_some_and(|(known, _)| *known != fingerprint) {
+        let known = inner.known(id);
+        if known.is_some_and(|known| known != fingerprint) {
             return Err(mismatch());
         }
         let is_known = known.is_some();
@@ -100,14 +140,13 @@ impl Idempotency {
             let detail = "a request with this idempotency key is under way";
             return Err(Problem::new(ProblemKind::IdempotencyInProgress, detail).with_retry_after_ms(1_000));
         }
-        Ok(Entered { all: self.clone(), id, fingerprint, is_known })
+        Ok(Entered { all: self.clone(), namespace: namespace.into(), id, fingerprint, is_known })
     }
 
-    /// Remembers the fingerprint of the request that has created a timer, if the request had an idempotency key. Called
-    /// when the timer may have ended. `work` is the stored form of the timer's work.
-    pub(super) fn ended(&self, id: TimerId, work: &[u8]) {
-        if let Some(fingerprint) = work::head(work).fingerprint {
-            self.lock().remember(id.as_u128(), fingerprint);
+    /// Remembers the fingerprint of the request that created a timer. Called when the timer may have ended.
+    pub(super) fn ended(&self, namespace: &str, id: TimerId, fingerprint: Option<u128>) {
+        if let Some(fingerprint) = fingerprint {
+            self.lock().remember(namespace, id.as_u128(), fingerprint);
         }
     }
 
@@ -122,6 +161,20 @@ impl Entered {
         self.fingerprint
     }
 
+    /// Checks a request whose timer had already been created. `stored` is the fingerprint that is stored with the
+    /// timer, or `None` if the timer has ended. Fails if the timer was created by a different request.
+    pub(crate) fn repeated(&self, stored: Option<u128>) -> Result<(), Problem> {
+        let mut inner = self.all.lock();
+        // The timer may have ended after this request has begun. Its fingerprint is then in memory.
+        match stored.or_else(|| inner.known(self.id)) {
+            Some(first) if first != self.fingerprint => return Err(mismatch()),
+            Some(first) => inner.remember(&self.namespace, self.id, first),
+            // This request may differ from the first request, so it must not take the first request's place.
+            None => {}
+        }
+        Ok(())
+    }
+
     /// Returns whether an equal request was fulfilled before. The store then repeats the first answer and creates no
     /// timer, so limits do not apply.
     pub(crate) fn is_known(&self) -> bool {
@@ -130,7 +183,7 @@ impl Entered {
 
     /// Remembers the fingerprint of this request. Called once the request is fulfilled.
     pub(crate) fn remember(&self) {
-        self.all.lock().remember(self.id, self.fingerprint);
+        self.all.lock().remember(&self.namespace, self.id, self.fingerprint);
     }
 }
 
@@ -141,7 +194,7 @@ impl Drop for Entered {
 }
 
 /// Makes the problem for an idempotency key that a different request has used.
-pub(crate) fn mismatch() -> Problem {
+fn mismatch() -> Problem {
     Problem::new(ProblemKind::IdempotencyMismatch, "another request had this idempotency key")
 }
 
@@ -153,24 +206,54 @@ mod tests {
     fn the_number_of_fingerprints_is_bounded() {
         let all = Idempotency::default();
         for id in 0..MOST as u128 + 10 {
-            all.enter(id, id).unwrap().remember();
-            all.enter(id, id).unwrap().remember();
+            all.enter("n", id, id).unwrap().remember();
+            all.enter("n", id, id).unwrap().remember();
         }
         let (order, under_way) = {
             let inner = all.lock();
             (inner.order.len(), inner.under_way.len())
         };
         assert_eq!((all.len(), order, under_way), (MOST, MOST, 0));
-        assert!(all.enter(0, 1).is_ok(), "the oldest fingerprint is forgotten");
-        assert_eq!(all.enter(11, 0).unwrap_err().kind, ProblemKind::IdempotencyMismatch);
+        assert!(all.enter("n", 0, 1).is_ok(), "the oldest fingerprint is forgotten");
+        assert_eq!(all.enter("n", 11, 0).unwrap_err().kind, ProblemKind::IdempotencyMismatch);
+    }
+
+    #[test]
+    fn a_namespace_with_many_fingerprints_takes_no_places_of_other_namespaces() {
+        let all = Idempotency::default();
+        let remember = |namespace: &str, id| all.enter(namespace, id, id).unwrap().remember();
+        let known = |id| all.lock().known(id);
+        remember("small", 0);
+        (1..=MOST as u128).for_each(|id| remember("great", id));
+        assert_eq!((known(0), known(1)), (Some(0), None));
+        remember("small", u128::MAX);
+        assert_eq!((all.len(), known(2)), (MOST, None));
+        assert_eq!(all.lock().by_namespace.len(), 2);
+    }
+
+    #[test]
+    fn a_request_that_cannot_be_compared_does_not_take_the_place_of_the_first_request() {
+        let all = Idempotency::default();
+        let is_refused = |repeated: Result<(), Problem>| {
+            repeated.is_err_and(|problem| problem.kind == ProblemKind::IdempotencyMismatch)
+        };
+        let other = all.enter("n", 1, 2).unwrap();
+        other.repeated(None).unwrap();
+        assert_eq!(all.len(), 0);
+        assert!(is_refused(other.repeated(Some(1))));
+        // The timer ends after the request has begun.
+        all.ended("n", TimerId::from_u128(1), Some(1));
+        assert!(is_refused(other.repeated(None)));
+        drop(other);
+        all.enter("n", 1, 1).unwrap().repeated(None).unwrap();
     }
 
     #[test]
     fn a_key_is_in_one_request_at_a_time() {
         let all = Idempotency::default();
-        let first = all.enter(1, 1).unwrap();
-        assert_eq!(all.enter(1, 1).unwrap_err().kind, ProblemKind::IdempotencyInProgress);
+        let first = all.enter("n", 1, 1).unwrap();
+        assert_eq!(all.enter("n", 1, 1).unwrap_err().kind, ProblemKind::IdempotencyInProgress);
         drop(first);
-        assert!(all.enter(1, 2).is_ok(), "nothing was fulfilled");
+        assert!(all.enter("n", 1, 2).is_ok(), "nothing was fulfilled");
     }
 }

@@ -6,7 +6,7 @@ use super::metrics::{Metrics, cause_name};
 use super::timer_history::{Entry, Known, TimerHistory};
 use crate::clock::millis;
 use crate::text::cut;
-use crate::work::BLOCKED;
+use crate::work::{self, BLOCKED};
 use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -50,6 +50,9 @@ struct Running {
     /// Set if a new timer has replaced this timer during the delivery. If the delivery then fails, the timer ends, and
     /// its history records these values: the kind of the end, and the id of the new timer.
     withdrawn: Option<(EndKind, Option<Box<str>>)>,
+    /// The fingerprint of the request that created the timer, if the request had an idempotency key. `None` until the
+    /// verdict.
+    fingerprint: Option<u128>,
 }
 
 /// The receiver's answer to a callback. Without an answer, `status` and `head` are `None`.
@@ -136,7 +139,7 @@ impl InFlight {
             may_repeat: None,
         };
         let namespace = delivery.namespace.clone();
-        let running = Running { namespace, shown, has_no_answer: false, withdrawn: None };
+        let running = Running { namespace, shown, has_no_answer: false, withdrawn: None, fingerprint: None };
         state.running.insert(delivery.id, running);
         late
     }
@@ -150,11 +153,22 @@ impl InFlight {
         }
     }
 
-    /// Records the verdict on a delivery of the timer `id`. `work` is the stored form of the timer's work.
-    pub(crate) fn handled(&self, id: TimerId, work: &[u8], verdict: &Verdict) {
-        // A timer that is parked stays in the store with its work, unless it was withdrawn.
-        if !matches!(verdict, Verdict::Park(_)) {
-            self.idempotency.ended(id, work);
+    /// Records the verdict on a delivery of a timer. `work` is the stored form of the timer's work.
+    pub(crate) fn handled(&self, delivery: &Delivery, work: &[u8], verdict: &Verdict) {
+        let fingerprint = work::head(work).fingerprint;
+        if *verdict == Verdict::Done {
+            // The timer may have left the store before the event about its end.
+            self.idempotency.ended(&delivery.namespace, delivery.id, fingerprint);
+        } else if let Some(running) = self.lock().running.get_mut(&delivery.id) {
+            // The timer stays in the store, unless it is delivered at most once or was withdrawn.
+            running.fingerprint = fingerprint;
+        }
+    }
+
+    /// Records the end of a delivery that another node has begun.
+    pub(crate) fn handled_remotely(&self, timer: &Timer, phase: Phase) {
+        if matches!(phase, Phase::Done | Phase::Withdrawn) {
+            self.idempotency.ended(&timer.namespace, timer.id, work::head(&timer.payload.0).fingerprint);
         }
     }
 
@@ -165,7 +179,7 @@ impl InFlight {
 
     /// Records that a timer without a running delivery was cancelled.
     pub(crate) fn cancelled(&self, timer: &Timer) {
-        self.idempotency.ended(timer.id, &timer.payload.0);
+        self.idempotency.ended(&timer.namespace, timer.id, work::head(&timer.payload.0).fingerprint);
         let known = known_of(timer);
         let now = self.now();
         self.lock().history.ended(timer.id, known, now, EndKind::Cancelled, None);
@@ -210,6 +224,10 @@ impl InFlight {
     ) -> Option<u16> {
         let mut state = self.lock();
         let running = state.running.remove(&attempt.id);
+        if matches!(phase, Phase::Done | Phase::Withdrawn) {
+            let fingerprint = running.as_ref().and_then(|running| running.fingerprint);
+            self.idempotency.ended(&attempt.namespace, attempt.id, fingerprint);
+        }
         let outcome = outcome(ending, phase);
         let is_put_off = matches!(outcome, None | Some(AttemptOutcome::Parked | AttemptOutcome::GivenBack));
         let word = outcome.map_or("skipped", outcome_name);

@@ -27,7 +27,7 @@ mod timer_history;
 
 pub(crate) use endpoints::{Endpoints, MOST_HOSTS, Met, Sent};
 pub(crate) use history::{History, INTERVAL, Sample, Totals};
-pub(crate) use idempotency::{Entered, Idempotency, fingerprint, mismatch};
+pub(crate) use idempotency::{Entered, Idempotency, fingerprint};
 pub(crate) use in_flight::{Answered, GONE, InFlight};
 pub(crate) use metrics::{Metrics, SharedTimes};
 pub(crate) use refusals::Refusals;

@@ -128,8 +128,11 @@ async fn a_timer_that_outlives_the_memory_of_its_request_is_remembered_again_whe
     let path = |id: &str| format!("/v1/namespaces/default/ids/{id}");
     assert_eq!(inside.send("DELETE", &path(&ids[0]), Value::Null).await.json()["result"], "cancelled");
     let bulk = json!({ "label": keys[1] });
-    assert_eq!(inside.send("POST", "/v1/namespaces/default/cancellations", bulk).await.status, 202);
-    inside.until(&path(&ids[1]), |answer| answer["status"] == 404).await;
+    let begun = inside.send("POST", "/v1/namespaces/default/cancellations", bulk).await;
+    assert_eq!(begun.status, 202);
+    // The operation remembers the request after the store has cancelled the timer.
+    inside.until(begun.header("location"), |operation| operation["state"] == "done").await;
+    assert_eq!(inside.send("GET", &path(&ids[1]), Value::Null).await.status, 404);
     let queue = "/v1/namespaces/default/queues/q/claims";
     let claims = inside.send("POST", queue, json!({ "wait_ms": 20_000 })).await.json();
     let ack = format!("/v1/namespaces/default/claims/{}/ack", claims["claims"][0]["claim"].as_str().unwrap());
@@ -138,6 +141,46 @@ async fn a_timer_that_outlives_the_memory_of_its_request_is_remembered_again_whe
         let other = send(&inside, key, "other").await;
         assert_eq!(other.problem(), (422, "idempotency-mismatch".to_owned()), "{key}");
         assert_eq!(send(&inside, key, "first").await.json()["outcome"], "repeated");
+    }
+}
+
+/// A restart stands for the hour after which the memory of a request ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_delivery_is_remembered_only_if_its_timer_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Faulty::default());
+    let inside = Inside::on(&folder, store.clone());
+    let send = async |inside: &Inside, key: &str, body: &str| {
+        let policy = json!({ "guarantee": if key == "once" { "at-most-once" } else { "at-least-once" } });
+        let timer = json!({ "pull": { "queue": key, "body": body }, "policy": policy });
+        inside.with("POST", TIMERS, &[("idempotency-key", key)], timer).await
+    };
+    let keys = ["again", "once", "withdrawn"];
+    let mut paths = Vec::new();
+    for key in keys {
+        let id = send(&inside, key, "first").await.json()["id"].as_str().unwrap().to_owned();
+        paths.push(format!("/v1/namespaces/default/ids/{id}"));
+    }
+    inside.stop().await;
+
+    let inside = Inside::on(&folder, store);
+    for (key, path) in keys.into_iter().zip(&paths) {
+        let queue = format!("/v1/namespaces/default/queues/{key}/claims");
+        let claims = inside.send("POST", &queue, json!({ "wait_ms": 20_000 })).await.json();
+        let claim = claims["claims"][0]["claim"].as_str().unwrap();
+        if key == "withdrawn" {
+            assert_eq!(inside.send("DELETE", path, Value::Null).await.json()["result"], "in-flight");
+        }
+        let nack = format!("/v1/namespaces/default/claims/{claim}/nack");
+        assert_eq!(inside.send("POST", &nack, json!({ "error": "no" })).await.status, 204);
+        let page = inside.send("GET", "/metrics", Value::Null).await.bytes;
+        let known = usize::from(key == "once") + 2 * usize::from(key == "withdrawn");
+        let line = format!("\ntourbillon_idempotency_keys {known}\n");
+        assert!(String::from_utf8(page).unwrap().contains(&line), "{key}");
+    }
+    for key in keys {
+        let other = send(&inside, key, "other").await;
+        assert_eq!(other.problem(), (422, "idempotency-mismatch".to_owned()), "{key}");
     }
 }
 

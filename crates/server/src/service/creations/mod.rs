@@ -10,7 +10,7 @@ pub(crate) use naming::Naming;
 use super::recorder::ChangeRecorder;
 use crate::asker;
 use crate::convert::{Creation, creation, rejected, unavailable};
-use crate::record::{Entered, Idempotency, fingerprint, mismatch};
+use crate::record::{Entered, Idempotency, fingerprint};
 use crate::request_id::RequestId;
 use crate::settings::Settings;
 use crate::state::{Namespace, Namespaces};
@@ -64,7 +64,7 @@ impl Creations {
             }
             Some(key) => {
                 let id = id_of(namespace, key).as_u128();
-                Some(self.idempotency.enter(id, fingerprint(naming.key, timer))?)
+                Some(self.idempotency.enter(namespace, id, fingerprint(naming.key, timer))?)
             }
             None => None,
         };
@@ -128,14 +128,10 @@ impl Creations {
         if let Some(entered) = entered {
             if let durable::Placed::Repeated(id) = placed {
                 let stored = self.timers.get(id).await.map_err(|error| unavailable(&error))?;
-                let mark = stored.and_then(|timer| work::head(&timer.payload.0).fingerprint);
-                // An ended timer and its fingerprint are no longer stored. `Idempotency::enter` has already compared
-                // the fingerprint in memory, if this process still knows it.
-                if mark.is_some_and(|mark| mark != entered.fingerprint()) {
-                    return Err(mismatch());
-                }
+                entered.repeated(stored.and_then(|timer| work::head(&timer.payload.0).fingerprint))?;
+            } else {
+                entered.remember();
             }
-            entered.remember();
         }
         let shown = shown(placed, key);
         self.recorder.placed(namespace, &shown);

@@ -69,13 +69,14 @@ impl Namespace {
 /// Returns whether the callbacks of a namespace may go to this host. Ignores a port after the host.
 pub(crate) fn allows_host(limits: &NamespaceLimits, host: &str) -> bool {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    let matches = |allowed: &String| match allowed.strip_prefix("*.") {
+    // A former version may have stored a full stop at the end.
+    let matches = |allowed: &String| match allowed.trim_end_matches('.').strip_prefix("*.") {
         Some(domain) => {
             let before = name.strip_suffix(domain);
             // `*.example.org` also permits `example.org` itself, but not `badexample.org`.
             before.is_some_and(|before| before.is_empty() || before.ends_with('.'))
         }
-        None => allowed == name,
+        None => allowed.trim_end_matches('.') == name,
     };
     limits.allowed_hosts.is_empty() || limits.allowed_hosts.iter().any(matches)
 }
@@ -100,9 +101,9 @@ pub(crate) fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, 
         // `Host::parse` accepts `*` anywhere in a name. An address has no subdomains.
         let is_host =
             |host: &Host| !name.contains('*') && (star.is_empty() || matches!(host, Host::Domain(_)));
-        let host = Host::parse(name).ok().filter(is_host).map(|host| host.to_string());
-        // The host of a callback has no full stop at its end, either.
-        let host = host.as_deref().map(|host| host.trim_end_matches('.')).filter(|host| !host.is_empty());
+        let host = Host::parse(name).ok().map(|host| host.to_string());
+        // The host of a callback has no full stop at its end, either. A name without its full stops may be an address.
+        let host = host.and_then(|host| Host::parse(host.trim_end_matches('.')).ok()).filter(is_host);
         let Some(host) = host else {
             let detail = "a host's name or address without a port; a name may begin with `*.`";
             return Err(Problem::field(format!("/allowed_hosts/{at}"), detail));
@@ -136,7 +137,8 @@ pub(crate) struct Namespaces {
     failed: Mutex<Option<Instant>>,
 }
 
-/// The version of a copy that this node has stored and not read again. No stored document has this version.
+/// The version of a copy that this node has stored and not read again. Also the replaced version before the first
+/// change. No stored document has this version.
 const UNREAD: u64 = u64::MAX;
 
 /// The namespaces as they were last read or stored, with the version of the stored document.
@@ -146,6 +148,25 @@ struct Known {
     version: u64,
     /// A moment just before the read. The copy includes all changes before this moment.
     at: Instant,
+    /// The version that this node's last change has replaced. A read that began before the change may still answer with
+    /// this version. Each value of the document has its own version, so such an answer is always old.
+    replaced: u64,
+}
+
+impl Known {
+    /// Replaces the copy by a newer copy.
+    fn renew(&mut self, version: u64, map: Map) {
+        let mut map = completed(map);
+        for (name, namespace) in Arc::make_mut(&mut map) {
+            // A removal must find the holders of the former value: see `Namespace::is_held`.
+            match self.map.get(name) {
+                Some(before) if *before == *namespace => *namespace = Arc::clone(before),
+                Some(before) => Arc::make_mut(namespace).former = Arc::clone(&before.former),
+                None => {}
+            }
+        }
+        (self.map, self.version) = (map, version);
+    }
 }
 
 impl fmt::Debug for Namespaces {
@@ -164,7 +185,7 @@ impl Namespaces {
     pub(crate) fn open(storage: NamespaceStorage) -> io::Result<Self> {
         let at = Instant::now();
         let (version, map) = block_on(storage.read())?;
-        let known = RwLock::new(Known { map: completed(map), version, at });
+        let known = RwLock::new(Known { map: completed(map), version, at, replaced: UNREAD });
         Ok(Self { storage, writing: Mutex::new(()), known, failed: Mutex::default() })
     }
 
@@ -249,24 +270,25 @@ impl Namespaces {
     /// the namespaces have changed. `at` is a moment just before the read.
     fn take(&self, version: u64, map: Map, at: Instant) -> bool {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if at < known.at {
+        if at < known.at || version == known.replaced {
             return false;
         }
         known.at = at;
         if version == known.version {
             return false;
         }
-        let mut map = completed(map);
-        for (name, namespace) in Arc::make_mut(&mut map) {
-            // A removal must find the holders of the former value: see `Namespace::is_held`.
-            match known.map.get(name) {
-                Some(before) if *before == *namespace => *namespace = Arc::clone(before),
-                Some(before) => Arc::make_mut(namespace).former = Arc::clone(&before.former),
-                None => {}
-            }
-        }
-        (known.map, known.version) = (map, version);
+        known.renew(version, map);
         true
+    }
+
+    /// Replaces this node's copy by the namespaces that this node has stored in place of the version `replaced`. If a
+    /// read has already replaced this version, its result includes the change, and stays.
+    fn stored(&self, replaced: u64, map: Map) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if known.version == replaced {
+            known.renew(UNREAD, map);
+        }
+        known.replaced = replaced;
     }
 
     /// Changes the namespaces with `change`, and returns once the change is stored. If another node has changed the
@@ -283,7 +305,7 @@ impl Namespaces {
     ) -> io::Result<Result<T, E>> {
         let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..TURNS {
-            let (Known { map, version, .. }, at) = (self.known(), Instant::now());
+            let Known { map, version, .. } = self.known();
             let mut map = Map::clone(&map);
             let answer = change(&mut map);
             if answer.is_err() {
@@ -298,7 +320,7 @@ impl Namespaces {
             map.entry(DEFAULT.into()).or_default();
             if block_on(self.storage.replace(version, &map))? {
                 if self.is_shared() {
-                    self.take(UNREAD, map, at);
+                    self.stored(version, map);
                     // The change has given the document a new version, which only a read can tell. If the store does
                     // not answer now, the copy is renewed within a second after the store answers again.
                     let _is_known = block_on(self.renew());
@@ -337,7 +359,9 @@ mod tests {
             "dot.example.",
             "*.dots.example.",
         ];
-        let limits = canonical(limits(&given)).unwrap();
+        let mut limits = canonical(limits(&given)).unwrap();
+        assert_eq!(canonical(limits.clone()).unwrap(), limits);
+        limits.allowed_hosts.extend(["stored.example.", "*.former.example."].map(str::to_owned));
         for (host, is_allowed) in [
             ("example.com:443", true),
             ("a.example.com:443", false),
@@ -352,6 +376,8 @@ mod tests {
             ("evil.example:443", false),
             ("dot.example:443", true),
             ("a.dots.example:443", true),
+            ("stored.example:443", true),
+            ("a.former.example:443", true),
         ] {
             assert_eq!(allows_host(&limits, host), is_allowed, "{host}");
         }
@@ -381,6 +407,29 @@ mod tests {
         assert_eq!(one.all().keys().map(|name| &**name).collect::<Vec<_>>(), ["a", "b", "c", DEFAULT]);
         assert!(block_on(other.renew()).unwrap());
         assert_eq!(one.all(), other.all());
+    }
+
+    #[test]
+    fn a_read_under_way_brings_no_replaced_namespaces_back() {
+        let documents = Documents::default();
+        let ((node, one), (_, other)) = (shared(&documents, 1), shared(&documents, 2));
+        insert(&one, "a");
+        let fails = |fails| node.hook().fails_reads.store(fails, Ordering::Relaxed);
+        let Known { version, map, .. } = one.known();
+        let inserted = one.change(|map| {
+            // A read that begins after the change has begun still finds the old namespaces.
+            assert!(!block_on(one.renew()).unwrap());
+            fails(true);
+            map.insert("b".into(), Arc::default())
+        });
+        assert!(inserted.unwrap().is_none() && one.require("b").is_ok());
+        // A read that began just before the change answers now.
+        assert!(!one.take(version, Map::clone(&map), Instant::now()));
+        assert!(one.require("b").is_ok());
+        fails(false);
+        insert(&other, "c");
+        assert!(block_on(one.renew()).unwrap());
+        assert!(one.require("b").is_ok() && one.require("c").is_ok());
     }
 
     #[test]
@@ -419,7 +468,7 @@ mod tests {
 
     #[test]
     fn limits_that_cannot_be_kept_are_refused() {
-        for wrong in ["", ".", "*.", "a b", "*.10.0.0.1", "http://a", "a:443", "*"] {
+        for wrong in ["", ".", "*.", "a b", "*.10.0.0.1", "*.10.0.0.1..", "http://a", "a:443", "*"] {
             let problem = canonical(limits(&[wrong])).unwrap_err();
             assert_eq!(problem.errors[0].pointer, "/allowed_hosts/0", "{wrong}");
         }

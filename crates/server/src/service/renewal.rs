@@ -68,7 +68,7 @@ impl Renewal {
         // Only a restore into Redis has a note.
         if let Some(store) = self.namespaces.shared().filter(|_| self.settings.redis.is_some()) {
             // If the servers do not answer, the next round looks again.
-            let _revoked = revoke(&*store).await;
+            let _revoked = revoke(&*store, &self.stop).await;
         }
         let before = self.namespaces.all();
         // If the servers do not answer, the known namespaces stay in use.

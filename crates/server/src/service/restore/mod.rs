@@ -42,7 +42,8 @@
 //! A node may have stood still while a restore looked for live nodes, or may have started at the same moment. Its
 //! timers then come to those of the restore. So each node looks for the note about once a second, and revokes the
 //! permission in it: a restore removes no timers that may be a node's. The restore finds its note lost at the next
-//! renewal, within three seconds. If it fails by itself in these seconds, it still removes all timers.
+//! renewal, within three seconds. It also reads the note before each removal of timers. A node that stops revokes
+//! nothing, because a restore may begin as soon as the node has left.
 //!
 //! **PostgreSQL.** A restore is one transaction (`postgres.rs`). A kill or an error in any state leaves nothing, and
 //! the next restore starts again.

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::service::deployment::{RESTORING, open_store};
 use crate::settings::RedisSettings;
-use crate::state::{ClusterStore, NamespaceStorage};
+use crate::state::{ClusterStore, NamespaceStorage, Stop};
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use pollster::block_on;
@@ -87,11 +87,15 @@ impl Note {
 }
 
 /// Removes the permission to remove timers from the note of a restore, if there is one. A running node calls this
-/// function, because timers in the deployment may now come from the node.
-pub(crate) async fn revoke(store: &dyn ClusterStore) -> Result<(), StoreError> {
+/// function, because timers in the deployment may now come from the node. Does nothing once the node stops, because the
+/// restore may have begun after the node has left.
+pub(crate) async fn revoke(store: &dyn ClusterStore, stop: &Stop) -> Result<(), StoreError> {
     let Some(note) = store.document(RESTORING).await? else { return Ok(()) };
     let text = core::str::from_utf8(&note.value).unwrap_or_default();
-    if let Some((until, EMPTY)) = text.split_once(' ') {
+    // The node leaves after its stop has begun. So this check comes after the read.
+    if let Some((until, EMPTY)) = text.split_once(' ')
+        && !stop.has_begun()
+    {
         // If the restore has renewed its note since the read, the next call finds the new note.
         store.replace_document(RESTORING, note.version, Some(until.as_bytes())).await?;
     }
@@ -134,6 +138,14 @@ impl Hold {
         if self.thread.is_finished() || until <= store.now() + MARGIN { Err(lost()) } else { Ok(()) }
     }
 
+    /// Fails if another restore may take the note soon, or if a node has revoked the permission to remove timers.
+    fn confirm_removal(&self, store: &RedisStore) -> Result<(), StoreError> {
+        self.confirm(store)?;
+        let note = block_on(store.document(RESTORING))?;
+        let text = note.as_ref().and_then(|note| core::str::from_utf8(&note.value).ok()).unwrap_or_default();
+        if matches!(text.split_once(' '), Some((_, EMPTY))) { Ok(()) } else { Err(lost()) }
+    }
+
     /// Stops the thread that renews the note. Returns the note, with whose version the caller removes it. Fails if
     /// another process has taken the note.
     fn end(self) -> Result<Note, StoreError> {
@@ -164,9 +176,10 @@ pub(crate) fn restore_shared(
     // If no thread starts, the note stays with its permission, and the next restore finds only timers of a restore.
     let hold = Hold::begin(&store, note).map_err(of_store)?;
     let confirm = || hold.confirm(&store);
+    let confirm_removal = || hold.confirm_removal(&store);
     let fill = || {
         if is_left_behind {
-            drop_timers(&*store, confirm).map_err(of_store)?;
+            drop_timers(&*store, confirm_removal).map_err(of_store)?;
         }
         let open = || File::open(from).map(BufReader::new);
         let import = |timers| confirm().and_then(|()| block_on(store.import(timers)));
@@ -186,7 +199,7 @@ pub(crate) fn restore_shared(
     let restored = fill();
     // The timers are removed under the note. Otherwise another restore could store timers at the same time, and this
     // restore would remove them.
-    let dropped = if restored.is_err() { drop_timers(&*store, confirm) } else { Ok(()) };
+    let dropped = if restored.is_err() { drop_timers(&*store, confirm_removal) } else { Ok(()) };
     // If another process has taken the note, the timers belong to that process. `end` then fails, and this restore
     // does not change the note.
     let note = hold.end().map_err(of_store)?;
@@ -196,7 +209,7 @@ pub(crate) fn restore_shared(
     }
     let is_removed = block_on(store.replace_document(RESTORING, note.version, None)).map_err(of_store)?;
     if !is_removed && restored.is_ok() {
-        return Err(RestoreError::DeploymentUnderWay(name));
+        return Err(of_store(lost()));
     }
     restored
 }
@@ -259,13 +272,21 @@ mod tests {
         let Some(server) = Server::start(&[]) else { return };
         let connect = Connect::single(&server.url()).unwrap();
         let open = || block_on(RedisStore::builder("tourbillon").open(&connect)).unwrap();
-        let store = open();
-        block_on(revoke(&store)).unwrap();
+        let (store, stop) = (Arc::new(open()), Stop::new());
+        block_on(revoke(&*store, &stop)).unwrap();
         let (note, _) = begin(&store, "the deployment").unwrap();
         // A node that stood still during the check goes on, and the restore is killed.
         let timer = Box::new(Timer::new(TimerId::fresh(), "of the node", store.now()));
         block_on(store.apply(vec![Op::Place(timer, IfPresent::Reject)], Durability::PowerLoss)).unwrap();
-        block_on(revoke(&store)).unwrap();
+        let hold = Hold::begin(&store, note).unwrap();
+        let stopping = Stop::new();
+        stopping.begin();
+        block_on(revoke(&*store, &stopping)).unwrap();
+        hold.confirm_removal(&store).unwrap();
+        block_on(revoke(&*store, &stop)).unwrap();
+        // The thread of the note notices the loss later.
+        assert!(hold.confirm_removal(&store).is_err());
+        drop(hold);
         assert!(note.renew(&store, true).unwrap().is_none(), "the restore that runs finds its note lost");
         let found = block_on(store.document(RESTORING)).unwrap().unwrap();
         // The killed restore's note is over.

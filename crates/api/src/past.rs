@@ -146,8 +146,8 @@ pub struct PastEnd {
     pub at: Moment,
     /// The way in which the timer ended.
     pub how: EndKind,
-    /// For a dead timer, the last error or another reason for which the service gave up. For a replaced timer, the id
-    /// of the timer that replaced it. None for other ends.
+    /// For a dead timer, the last error or another reason for which the service gave up. For a timer whose only
+    /// delivery failed, the error. For a replaced timer, the id of the timer that replaced it. None for other ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }

@@ -350,12 +350,6 @@ impl Renewal {
     pub fn without(lost: Vec<(TimerId, Token)>) -> Self {
         Self { lost, silent: Vec::new() }
     }
-
-    /// Returns whether the store has renewed a lease, which must be a lease of the call.
-    #[must_use]
-    pub fn is_renewed(&self, id: TimerId, token: Token) -> bool {
-        !self.lost.contains(&(id, token)) && !self.silent.contains(&(id, token))
-    }
 }
 
 /// The numbers of stored timers. A store updates the numbers in each transaction that changes a timer, so a call of

@@ -2,10 +2,10 @@
 
 use super::DeliveryLoop;
 use super::ends::{Answered, Stored};
-use super::renewals::{Lease, Renewed};
+use super::renewals::{Answer, Lease, Renewed};
 use crate::runtime::event::Event;
 use crate::runtime::shared::{REAP, RenewalAlarm};
-use crate::store::{Op, Outcome, Renewal};
+use crate::store::{Op, Outcome};
 use core::task::Context;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
@@ -61,7 +61,7 @@ impl DeliveryLoop<'_> {
     /// Asks the store to renew the leases of all deliveries that are under way. Also renews the leases of deliveries
     /// that have ended, if the store has not confirmed their results yet, and of timers that were claimed since then.
     pub(super) fn renew(&mut self) {
-        let leases: Vec<Lease> = {
+        let mut leases: Vec<Lease> = {
             let mut state = self.runtime.lock();
             if !state.settled.ends.is_empty() {
                 // These ends have not been sent yet, so the renewal would leave out their leases. The reap after the
@@ -70,9 +70,10 @@ impl DeliveryLoop<'_> {
                 return;
             }
             let stored = state.deliveries.iter().filter(|delivery| delivery.unstored.is_none());
-            stored.map(Lease::of_delivery).collect()
+            stored.map(|delivery| (delivery.id, delivery.token)).collect()
         };
-        self.renewals.send(leases, self.ends.leases());
+        leases.extend(self.ends.leases());
+        self.renewals.send(leases);
         self.renewals.poll(&mut Context::from_waker(&self.waker));
     }
 
@@ -82,8 +83,8 @@ impl DeliveryLoop<'_> {
     /// result could not be reported, or to a server that did not answer for the length of a lease.
     pub(super) fn reap(&mut self, renewed: Renewed) {
         let runtime = self.runtime;
-        let renewal = match &renewed.renewal {
-            Ok(renewal) => renewal,
+        let answer = match &renewed.answer {
+            Ok(answer) => answer,
             Err(error) => {
                 // After a failed renewal, no lease is ended, and the handlers go on.
                 runtime.reporter.store_failed(error);
@@ -93,16 +94,19 @@ impl DeliveryLoop<'_> {
         };
         self.renewals.backoff.reset();
         // A renewal without leases does not reach the store, so it does not show that the store works.
-        if !renewed.leases.is_empty() {
+        if answer.has_any() {
             runtime.reporter.store_answered();
         }
         let until = renewed.begin + runtime.settings.lease;
-        self.note_renewal(&renewed.leases, renewal, until);
-        for _dropped in 0..self.ends.renewed(renewal, until) {
+        for _dropped in 0..self.ends.renewed(answer, until) {
             runtime.reporter.lease_lost();
         }
-        let is_lost = |lease: &&Lease| renewal.lost.contains(&(lease.id, lease.token));
-        renewed.leases.iter().filter(is_lost).for_each(|lease| self.lose(*lease));
+        for delivery in self.note_renewal(answer, until) {
+            // The handler may just have settled the delivery. Then no lost lease is counted.
+            if runtime.settle_lost(delivery) {
+                runtime.reporter.lease_lost();
+            }
+        }
         match self.wait_for(runtime.store.reap(REAP)) {
             Ok(reaped) => {
                 runtime.reporter.store_answered();
@@ -130,22 +134,22 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Settles the delivery with a lost lease. If the delivery was settled before, for example after the renewal was
-    /// sent, it is no longer under way, and no lost lease is counted.
-    fn lose(&self, lease: Lease) {
-        if self.runtime.settle_lost(lease.delivery) {
-            self.runtime.reporter.lease_lost();
-        }
-    }
-
     /// Records the new ends of the leases that the store has renewed. Each lease lasts at least until the moment
-    /// `until`.
-    fn note_renewal(&self, leases: &[Lease], renewal: &Renewal, until: UtcMillis) {
-        let mut state = self.runtime.lock();
-        for lease in leases.iter().filter(|lease| renewal.is_renewed(lease.id, lease.token)) {
-            if let Some(delivery) = state.deliveries.get_mut(lease.delivery) {
+    /// `until`. Returns the numbers of the deliveries whose leases are lost. Includes deliveries that have begun since
+    /// the renewal was sent, because the timers of such deliveries may have waited for an answer with their leases.
+    fn note_renewal(&self, answer: &Answer, until: UtcMillis) -> Vec<u64> {
+        let mut lost = Vec::new();
+        for delivery in self.runtime.lock().deliveries.iter_mut() {
+            let lease = (delivery.id, delivery.token);
+            if delivery.unstored.is_some() {
+                continue;
+            }
+            if answer.renewed.contains(&lease) {
                 delivery.until = until;
+            } else if answer.lost.contains(&lease) {
+                lost.push(delivery.number);
             }
         }
+        lost
     }
 }

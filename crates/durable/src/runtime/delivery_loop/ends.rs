@@ -42,9 +42,10 @@
 
 use super::backoff::Backoff;
 use super::call::Call;
+use super::renewals::Answer;
 use crate::runtime::shared::DeliveryEnd;
 use crate::state::{Phase, State, Token};
-use crate::store::{Durability, Leased, Op, Outcome, Renewal, StoreError, StoreErrorKind, TimerStore};
+use crate::store::{Durability, Leased, Op, Outcome, StoreError, StoreErrorKind, TimerStore};
 use crate::timer::TimerId;
 use core::future::Future;
 use core::task::{Context, Poll};
@@ -237,16 +238,16 @@ impl Ends {
     /// Notes the store's answer to a renewal of leases. The renewed leases last until the moment `until`. Without this
     /// note, a handler of a timer that has waited for longer than a lease would not be called. Drops the claimed timers
     /// whose leases are lost, and returns their number.
-    pub(super) fn renewed(&mut self, renewal: &Renewal, until: UtcMillis) -> usize {
+    pub(super) fn renewed(&mut self, answer: &Answer, until: UtcMillis) -> usize {
         let mut dropped = 0;
         self.kept.retain(|_, kept| {
             kept.retain_mut(|Leased { timer, token }| {
                 let State::Leased(lease) = &mut timer.state else { return true };
-                if renewal.is_renewed(timer.id, *token) {
-                    // A timer that was claimed during the renewal has a lease that ends later.
-                    lease.until = lease.until.max(until);
+                // A timer that was claimed during the renewal is in neither set.
+                if answer.renewed.contains(&(timer.id, *token)) {
+                    lease.until = until;
                 }
-                let is_lost = renewal.lost.contains(&(timer.id, *token));
+                let is_lost = answer.lost.contains(&(timer.id, *token));
                 dropped += usize::from(is_lost);
                 !is_lost
             });

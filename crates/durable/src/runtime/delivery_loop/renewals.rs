@@ -8,42 +8,47 @@
 
 use super::backoff::Backoff;
 use super::call::Call;
-use crate::runtime::shared::UnderWay;
 use crate::state::Token;
 use crate::store::{Claimant, Renewal, StoreError, TimerStore};
 use crate::timer::TimerId;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
 
-/// The lease of a delivery that is under way in this runtime.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lease {
-    /// The number of the delivery, which is unique in this runtime.
-    pub(super) delivery: u64,
-    pub(super) id: TimerId,
-    pub(super) token: Token,
-}
-
-impl Lease {
-    pub(super) fn of_delivery(delivery: &UnderWay) -> Self {
-        Self { delivery: delivery.number, id: delivery.id, token: delivery.token }
-    }
-}
+/// A lease: the id of its timer, and the token of the claim.
+pub(super) type Lease = (TimerId, Token);
 
 /// A renewal of leases that the store has answered.
 pub(super) struct Renewed {
-    /// The leases of deliveries under way that the store was asked to renew. `renewal` tells which of these leases the
-    /// store did not renew.
-    pub(super) leases: Vec<Lease>,
     /// The time of the store's clock before the renewal was sent. Each renewed lease lasts for at least its full length
     /// from this moment.
     pub(super) begin: UtcMillis,
-    /// The leases that were not renewed, or the error that the renewal returned.
-    pub(super) renewal: Result<Renewal, StoreError>,
+    /// The store's answer, or the error that the renewal returned.
+    pub(super) answer: Result<Answer, StoreError>,
+}
+
+/// The store's answer to a renewal of leases. A lease may be in neither set, if its server has not answered.
+pub(super) struct Answer {
+    pub(super) renewed: HashSet<Lease>,
+    pub(super) lost: HashSet<Lease>,
+}
+
+impl Answer {
+    fn new(sent: Vec<Lease>, renewal: Renewal) -> Self {
+        let lost: HashSet<_> = renewal.lost.into_iter().collect();
+        let silent: HashSet<_> = renewal.silent.into_iter().collect();
+        let is_renewed = |lease: &Lease| !lost.contains(lease) && !silent.contains(lease);
+        Self { renewed: sent.into_iter().filter(is_renewed).collect(), lost }
+    }
+
+    /// Returns whether the store was asked for any lease and has answered for it.
+    pub(super) fn has_any(&self) -> bool {
+        !self.renewed.is_empty() || !self.lost.is_empty()
+    }
 }
 
 #[derive(Default)]
@@ -51,7 +56,7 @@ enum RenewalStage {
     #[default]
     Idle,
     AtStore {
-        leases: Vec<Lease>,
+        sent: Vec<Lease>,
         begin: UtcMillis,
         since: Instant,
         call: Call<Renewal>,
@@ -85,29 +90,26 @@ impl Renewals {
         }
     }
 
-    /// Prepares a renewal of leases. `leases` belong to deliveries under way. `others` belong to deliveries that have
-    /// ended, and whose results the store has not confirmed yet, or to new deliveries that wait for these results. The
-    /// renewal reaches the store at the next [`poll`](Self::poll).
-    pub(super) fn send(&mut self, leases: Vec<Lease>, others: impl Iterator<Item = (TimerId, Token)>) {
-        let tokens: Vec<_> = leases.iter().map(|lease| (lease.id, lease.token)).chain(others).collect();
-        let (store, claimant) = (Arc::clone(&self.store), self.claimant);
+    /// Prepares a renewal of leases. It reaches the store at the next [`poll`](Self::poll).
+    pub(super) fn send(&mut self, leases: Vec<Lease>) {
+        let (store, claimant, sent) = (Arc::clone(&self.store), self.claimant, leases.clone());
         let begin = self.store.now();
         let call = Call::new(async move {
             // A renewal without leases still gets an answer, because a reap follows each answer.
-            match tokens.is_empty() {
+            match leases.is_empty() {
                 true => Ok(Renewal::default()),
-                false => store.renew(claimant, tokens).await,
+                false => store.renew(claimant, leases).await,
             }
         });
-        self.stage = RenewalStage::AtStore { leases, begin, since: Instant::now(), call };
+        self.stage = RenewalStage::AtStore { sent, begin, since: Instant::now(), call };
     }
 
     pub(super) fn poll(&mut self, context: &mut Context<'_>) {
-        if let RenewalStage::AtStore { leases, begin, call, .. } = &mut self.stage
+        if let RenewalStage::AtStore { sent, begin, call, .. } = &mut self.stage
             && let Poll::Ready(renewal) = Pin::new(call).poll(context)
         {
-            let leases = core::mem::take(leases);
-            self.stage = RenewalStage::Answered(Renewed { leases, begin: *begin, renewal });
+            let answer = renewal.map(|renewal| Answer::new(core::mem::take(sent), renewal));
+            self.stage = RenewalStage::Answered(Renewed { begin: *begin, answer });
         }
     }
 

@@ -49,6 +49,10 @@ impl Deliveries {
         self.under_way.values()
     }
 
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut UnderWay> {
+        self.under_way.values_mut()
+    }
+
     /// Returns true if no delivery is under way. Handlers may still be running: a delivery ends before its handler
     /// returns if the handler's timeout passes, for example.
     pub(crate) fn is_empty(&self) -> bool {

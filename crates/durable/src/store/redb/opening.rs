@@ -31,8 +31,8 @@ pub(super) const SEQUENCE_NAME: &[u8] = b"sequence";
 /// and the next opening does not need the journal's file.
 pub(super) const CLOSED_NAME: &[u8] = b"closed";
 
-/// The first bytes of a file of redb.
-const FIRST_BYTES: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
+/// The number of bytes by which redb recognizes its files, at the beginning of a file.
+const FIRST_BYTES: usize = 9;
 
 /// Makes the error for a database of a store that was not closed, beside the note of a creation.
 fn beside_a_note(path: Option<&Path>) -> StoreError {
@@ -118,8 +118,8 @@ impl Opener {
 
     /// Opens or creates the database. redb creates a database in several steps, and a crash between them leaves a file
     /// that is not a database. So the journal's file has a note while the database is being created. If an opening
-    /// finds the note beside a file without redb's first bytes, it creates the database again. Another file was put
-    /// there after the failed creation, for example a copy of a store. Its timers are kept.
+    /// finds the note beside an unfinished database, it creates the database again. Another file was put there after
+    /// the failed creation, for example a copy of a store. Its timers are kept.
     pub(super) fn open_or_make(&self, operations: &WatchedBackend) -> Result<Opened, StoreError> {
         let is_new = self.places.timers()?.len()? == 0;
         let was_making = journal::is_making(operations)?;
@@ -132,7 +132,9 @@ impl Opener {
             reach(Point::MakingNoted);
         }
         let opened = match self.open() {
-            Err(error) if was_making && error.kind() == StoreErrorKind::Corrupt && !self.is_database()? => {
+            Err(error)
+                if was_making && error.kind() == StoreErrorKind::Corrupt && self.is_unfinished()? =>
+            {
                 // The note is removed before the store accepts its first change, so the truncated file has no timers.
                 self.places.timers()?.set_len(0)?;
                 self.open()?
@@ -142,21 +144,24 @@ impl Opener {
         if was_making && opened.sequence > 0 && !opened.is_closed {
             return Err(beside_a_note(self.places.path().as_deref()));
         }
-        if is_new || was_making {
+        // The removal of the note may not have reached the disk. Without a note on the disk, a store that has changes
+        // is never taken for another store.
+        let may_have_note = opened.sequence == 0 && !journal::is_used(operations)?;
+        if is_new || was_making || may_have_note {
             reach(Point::DatabaseMade);
             journal::made(operations)?;
         }
         Ok(opened)
     }
 
-    /// Returns whether the file begins with redb's first bytes. When redb creates a database, it writes these bytes
-    /// last.
-    fn is_database(&self) -> Result<bool, StoreError> {
-        let (place, mut found) = (self.places.timers()?, [0; FIRST_BYTES.len()]);
-        if place.len()? >= FIRST_BYTES.len() as u64 {
-            place.read(0, &mut found)?;
+    /// Returns whether the file is a database whose creation has not ended. redb writes its first bytes last, so they
+    /// are still zero.
+    fn is_unfinished(&self) -> Result<bool, StoreError> {
+        let (place, mut first) = (self.places.timers()?, [0; FIRST_BYTES]);
+        if place.len()? >= FIRST_BYTES as u64 {
+            place.read(0, &mut first)?;
         }
-        Ok(found == FIRST_BYTES)
+        Ok(first == [0; FIRST_BYTES])
     }
 
     pub(super) fn open(&self) -> Result<Opened, StoreError> {

@@ -216,7 +216,7 @@ impl Leases {
             meant.map(|(lease, _)| *lease).collect::<Vec<_>>()
         };
         let renewal = Renewal { lost: those(Some(true)), silent: those(None) };
-        renewal.lost.iter().for_each(|(id, _)| self.held.let_go(*id));
+        renewal.lost.iter().for_each(|(id, token)| self.held.let_go_of(*id, *token));
         Ok(renewal)
     }
 

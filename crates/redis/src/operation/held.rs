@@ -3,6 +3,7 @@
 use crate::layout::{Found, Shard};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tourbillon_durable::state::{State, Token};
 use tourbillon_durable::timer::TimerId;
 
 /// The greatest number of claimed timers whose copies are kept. Further timers are read again at the end of their
@@ -46,6 +47,16 @@ impl Held {
 
     pub(crate) fn let_go(&self, id: TimerId) {
         self.timers().remove(&id);
+    }
+
+    /// Removes the copy of a timer that was claimed with the token `token`. A copy from a later claim stays.
+    pub(crate) fn let_go_of(&self, id: TimerId, token: Token) {
+        let mut timers = self.timers();
+        let of_claim =
+            |found: &Found| matches!(&found.timer.state, State::Leased(lease) if lease.token == token);
+        if timers.get(&id).is_some_and(of_claim) {
+            timers.remove(&id);
+        }
     }
 
     /// Forgets all copies, because the timers belong to another deployment.

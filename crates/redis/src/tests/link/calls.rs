@@ -228,6 +228,11 @@ fn the_longest_durations_are_no_error() {
     assert_eq!(outcomes, [Outcome::Created(TimerId::from_u128(1))]);
     let by = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
     let limit = Limit { timers: 1, bytes: u64::MAX };
-    assert_eq!(pollster::block_on(store.claim(by, 1, limit)).expect("a timer").leased.len(), 1);
+    // The first claim leaves out a shard that the background thread is just asking for due timers.
+    let leased = (1..10_000).map(|claim| {
+        sleep(Duration::from_millis(1));
+        pollster::block_on(store.claim(by, claim, limit)).expect("an answer").leased
+    });
+    assert_eq!(leased.map(|leased| leased.len()).find(|number| *number > 0), Some(1));
     assert!(store.node.pause_of_sweep() > Duration::from_secs(1));
 }

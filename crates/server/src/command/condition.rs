@@ -142,7 +142,7 @@ impl Breakers {
                 target: "breaker", %namespace, %host, part, more,
                 "a breaker has closed: the {part} gets callbacks of the namespace again"
             );
-            self.open.retain(|breaker| !group.contains(breaker));
+            group.iter().for_each(|breaker| _ = self.open.remove(breaker));
         }
     }
 }

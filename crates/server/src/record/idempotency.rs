@@ -25,9 +25,10 @@ use uuid::Uuid;
 
 /// The time for which a fingerprint is remembered. The store remembers the ids of ended timers for the same time.
 const WINDOW: Duration = Duration::from_secs(3_600);
-/// The greatest number of remembered fingerprints, about 16 MB. Beyond this number, the oldest fingerprint of the
-/// namespace with the most fingerprints is forgotten.
+/// The greatest number of remembered fingerprints, about 16 MB. Beyond this number, the [`AT_ONCE`] oldest fingerprints
+/// of the namespace with the most fingerprints are forgotten.
 const MOST: usize = 100_000;
+const AT_ONCE: usize = 100;
 
 /// The UUID namespace of the fingerprints.
 const FINGERPRINTS: Uuid = Uuid::from_u128(0x58a1_6c43_8f0e_4b7d_8a2b_1e64_90d3_77c5);
@@ -83,20 +84,21 @@ impl Inner {
         self.known.insert(id, (fingerprint, self.last));
         self.by_namespace.entry(Arc::clone(&namespace)).or_default().insert(self.last);
         self.order.insert(self.last, (Instant::now(), id, namespace));
-        while let Some(place) = self.surplus() {
+        while let Some(entry) = self.order.first_entry().filter(|entry| entry.get().0.elapsed() > WINDOW) {
+            let place = *entry.key();
             self.forget(place);
+        }
+        if self.known.len() > MOST {
+            self.make_room();
         }
     }
 
-    /// Returns the key in `order` of a fingerprint that is too old or too many.
-    fn surplus(&self) -> Option<u64> {
-        let (oldest, (added, ..)) = self.order.first_key_value()?;
-        if added.elapsed() > WINDOW {
-            return Some(*oldest);
-        }
-        let most =
-            self.by_namespace.values().filter(|_| self.known.len() > MOST).max_by_key(|all| all.len())?;
-        most.first().copied()
+    /// Forgets the oldest fingerprints of the namespace with the most fingerprints. Forgets several at once, because the
+    /// search for the namespace looks at each namespace.
+    fn make_room(&mut self) {
+        let most = self.by_namespace.values().max_by_key(|all| all.len());
+        let oldest: Vec<_> = most.into_iter().flatten().take(AT_ONCE).copied().collect();
+        oldest.into_iter().for_each(|place| self.forget(place));
     }
 
     fn forget(&mut self, place: u64) {
@@ -166,11 +168,14 @@ impl Entered {
     pub(crate) fn repeated(&self, stored: Option<u128>) -> Result<(), Problem> {
         let mut inner = self.all.lock();
         // The timer may have ended after this request has begun. Its fingerprint is then in memory.
-        match stored.or_else(|| inner.known(self.id)) {
-            Some(first) if first != self.fingerprint => return Err(mismatch()),
-            Some(first) => inner.remember(&self.namespace, self.id, first),
-            // This request may differ from the first request, so it must not take the first request's place.
-            None => {}
+        let first = stored.or_else(|| inner.known(self.id));
+        if first.is_some_and(|first| first != self.fingerprint) {
+            return Err(mismatch());
+        }
+        // After the timer's end, a repetition must not prolong the memory. The store forgets the timer's id an hour
+        // after the end. Later the request would create a timer, and as a known request it would pass all limits.
+        if let Some(first) = stored {
+            inner.remember(&self.namespace, self.id, first);
         }
         Ok(())
     }
@@ -213,9 +218,10 @@ mod tests {
             let inner = all.lock();
             (inner.order.len(), inner.under_way.len())
         };
-        assert_eq!((all.len(), order, under_way), (MOST, MOST, 0));
+        // The first fingerprint beyond the greatest number has made room for a hundred.
+        assert_eq!((all.len(), order, under_way), (MOST - 100 + 10, MOST - 100 + 10, 0));
         assert!(all.enter("n", 0, 1).is_ok(), "the oldest fingerprint is forgotten");
-        assert_eq!(all.enter("n", 11, 0).unwrap_err().kind, ProblemKind::IdempotencyMismatch);
+        assert_eq!(all.enter("n", 100, 0).unwrap_err().kind, ProblemKind::IdempotencyMismatch);
     }
 
     #[test]
@@ -225,9 +231,12 @@ mod tests {
         let known = |id| all.lock().known(id);
         remember("small", 0);
         (1..=MOST as u128).for_each(|id| remember("great", id));
-        assert_eq!((known(0), known(1)), (Some(0), None));
-        remember("small", u128::MAX);
-        assert_eq!((all.len(), known(2)), (MOST, None));
+        assert_eq!((known(0), known(1), known(101)), (Some(0), None, Some(101)));
+        (0..100).for_each(|id| remember("small", u128::MAX - id));
+        assert_eq!(
+            (known(0), known(u128::MAX), known(101), known(201)),
+            (Some(0), Some(u128::MAX), None, Some(201))
+        );
         assert_eq!(all.lock().by_namespace.len(), 2);
     }
 

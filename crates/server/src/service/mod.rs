@@ -127,8 +127,8 @@ impl Service {
         self.begin_stop();
         // The claims of receivers end first. Otherwise the shutdown below would wait for the receivers.
         self.0.deliveries.close();
-        // Operations that have not ended continue at the next start.
-        let _have_ended = self.0.tasks.await_end(patience);
+        // Operations that have not ended continue at the next start. The deliveries need the rest of the time.
+        let _have_ended = self.0.tasks.await_end(patience / 2);
         // The lock is released before the shutdown, so a second call does not wait for the shutdown.
         let durable = self.0.durable.lock().unwrap_or_else(PoisonError::into_inner).take();
         let stats = durable.map(|durable| durable.shutdown(patience.saturating_sub(begun.elapsed())));

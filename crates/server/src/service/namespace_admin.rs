@@ -133,7 +133,8 @@ impl NamespaceAdmin {
                 // The limits and the secrets come from the map of this attempt. An earlier read could miss limits or a
                 // secret that another request or node has just stored.
                 let former = map.get(&key).cloned();
-                let (is_new, limits) = (former.is_none(), new(former.as_deref().map(|former| &former.limits))?);
+                let (is_new, limits) =
+                    (former.is_none(), new(former.as_deref().map(|former| &former.limits))?);
                 let former = former.unwrap_or_default();
                 let namespace = former.changed(limits.clone(), former.secrets.clone());
                 map.insert(key.clone(), Arc::new(namespace));
@@ -154,7 +155,8 @@ impl NamespaceAdmin {
     ///    store may or may not have the namespace, so the removal continues with the fourth step.
     /// 2. The removal waits until the creations that were already admitted have ended.
     /// 3. It counts the timers and schedules. If there are none, the removal is complete.
-    /// 4. Otherwise it restores the namespace with its limits and secrets, again and again until the map is stored.
+    /// 4. Otherwise, or if the service stops during the wait, it restores the namespace with its limits and secrets,
+    ///    again and again until the map is stored.
     ///    Once the service stops, it makes a last attempt. If the process dies before, the namespace is missing, and
     ///    the next start makes it anew without limits and secrets if it has timers.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), Problem> {
@@ -219,6 +221,26 @@ impl NamespaceAdmin {
         };
         // The values in the channel count as holders of the namespace.
         drop(attempted);
+        tokio::select! {
+            () = self.await_creations(&removed) => {}
+            // A service that stops has no time for the wait.
+            () = self.stop.begun() => {}
+        }
+        let found = if Namespace::is_held(&removed) { Ok(true) } else { self.has_stored(name).await };
+        if let (Ok(false), false) = (&found, self.stop.has_begun()) {
+            return Ok(());
+        }
+        // A timer was stored during the wait, a creation may still store its timer, the store does not answer, or the
+        // service stops.
+        self.restore(name, &removed).await;
+        if !found? && self.stop.has_begun() {
+            return Err(Problem::new(ProblemKind::Stopping, "the namespace was not removed"));
+        }
+        Err(has_timers())
+    }
+
+    /// Waits until the creations have ended that were admitted before the removal of their namespace.
+    async fn await_creations(&self, removed: &Arc<Namespace>) {
         if self.namespaces.is_shared() {
             // Other nodes use copies of the map of namespaces. During this time they may still create timers in the
             // removed namespace.
@@ -227,17 +249,9 @@ impl NamespaceAdmin {
         // From here on, only creations that were already admitted can store timers in the namespace.
         let begin = Instant::now();
         // A creation holds the namespace until its timer is stored.
-        while Namespace::is_held(&removed) && begin.elapsed() < SETTLING {
+        while Namespace::is_held(removed) && begin.elapsed() < SETTLING {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let found = if Namespace::is_held(&removed) { Ok(true) } else { self.has_stored(name).await };
-        if let Ok(false) = found {
-            return Ok(());
-        }
-        // A timer was stored during the wait, a creation may still store its timer, or the store does not answer.
-        self.restore(name, &removed).await;
-        found?;
-        Err(has_timers())
     }
 
     /// Adds a namespace that was removed, unless another request has created it again. The new namespace then keeps its

@@ -137,8 +137,7 @@ pub(crate) struct Namespaces {
     failed: Mutex<Option<Instant>>,
 }
 
-/// The version of a copy that this node has stored and not read again. Also the replaced version before the first
-/// change. No stored document has this version.
+/// The version of a copy that this node has stored and not read again. No stored document has this version.
 const UNREAD: u64 = u64::MAX;
 
 /// The namespaces as they were last read or stored, with the version of the stored document.
@@ -148,9 +147,10 @@ struct Known {
     version: u64,
     /// A moment just before the read. The copy includes all changes before this moment.
     at: Instant,
-    /// The version that this node's last change has replaced. A read that began before the change may still answer with
-    /// this version. Each value of the document has its own version, so such an answer is always old.
-    replaced: u64,
+    /// The version that this node's last change has replaced, and a moment after the change. A read that began before
+    /// this moment may still answer with this version, which is old. A later read answers with it only if the store has
+    /// lost the change, for example by a failover. `None` before the first change.
+    replaced: Option<(u64, Instant)>,
 }
 
 impl Known {
@@ -185,7 +185,7 @@ impl Namespaces {
     pub(crate) fn open(storage: NamespaceStorage) -> io::Result<Self> {
         let at = Instant::now();
         let (version, map) = block_on(storage.read())?;
-        let known = RwLock::new(Known { map: completed(map), version, at, replaced: UNREAD });
+        let known = RwLock::new(Known { map: completed(map), version, at, replaced: None });
         Ok(Self { storage, writing: Mutex::new(()), known, failed: Mutex::default() })
     }
 
@@ -270,7 +270,8 @@ impl Namespaces {
     /// the namespaces have changed. `at` is a moment just before the read.
     fn take(&self, version: u64, map: Map, at: Instant) -> bool {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if at < known.at || version == known.replaced {
+        let is_replaced = known.replaced.is_some_and(|(replaced, since)| version == replaced && at <= since);
+        if at < known.at || is_replaced {
             return false;
         }
         known.at = at;
@@ -288,7 +289,7 @@ impl Namespaces {
         if known.version == replaced {
             known.renew(UNREAD, map);
         }
-        known.replaced = replaced;
+        known.replaced = Some((replaced, Instant::now()));
     }
 
     /// Changes the namespaces with `change`, and returns once the change is stored. If another node has changed the

@@ -230,7 +230,7 @@ fn the_longest_durations_are_no_error() {
     let limit = Limit { timers: 1, bytes: u64::MAX };
     // The first claim leaves out a shard that the background thread is just asking for due timers.
     let leased = (1..10_000).map(|claim| {
-        sleep(Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(1));
         pollster::block_on(store.claim(by, claim, limit)).expect("an answer").leased
     });
     assert_eq!(leased.map(|leased| leased.len()).find(|number| *number > 0), Some(1));

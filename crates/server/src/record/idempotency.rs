@@ -93,8 +93,8 @@ impl Inner {
         }
     }
 
-    /// Forgets the oldest fingerprints of the namespace with the most fingerprints. Forgets several at once, because the
-    /// search for the namespace looks at each namespace.
+    /// Forgets the oldest fingerprints of the namespace with the most fingerprints. Forgets several at once, because
+    /// the search for the namespace looks at each namespace.
     fn make_room(&mut self) {
         let most = self.by_namespace.values().max_by_key(|all| all.len());
         let oldest: Vec<_> = most.into_iter().flatten().take(AT_ONCE).copied().collect();

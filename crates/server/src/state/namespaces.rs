@@ -421,12 +421,16 @@ mod tests {
             // A read that begins after the change has begun still finds the old namespaces.
             assert!(!block_on(one.renew()).unwrap());
             fails(true);
-            map.insert("b".into(), Arc::default())
+            map.insert("b".into(), Arc::default());
+            Instant::now()
         });
-        assert!(inserted.unwrap().is_none() && one.require("b").is_ok());
-        // A read that began just before the change answers now.
-        assert!(!one.take(version, Map::clone(&map), Instant::now()));
         assert!(one.require("b").is_ok());
+        // A read that began just before the change answers now.
+        assert!(!one.take(version, Map::clone(&map), inserted.unwrap()));
+        assert!(one.require("b").is_ok());
+        // A read that begins now finds the old namespaces only if the store has lost the change.
+        assert!(one.take(version, Map::clone(&map), Instant::now()));
+        assert!(one.require("b").is_err());
         fails(false);
         insert(&other, "c");
         assert!(block_on(one.renew()).unwrap());

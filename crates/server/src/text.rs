@@ -3,11 +3,15 @@
 use core::fmt::Write as _;
 use std::borrow::Cow;
 
+/// Returns whether a character changes the writing direction of the text around it.
+pub(crate) fn turns_text(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// Returns whether a terminal, or a program that reads lines, would obey a character instead of showing it. Such a
 /// character controls a terminal, ends a line, or changes the direction of text.
 pub(crate) fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') || turns_text(c)
 }
 
 /// Escapes hidden characters ([`is_hidden`]) as JSON does.

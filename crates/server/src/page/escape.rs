@@ -6,6 +6,7 @@
 //! The value of a field that a form sends back must stay unchanged. So templates write this value with the filter
 //! `escape("xml")` instead.
 
+use crate::text::turns_text;
 use askama::filters::{Escaper, Html};
 use core::fmt::{self, Write};
 use std::borrow::Cow;
@@ -13,14 +14,6 @@ use std::borrow::Cow;
 /// Escapes a text for a page. Every character becomes visible, and the text cannot change the page around it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Visible;
-
-/// Returns whether a character changes the writing direction of the text around it.
-fn turns_text(character: char) -> bool {
-    matches!(
-        character,
-        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-    )
-}
 
 /// Replaces each character that changes the writing direction by the number of the character, such as `[U+202E]`.
 pub(super) fn visible(text: &str) -> Cow<'_, str> {

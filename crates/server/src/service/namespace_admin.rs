@@ -156,9 +156,9 @@ impl NamespaceAdmin {
     /// 2. The removal waits until the creations that were already admitted have ended.
     /// 3. It counts the timers and schedules. If there are none, the removal is complete.
     /// 4. Otherwise, or if the service stops during the wait, it restores the namespace with its limits and secrets,
-    ///    again and again until the map is stored.
-    ///    Once the service stops, it makes a last attempt. If the process dies before, the namespace is missing, and
-    ///    the next start makes it anew without limits and secrets if it has timers.
+    ///    again and again until the map is stored. Once the service stops, it makes a last attempt. If the process dies
+    ///    before, the namespace is missing, and the next start makes it anew without limits and secrets if it has
+    ///    timers.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), Problem> {
         let deed = Deed::new(AuditAction::RemoveNamespace).namespace(name);
         let (this, name) = (self.clone(), name.to_owned());

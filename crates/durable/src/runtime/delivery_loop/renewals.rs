@@ -124,3 +124,20 @@ impl Renewals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tests that a lease which the store was not asked for counts neither as renewed nor as lost. Its timer may have
+    /// been claimed while the renewal was under way, and its lease may end before the renewed leases.
+    #[test]
+    fn only_leases_that_were_sent_are_renewed() {
+        let lease = |timer, claim| (TimerId::from_u128(timer), Token { incarnation: 1, claim });
+        let (lost, silent) = (vec![lease(1, 1)], vec![lease(2, 1)]);
+        let answer = Answer::new(vec![lease(1, 1), lease(1, 2), lease(2, 1)], Renewal { lost, silent });
+        assert_eq!(answer.renewed, HashSet::from([lease(1, 2)]));
+        assert_eq!(answer.lost, HashSet::from([lease(1, 1)]));
+        assert!(answer.has_any() && !Answer::new(Vec::new(), Renewal::default()).has_any());
+    }
+}

@@ -416,7 +416,10 @@ mod tests {
         let anchor = StdArc::downgrade(&timers[0].anchor);
         drop(timers);
         let again = engine.handle().timer(0).unwrap();
-        assert!(StdArc::ptr_eq(&anchor.upgrade().unwrap(), &again.anchor), "another one for the next timer");
+        assert!(
+            StdArc::ptr_eq(&anchor.upgrade().unwrap(), &again.anchor),
+            "the next timer takes the same anchor"
+        );
         assert!(!StdArc::ptr_eq(&made_elsewhere(&engine).anchor, &again.anchor));
     }
 

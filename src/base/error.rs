@@ -206,7 +206,7 @@ impl fmt::Display for BuildError {
             Self::NotOfAnEngine { option } => {
                 write!(
                     f,
-                    "{option} is an option of shards, and the engine is to be on shards that are started"
+                    "{option} is an option of new shards, and this engine uses shards that are started already"
                 )
             }
             Self::TooLate => f.write_str("the process's shards were started before"),

@@ -133,13 +133,13 @@ impl Barrier {
 
     /// Passes the light fence, the cheap half of the pair. Threads that arm timers call this method.
     #[inline(always)]
-    #[expect(clippy::unused_self, reason = "a barrier is what the sides have in common")]
+    #[expect(clippy::unused_self, reason = "both sides name the barrier that they share")]
     pub(crate) fn light(self) {
         PROCESS.light();
     }
 
     /// Passes the heavy fence, the expensive half of the pair. Shards that go to sleep call this method.
-    #[expect(clippy::unused_self, reason = "a barrier is what the sides have in common")]
+    #[expect(clippy::unused_self, reason = "both sides name the barrier that they share")]
     pub(crate) fn heavy(self) {
         PROCESS.heavy(&imp::Kernel);
     }

@@ -139,7 +139,7 @@ fn workers_behind<T: Send + 'static>(core: &Core<T>) -> Option<String> {
     let timers: u64 = stations.iter().map(|station| station.counters.waiting_tickets()).sum();
     let workers = match core.membership().workers() {
         0 => "a worker".to_owned(),
-        1 => "the one worker".to_owned(),
+        1 => "the only worker".to_owned(),
         workers => format!("one of {workers} workers"),
     };
     Some(format!("due timers that wait for {workers}: {timers}, the first of shard {shard} for {waited:.1?}"))

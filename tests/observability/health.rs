@@ -75,7 +75,7 @@ fn a_worker_that_hangs_leaves_the_workers_behind() {
     clock.advance(91 * MS);
     await_health(
         engine.handle(),
-        "workers-behind: due timers that wait for the one worker: 2, the first of shard 0 for 101.0ms",
+        "workers-behind: due timers that wait for the only worker: 2, the first of shard 0 for 101.0ms",
     );
     gate.open();
     await_condition(engine.handle(), Condition::Healthy);

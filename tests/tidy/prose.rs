@@ -1,6 +1,7 @@
-//! The share of sentences that a reader must read twice, in the comments of each crate and in the pages. These are the
-//! sentences with one of the [`HABITS`]. `TOURBILLON_PROSE=1` prints the shares. `TOURBILLON_PROSE=crates/redis` also
-//! prints the marked sentences of that part:
+//! The share of sentences that a reader must read twice, in the comments of each crate, in the messages to users, and
+//! in the pages. These are the sentences with one of the [`HABITS`]. Messages are the string literals of sources,
+//! without tests. `TOURBILLON_PROSE=1` prints the shares. `TOURBILLON_PROSE=crates/redis` also prints the marked
+//! sentences of that part:
 //!
 //! ```sh
 //! TOURBILLON_PROSE=1 cargo test --test tidy --all-features prose -- --nocapture
@@ -9,6 +10,7 @@
 //! At f4e018f such sentences were first counted by hand. There this test finds 3 % in `src`, and up to 20 % elsewhere.
 
 use crate::gate;
+use crate::tokens;
 use crate::words::{comment, repository};
 use std::collections::BTreeMap;
 use std::env;
@@ -210,6 +212,21 @@ fn split(paragraph: &str, sentences: &mut Vec<String>) {
     }
 }
 
+/// Returns the sentences of a source's string literals, up to its tests.
+fn messages(source: &str) -> Vec<String> {
+    let source = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let mut sentences = Vec::new();
+    for literal in tokens::literals(source) {
+        literal.split("\\n").for_each(|line| split(line, &mut sentences));
+    }
+    sentences
+}
+
+fn is_test(path: &str) -> bool {
+    let mut folders = path.split('/');
+    folders.any(|folder| ["tests", "benches", "loom_tests", "examples", "tests.rs"].contains(&folder))
+}
+
 /// Returns the part of the repository to which a text belongs: a crate, a folder of the root, or pages of one kind.
 fn part_of(path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or(path);
@@ -230,10 +247,14 @@ type Parts = BTreeMap<String, Vec<(String, String, Option<&'static Habit>)>>;
 fn counted(texts: &[(String, String)]) -> Parts {
     let mut parts = Parts::new();
     for (path, text) in texts {
-        let found = parts.entry(part_of(path)).or_default();
-        for sentence in sentences(text, path.ends_with(".md")) {
-            let habit = habit(&sentence);
-            found.push((path.clone(), sentence, habit));
+        let is_page = path.ends_with(".md");
+        let mut add = |part: String, sentences: Vec<String>| {
+            let sentences = sentences.into_iter().map(|sentence| (path.clone(), habit(&sentence), sentence));
+            parts.entry(part).or_default().extend(sentences.map(|(path, habit, text)| (path, text, habit)));
+        };
+        add(part_of(path), sentences(text, is_page));
+        if !is_page && !is_test(path) {
+            add(format!("messages of {}", part_of(path)), messages(text));
         }
     }
     parts.retain(|_, sentences| sentences.len() >= FEW);
@@ -262,7 +283,8 @@ fn print(parts: &Parts, wanted: &str) {
 #[test]
 fn the_share_of_marked_prose_is_small() {
     let parts = counted(&repository());
-    for part in ["src", "crates/durable", "docs/guide", "pages on the design", "README.md of all folders"] {
+    let read = ["src", "crates/durable", "docs/guide", "pages on the design", "README.md of all folders"];
+    for part in read.into_iter().chain(["messages of crates/server", "messages of crates/durable"]) {
         assert!(parts.get(part).is_some_and(|sentences| sentences.len() > 100), "{part} is not read");
     }
     if let Ok(wanted) = env::var("TOURBILLON_PROSE") {

@@ -1,4 +1,4 @@
-//! Splits sources into tokens, without comments and strings, and finds the paths that they name.
+//! Splits sources into tokens and string literals, without comments, and finds the paths that the tokens name.
 
 /// A token of source code. Comments and strings have no tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,23 @@ impl Token {
 }
 
 pub(crate) fn tokens(source: &str) -> Vec<Token> {
-    let mut tokens = Vec::new();
+    split(source).0
+}
+
+/// Returns the contents of the string literals of a source. Escapes stay as they are written, but a line that is
+/// continued is joined with the next line.
+pub(crate) fn literals(source: &str) -> Vec<String> {
+    let continued = |literal: &str| {
+        let mut lines = literal.split("\\\n");
+        let first = lines.next().unwrap_or_default().to_owned();
+        lines.fold(first, |joined, line| joined + line.trim_start())
+    };
+    split(source).1.into_iter().map(continued).collect()
+}
+
+/// Splits a source into its tokens and the contents of its string literals.
+fn split(source: &str) -> (Vec<Token>, Vec<&str>) {
+    let (mut tokens, mut literals) = (Vec::new(), Vec::new());
     let mut rest = source;
     while let Some(first) = rest.chars().next() {
         let length = if rest.starts_with("//") {
@@ -28,10 +44,13 @@ pub(crate) fn tokens(source: &str) -> Vec<Token> {
         } else if rest.starts_with("/*") {
             rest.find("*/").map_or(rest.len(), |end| end + 2)
         } else if first == '"' {
-            quoted(rest, '"')
+            let length = quoted(rest, '"');
+            literals.push(rest[1..length].trim_end_matches('"'));
+            length
         } else if first == '\'' && is_character(rest) {
             quoted(rest, '\'')
         } else if let Some(length) = raw(rest) {
+            literals.push(rest[..length].trim_start_matches(['b', 'r']).trim_matches('#').trim_matches('"'));
             length
         } else if first.is_alphanumeric() || first == '_' {
             let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
@@ -48,7 +67,7 @@ pub(crate) fn tokens(source: &str) -> Vec<Token> {
         };
         rest = &rest[length..];
     }
-    tokens
+    (tokens, literals)
 }
 
 /// Returns the length of the literal that begins `text`. `quote` ends the literal.
@@ -230,6 +249,8 @@ fn trees_of_use_are_spread_and_text_is_skipped() {
     for text in ["comment", "std", "l::m", "p::q", "s::t", "u::v", "w::x"] {
         assert!(!named.iter().any(|named| named.contains(text)), "{text} of {named:?}");
     }
+    assert_eq!(literals(source), ["std::k \\\" l::m", "s::t", "u::v \\", "w::x \" \"# "]);
+    assert_eq!(literals("f(\"one \\\n      line\", \"\")"), ["one line", ""]);
 }
 
 #[test]

@@ -283,7 +283,7 @@ fn parked_timers_are_claimed_by_their_reason(make: Make<'_>) {
     assert_eq!(
         (rest, bench.phase(ahead)),
         (wanted, Some(Phase::Parked)),
-        "all but the one that is not due yet"
+        "all but the timer that is not due yet"
     );
     bench.set(1_000);
     assert_eq!(ids_of(&fetch("q", 9, 9)), [ahead]);

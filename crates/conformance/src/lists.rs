@@ -348,5 +348,5 @@ fn reasons_are_counted_and_put_back(make: Make<'_>) {
     assert_eq!((put_back("a", 3), put_back("a", 100), put_back("a", 100)), (3, all - 3, 0));
     assert_eq!((put_back("nothing", 5), put_back("ab", 0)), (0, 0));
     assert_eq!(reasons(&bench, 2), wanted);
-    assert_eq!(bench.due_ids().len() as u64, all, "what was put back is due");
+    assert_eq!(bench.due_ids().len() as u64, all, "the timers that were put back are due");
 }

@@ -11,7 +11,7 @@ use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
 pub(crate) const CASES: &[Case] = &[
     ("a timer is stored as it was given", a_timer_is_stored_as_it_was_given),
     ("keys by mode and phase", keys_by_mode_and_phase),
-    ("a timer takes the place of the one that is meant", a_timer_takes_the_place_of_the_one_that_is_meant),
+    ("a timer takes the place of the named timer", a_timer_takes_the_place_of_the_named_timer),
     ("a key belongs to its namespace", a_key_belongs_to_its_namespace),
     ("a repeated creation makes one timer", a_repeated_creation_makes_one_timer),
     ("ids are forgotten after an hour", ids_are_forgotten_after_an_hour),
@@ -390,7 +390,7 @@ fn the_last_moment(make: Make<'_>) {
     assert_eq!(claimed.next_due, Some(UtcMillis::MAX));
 }
 
-fn a_timer_takes_the_place_of_the_one_that_is_meant(make: Make<'_>) {
+fn a_timer_takes_the_place_of_the_named_timer(make: Make<'_>) {
     let bench = Bench::new(make);
     let keyed = |due| Timer { key: Some("k".into()), ..bench.timer(due) };
     let (first, second, third) = (keyed(1_000), keyed(2_000), keyed(3_000));

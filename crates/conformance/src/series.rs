@@ -22,7 +22,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a cancel ends the series", a_cancel_ends_the_series),
     ("a paused series", a_paused_series),
     ("a paused series stays paused when limits are lifted", a_paused_series_stays_paused),
-    ("an unpark does not count what stays paused", an_unpark_does_not_count_what_stays_paused),
+    ("an unpark does not count paused timers", an_unpark_does_not_count_paused_timers),
     ("an occurrence that is moved keeps its instant", an_occurrence_that_is_moved_keeps_its_instant),
     ("an occurrence that is fired keeps its instant", an_occurrence_that_is_fired_keeps_its_instant),
     ("a series that is placed again finds its ids taken", a_series_that_is_placed_again),
@@ -279,7 +279,7 @@ fn a_paused_series_stays_paused(make: Make<'_>) {
     assert_eq!(bench.phase("s"), Some(Phase::Pending));
 }
 
-fn an_unpark_does_not_count_what_stays_paused(make: Make<'_>) {
+fn an_unpark_does_not_count_paused_timers(make: Make<'_>) {
     let bench = Bench::new(make);
     // Two series are paused while their occurrences are parked for another reason. Two single timers are due later.
     let mut aside: Vec<Timer> = (0..2)
@@ -304,7 +304,7 @@ fn an_unpark_does_not_count_what_stays_paused(make: Make<'_>) {
     assert_eq!(
         bench.apply(Op::Unpark("limit".into(), 1)),
         Outcome::Unparked(1),
-        "the paused ones hide no other"
+        "paused occurrences hide no others"
     );
     assert_eq!(bench.due_ids(), [aside[2].id]);
     assert_eq!(bench.apply(Op::Unpark("limit".into(), 9)), Outcome::Unparked(1));

@@ -26,7 +26,7 @@ pub(crate) const CASES: &[Case] = &[
     ),
     ("turns: a clock that goes back hides no timer", a_clock_that_goes_back_hides_no_timer),
     (
-        "turns: a clock that goes back to after the first claim is no error",
+        "turns: a clock that goes back to after the first claim causes no error",
         a_clock_that_goes_back_to_after_the_first_claim_is_no_error,
     ),
     (
@@ -257,7 +257,7 @@ fn a_clock_that_goes_back_to_after_the_first_claim_is_no_error(make: Make<'_>) {
             turns.end("herd", *herd, Op::Ack);
         }
     }
-    assert_eq!(other, 1, "the second one");
+    assert_eq!(other, 1, "the second namespace");
 }
 
 fn those_that_wait_are_served_while_the_frontier_has_far_to_go(make: Make<'_>) {

@@ -84,7 +84,7 @@ impl Settlement {
     /// Marks the delivery as settled. Returns true for the first caller only, which decides how the delivery ends. This
     /// caller must then call [`wake`](Self::wake). The call of `wake` runs the executor's wakers, so the caller must
     /// not hold a lock during this call.
-    #[must_use = "only one caller may end the delivery"]
+    #[must_use = "only the caller that gets `true` may end the delivery"]
     pub(crate) fn settle(&self) -> bool {
         !core::mem::replace(&mut self.lock().is_settled, true)
     }

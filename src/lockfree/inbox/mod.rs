@@ -290,14 +290,14 @@ mod tests {
         assert_eq!(drain(&mut reader), (4_000, 4_000));
         writers.iter_mut().for_each(post);
         drop(writers);
-        assert_eq!(drain(&mut reader), (4_000, 4_000), "what the threads left behind");
+        assert_eq!(drain(&mut reader), (4_000, 4_000), "the timers of threads that have ended");
         assert_eq!(drain(&mut reader), (0, 0));
         let mut writer = inbox.register();
         post(&mut writer);
         assert_eq!(drain(&mut reader), (1, 1));
         assert_eq!(drain(&mut reader), (1, 0));
         let scheduled: u64 = inbox.lanes().map(Lane::scheduled).sum();
-        assert_eq!(scheduled, 8_001, "the statistics have what retired lanes counted");
+        assert_eq!(scheduled, 8_001, "the statistics include the counts of retired lanes");
     }
 
     #[test]

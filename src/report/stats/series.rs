@@ -50,12 +50,12 @@ impl Series {
 pub(super) const SERIES: [Series; 35] = [
     Series::new(
         "tourbillon_scheduled_total",
-        "Timers scheduled, rescheduled ones again.",
+        "Timers scheduled; each rescheduling counts again.",
         Engine(|stats| Count(stats.scheduled)),
     ),
     Series::new(
         "tourbillon_cancelled_total",
-        "Timers cancelled, rescheduled ones included.",
+        "Timers cancelled; each rescheduling counts as well.",
         Engine(|stats| Count(stats.cancelled)),
     ),
     Series::new(
@@ -80,7 +80,7 @@ pub(super) const SERIES: [Series; 35] = [
     ),
     Series::new(
         "tourbillon_lane_full_total",
-        "Calls that found no room in their lane; each attempt of one that waits.",
+        "Calls that found their lane full. Each attempt of a call that waits counts.",
         Engine(|stats| Count(stats.lane_full)),
     ),
     Series::new(
@@ -126,7 +126,7 @@ pub(super) const SERIES: [Series; 35] = [
     ),
     Series::new(
         "tourbillon_clock_behind_seconds",
-        "The most that it was seen behind: by so much a timer may have fired early.",
+        "The largest lag that was seen. A timer may have fired early by this time.",
         Engine(|stats| Time(stats.clock.behind)),
     ),
     Series::new(
@@ -163,7 +163,7 @@ pub(super) const SERIES: [Series; 35] = [
     ),
     Series::new(
         "tourbillon_takeovers_total",
-        "Times another thread took the shard over from one that a handler held up.",
+        "Times another thread took the shard over, because a handler held up the shard's thread.",
         Shard(|shard| Count(shard.takeovers)),
     ),
     Series::new(

@@ -18,7 +18,7 @@ use tourbillon_client::api::{
 
   {\"delay_ms\": 60000, \"callback\": {\"url\": \"https://shop.example/hook\", \"json\": {\"order\": 17}}}
 
-Further flags change what the file says. Secrets, in headers for example, belong into a file: other users see the
+Further flags override the file. Secrets, in headers for example, belong into a file: other users see the
 command line.")]
 pub(crate) struct Put {
     /// The timer's key, by which other commands show, move, cancel or replace it

@@ -256,7 +256,7 @@ impl Player {
             wanted.sort_unstable();
             ids.sort_unstable();
         }
-        assert_eq!(ids, wanted, "a claim returns what is due, the longest due first");
+        assert_eq!(ids, wanted, "a claim returns the due timers, the longest due first");
         let token = Token { incarnation: by.incarnation, claim: number };
         for Leased { timer, token: claimed } in &leased {
             let (id, seen) = (timer.id, &self.seen);
@@ -289,7 +289,7 @@ impl Player {
             all.sort_by_key(|leased| leased.timer.id);
             all
         };
-        assert!(recovered.0.iter().eq(at_least), "a recovery returns what the claim returned");
+        assert!(recovered.0.iter().eq(at_least), "a recovery returns the timers that the claim returned");
     }
 
     /// Returns the series of the stored timers that satisfy `is_meant`.

@@ -234,10 +234,7 @@ impl Player {
         for store in self.stores.iter().skip(1).chain([&self.raw]) {
             audit(&**store);
             let stored: Vec<Timer> = all(&**store);
-            assert!(
-                stored.iter().eq(self.seen.stored.values()),
-                "the stores differ in what they have stored"
-            );
+            assert!(stored.iter().eq(self.seen.stored.values()), "the stores have stored different timers");
         }
         for timer in self.seen.stored.values().filter(|timer| !self.ids.contains(&timer.id)) {
             let derived =

@@ -200,7 +200,7 @@ pub(crate) fn judge_spread(spread: &BTreeMap<String, usize>, report: &mut Report
     if *most as f64 <= 1.5 * share + 1.0 {
         report.add("", Grade::Ok, text);
     } else {
-        report.add("", Grade::Warning, format!("{text}: one has far more than its share; move slots"));
+        report.add("", Grade::Warning, format!("{text}: a server has far more than its share; move slots"));
     }
 }
 

@@ -86,7 +86,8 @@ impl RedisBuilder {
                 return Err(StoreError::new(StoreErrorKind::Limit, message));
             }
             (None, _) => {
-                let message = "the key of the deployment is lost, and its shards have marks of several ones";
+                let message =
+                    "the key of the deployment is lost, and its shards have marks of several deployments";
                 return Err(StoreError::new(StoreErrorKind::Corrupt, message));
             }
         };
@@ -213,7 +214,7 @@ impl RedisBuilder {
         // A deployment that was not created yet has no marks either. So without any mark, no shard counts as lost.
         if !lost.is_empty() && !there.is_empty() {
             lines.push(format!(
-                "{} of {count}: lost by the server; timers there are not delivered, and no new ones are taken; {REMEDY}",
+                "{} of {count}: lost by the server; timers there are not delivered, and new timers are refused; {REMEDY}",
                 listed(&lost)
             ));
         }

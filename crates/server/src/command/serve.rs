@@ -42,7 +42,7 @@ pub(super) fn check_exposure(config: &Config) -> Result<(), Failure> {
         if has_tokens {
             return Ok(());
         }
-        return Err("behind a proxy the service needs tokens: make one with `tourbillond token new`".into());
+        return Err("behind a proxy the service needs tokens: `tourbillond token new` makes a token".into());
     }
     // `::ffff:127.0.0.1` counts as a loopback address only in its canonical form.
     let Some(exposed) = config.listen.iter().find(|address| !address.ip().to_canonical().is_loopback())

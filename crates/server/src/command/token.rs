@@ -26,7 +26,7 @@ pub(super) fn command(json: &Arg) -> Command {
                         .long("role")
                         .required(true)
                         .value_parser(["reader", "writer", "admin"])
-                        .help("What the token permits"),
+                        .help("The rights that the token gives"),
                 )
                 .arg(
                     Arg::new("namespace")

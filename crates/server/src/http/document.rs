@@ -28,9 +28,9 @@ pub(super) fn complete(mut document: OpenApi) -> OpenApi {
         .description(Some(
             "Durable timers as a service: signed callbacks and queues. Moments are texts after RFC 3339, lengths of \
              time are milliseconds. A request with an unknown field is refused; an answer may get further fields. Each \
-             answer has the header `x-request-id`: the request's own, if it has one of 1 to 128 letters, digits and \
-             characters of `-_.:/+=@`, or a new one. An id of the client's own is stored with the timers that the \
-             request makes, and each callback has it as `tourbillon-request-id`.",
+             answer has an id in the header `x-request-id`. It is the request's own id, if this id has 1 to 128 \
+             letters, digits and characters of `-_.:/+=@`, and otherwise a new id. An id of the client's own is stored \
+             with the timers that the request makes, and each callback has it as `tourbillon-request-id`.",
         ))
         .license(Some(utoipa::openapi::License::new("MIT OR Apache-2.0")))
         .build();

@@ -56,7 +56,7 @@ pub(super) async fn get_namespace(scope: Within<Reader>) -> Answer<Json<Namespac
     delete, path = "/v1/namespaces/{namespace}", tag = "namespaces",
     responses(
         (status = 204, description = "The namespace was removed."),
-        (status = 409, description = "The namespace has timers, or is one that stays.", body = Problem),
+        (status = 409, description = "The namespace has timers, or cannot be removed.", body = Problem),
     )
 )]
 pub(super) async fn delete_namespace(all: Everywhere<Admin>, Name(namespace): Name) -> Answer<StatusCode> {

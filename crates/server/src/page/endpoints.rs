@@ -68,7 +68,7 @@ pub(super) async fn show_endpoints(
 ) -> Result<Response, Fault> {
     // The query only chooses a message, so a query that cannot be read does not hide the page.
     let done = asked.is_ok_and(|Search(asked)| !asked.done.is_empty());
-    let detail = "The hosts are those of all namespaces, and your token is for one.";
+    let detail = "The hosts are those of all namespaces, and your token permits a single namespace.";
     Fault::unless(visitor.reads_all(), detail)?;
     let mut endpoints = service.reports().endpoints();
     // The sort is stable, so both the hosts with closed breakers and the other hosts stay ordered by name.

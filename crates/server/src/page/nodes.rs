@@ -54,7 +54,7 @@ struct NodesPage<'a> {
 
 /// Shows the page of the nodes that share the timers. Fails unless the visitor may see the whole service.
 pub(super) async fn show_nodes(State(service): State<Service>, visitor: Visitor) -> Result<Response, Fault> {
-    let detail = "The nodes have the timers of all namespaces, and your token is for one.";
+    let detail = "The nodes have the timers of all namespaces, and your token permits a single namespace.";
     Fault::unless(visitor.reads_all(), detail)?;
     let nodes = service.reports().nodes().await?;
     Ok(page(&visitor, &nodes, now(&service)))

@@ -140,7 +140,7 @@ fn rows(view: &ScheduleView) -> Vec<(&'static str, String)> {
     );
     row("Missed if later than", schedule.grace_ms.map(span));
     row(
-        "While one is under way",
+        "While a delivery is under way",
         schedule.overlap.map(|overlap| match overlap {
             Overlap::Skip => "the next is skipped".to_owned(),
             Overlap::Allow => "the next comes nevertheless".to_owned(),

@@ -136,7 +136,7 @@ fn parked_words(reason: &str) -> String {
             format!("The path fails at the host {host}, and is left alone for a time. It goes on by itself.")
         }
         Some(Reason::Queue(_, queue)) => {
-            format!("No receiver fetches from the queue {queue}. It waits until one does.")
+            format!("No receiver fetches from the queue {queue}. The timer waits for a receiver.")
         }
         None if is_pause(reason) => "It was paused. Resume it to let it go on.".to_owned(),
         None => format!("It was put aside: {reason}."),
@@ -203,8 +203,12 @@ fn repeat_words(cause: RepeatCause) -> &'static str {
             "The lease was lost before the answer: the receiver may get the timer twice."
         }
         RepeatCause::EndLost => "The end could not be stored: the receiver may get the timer twice.",
-        RepeatCause::GivenBack => "The service stopped meanwhile: the receiver may get the timer twice.",
-        RepeatCause::ProcessDied => "The process died meanwhile: the receiver may get the timer twice.",
+        RepeatCause::GivenBack => {
+            "The service stopped before the answer: the receiver may get the timer twice."
+        }
+        RepeatCause::ProcessDied => {
+            "The process died before the answer: the receiver may get the timer twice."
+        }
         _ => "The receiver may get the timer twice.",
     }
 }
@@ -237,7 +241,7 @@ fn attempt(past: &PastAttempt, replays: usize, now: Moment) -> Step {
         span(past.late_ms)
     ));
     if past.delivery != past.attempt {
-        step = step.line(format!("Delivery {}: some deliveries were no attempts.", past.delivery));
+        step = step.line(format!("Delivery {}: some deliveries did not become attempts.", past.delivery));
     }
     if let Some(error) = &past.error {
         step = step.line(error.clone());

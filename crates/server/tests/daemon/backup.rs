@@ -237,7 +237,10 @@ async fn a_restore_needs_an_empty_store_of_a_service_that_does_not_run() {
     assert_eq!(http.send("PUT", &timer("own"), &far()).await.status, 201);
     stop(daemon);
     let (code, said) = restore(folder.path(), &[]);
-    assert!(code == Some(1) && said.contains("the store has timers; a restore needs an empty one"), "{said}");
+    assert!(
+        code == Some(1) && said.contains("the store has timers; a restore needs an empty store"),
+        "{said}"
+    );
     assert_eq!(stored(folder.path(), "restored"), 1);
 
     // A store counts as empty if its timers have ended.

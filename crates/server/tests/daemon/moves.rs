@@ -103,7 +103,7 @@ async fn moved(folder: &Path, backup: &[u8], store: &[String]) -> Vec<u8> {
     let (code, said) = restore();
     assert!(code == Some(0) && said.contains(" timers restored"), "{said}");
     let (code, said) = restore();
-    assert!(code == Some(1) && said.contains("has timers; a restore needs an empty one"), "{said}");
+    assert!(code == Some(1) && said.contains("has timers; a restore needs an empty store"), "{said}");
     let check = run(folder, &with(&["check", "--json"], store));
     let found: Value = serde_json::from_str(&text(&check.stdout)).unwrap();
     let timers = contents(backup).0.len();

@@ -59,7 +59,7 @@ impl Rate {
 /// Either the caller has a permit, or the caller learns when to ask again. There is no third outcome, so a `match`
 /// needs no other arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "there may have been no permit"]
+#[must_use = "the permit may be refused"]
 pub enum Acquired {
     /// The caller has got a permit.
     Now,

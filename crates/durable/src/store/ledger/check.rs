@@ -123,7 +123,7 @@ impl<'t, T: Tables> Check<'t, T> {
             let mut before: Option<Vec<u8>> = None;
             self.reader.tables.scan(table, &[], &mut |key, _| {
                 if before.as_deref().is_some_and(|before| before >= key) {
-                    self.faults.add(table, id_at_end(key), "the keys are not in order: one is damaged");
+                    self.faults.add(table, id_at_end(key), "the keys are not in order: a key is damaged");
                 }
                 let kept = before.get_or_insert_default();
                 kept.clear();

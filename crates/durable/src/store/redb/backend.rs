@@ -169,7 +169,7 @@ fn admit(path: &Path, locked: Result<(), TryLockError>, without_locks: bool) -> 
         Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {
             let message = format!(
                 "the file system of {} has no locks, so another process could open the store as well, and each would \
-                 lose timers of the other. Use another folder; a setting permits this one",
+                 lose timers of the other. Use another folder, or permit a store without locks in the settings",
                 path.display()
             );
             if without_locks { Ok(()) } else { Err(StoreError::new(StoreErrorKind::Locked, message)) }

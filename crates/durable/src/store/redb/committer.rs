@@ -575,7 +575,7 @@ impl Committer {
         let expected = self.sequence;
         if last < expected {
             if self.repeat(last)? != expected {
-                let message = format!("of {expected} batches the last ones after {last} are lost");
+                let message = format!("of {expected} batches all after batch {last} are lost");
                 return Err(StoreError::new(StoreErrorKind::Corrupt, message));
             }
         } else {

@@ -186,7 +186,7 @@ impl<B: StorageBackend> Journal<B> {
         notice_damage(&records, at, store, reached)?;
         records.truncate(at);
         records.drain(..begin.unwrap_or(at));
-        #[expect(clippy::cast_possible_truncation, reason = "the lower half is the one at random")]
+        #[expect(clippy::cast_possible_truncation, reason = "the lower half is the random half")]
         let generation = TimerId::fresh().as_u128() as u64;
         // The next records overwrite the file from offset 0 on, after the database has the records that were read.
         let written = 0;

@@ -307,7 +307,7 @@ fn numbers(database: &Database) -> Result<Numbers, StoreError> {
     drop(tables);
     let mut transaction = database.begin_write().map_err(converted)?;
     transaction.set_quick_repair(true);
-    #[expect(clippy::cast_possible_truncation, reason = "the lower half is the one at random")]
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is the random half")]
     let store = crate::timer::TimerId::fresh().as_u128() as u64;
     let mut tables = Writing::new(&transaction);
     tables.open_all()?;

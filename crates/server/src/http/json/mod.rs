@@ -285,7 +285,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Variant<V> {
         // The adapter reads only the first field, and would leave further fields unread.
         match entries.next_key::<IgnoredAny>()? {
             None => Ok(value),
-            Some(_) => Err(de::Error::custom("expected one field, not more")),
+            Some(_) => Err(de::Error::custom("expected a single field")),
         }
     }
 }
@@ -375,7 +375,7 @@ mod tests {
         let one_of = "expected one of put, cancel, move, not";
         for (change, pointer, detail) in [
             (r#"{"delete": {"key": "a"}}"#, "/delete", "`delete` is not known; known are put, cancel, move"),
-            (r#"{"cancel": {"key": "a"}, "move": {}}"#, "", "expected one field, not more"),
+            (r#"{"cancel": {"key": "a"}, "move": {}}"#, "", "expected a single field"),
             (r#"{"cancel": {"key": "a", "key": "a"}}"#, "/cancel", "the field `key` is there twice"),
             (r#"{"cancel": []}"#, "/cancel", "expected an object, not a list"),
             (r#"{"put": {}}"#, "/put", "the field `timer` is missing"),

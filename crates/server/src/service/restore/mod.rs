@@ -107,12 +107,12 @@ impl fmt::Display for RestoreError {
         match self {
             Self::Backup(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Store(path, BackupError::NotEmpty) => {
-                write!(f, "{}: the store has timers; a restore needs an empty one", path.display())
+                write!(f, "{}: the store has timers; a restore needs an empty store", path.display())
             }
             Self::Store(path, error) => write!(f, "{}: {error}", path.display()),
             Self::File(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Deployment(name, BackupError::NotEmpty) => {
-                write!(f, "{name} has timers; a restore needs an empty one")
+                write!(f, "{name} has timers; a restore needs an empty store")
             }
             Self::Deployment(name, error) => write!(f, "{name}: {error}"),
             Self::DeploymentUnderWay(name) => {
@@ -130,7 +130,7 @@ impl fmt::Display for RestoreError {
             ),
             Self::Unnamed(store, mark) => write!(
                 f,
-                "{}: the store has timers; a restore needs an empty one. A restore that was killed before it stored \
+                "{}: the store has timers; a restore needs an empty store. A restore that was killed before it stored \
                  any has left {}: to keep the store, remove that file",
                 store.display(),
                 mark.display()

@@ -262,7 +262,10 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// Ends the queue: nothing can be pushed any more, and due items can still be received. Returns the items that were
     /// not due when the queue ended. Only the first call of this method returns them, even if a shutdown of the engine
     /// has ended the queue before. Later calls return no items.
-    #[expect(clippy::must_use_candidate, reason = "what was not due is often of no use any more")]
+    #[expect(
+        clippy::must_use_candidate,
+        reason = "the entries that were not due are often of no use any more"
+    )]
     pub fn close(&self) -> Vec<T> {
         self.shared.end();
         let left = self.shared.tasks.lock_unless_lost(&self.shared.left);

@@ -134,7 +134,8 @@ impl MetricsPage {
         let last = self.backups.last().map_or(0, Moment::as_millis) / 1_000;
         page.single("last_backup_timestamp_seconds", "gauge", help, &last);
         if let Some(tls) = &self.settings.tls {
-            let help = "End of the certificate, or of one that vouches for it, in seconds since 1970.";
+            let help =
+                "End of the certificate, or of a certificate that vouches for it, in seconds since 1970.";
             page.single("certificate_expiry_timestamp_seconds", "gauge", help, &tls.expiry());
         }
     }
@@ -187,7 +188,7 @@ impl MetricsPage {
 
     fn write_deliveries(&self, page: &mut Page) {
         let (metrics, stats) = (self.in_flight.metrics(), self.timers.stats());
-        let help = "Time from the due moment to the start of the delivery, or to the stored end of one that succeeded.";
+        let help = "Time from the due moment to the start of the delivery, or to the stored end of a delivery that succeeded.";
         let lateness = [("start", &metrics.to_start), ("ack", &metrics.to_ack)];
         page.histograms("lateness_seconds", help, "to", lateness);
         let help = "Deliveries that have ended, by the outcome.";

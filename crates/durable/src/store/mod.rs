@@ -6,6 +6,7 @@
 //! [`step`](crate::state::step), so an operation has the same effect in each store. The tests of the crate
 //! `tourbillon-conformance` check this.
 
+mod alarm;
 pub mod dry_run;
 mod error;
 #[cfg(feature = "failpoints")]
@@ -27,6 +28,7 @@ mod shares;
 mod tables;
 
 pub use self::redb::{Part, RedbBuilder, RedbStore, StoreStats};
+pub use alarm::{Alarm, Claiming};
 pub use error::{StoreError, StoreErrorKind};
 pub use fault::Fault;
 pub use filter::{Cursor, Filter, Page};

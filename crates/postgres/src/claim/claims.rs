@@ -44,11 +44,10 @@ impl Claims {
         limit: Limit,
         shares: Option<&Shares>,
     ) -> Result<Claimed, StoreError> {
-        let mut claiming = self.deployment.alarm.begin_claim();
-        let result = self.take_due(by, number, limit, shares).await;
-        let next = |claimed: &Claimed| if shares.is_some() { claimed.next_claim } else { claimed.next_due };
-        claiming.answer = result.as_ref().ok().map(next);
-        result
+        let claiming = self.deployment.alarm.begin_claim();
+        let claimed = self.take_due(by, number, limit, shares).await?;
+        claiming.end(if shares.is_some() { claimed.next_claim } else { claimed.next_due });
+        Ok(claimed)
     }
 
     async fn take_due(

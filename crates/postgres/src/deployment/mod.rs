@@ -1,14 +1,14 @@
 //! An open deployment: its connections, its time, and the alarm that wakes the runtime.
 
-mod alarm;
+mod made;
 mod time;
 
-pub(crate) use alarm::{Alarm, Made};
+pub(crate) use made::Made;
 pub(crate) use time::ms;
 
 use crate::link::{Failure, Pool, Session};
 use std::sync::Arc;
-use tourbillon_durable::store::{ServerTime, StoreError};
+use tourbillon_durable::store::{Alarm, ServerTime, StoreError};
 
 /// A store's access to its deployment (a set of timers in one schema, and the nodes that deliver them): the
 /// connections, the clock, and the alarm. All operations of the store share these parts.

@@ -98,7 +98,7 @@ impl Apply {
         let made = place_many(session, now, &timers, true, false).await?;
         let outcome = |timer: &&Timer| {
             let is_made = made.contains(&Id(timer.id));
-            if is_made && timer.state == tourbillon_durable::state::State::Pending {
+            if is_made {
                 act.made.add(timer);
             }
             is_made.then_some(Outcome::Created(timer.id))

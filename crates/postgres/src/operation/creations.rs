@@ -168,10 +168,10 @@ impl Creations {
                 let made = match &result {
                     Ok(made) => {
                         let is_made = made.contains(&Id(timer.id));
-                        if is_made && timer.state == tourbillon_durable::state::State::Pending {
+                        if is_made {
                             let mut made = Made::default();
                             made.add(&timer);
-                            self.deployment.alarm.wake_for_made(&made);
+                            made.wake(&self.deployment.alarm);
                         }
                         Ok(is_made)
                     }

@@ -96,7 +96,7 @@ impl Transactions {
             let result = self.attempt(durability, &mut act, &mut turn, work).await;
             match result {
                 Ok(value) => {
-                    self.deployment.alarm.wake_for_made(&act.made);
+                    act.made.wake(&self.deployment.alarm);
                     return Ok((value, act.made.due));
                 }
                 Err(Failure::Again(error)) => {

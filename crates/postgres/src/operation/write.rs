@@ -6,7 +6,6 @@ use crate::link::{Failure, Param, Session, io};
 use std::collections::BTreeSet;
 use tokio_postgres::types::Type;
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::state::State;
 use tourbillon_durable::store::dry_run::{Change, Changes};
 use tourbillon_durable::timer::Timer;
 
@@ -50,9 +49,7 @@ pub(crate) async fn write(
             (None, Some(after)) => new.push(after),
             (_, None) => {}
         }
-        if let Some(after @ Timer { state: State::Pending, .. }) = &change.after {
-            act.made.add(after);
-        }
+        change.after.iter().for_each(|after| act.made.add(after));
     }
     match &new[..] {
         [] => Ok(()),

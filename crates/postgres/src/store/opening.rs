@@ -2,13 +2,13 @@
 
 use super::builder::PostgresBuilder;
 use super::postgres_store::PostgresStore;
-use crate::deployment::{Alarm, Deployment};
+use crate::deployment::Deployment;
 use crate::layout::SchemaName;
 use crate::link::{Connect, ConnectError, Failure, Pool};
 use crate::node::Node;
 use crate::schema;
 use std::sync::Arc;
-use tourbillon_durable::store::{ServerTime, StoreError, StoreErrorKind};
+use tourbillon_durable::store::{Alarm, ServerTime, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
 impl PostgresBuilder {

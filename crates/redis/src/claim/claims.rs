@@ -63,13 +63,12 @@ impl Claims {
         limit: Limit,
         shares: Option<Shares>,
     ) -> Result<Claimed, StoreError> {
-        let mut claiming = self.deployment.alarm.begin_claim();
+        let claiming = self.deployment.alarm.begin_claim();
         let turns = shares.as_ref().map(|shares| Turns::new(shares, limit));
-        let result = self.take_due(claimant, claim, limit, turns).await;
-        claiming.answer = result.as_ref().ok().map(|claimed| claimed.next_claim);
+        let claimed = self.take_due(claimant, claim, limit, turns).await?;
+        claiming.end(claimed.next_claim);
         // Without shares, `next_claim` equals `next_due`, which the answer contains anyway.
-        let next_claim = |claimed: &Claimed| claimed.next_claim.filter(|_| shares.is_some());
-        result.map(|claimed| Claimed { next_claim: next_claim(&claimed), ..claimed })
+        Ok(Claimed { next_claim: claimed.next_claim.filter(|_| shares.is_some()), ..claimed })
     }
 
     async fn take_due(

@@ -10,8 +10,8 @@
 //! be under way. The later check may open the store, and the store may be closed again before the earlier check ends. A
 //! check opens the store only if the store is still closed as it was when the check began.
 
-use super::alarm::Alarm;
 use super::call::{Answered, Call, send};
+use super::parkings::Parkings;
 use super::topology::Topology;
 use crate::layout::{Layout, Part, Shard};
 use crate::link::{Link, is_back, is_gone};
@@ -19,7 +19,7 @@ use crate::script::{Arguments, Script, Scripts};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
-use tourbillon_durable::store::{ServerTime, StoreError, StoreErrorKind};
+use tourbillon_durable::store::{Alarm, ServerTime, StoreError, StoreErrorKind};
 
 /// The pause between two checks in which a closed store asks whether its deployment was restored or recreated.
 const LOOKS: Duration = Duration::from_secs(1);
@@ -31,6 +31,7 @@ pub(crate) struct Deployment {
     pub(crate) topology: Topology,
     pub(crate) time: ServerTime,
     pub(crate) alarm: Alarm,
+    pub(crate) parkings: Parkings,
     /// The key under which the deployment's own settings are stored.
     pub(crate) key: Vec<u8>,
     /// The key of the hash that stores the deployment's shared documents ([`SharedDocument`](crate::SharedDocument)).
@@ -72,6 +73,7 @@ impl Deployment {
             topology,
             time,
             alarm: Alarm::default(),
+            parkings: Parkings::default(),
             key: Layout::deployment(name),
             documents: Layout::documents(name),
             id: RwLock::new(id),

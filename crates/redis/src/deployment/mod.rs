@@ -1,12 +1,12 @@
 //! A deployment that this process has open. Runs scripts on the deployment, estimates the server's time, and detects
 //! lost data.
 
-mod alarm;
 mod call;
 mod gather;
 mod handle;
 mod losses;
 mod marks;
+mod parkings;
 mod promise;
 mod time;
 mod topology;

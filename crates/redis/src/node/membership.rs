@@ -203,7 +203,7 @@ impl Node {
         };
         if has_changed {
             // This node may get shards in which other nodes have parked timers.
-            self.deployment.alarm.tell_parked(None);
+            self.deployment.parkings.tell(None);
         }
         if let (Some(time), Some(tell)) = (set_back, &self.on_set_back) {
             tell(time);

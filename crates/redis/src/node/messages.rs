@@ -77,7 +77,7 @@ impl Node {
                 // The subscribers are called without the lock, because they may use the store.
                 drop(state);
                 self.bell.ring();
-                self.deployment.alarm.tell_parked(None);
+                self.deployment.parkings.tell(None);
             }
             Heard::End => {
                 self.deaf();
@@ -96,7 +96,7 @@ impl Node {
             }
             Heard::Message(message) => {
                 if let Some(reason) = message.strip_prefix(PARKED) {
-                    self.deployment.alarm.tell_parked(Some(&String::from_utf8_lossy(reason)));
+                    self.deployment.parkings.tell(Some(&String::from_utf8_lossy(reason)));
                 } else if let Some((shard, due)) = read(message) {
                     self.note(shard, due);
                 }

@@ -104,7 +104,7 @@ impl RedisStore {
     /// parked timers. A thread of the store calls the function while this process is a node. The function must not
     /// block.
     pub fn on_parked(&self, tell: impl Fn(Option<&str>) + Send + Sync + 'static) {
-        self.deployment.alarm.subscribe_to_parked(Box::new(tell));
+        self.deployment.parkings.subscribe(Box::new(tell));
     }
 
     /// Returns the number that identifies this process among the nodes ([`Node::incarnation`]).

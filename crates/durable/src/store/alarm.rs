@@ -10,27 +10,24 @@
 //! timer. The answer of the last claim says which shards belong to other nodes. While a claim is under way, this node
 //! may get more shards. So the claim's answer is compared with the commits of timers in all shards.
 
+use core::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
-use tourbillon_durable::UtcMillis;
-use tourbillon_durable::timer::Timer;
+use tourbillon_words::UtcMillis;
 
-/// After a claim, the runtime sleeps until the due moment of the first timer that the claim has left in the store. An
-/// `Alarm` wakes the runtime when a timer is due before this moment. It keeps this moment, and the functions that wake
-/// the runtime.
+/// Wakes the runtime when a timer is due before the moment until which the runtime sleeps. After a claim, this is the
+/// due moment of the first timer that the claim has left in the store. For authors of stores on a database server.
 #[derive(Default)]
-pub(crate) struct Alarm {
+pub struct Alarm {
     wakers: RwLock<Vec<Box<dyn Fn() + Send + Sync>>>,
     first_due: Mutex<FirstDue>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct FirstDue {
-    /// The due moment of the first timer that the last claim has left in the store, from the claim's answer. A timer
-    /// that is committed later and due before this moment wakes the subscribers (functions that wake the runtime).
-    /// `None` before the first claim.
+    /// The due moment of the first timer that the last claim has left in the store, from the claim's answer.
+    /// [`UtcMillis::MAX`] if the claim has left no timer. `None` before the first answer.
     known: Option<UtcMillis>,
-    /// The shards that belong to other nodes, from the last claim's answer. Bit `n` stands for shard `n`. Timers in
-    /// these shards do not wake the subscribers, because only the other nodes claim them. Zero before the first claim.
+    /// The shards that belong to other nodes. Bit `n` stands for shard `n`.
     others: u32,
     /// The claims that were sent to the server and have not ended.
     claims: Vec<ClaimUnderWay>,
@@ -38,23 +35,7 @@ struct FirstDue {
     last: u64,
 }
 
-/// A summary of the timers that a transaction has made pending.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Made {
-    /// The earliest due moment of these timers. `None` if no timer was made pending.
-    pub(crate) due: Option<UtcMillis>,
-    /// The shards in which these timers are. Bit `n` stands for shard `n`.
-    shards: u32,
-}
-
-impl Made {
-    pub(crate) fn add(&mut self, timer: &Timer) {
-        self.due = self.due.into_iter().chain([timer.due]).min();
-        // As `shard_of` in the schema.
-        self.shards |= 1 << (timer.id.as_u128() & 15);
-    }
-}
-
+#[derive(Debug)]
 struct ClaimUnderWay {
     number: u64,
     /// The earliest due moment of a timer that was committed since the claim was sent. The claim's answer may not
@@ -62,15 +43,22 @@ struct ClaimUnderWay {
     committed: UtcMillis,
 }
 
-/// A claim that is under way. Dropping this value ends the claim. So the claim also ends when the caller drops the
-/// claim's future.
-pub(crate) struct Claiming<'a> {
+/// A claim that is under way. Dropping this value ends the claim without an answer. So the claim also ends when the
+/// caller drops the claim's future.
+#[derive(Debug)]
+pub struct Claiming<'a> {
     alarm: &'a Alarm,
     number: u64,
-    /// The due moment of the first timer that the claim has left in the store, from the claim's answer. Due timers do
-    /// not count if the claim has left them because their namespaces have used up their shares of the handlers. The
-    /// outer `None` means that the claim has no answer. The inner `None` means that the claim has left no timer.
-    pub(crate) answer: Option<Option<UtcMillis>>,
+    answer: Option<UtcMillis>,
+}
+
+impl Claiming<'_> {
+    /// Ends the claim with its answer: the due moment of the first timer that the claim has left in the store, or
+    /// `None` if it has left no timer. Due timers do not count if the claim has left them because their namespaces have
+    /// used up their shares of the handlers.
+    pub fn end(mut self, first_due: Option<UtcMillis>) {
+        self.answer = Some(first_due.unwrap_or(UtcMillis::MAX));
+    }
 }
 
 impl Drop for Claiming<'_> {
@@ -80,12 +68,13 @@ impl Drop for Claiming<'_> {
 }
 
 impl Alarm {
-    pub(crate) fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
+    /// Adds a subscriber: a function that wakes the runtime.
+    pub fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
         self.wakers.write().unwrap_or_else(PoisonError::into_inner).push(wake);
     }
 
-    /// Calls all subscribed functions, which wake the runtime.
-    pub(crate) fn wake(&self) {
+    /// Wakes all subscribers.
+    pub fn wake(&self) {
         for wake in &*self.wakers.read().unwrap_or_else(PoisonError::into_inner) {
             wake();
         }
@@ -94,27 +83,22 @@ impl Alarm {
     /// Records which shards belong to other nodes: bit `n` of `others` stands for shard `n`. From now on, a timer that
     /// is committed in one of these shards does not wake the subscribers. Each successful claim of this node calls this
     /// method with the shards in the claim's answer, before the claim ends. When this process has stopped being a node,
-    /// the owners of the shards are unknown. The node then sets zero, so that a timer of any shard wakes the
-    /// subscribers.
-    pub(crate) fn set_others(&self, others: u32) {
+    /// the owners of the shards are unknown. The node then sets zero, as in a new `Alarm`, so that a timer of any shard
+    /// wakes the subscribers.
+    pub fn set_others(&self, others: u32) {
         self.first_due().others = others;
     }
 
     /// Wakes the subscribers if `due` is earlier than the due moment of the first timer that the last claim has left in
-    /// the store. `due` is the due moment of a timer in a shard of this node.
-    pub(crate) fn wake_for(&self, due: UtcMillis) {
+    /// the store. `due` is the due moment of a timer that this node may have to deliver.
+    pub fn wake_for(&self, due: UtcMillis) {
         self.wake_for_shards(due, u32::MAX);
     }
 
-    /// Wakes the subscribers if one of the timers of `made` may be due earlier than the first timer that the last claim
-    /// has left in the store. Ignores timers that are surely in shards of other nodes.
-    pub(crate) fn wake_for_made(&self, made: &Made) {
-        if let Some(due) = made.due {
-            self.wake_for_shards(due, made.shards);
-        }
-    }
-
-    fn wake_for_shards(&self, due: UtcMillis, shards: u32) {
+    /// Works as [`wake_for`](Self::wake_for) for the earliest due moment of several timers, but wakes nobody if all of
+    /// these timers are surely in shards of other nodes. Bit `n` of `shards` is set if one of the timers is in shard
+    /// `n`.
+    pub fn wake_for_shards(&self, due: UtcMillis, shards: u32) {
         let is_earlier = {
             let mut first = self.first_due();
             first.claims.iter_mut().for_each(|claim| claim.committed = due.min(claim.committed));
@@ -126,7 +110,8 @@ impl Alarm {
     }
 
     /// Records that a claim begins. Dropping the returned value ends the claim.
-    pub(crate) fn begin_claim(&self) -> Claiming<'_> {
+    #[must_use]
+    pub fn begin_claim(&self) -> Claiming<'_> {
         let mut first = self.first_due();
         first.last += 1;
         let number = first.last;
@@ -136,27 +121,32 @@ impl Alarm {
 
     /// Ends the claim with this number. Wakes the subscribers if the claim has no answer. Also wakes the subscribers if
     /// a timer that was committed during the claim is due before the first timer in the answer.
-    fn end_claim(&self, number: u64, answer: Option<Option<UtcMillis>>) {
+    fn end_claim(&self, number: u64, answer: Option<UtcMillis>) {
         let is_earlier = {
             let mut first = self.first_due();
             let place = first.claims.iter().position(|claim| claim.number == number);
             let committed = place.map_or(UtcMillis::MAX, |place| first.claims.swap_remove(place).committed);
-            match answer {
-                None => true,
-                Some(answer) => {
-                    let due = answer.unwrap_or(UtcMillis::MAX);
-                    first.known = Some(due);
-                    committed < due
-                }
-            }
+            first.known = answer.or(first.known);
+            answer.is_none_or(|due| committed < due)
         };
         if is_earlier {
             self.wake();
         }
     }
 
+    /// Forgets the answer of the last claim, because it belongs to another deployment.
+    pub fn clear(&self) {
+        self.first_due().known = None;
+    }
+
     fn first_due(&self) -> MutexGuard<'_, FirstDue> {
         self.first_due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Alarm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Alarm").field(&*self.first_due()).finish()
     }
 }
 
@@ -165,13 +155,9 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use tourbillon_durable::timer::TimerId;
 
-    fn made(shard: u128, due: u64) -> Made {
-        let mut made = Made::default();
-        made.add(&Timer::new(TimerId::from_u128(0x70 + shard), "mail", UtcMillis::from_millis(due)));
-        made
-    }
+    /// The due moment of a timer. A claim that has left no timer is answered before it.
+    const DUE: UtcMillis = UtcMillis::from_millis(5);
 
     /// Returns an alarm, and the number of times that it has woken its subscriber.
     fn counted() -> (Alarm, Arc<AtomicUsize>) {
@@ -182,26 +168,63 @@ mod tests {
     }
 
     #[test]
+    fn only_an_earlier_timer_wakes_the_subscribers() {
+        let (alarm, calls) = counted();
+        let calls = || calls.load(Ordering::Relaxed);
+        alarm.wake_for(DUE);
+        assert_eq!(calls(), 1, "no claim has been answered");
+        alarm.begin_claim().end(Some(DUE));
+        alarm.wake_for(DUE);
+        assert_eq!(calls(), 1);
+        alarm.wake_for(UtcMillis::from_millis(4));
+        assert_eq!(calls(), 2);
+        alarm.clear();
+        alarm.wake_for(DUE);
+        assert_eq!(calls(), 3, "the answer is forgotten");
+    }
+
+    #[test]
+    fn a_commit_during_a_claim_is_compared_with_the_claims_answer() {
+        let (alarm, calls) = counted();
+        let calls = || calls.load(Ordering::Relaxed);
+        alarm.begin_claim().end(Some(UtcMillis::ZERO));
+        let (early, late) = (alarm.begin_claim(), alarm.begin_claim());
+        alarm.wake_for(DUE);
+        assert_eq!(calls(), 0);
+        early.end(Some(DUE));
+        assert_eq!(calls(), 0, "the answer has a timer that is due as early");
+        late.end(None);
+        assert_eq!(calls(), 1);
+        alarm.begin_claim().end(None);
+        assert_eq!(calls(), 1, "the commit was before this claim");
+    }
+
+    #[test]
+    fn a_claim_without_an_answer_wakes_the_subscribers_and_changes_no_answer() {
+        let (alarm, calls) = counted();
+        alarm.begin_claim().end(Some(DUE));
+        drop(alarm.begin_claim());
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+        alarm.wake_for(DUE);
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
     fn timers_of_other_nodes_wake_nobody() {
         let (alarm, calls) = counted();
         let calls = || calls.load(Ordering::Relaxed);
-        alarm.wake_for_made(&made(3, 5));
+        alarm.wake_for_shards(DUE, 1 << 3);
         assert_eq!(calls(), 1, "no claim has told whose the shard is");
-        let mut claim = alarm.begin_claim();
+        let claim = alarm.begin_claim();
         alarm.set_others(1 << 3);
-        claim.answer = Some(None);
-        drop(claim);
-        alarm.wake_for_made(&made(3, 5));
+        claim.end(None);
+        alarm.wake_for_shards(DUE, 1 << 3);
         assert_eq!(calls(), 1);
-        alarm.wake_for_made(&made(4, 5));
+        alarm.wake_for_shards(DUE, 1 << 4);
         assert_eq!(calls(), 2);
-        alarm.wake_for_made(&Made::default());
-        assert_eq!(calls(), 2, "no timer was made pending");
-        let mut both = made(3, 5);
-        both.add(&Timer::new(TimerId::from_u128(4), "mail", UtcMillis::from_millis(9)));
-        alarm.wake_for_made(&both);
+        alarm.wake_for_shards(DUE, (1 << 3) | (1 << 4));
         assert_eq!(calls(), 3);
-        alarm.wake_for(UtcMillis::from_millis(5));
+        alarm.wake_for(DUE);
         assert_eq!(calls(), 4, "a look has found a timer of this node");
     }
 
@@ -211,12 +234,11 @@ mod tests {
     fn a_claim_that_brings_a_shard_is_compared_with_the_commits_during_it() {
         let (alarm, calls) = counted();
         alarm.set_others(1 << 3);
-        let mut claim = alarm.begin_claim();
-        alarm.wake_for_made(&made(3, 5));
+        let claim = alarm.begin_claim();
+        alarm.wake_for_shards(DUE, 1 << 3);
         assert_eq!(calls.load(Ordering::Relaxed), 0);
         alarm.set_others(0);
-        claim.answer = Some(None);
-        drop(claim);
+        claim.end(None);
         assert_eq!(calls.load(Ordering::Relaxed), 1);
     }
 }

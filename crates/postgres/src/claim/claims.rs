@@ -5,9 +5,9 @@ use crate::deployment::{Deployment, ms};
 use crate::layout::{Id, moment, read};
 use crate::link::{Failure, Param, Session};
 use crate::node::{Head, Mark, Node};
-use crate::operation::{Act, Batches, Done, Transactions, Turn, Work, held, operate};
+use crate::operation::{Act, Batches, Transactions, Work, held, operate};
 use core::sync::atomic::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -270,25 +270,18 @@ impl Work for Forget {
         true
     }
 
-    fn run<'a>(
-        &'a self,
-        session: &'a mut Session,
-        act: &'a mut Act,
-        turn: &'a mut Turn,
-    ) -> Done<'a, Self::Result> {
-        Box::pin(async move {
-            let ops: Vec<Op> = self.once.iter().map(|timer| Op::Ack(timer.id, self.token)).collect();
-            // Timers that other transactions hold stay leased, and are pending again when their leases end.
-            let held = if turn.skips { held(session, &ops).await? } else { BTreeSet::new() };
-            let mut outcomes = Vec::with_capacity(ops.len());
-            for (timer, op) in self.once.iter().zip(&ops) {
-                outcomes.push(match held.contains(&Id(timer.id)) {
-                    true => Outcome::Refused(Refusal::Stale),
-                    false => operate(session, act, turn, op).await?,
-                });
-            }
-            Ok(outcomes)
-        })
+    async fn run(&self, session: &mut Session, act: &mut Act) -> Result<Self::Result, Failure> {
+        let ops: Vec<Op> = self.once.iter().map(|timer| Op::Ack(timer.id, self.token)).collect();
+        // Timers that other transactions hold stay leased, and are pending again when their leases end.
+        let held = held(session, act, &ops).await?;
+        let mut outcomes = Vec::with_capacity(ops.len());
+        for (timer, op) in self.once.iter().zip(&ops) {
+            outcomes.push(match held.contains(&Id(timer.id)) {
+                true => Outcome::Refused(Refusal::Stale),
+                false => operate(session, act, op).await?,
+            });
+        }
+        Ok(outcomes)
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::deployment::{Deployment, ms};
 use crate::layout::{COLUMNS, Id, moment, read};
 use crate::link::{Failure, Session};
-use crate::operation::{Act, Done, Transactions, Turn, Work, lasting, now_of, write};
+use crate::operation::{Act, Transactions, Work, lasting, now_of, write};
 use core::time::Duration;
 use std::collections::BTreeSet;
 use tokio_postgres::types::Type;
@@ -124,62 +124,50 @@ impl Work for Reap {
         true
     }
 
-    fn run<'a>(
-        &'a self,
-        session: &'a mut Session,
-        act: &'a mut Act,
-        turn: &'a mut Turn,
-    ) -> Done<'a, Self::Result> {
-        Box::pin(reap_some(session, act, turn, self.most))
-    }
-}
-
-async fn reap_some(
-    session: &mut Session,
-    act: &mut Act,
-    turn: &mut Turn,
-    most: i64,
-) -> Result<(Reaped, i64), Failure> {
-    let now = now_of(session, act).await?;
-    let millis = crate::layout::millis(now);
-    // A hash join or a merge join may read the whole table. Without them, the statements find the timers by their ids.
-    session.run("SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off").await?;
-    // The statement passes over timers and leases that other transactions hold, and the limit does not count them. The
-    // statement must not wait for them: an end of a delivery locks the lease before the timer, so the two transactions
-    // would wait for each other.
-    let sql = "SELECT l.id FROM tourbillon.lease l JOIN tourbillon.timer t ON t.id = l.id
-               WHERE l.until <= $1 ORDER BY l.until, l.id LIMIT $2 FOR UPDATE OF t, l SKIP LOCKED";
-    let rows = session.read(sql, &[(&millis, Type::INT8), (&most, Type::INT8)]).await?;
-    let mut known: BTreeSet<Id> = rows.iter().map(|row| row.get(0)).collect();
-    let found = i64::try_from(known.len()).unwrap_or(i64::MAX);
-    if known.is_empty() {
-        // A lease without a timer is a fault of the data. It is deleted, because it would always be the first to end.
-        let sql = "DELETE FROM tourbillon.lease l WHERE l.until <= $1
-                   AND NOT EXISTS (SELECT 1 FROM tourbillon.timer t WHERE t.id = l.id)";
-        session.query(sql, &[(&millis, Type::INT8)]).await?;
-        return Ok((Reaped::default(), 0));
-    }
-    known.extend(turn.also.iter().copied().map(Id));
-    let known: Vec<Id> = known.into_iter().collect();
-    let sql = format!(
-        "SELECT {COLUMNS} FROM unnest($1) AS k (id),
-             LATERAL (SELECT r.* FROM tourbillon.stored_timer r WHERE r.id = k.id OFFSET 0) r"
-    );
-    let rows = session.read(&sql, &[(&known, Type::UUID_ARRAY)]).await?;
-    let mut draft = DryRun::new(now);
-    for row in &rows {
-        match read(row, 0) {
-            Ok(timer) => draft.know(&timer),
-            // The row cannot be read. Its lease ends here, and the next claim of the timer sets the row aside. By the
-            // new `xid` the claim finds the timer, although the low-water mark has passed the timer.
-            Err(id) => {
-                let sql = "WITH ended AS (DELETE FROM tourbillon.lease l WHERE l.id = $1)
-                           UPDATE tourbillon.timer t SET xid = pg_current_xact_id() WHERE t.id = $1";
-                session.query(sql, &[(&id, Type::UUID)]).await?;
+    async fn run(&self, session: &mut Session, act: &mut Act) -> Result<Self::Result, Failure> {
+        let now = now_of(session, act).await?;
+        let millis = crate::layout::millis(now);
+        // A hash join or a merge join may read the whole table. Without them, the statements find the timers by their
+        // ids.
+        session.run("SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off").await?;
+        // The statement passes over timers and leases that other transactions hold, and the limit does not count them.
+        // The statement must not wait for them: an end of a delivery locks the lease before the timer, so the two
+        // transactions would wait for each other.
+        let sql = "SELECT l.id FROM tourbillon.lease l JOIN tourbillon.timer t ON t.id = l.id
+                   WHERE l.until <= $1 ORDER BY l.until, l.id LIMIT $2 FOR UPDATE OF t, l SKIP LOCKED";
+        let rows = session.read(sql, &[(&millis, Type::INT8), (&self.most, Type::INT8)]).await?;
+        let mut known: BTreeSet<Id> = rows.iter().map(|row| row.get(0)).collect();
+        let found = i64::try_from(known.len()).unwrap_or(i64::MAX);
+        if known.is_empty() {
+            // A lease without a timer is a fault of the data. It is deleted, because it would always be the first to
+            // end.
+            let sql = "DELETE FROM tourbillon.lease l WHERE l.until <= $1
+                       AND NOT EXISTS (SELECT 1 FROM tourbillon.timer t WHERE t.id = l.id)";
+            session.query(sql, &[(&millis, Type::INT8)]).await?;
+            return Ok((Reaped::default(), 0));
+        }
+        known.extend(act.also.iter().copied().map(Id));
+        let known: Vec<Id> = known.into_iter().collect();
+        let sql = format!(
+            "SELECT {COLUMNS} FROM unnest($1) AS k (id),
+                 LATERAL (SELECT r.* FROM tourbillon.stored_timer r WHERE r.id = k.id OFFSET 0) r"
+        );
+        let rows = session.read(&sql, &[(&known, Type::UUID_ARRAY)]).await?;
+        let mut draft = DryRun::new(now);
+        for row in &rows {
+            match read(row, 0) {
+                Ok(timer) => draft.know(&timer),
+                // The row cannot be read. Its lease ends here, and the next claim of the timer sets the row aside. By
+                // the new `xid` the claim finds the timer, although the low-water mark has passed the timer.
+                Err(id) => {
+                    let sql = "WITH ended AS (DELETE FROM tourbillon.lease l WHERE l.id = $1)
+                               UPDATE tourbillon.timer t SET xid = pg_current_xact_id() WHERE t.id = $1";
+                    session.query(sql, &[(&id, Type::UUID)]).await?;
+                }
             }
         }
+        let (reaped, changes) = draft.reap()?;
+        write(session, act, now, &changes).await?;
+        Ok((reaped, found))
     }
-    let (reaped, changes) = draft.reap()?;
-    write(session, act, turn, now, &changes).await?;
-    Ok((reaped, found))
 }

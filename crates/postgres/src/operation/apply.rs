@@ -3,7 +3,7 @@
 use super::creations::place_many;
 use super::needs::{held, prolong};
 use super::operate::{foresee, operate, operate_all};
-use super::transaction::{Act, Done, Turn, Work};
+use super::transaction::{Act, Work};
 use crate::layout::Id;
 use crate::link::{Failure, Session};
 use std::collections::BTreeSet;
@@ -57,28 +57,21 @@ pub(super) struct Apply(pub(super) Vec<Op>);
 impl Work for Apply {
     type Result = Vec<Outcome>;
 
-    fn run<'a>(
-        &'a self,
-        session: &'a mut Session,
-        act: &'a mut Act,
-        turn: &'a mut Turn,
-    ) -> Done<'a, Self::Result> {
-        Box::pin(async move {
-            if self.0.iter().all(is_end) {
-                return apply_ends(session, act, turn, &self.0).await;
-            }
-            if self.0.iter().all(is_cancel_by_id) {
-                return operate_all(session, act, turn, self.0.clone()).await;
-            }
-            let mut outcomes = Vec::with_capacity(self.0.len());
-            for (op, made) in self.0.iter().zip(self.place_all(session, act).await?) {
-                outcomes.push(match made {
-                    Some(outcome) => outcome,
-                    None => operate(session, act, turn, op).await?,
-                });
-            }
-            Ok(outcomes)
-        })
+    async fn run(&self, session: &mut Session, act: &mut Act) -> Result<Self::Result, Failure> {
+        if self.0.iter().all(is_end) {
+            return apply_ends(session, act, &self.0).await;
+        }
+        if self.0.iter().all(is_cancel_by_id) {
+            return operate_all(session, act, self.0.clone()).await;
+        }
+        let mut outcomes = Vec::with_capacity(self.0.len());
+        for (op, made) in self.0.iter().zip(self.place_all(session, act).await?) {
+            outcomes.push(match made {
+                Some(outcome) => outcome,
+                None => operate(session, act, op).await?,
+            });
+        }
+        Ok(outcomes)
     }
 }
 
@@ -128,50 +121,38 @@ impl Work for ApplyEnds {
         true
     }
 
-    fn run<'a>(
-        &'a self,
-        session: &'a mut Session,
-        act: &'a mut Act,
-        turn: &'a mut Turn,
-    ) -> Done<'a, Self::Result> {
-        Box::pin(async move {
-            let held = if turn.skips { held(session, &self.ends).await? } else { BTreeSet::new() };
-            let is_held = |op: &Op| ended_by(op).is_some_and(|(id, _)| held.contains(&Id(id)));
-            let (mut late, free): (Vec<Op>, Vec<Op>) = self.ends.iter().cloned().partition(is_held);
-            let ended = apply_ends(session, act, turn, &free).await?;
-            let leases: Vec<_> = late.iter().filter_map(ended_by).collect();
-            let lasting = prolong(session, act, &leases).await?;
-            let lasts = |op: &Op| ended_by(op).is_some_and(|lease| lasting.contains(&lease));
-            let mut foreseen = foresee(session, act, late.clone()).await?;
-            for (_, outcome) in late.iter().zip(&mut foreseen).filter(|(op, _)| !lasts(op)) {
-                // The lease has expired, and the transaction that holds the timer may be a reap. After the reap the
-                // timer is delivered again, so this operation must not be confirmed.
-                *outcome = Outcome::Refused(Refusal::Stale);
-            }
-            late.retain(|op| self.are_answered || lasts(op));
-            let (mut ended, mut foreseen) = (ended.into_iter(), foreseen.into_iter());
-            let outcome = |op| if is_held(op) { foreseen.next() } else { ended.next() };
-            Ok((self.ends.iter().filter_map(outcome).collect(), late))
-        })
+    async fn run(&self, session: &mut Session, act: &mut Act) -> Result<Self::Result, Failure> {
+        let held = held(session, act, &self.ends).await?;
+        let is_held = |op: &Op| ended_by(op).is_some_and(|(id, _)| held.contains(&Id(id)));
+        let (mut late, free): (Vec<Op>, Vec<Op>) = self.ends.iter().cloned().partition(is_held);
+        let ended = apply_ends(session, act, &free).await?;
+        let leases: Vec<_> = late.iter().filter_map(ended_by).collect();
+        let lasting = prolong(session, act, &leases).await?;
+        let lasts = |op: &Op| ended_by(op).is_some_and(|lease| lasting.contains(&lease));
+        let mut foreseen = foresee(session, act, late.clone()).await?;
+        for (_, outcome) in late.iter().zip(&mut foreseen).filter(|(op, _)| !lasts(op)) {
+            // The lease has expired, and the transaction that holds the timer may be a reap. After the reap the
+            // timer is delivered again, so this operation must not be confirmed.
+            *outcome = Outcome::Refused(Refusal::Stale);
+        }
+        late.retain(|op| self.are_answered || lasts(op));
+        let (mut ended, mut foreseen) = (ended.into_iter(), foreseen.into_iter());
+        let outcome = |op| if is_held(op) { foreseen.next() } else { ended.next() };
+        Ok((self.ends.iter().filter_map(outcome).collect(), late))
     }
 }
 
 /// Applies operations that end deliveries. One statement applies all operations that only remove their timers. The
 /// timers of the other operations, such as failures, are read together, and one dry run (`DryRun`) computes the effects
 /// of these operations.
-async fn apply_ends(
-    session: &mut Session,
-    act: &mut Act,
-    turn: &mut Turn,
-    ends: &[Op],
-) -> Result<Vec<Outcome>, Failure> {
+async fn apply_ends(session: &mut Session, act: &mut Act, ends: &[Op]) -> Result<Vec<Outcome>, Failure> {
     let mut ids = BTreeSet::new();
     let are_different = ends.iter().filter_map(ended_by).all(|(id, _)| ids.insert(id));
     let acks: Vec<_> = ends.iter().filter_map(acked).filter(|_| are_different).collect();
     let ended = end_many(session, act.deployment.argument(), &acks).await?;
     let is_ended = |op: &Op| acked(op).is_some_and(|(id, _)| ended.contains(&Id(id)));
     let left = ends.iter().filter(|op| !is_ended(op)).cloned().collect();
-    let mut others = operate_all(session, act, turn, left).await?.into_iter();
+    let mut others = operate_all(session, act, left).await?.into_iter();
     let outcome = |op: &Op| match acked(op) {
         Some((id, _)) if is_ended(op) => {
             Some(Outcome::Ended { id, phase: Phase::Done, next: None, skipped: 0 })

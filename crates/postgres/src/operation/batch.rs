@@ -3,10 +3,10 @@
 use super::apply::{Apply, ApplyEnds, is_end, is_plain};
 use super::creations::Creations;
 use super::late::LateEnds;
-use super::transaction::{Act, Done, Transactions, Turn, Work};
+use super::transaction::{Act, Transactions, Work};
 use super::unpark::unpark;
 use crate::layout::admit_texts;
-use crate::link::Session;
+use crate::link::{Failure, Session};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use std::sync::Arc;
 use tourbillon_durable::store::dry_run::admit;
@@ -115,7 +115,7 @@ impl Work for Flush {
         true
     }
 
-    fn run<'a>(&'a self, session: &'a mut Session, _: &'a mut Act, _: &'a mut Turn) -> Done<'a, ()> {
-        Box::pin(session.run("INSERT INTO tourbillon.tally VALUES ('', 'p', 0)"))
+    async fn run(&self, session: &mut Session, _: &mut Act) -> Result<(), Failure> {
+        session.run("INSERT INTO tourbillon.tally VALUES ('', 'p', 0)").await
     }
 }

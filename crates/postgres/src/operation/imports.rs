@@ -1,7 +1,7 @@
 //! Stores the timers of a backup.
 
 use super::needs::{now, read_all};
-use super::transaction::{Act, Done, Transactions, Turn, Work};
+use super::transaction::{Act, Transactions, Work};
 use super::write::write;
 use crate::layout::Id;
 use crate::link::{Failure, Session, io};
@@ -34,11 +34,10 @@ pub(crate) async fn import_all(
     timers: Vec<Timer>,
 ) -> Result<(), Failure> {
     admit(&timers)?;
-    let mut turn = Turn::default();
-    import_in(session, act, &mut turn, timers).await.map_err(|failure| match failure {
+    import_in(session, act, timers).await.map_err(|failure| match failure {
         // The dry run assumed that an id or a key is free, but it is taken. No other transaction writes timers, so
         // another timer of the backup has the id or the key.
-        Failure::Again(error) if !turn.also.is_empty() => {
+        Failure::Again(error) if !act.also.is_empty() => {
             Failure::Failed(io(format!("a timer comes twice: {error}")))
         }
         // A wait for a lock has ended, or PostgreSQL has ended a deadlock.
@@ -57,17 +56,12 @@ struct Import {
 impl Work for Import {
     type Result = ();
 
-    fn run<'a>(&'a self, session: &'a mut Session, act: &'a mut Act, turn: &'a mut Turn) -> Done<'a, ()> {
-        Box::pin(import_in(session, act, turn, self.timers.clone()))
+    async fn run(&self, session: &mut Session, act: &mut Act) -> Result<(), Failure> {
+        import_in(session, act, self.timers.clone()).await
     }
 }
 
-async fn import_in(
-    session: &mut Session,
-    act: &mut Act,
-    turn: &mut Turn,
-    timers: Vec<Timer>,
-) -> Result<(), Failure> {
+async fn import_in(session: &mut Session, act: &mut Act, timers: Vec<Timer>) -> Result<(), Failure> {
     let now = now(session, act).await?;
     let ids: Vec<Id> = timers.iter().map(|timer| Id(timer.id)).collect();
     let keyed: Vec<&Timer> = timers.iter().filter(|timer| timer.key.is_some()).collect();
@@ -84,5 +78,5 @@ async fn import_in(
     let mut draft = DryRun::new(now);
     read_all(session, &taken).await?.iter().for_each(|timer| draft.know(timer));
     let changes = draft.import(timers)?;
-    write(session, act, turn, now, &changes).await
+    write(session, act, now, &changes).await
 }

@@ -18,5 +18,5 @@ pub(crate) use imports::{import, import_all};
 pub(crate) use late::LateEnds;
 pub(crate) use needs::{held, lasting, now as now_of};
 pub(crate) use operate::operate;
-pub(crate) use transaction::{Act, Done, Transactions, Turn, Work};
+pub(crate) use transaction::{Act, Transactions, Work};
 pub(crate) use write::write;

@@ -1,6 +1,6 @@
 //! Locks and reads the stored timers that an operation needs.
 
-use super::transaction::{Act, Turn};
+use super::transaction::Act;
 use crate::layout::{COLUMNS, Id, moment, read};
 use crate::link::{Failure, Param, Session};
 use std::collections::BTreeSet;
@@ -72,9 +72,9 @@ fn named(op: &Op) -> Result<(Vec<Address>, Option<TimerId>), StoreError> {
 }
 
 /// Locks and reads the timers that an operation needs. The locks last until the transaction ends.
-pub(crate) async fn gather(session: &mut Session, act: &Act, turn: &Turn, op: &Op) -> Result<Known, Failure> {
+pub(crate) async fn gather(session: &mut Session, act: &Act, op: &Op) -> Result<Known, Failure> {
     let (addresses, asked) = named(op)?;
-    let mut ids: BTreeSet<Id> = turn.also.iter().copied().map(Id).collect();
+    let mut ids: BTreeSet<Id> = act.also.iter().copied().map(Id).collect();
     for at in &addresses {
         ids.extend(lock(session, at).await?);
     }
@@ -84,7 +84,7 @@ pub(crate) async fn gather(session: &mut Session, act: &Act, turn: &Turn, op: &O
             lock_labelled(session, namespace, label, i64::from((*limit).max(1)), &mut ids).await?;
         }
         Op::Unpark(reason, limit) => {
-            lock_parked(session, reason, i64::from(*limit), turn, &mut ids).await?;
+            lock_parked(session, act, reason, i64::from(*limit), &mut ids).await?;
         }
         _ => {}
     }
@@ -115,14 +115,9 @@ pub(crate) async fn look_at(session: &mut Session, act: &Act, ops: &[Op]) -> Res
 }
 
 /// Locks and reads the timers that the operations name by their ids.
-pub(crate) async fn gather_all(
-    session: &mut Session,
-    act: &Act,
-    turn: &Turn,
-    ops: &[Op],
-) -> Result<Known, Failure> {
+pub(crate) async fn gather_all(session: &mut Session, act: &Act, ops: &[Op]) -> Result<Known, Failure> {
     let mut ids = ids_of(ops)?;
-    ids.extend(turn.also.iter().copied().map(Id));
+    ids.extend(act.also.iter().copied().map(Id));
     let all: Vec<Id> = ids.iter().copied().collect();
     let sql = "SELECT t.id FROM tourbillon.timer t WHERE t.id = ANY ($1) ORDER BY t.id FOR UPDATE";
     let _locked = session.read(sql, &[(&all, Type::UUID_ARRAY)]).await?;
@@ -138,9 +133,12 @@ fn ids_of(ops: &[Op]) -> Result<BTreeSet<Id>, StoreError> {
     Ok(ids)
 }
 
-/// Locks the timers of the given operations, which end deliveries. Does not wait for locks. Returns the ids of the
-/// timers that could not be locked, because other transactions have locked them.
-pub(crate) async fn held(session: &mut Session, ops: &[Op]) -> Result<BTreeSet<Id>, Failure> {
+/// If [`Act::skips`] is true, locks the timers of the given operations, which end deliveries, and does not wait for
+/// locks. Returns the ids of the timers that could not be locked, because other transactions have locked them.
+pub(crate) async fn held(session: &mut Session, act: &Act, ops: &[Op]) -> Result<BTreeSet<Id>, Failure> {
+    if !act.skips {
+        return Ok(BTreeSet::new());
+    }
     let ids: Vec<Id> = ids_of(ops)?.into_iter().collect();
     let sql =
         "SELECT t.id FROM tourbillon.timer t WHERE t.id = ANY ($1) ORDER BY t.id FOR UPDATE SKIP LOCKED";
@@ -287,13 +285,13 @@ pub(crate) async fn is_any_parked(
 
 /// Locks the timers that are parked (set aside) for `reason`, in the order of their due moments, and adds their ids to
 /// `ids`. Stops after `limit` timers that can become pending. A timer that must stay parked, because its series is
-/// paused, is locked, too, but does not count. Searches the shards that [`Turn::owner`] names. If [`Turn::skips`] is
+/// paused, is locked, too, but does not count. Searches the shards that [`Act::owner`] names. If [`Act::skips`] is
 /// true, passes over timers that other transactions have locked.
 async fn lock_parked(
     session: &mut Session,
+    act: &Act,
     reason: &str,
     limit: i64,
-    turn: &Turn,
     ids: &mut BTreeSet<Id>,
 ) -> Result<(), Failure> {
     let sql = format!(
@@ -301,7 +299,7 @@ async fn lock_parked(
          FROM tourbillon.timer t WHERE t.phase = 'k' AND t.reason = $2 AND (t.due, t.id) > ($3, $4) AND {}
          ORDER BY t.due, t.id LIMIT $5 FOR UPDATE {}",
         owned!(),
-        if turn.skips { "SKIP LOCKED" } else { "" }
+        if act.skips { "SKIP LOCKED" } else { "" }
     );
     let (mut after, mut found) = ((-1_i64, Id(TimerId::from_u128(0))), 0);
     while found < limit {
@@ -310,7 +308,7 @@ async fn lock_parked(
             .read(
                 &sql,
                 &[
-                    (&turn.owner, Type::INT8),
+                    (&act.owner, Type::INT8),
                     (&reason, Type::TEXT),
                     (&after.0, Type::INT8),
                     (&after.1, Type::UUID),

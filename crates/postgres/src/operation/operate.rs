@@ -1,7 +1,7 @@
 //! Applies operations within an open transaction.
 
 use super::needs::{gather, gather_all, look_at};
-use super::transaction::{Act, Turn};
+use super::transaction::Act;
 use super::write::write;
 use crate::layout::Id;
 use crate::link::{Failure, Param, Session};
@@ -29,15 +29,14 @@ pub(crate) async fn foresee(
 pub(crate) async fn operate_all(
     session: &mut Session,
     act: &mut Act,
-    turn: &mut Turn,
     ops: Vec<Op>,
 ) -> Result<Vec<Outcome>, Failure> {
     if ops.is_empty() {
         return Ok(Vec::new());
     }
-    let known = gather_all(session, act, turn, &ops).await?;
+    let known = gather_all(session, act, &ops).await?;
     let (outcomes, changes) = known.dry_run().apply_all(ops)?;
-    write(session, act, turn, known.now, &changes).await?;
+    write(session, act, known.now, &changes).await?;
     Ok(outcomes)
 }
 
@@ -60,19 +59,14 @@ async fn record_return(session: &mut Session, act: &Act, id: TimerId, token: Tok
 }
 
 /// Applies an operation within an open transaction.
-pub(crate) async fn operate(
-    session: &mut Session,
-    act: &mut Act,
-    turn: &mut Turn,
-    op: &Op,
-) -> Result<Outcome, Failure> {
+pub(crate) async fn operate(session: &mut Session, act: &mut Act, op: &Op) -> Result<Outcome, Failure> {
     if let Op::Return(timer, token) = op
         && !record_return(session, act, timer.id, *token).await?
     {
         return Ok(Outcome::Repeated(timer.id));
     }
-    let known = gather(session, act, turn, op).await?;
+    let known = gather(session, act, op).await?;
     let (outcome, changes) = known.dry_run().apply(op.clone())?;
-    write(session, act, turn, known.now, &changes).await?;
+    write(session, act, known.now, &changes).await?;
     Ok(outcome)
 }

@@ -11,7 +11,6 @@
 use crate::deployment::{Deployment, Made};
 use crate::link::{Failure, LockWait, Session, io};
 use core::future::Future;
-use core::pin::Pin;
 use core::time::Duration;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,9 +26,12 @@ const TURNS: u32 = 64;
 /// The time in milliseconds for which a statement waits for a lock if [`Work::is_brief`] is true for its transaction.
 const BRIEF: u32 = 20;
 
-/// The state that all attempts of a transaction share. A failed attempt records here how the next attempt must differ.
-#[derive(Default)]
-pub(crate) struct Turn {
+/// The context in which the attempts of a transaction run. A failed attempt records here how the next attempt must
+/// differ.
+pub(crate) struct Act {
+    pub(crate) deployment: Arc<Deployment>,
+    /// A summary of the timers that the present attempt has made pending (waiting until they are due).
+    pub(crate) made: Made,
     /// The ids of new timers that an attempt could not insert, because the id or the key was taken. The next attempt
     /// also reads the stored timers with these ids.
     pub(crate) also: BTreeSet<TimerId>,
@@ -41,16 +43,11 @@ pub(crate) struct Turn {
     pub(crate) owner: Option<i64>,
 }
 
-/// The context in which one attempt of a transaction runs: the deployment, and a summary of the timers that the attempt
-/// has made pending.
-pub(crate) struct Act {
-    pub(crate) deployment: Arc<Deployment>,
-    /// A summary of the timers that this attempt has made pending (waiting until they are due).
-    pub(crate) made: Made,
+impl Act {
+    pub(crate) fn new(deployment: Arc<Deployment>) -> Self {
+        Self { deployment, made: Made::default(), also: BTreeSet::new(), skips: false, owner: None }
+    }
 }
-
-/// The future that runs the work of a transaction.
-pub(crate) type Done<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
 
 /// The work of a transaction. It may run several times, each time in a new transaction.
 pub(crate) trait Work: Sync {
@@ -60,19 +57,18 @@ pub(crate) trait Work: Sync {
     /// Returns whether the transaction must not wait long for other transactions, for example for a transaction of a
     /// caller. If so, each statement waits for a lock for 20 ms at most. If a statement fails after this time, the work
     /// runs again in a new transaction, and must pass over the timers that other transactions have locked (see
-    /// [`Turn::skips`]).
+    /// [`Act::skips`]).
     fn is_brief(&self) -> bool {
         false
     }
 
     /// Does this work once, in the transaction that is open in `session`. The caller then commits the transaction, or
     /// rolls it back after an error.
-    fn run<'a>(
-        &'a self,
-        session: &'a mut Session,
-        act: &'a mut Act,
-        turn: &'a mut Turn,
-    ) -> Done<'a, Self::Result>;
+    fn run(
+        &self,
+        session: &mut Session,
+        act: &mut Act,
+    ) -> impl Future<Output = Result<Self::Result, Failure>> + Send;
 }
 
 /// Runs operations as transactions.
@@ -89,19 +85,18 @@ impl Transactions {
         durability: Durability,
         work: &W,
     ) -> Result<(W::Result, Option<UtcMillis>), StoreError> {
-        let (begin, mut turn) = (Instant::now(), Turn::default());
+        let (begin, mut act) = (Instant::now(), Act::new(Arc::clone(&self.deployment)));
         let mut turns = 0;
         loop {
-            let mut act = Act { deployment: Arc::clone(&self.deployment), made: Made::default() };
-            let result = self.attempt(durability, &mut act, &mut turn, work).await;
-            match result {
+            act.made = Made::default();
+            match self.attempt(durability, &mut act, work).await {
                 Ok(value) => {
                     act.made.wake(&self.deployment.alarm);
                     return Ok((value, act.made.due));
                 }
                 Err(Failure::Again(error)) => {
                     turns += 1;
-                    turn.skips = work.is_brief();
+                    act.skips = work.is_brief();
                     if turns >= TURNS {
                         let message =
                             format!("others changed the same timers during {TURNS} attempts: {error}");
@@ -128,7 +123,6 @@ impl Transactions {
         &self,
         durability: Durability,
         act: &mut Act,
-        turn: &mut Turn,
         work: &W,
     ) -> Result<W::Result, Failure> {
         let pool = &self.deployment.pool;
@@ -138,7 +132,7 @@ impl Transactions {
         let settings = if is_synced { "" } else { "SET LOCAL synchronous_commit = off" };
         let wait = if is_brief { LockWait::Short(BRIEF) } else { LockWait::Long };
         session.begin_with(settings, wait).await?;
-        match work.run(&mut session, act, turn).await {
+        match work.run(&mut session, act).await {
             Ok(value) => {
                 session.commit().await?;
                 Ok(value)

@@ -3,8 +3,8 @@
 
 use super::needs::is_any_parked;
 use super::operate::operate;
-use super::transaction::{Act, Done, Transactions, Turn, Work};
-use crate::link::{Session, io};
+use super::transaction::{Act, Transactions, Work};
+use crate::link::{Failure, Session, io};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use tourbillon_durable::store::{Durability, Op, Outcome, StoreError};
@@ -32,21 +32,14 @@ impl Work for Unpark<'_> {
         true
     }
 
-    fn run<'a>(
-        &'a self,
-        session: &'a mut Session,
-        act: &'a mut Act,
-        turn: &'a mut Turn,
-    ) -> Done<'a, Self::Result> {
-        Box::pin(async move {
-            let op = Op::Unpark(self.reason.into(), self.limit);
-            turn.owner = self.owner;
-            let outcome = operate(session, act, turn, &op).await?;
-            let count = if let Outcome::Unparked(count) = outcome { count } else { 0 };
-            let has_held =
-                turn.skips && count < self.limit && is_any_parked(session, self.reason, self.owner).await?;
-            Ok((count, has_held))
-        })
+    async fn run(&self, session: &mut Session, act: &mut Act) -> Result<Self::Result, Failure> {
+        let op = Op::Unpark(self.reason.into(), self.limit);
+        act.owner = self.owner;
+        let outcome = operate(session, act, &op).await?;
+        let count = if let Outcome::Unparked(count) = outcome { count } else { 0 };
+        let has_held =
+            act.skips && count < self.limit && is_any_parked(session, self.reason, self.owner).await?;
+        Ok((count, has_held))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Writes the changes that a dry run has computed.
 
-use super::transaction::{Act, Turn};
+use super::transaction::Act;
 use crate::layout::{Id, Stored, millis};
 use crate::link::{Failure, Param, Session, io};
 use std::collections::BTreeSet;
@@ -14,7 +14,6 @@ use tourbillon_durable::timer::Timer;
 pub(crate) async fn write(
     session: &mut Session,
     act: &mut Act,
-    turn: &mut Turn,
     now: UtcMillis,
     changes: &Changes,
 ) -> Result<(), Failure> {
@@ -53,8 +52,8 @@ pub(crate) async fn write(
     }
     match &new[..] {
         [] => Ok(()),
-        [timer] => insert(session, turn, now, timer).await,
-        timers => insert_many(session, turn, now, timers).await,
+        [timer] => insert(session, act, now, timer).await,
+        timers => insert_many(session, act, now, timers).await,
     }
 }
 
@@ -111,7 +110,7 @@ async fn update(session: &mut Session, now: UtcMillis, before: &Timer, after: &T
 /// a restore of a backup does not update these numbers for each timer.
 async fn insert_many(
     session: &mut Session,
-    turn: &mut Turn,
+    act: &mut Act,
     now: UtcMillis,
     timers: &[&Timer],
 ) -> Result<(), Failure> {
@@ -158,18 +157,13 @@ async fn insert_many(
     if stored.len() < timers.len() {
         // The dry run assumed that the ids and the keys are free. The next attempt also reads the timers with these
         // ids.
-        turn.also.extend(timers.iter().map(|timer| timer.id).filter(|id| !stored.contains(&Id(*id))));
+        act.also.extend(timers.iter().map(|timer| timer.id).filter(|id| !stored.contains(&Id(*id))));
         return Err(Failure::Again(io("another transaction has stored a timer with the same id or key")));
     }
     Ok(())
 }
 
-async fn insert(
-    session: &mut Session,
-    turn: &mut Turn,
-    now: UtcMillis,
-    timer: &Timer,
-) -> Result<(), Failure> {
+async fn insert(session: &mut Session, act: &mut Act, now: UtcMillis, timer: &Timer) -> Result<(), Failure> {
     let stored = Stored::of(timer);
     let (payload, labels, now) = (&*stored.payload, stored.labels_json(), millis(now));
     let sql = "INSERT INTO tourbillon.timer (id, due, created, xid, shard, phase, namespace, key, kind, payload,
@@ -181,7 +175,7 @@ async fn insert(
     let rows = session.query(sql, &values!(stored, payload, labels, now)).await?;
     if rows.is_empty() {
         // The dry run assumed that the id and the key are free. The next attempt also reads the timer with this id.
-        turn.also.insert(timer.id);
+        act.also.insert(timer.id);
         return Err(Failure::Again(io("another transaction has stored a timer with the same id or key")));
     }
     Ok(())

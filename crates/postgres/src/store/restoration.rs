@@ -12,7 +12,7 @@
 
 use super::documents::{admit, fresh_version};
 use super::postgres_store::PostgresStore;
-use crate::deployment::{Deployment, Made};
+use crate::deployment::Deployment;
 use crate::link::{Failure, LockWait, Param, Session, io};
 use crate::operation::{Act, import_all};
 use core::fmt;
@@ -125,7 +125,7 @@ impl Restoration {
     pub async fn import(&self, timers: Vec<Timer>) -> Result<(), StoreError> {
         self.run(move |session, deployment| {
             Box::pin(async move {
-                let mut act = Act { deployment, made: Made::default() };
+                let mut act = Act::new(deployment);
                 import_all(session, &mut act, timers).await
             })
         })

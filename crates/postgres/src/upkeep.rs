@@ -5,7 +5,7 @@
 use crate::deployment::ms;
 use crate::layout::moment;
 use crate::link::{Connect, Failure, Param, Session, listen};
-use crate::node::{Mark, Node, VERSION};
+use crate::node::{Node, VERSION};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::sync::Arc;
@@ -125,28 +125,17 @@ async fn look(node: &Node, session: &mut Session) -> Result<Looked, Failure> {
         }
         return Ok(Looked { next: Next::AfterClaim, has_sums: false });
     };
-    let Mark { owned, due, id, seen, held, lanes, lane_dues, lane_ids, withheld, has_late: was_late, .. } =
-        node.mark();
+    let mut mark = node.mark();
     // If the last look has found a late timer, a claim is needed anyway. Without a snapshot the server answers at once
     // that a claim is needed, and reads no timers.
-    let seen = seen.filter(|_| !was_late);
+    mark.seen = mark.seen.filter(|_| !mark.has_late);
     let deployment = &node.deployment;
     let now = deployment.argument();
     let sent = ServerTime::moment();
     let (name, ttl) = (&*node.name, ms(node.ttl));
-    let mut params: Vec<Param<'_>> = vec![
-        (&now, Type::INT8),
-        (&node.incarnation, Type::INT8),
-        (&owned, Type::TEXT),
-        (&due, Type::INT8),
-        (&id, Type::UUID),
-        (&seen, Type::TEXT),
-        (&held, Type::UUID_ARRAY),
-        (&lanes, Type::INT2_ARRAY),
-        (&lane_dues, Type::INT8_ARRAY),
-        (&lane_ids, Type::UUID_ARRAY),
-        (&withheld, Type::INT2_ARRAY),
-    ];
+    let mut params: Vec<Param<'_>> = vec![(&now, Type::INT8), (&node.incarnation, Type::INT8)];
+    params.extend(mark.params());
+    params.push((&mark.withheld, Type::INT2_ARRAY));
     let rows = if is_sign_due {
         params.extend([(&name as _, Type::TEXT), (&VERSION as _, Type::TEXT), (&ttl as _, Type::INT8)]);
         let sql =

@@ -4,9 +4,10 @@ use super::leases::first_end;
 use crate::deployment::{Deployment, ms};
 use crate::layout::{Id, moment, read};
 use crate::link::{Failure, Param, Session};
-use crate::node::{Head, Mark, Node};
+use crate::node::{Head, Node};
 use crate::operation::{Act, Batches, Transactions, Work, held, operate};
 use core::sync::atomic::Ordering;
+use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio_postgres::Row;
@@ -27,6 +28,15 @@ pub(crate) struct Claims {
     pub(crate) batches: Arc<Batches>,
 }
 
+/// A claim of due timers, before it has a connection.
+#[derive(Clone, Copy)]
+struct Wish<'a> {
+    token: Token,
+    lease: Duration,
+    limit: Limit,
+    shares: Option<&'a Shares>,
+}
+
 /// The answer of the SQL function `claim`: the [`Head`] from the first row, and a further row for each leased timer.
 struct Looked {
     head: Head,
@@ -45,24 +55,17 @@ impl Claims {
         shares: Option<&Shares>,
     ) -> Result<Claimed, StoreError> {
         let claiming = self.deployment.alarm.begin_claim();
-        let claimed = self.take_due(by, number, limit, shares).await?;
+        let token = Token { incarnation: by.incarnation, claim: number };
+        let claimed = self.take_due(Wish { token, lease: by.lease, limit, shares }).await?;
         claiming.end(if shares.is_some() { claimed.next_claim } else { claimed.next_due });
         Ok(claimed)
     }
 
-    async fn take_due(
-        &self,
-        by: Claimant,
-        number: u64,
-        limit: Limit,
-        shares: Option<&Shares>,
-    ) -> Result<Claimed, StoreError> {
+    async fn take_due(&self, wish: Wish<'_>) -> Result<Claimed, StoreError> {
         let _one_at_a_time = self.node.claims.lock().await;
-        let token = Token { incarnation: by.incarnation, claim: number };
         // Without an answer for that time, the node has lost its shards.
         let mut session = self.deployment.session().await?.within(self.node.ttl);
-        let looked = self.look(&mut session, by, token, limit, shares).await;
-        let Looked { head, rows } = looked.map_err(Failure::into_error)?;
+        let Looked { head, rows } = self.look(&mut session, wish).await.map_err(Failure::into_error)?;
         let (has_changed, others) = self.node.with_mark(|mark| (mark.follow(&head), mark.others()));
         self.deployment.alarm.set_others(others);
         let (next_due, next_claim) = (head.next.map(moment), head.next_claim.map(moment));
@@ -71,11 +74,11 @@ impl Claims {
             // The shards may have belonged to a node that is gone. Its leases must be reaped when they end. If their
             // first end cannot be read, a reap follows at once. The error does not fail the claim, because the claim
             // has leased timers already.
-            let end = first_end(&mut session, Some(by.incarnation)).await;
+            let end = first_end(&mut session, Some(wish.token.incarnation)).await;
             claimed.next_reap = end.unwrap_or(Some(claimed.now));
         }
-        self.keep(session, &rows, token, &mut claimed).await?;
-        claimed.next_claim = claimed.next_claim.filter(|_| shares.is_some());
+        self.keep(session, &rows, wish.token, &mut claimed).await?;
+        claimed.next_claim = claimed.next_claim.filter(|_| wish.shares.is_some());
         Ok(claimed)
     }
 
@@ -109,24 +112,17 @@ impl Claims {
     /// Runs the SQL function `claim`. First sends a heartbeat if a heartbeat is due, or if this process is not a node
     /// yet: the heartbeat makes the process a node. If the claim's answer says that other nodes have removed this node,
     /// sends a heartbeat again, and repeats the claim.
-    async fn look(
-        &self,
-        session: &mut Session,
-        by: Claimant,
-        token: Token,
-        limit: Limit,
-        shares: Option<&Shares>,
-    ) -> Result<Looked, Failure> {
+    async fn look(&self, session: &mut Session, wish: Wish<'_>) -> Result<Looked, Failure> {
         if !self.node.is_member() || self.node.is_sign_due() {
             self.node.give_sign(session).await?;
         }
-        let looked = self.ask(session, by, token, limit, shares).await?;
+        let looked = self.ask(session, wish).await?;
         if !looked.head.gone {
             return Ok(looked);
         }
         self.node.put_out();
         self.node.give_sign(session).await?;
-        let looked = self.ask(session, by, token, limit, shares).await?;
+        let looked = self.ask(session, wish).await?;
         if looked.head.gone {
             let message = "other nodes take this node for dead";
             return Err(Failure::Failed(StoreError::new(StoreErrorKind::Io, message)));
@@ -134,47 +130,28 @@ impl Claims {
         Ok(looked)
     }
 
-    async fn ask(
-        &self,
-        session: &mut Session,
-        by: Claimant,
-        token: Token,
-        limit: Limit,
-        shares: Option<&Shares>,
-    ) -> Result<Looked, Failure> {
-        let Mark { owned, due, id, seen, held, lanes, lane_dues, lane_ids, .. } = self.node.mark();
-        let shares = shares.map(shares_json);
-        let now = self.deployment.argument();
+    async fn ask(&self, session: &mut Session, wish: Wish<'_>) -> Result<Looked, Failure> {
+        let Wish { token, lease, limit, shares } = wish;
+        let (mark, now, shares) = (self.node.mark(), self.deployment.argument(), shares.map(shares_json));
         let (incarnation, claim) = (token.incarnation.cast_signed(), token.claim.cast_signed());
-        let (lease, timers) = (ms(by.lease), i64::from(limit.timers));
+        let (lease, timers) = (ms(lease), i64::from(limit.timers));
         let bytes = i64::try_from(limit.bytes).unwrap_or(i64::MAX);
         let sql =
             "SELECT * FROM tourbillon.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
                        $16)";
         let sent = ServerTime::moment();
-        let mut rows = session
-            .query(
-                sql,
-                &[
-                    (&now, Type::INT8),
-                    (&self.node.incarnation, Type::INT8),
-                    (&incarnation, Type::INT8),
-                    (&claim, Type::INT8),
-                    (&lease, Type::INT8),
-                    (&timers, Type::INT8),
-                    (&bytes, Type::INT8),
-                    (&owned, Type::TEXT),
-                    (&due, Type::INT8),
-                    (&id, Type::UUID),
-                    (&seen, Type::TEXT),
-                    (&held, Type::UUID_ARRAY),
-                    (&lanes, Type::INT2_ARRAY),
-                    (&lane_dues, Type::INT8_ARRAY),
-                    (&lane_ids, Type::UUID_ARRAY),
-                    (&shares, Type::TEXT),
-                ],
-            )
-            .await?;
+        let mut params: Vec<Param<'_>> = vec![
+            (&now, Type::INT8),
+            (&self.node.incarnation, Type::INT8),
+            (&incarnation, Type::INT8),
+            (&claim, Type::INT8),
+            (&lease, Type::INT8),
+            (&timers, Type::INT8),
+            (&bytes, Type::INT8),
+        ];
+        params.extend(mark.params());
+        params.push((&shares, Type::TEXT));
+        let mut rows = session.query(sql, &params).await?;
         let damaged = || StoreError::new(StoreErrorKind::Corrupt, "the answer of a claim cannot be read");
         let head = (!rows.is_empty()).then(|| rows.remove(0)).ok_or_else(damaged)?;
         let head: &str = head.try_get(0).map_err(|_| damaged())?;

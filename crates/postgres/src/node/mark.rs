@@ -22,7 +22,9 @@
 
 use super::open::Open;
 use crate::layout::Id;
+use crate::link::Param;
 use serde::Deserialize;
+use tokio_postgres::types::Type;
 use tourbillon_durable::timer::TimerId;
 
 /// The age, in milliseconds, from which on an open transaction counts as long. When a long transaction ends, the
@@ -236,6 +238,20 @@ impl Mark {
             self.seen = Some(seen.to_owned());
         }
         resets
+    }
+
+    /// Returns the arguments that the SQL functions `claim`, `peek` and `tick` have in common, in their order.
+    pub(crate) fn params(&self) -> [Param<'_>; 8] {
+        [
+            (&self.owned, Type::TEXT),
+            (&self.due, Type::INT8),
+            (&self.id, Type::UUID),
+            (&self.seen, Type::TEXT),
+            (&self.held, Type::UUID_ARRAY),
+            (&self.lanes, Type::INT2_ARRAY),
+            (&self.lane_dues, Type::INT8_ARRAY),
+            (&self.lane_ids, Type::UUID_ARRAY),
+        ]
     }
 
     /// Returns the shards that are not this node's, as a set of bits: bit `n` stands for shard `n`.

@@ -5,6 +5,6 @@ mod open;
 mod registry;
 mod this_node;
 
-pub(crate) use mark::{Head, Mark};
+pub(crate) use mark::Head;
 pub(crate) use registry::nodes;
 pub(crate) use this_node::{Node, VERSION};

@@ -156,6 +156,23 @@ pub enum Op {
     Fire(Address),
 }
 
+impl Op {
+    /// Returns the timer whose delivery the operation ends, and the token of the delivery's lease. `None` if the
+    /// operation does not end a delivery.
+    #[must_use]
+    pub fn ended_delivery(&self) -> Option<(TimerId, Token)> {
+        match self {
+            Self::Ack(id, token)
+            | Self::Skip(id, token)
+            | Self::Fail(id, token, _)
+            | Self::Snooze(id, token, _)
+            | Self::Release(id, token)
+            | Self::Park(id, token, _) => Some((*id, *token)),
+            _ => None,
+        }
+    }
+}
+
 /// The effect of an [`Op`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]

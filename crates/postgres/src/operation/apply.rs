@@ -26,23 +26,9 @@ fn acked(op: &Op) -> Option<(TimerId, Token)> {
     if let Op::Ack(id, token) = op { Some((*id, *token)) } else { None }
 }
 
-/// Returns the timer whose delivery an operation ends, with the token of the lease. `None` if the operation does not
-/// end a delivery.
-fn ended_by(op: &Op) -> Option<(TimerId, Token)> {
-    match op {
-        Op::Ack(id, token)
-        | Op::Skip(id, token)
-        | Op::Fail(id, token, _)
-        | Op::Snooze(id, token, _)
-        | Op::Release(id, token)
-        | Op::Park(id, token, _) => Some((*id, *token)),
-        _ => None,
-    }
-}
-
 /// Returns whether an operation ends a delivery.
 pub(super) fn is_end(op: &Op) -> bool {
-    ended_by(op).is_some()
+    op.ended_delivery().is_some()
 }
 
 /// Returns whether an operation cancels a timer that it names by the id. A client of the HTTP service can cancel many
@@ -123,12 +109,12 @@ impl Work for ApplyEnds {
 
     async fn run(&self, session: &mut Session, act: &mut Act) -> Result<Self::Result, Failure> {
         let held = held(session, act, &self.ends).await?;
-        let is_held = |op: &Op| ended_by(op).is_some_and(|(id, _)| held.contains(&Id(id)));
+        let is_held = |op: &Op| op.ended_delivery().is_some_and(|(id, _)| held.contains(&Id(id)));
         let (mut late, free): (Vec<Op>, Vec<Op>) = self.ends.iter().cloned().partition(is_held);
         let ended = apply_ends(session, act, &free).await?;
-        let leases: Vec<_> = late.iter().filter_map(ended_by).collect();
+        let leases: Vec<_> = late.iter().filter_map(Op::ended_delivery).collect();
         let lasting = prolong(session, act, &leases).await?;
-        let lasts = |op: &Op| ended_by(op).is_some_and(|lease| lasting.contains(&lease));
+        let lasts = |op: &Op| op.ended_delivery().is_some_and(|lease| lasting.contains(&lease));
         let mut foreseen = foresee(session, act, late.clone()).await?;
         for (_, outcome) in late.iter().zip(&mut foreseen).filter(|(op, _)| !lasts(op)) {
             // The lease has expired, and the transaction that holds the timer may be a reap. After the reap the
@@ -147,7 +133,7 @@ impl Work for ApplyEnds {
 /// of these operations.
 async fn apply_ends(session: &mut Session, act: &mut Act, ends: &[Op]) -> Result<Vec<Outcome>, Failure> {
     let mut ids = BTreeSet::new();
-    let are_different = ends.iter().filter_map(ended_by).all(|(id, _)| ids.insert(id));
+    let are_different = ends.iter().filter_map(Op::ended_delivery).all(|(id, _)| ids.insert(id));
     let acks: Vec<_> = ends.iter().filter_map(acked).filter(|_| are_different).collect();
     let ended = end_many(session, act.deployment.argument(), &acks).await?;
     let is_ended = |op: &Op| acked(op).is_some_and(|(id, _)| ended.contains(&Id(id)));

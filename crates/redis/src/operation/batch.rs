@@ -7,9 +7,9 @@ use super::ends::Ends;
 use super::put_backs::PutBacks;
 use super::transact::{Start, Transactions};
 use crate::deployment::{join_or_fail, kept};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use tourbillon_durable::state::{Refusal, Token};
+use tourbillon_durable::state::Refusal;
 use tourbillon_durable::store::dry_run::admit;
 use tourbillon_durable::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Address, KeyOf, TimerId};
@@ -46,19 +46,6 @@ enum Kind {
     Change,
     /// The operation must not run at the same time as another operation of the batch.
     Alone,
-}
-
-/// Returns the timer and the token of an operation that ends a delivery, or `None` for other operations.
-fn end_of(op: &Op) -> Option<(TimerId, Token)> {
-    match op {
-        Op::Ack(id, token)
-        | Op::Skip(id, token)
-        | Op::Fail(id, token, _)
-        | Op::Snooze(id, token, _)
-        | Op::Release(id, token)
-        | Op::Park(id, token, _) => Some((*id, *token)),
-        _ => None,
-    }
 }
 
 /// Applies batches of operations.
@@ -153,7 +140,7 @@ impl Batches {
             Op::Place(timer, _) => {
                 (Kind::Place, [Some(Touched::Id(timer.id)), timer.key_of().map(Touched::Key)])
             }
-            _ => match (end_of(op), changed_by_id(op)) {
+            _ => match (op.ended_delivery(), changed_by_id(op)) {
                 // Ending an occurrence of a series stores the next occurrence, which may conflict with other
                 // operations. So this end runs alone. So does the end of a timer without a kept copy, which may belong
                 // to a series.
@@ -178,18 +165,9 @@ impl Batches {
     /// that only remove their timers. Any other operation runs in a script of its own.
     async fn end_wave(&self, wave: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
         // All operations of this wave are ends. So none is filtered out, and the indices in `ends` are those in `wave`.
-        let ends = wave.iter().filter_map(|op| Some((end_of(op)?.0, op))).collect::<Vec<_>>();
-        let mut made = self.ends.end_many(&ends).await?;
-        let outcomes = wave.into_iter().enumerate().map(|(place, op)| {
-            let made = made.remove(&place);
-            async move {
-                match made {
-                    Some(outcome) => Ok(outcome),
-                    None => self.operate(op).await,
-                }
-            }
-        });
-        join_or_fail(outcomes).await
+        let ends = wave.iter().filter_map(|op| Some((op.ended_delivery()?.0, op))).collect::<Vec<_>>();
+        let made = self.ends.end_many(&ends).await?;
+        join_or_fail(self.rest_of(wave, made)).await
     }
 
     /// Applies operations that change different timers and name them by id. Two of these operations may replay two dead
@@ -199,8 +177,22 @@ impl Batches {
         // All operations of this wave have an id. So none is filtered out, and the indices in `changes` are those in
         // `wave`.
         let changes = wave.iter().filter_map(|op| Some((changed_by_id(op)?, op))).collect::<Vec<_>>();
-        let mut made = self.bulk.change_by_ids(&changes).await?;
-        let outcomes = wave.into_iter().enumerate().map(|(place, op)| {
+        let made = self.bulk.change_by_ids(&changes).await?;
+        let (mut all, mut outcomes) = (Vec::with_capacity(wave.len()), self.rest_of(wave, made).peekable());
+        while outcomes.peek().is_some() {
+            all.extend(join_or_fail(outcomes.by_ref().take(OTHERS_AT_ONCE)).await?);
+        }
+        Ok(all)
+    }
+
+    /// Applies the operations of a wave that have no outcome in `made`, each in a script of its own. The keys of `made`
+    /// are indices in `wave`. Returns a future for the outcome of each operation.
+    fn rest_of(
+        &self,
+        wave: Vec<Op>,
+        mut made: BTreeMap<usize, Outcome>,
+    ) -> impl Iterator<Item = impl Future<Output = Result<Outcome, StoreError>>> {
+        wave.into_iter().enumerate().map(move |(place, op)| {
             let made = made.remove(&place);
             async move {
                 match made {
@@ -208,12 +200,7 @@ impl Batches {
                     None => self.operate(op).await,
                 }
             }
-        });
-        let (mut all, mut outcomes) = (Vec::with_capacity(outcomes.len()), outcomes.peekable());
-        while outcomes.peek().is_some() {
-            all.extend(join_or_fail(outcomes.by_ref().take(OTHERS_AT_ONCE)).await?);
-        }
-        Ok(all)
+        })
     }
 
     async fn operate(&self, op: Op) -> Result<Outcome, StoreError> {
@@ -237,7 +224,7 @@ impl Batches {
             Op::Cancel(at, _) | Op::Move(at, _) | Op::Pause(at) | Op::Resume(at) | Op::Fire(at) => {
                 Start::At(at.clone())
             }
-            op => match end_of(op) {
+            op => match op.ended_delivery() {
                 Some((id, _)) => Start::Held(id),
                 None => {
                     let message = format!("this store does not know the operation {op:?} yet");

@@ -28,5 +28,6 @@ mod tests;
 pub use call::{Call, CallError, CallErrorKind, Seen, Transactional, Value};
 pub use link::{Connect, ConnectError, Tls};
 pub use schema::VERSION;
-pub use store::{POLL, PostgresBuilder, PostgresStore, Restoration, SharedDocument, TTL};
+pub use store::{POLL, PostgresBuilder, PostgresStore, Restoration, TTL};
 pub use tourbillon_api;
+pub use tourbillon_durable::store::SharedDocument;

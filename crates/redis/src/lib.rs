@@ -26,4 +26,5 @@ mod tests;
 
 pub use examine::{Grade, Line, Report, check};
 pub use link::{Connect, ConnectError, SyncPolicy, Tls};
-pub use store::{Mended, POLL, RedisBuilder, RedisStore, SHARDS, SharedDocument};
+pub use store::{Mended, POLL, RedisBuilder, RedisStore, SHARDS};
+pub use tourbillon_durable::store::SharedDocument;

@@ -7,6 +7,7 @@
 //! `tourbillon-conformance` check this.
 
 mod alarm;
+mod document;
 pub mod dry_run;
 mod error;
 #[cfg(feature = "failpoints")]
@@ -29,6 +30,7 @@ mod tables;
 
 pub use self::redb::{Part, RedbBuilder, RedbStore, StoreStats};
 pub use alarm::{Alarm, Claiming};
+pub use document::SharedDocument;
 pub use error::{StoreError, StoreErrorKind};
 pub use fault::Fault;
 pub use filter::{Cursor, Filter, Page};

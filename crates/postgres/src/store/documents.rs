@@ -21,25 +21,10 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::time::sleep;
 use tokio_postgres::types::Type;
-use tourbillon_durable::store::{StoreError, StoreErrorKind};
-use tourbillon_durable::timer::TimerId;
+use tourbillon_durable::store::{SharedDocument, StoreError, StoreErrorKind};
 
-/// The greatest length of a document's name, in bytes.
-const LONGEST_NAME: usize = 255;
-/// The greatest length of a document's value, in bytes. It is limited, because each read sends the whole value.
-const MOST: usize = 4 << 20;
 /// The pause before a statement is repeated.
 const PAUSE: Duration = Duration::from_millis(20);
-
-/// A small value that the processes of a deployment share.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SharedDocument {
-    /// The version of the document's value. Each change gives a document a version that no document of the deployment
-    /// has had before.
-    pub version: u64,
-    /// The document's value, as the bytes that its writer has stored.
-    pub value: Vec<u8>,
-}
 
 impl PostgresStore {
     /// Returns the shared document of this name, or `None` if the deployment has no such document.
@@ -77,21 +62,12 @@ impl PostgresStore {
     }
 }
 
-/// Returns a random version for a document, different from all versions before. Never returns 0, which stands for an
-/// absent document.
-pub(super) fn fresh_version() -> i64 {
-    // The lower bits of a fresh id are random. The mask keeps 62 bits, so the number is positive as a `bigint`.
-    let random = TimerId::fresh().as_u128() & u128::from(u64::MAX >> 2);
-    i64::try_from(random).unwrap_or(1).max(1)
-}
-
 /// Checks the name of a document, and the length of its value.
 pub(super) fn admit(name: &str, length: usize) -> Result<(), StoreError> {
-    if name.len() > LONGEST_NAME || name.contains('\0') || length > MOST {
-        let message = format!("a document of {length} bytes under a name of {} bytes", name.len());
-        return Err(StoreError::new(StoreErrorKind::Limit, message));
+    if name.contains('\0') {
+        return Err(StoreError::new(StoreErrorKind::Limit, "a document under a name with a zero byte"));
     }
-    Ok(())
+    SharedDocument::admit(name, length)
 }
 
 /// A replacement, creation or removal of a shared document. `version` is the version that the caller expects. Without a
@@ -108,7 +84,8 @@ impl Change {
     fn new(name: &str, version: u64, value: Option<&[u8]>) -> Result<Self, StoreError> {
         admit(name, value.map_or(0, <[u8]>::len))?;
         let (name, value) = (name.to_owned(), value.map(<[u8]>::to_vec));
-        Ok(Self { name, version: version.cast_signed(), value, fresh: fresh_version() })
+        let fresh = SharedDocument::fresh_version().cast_signed();
+        Ok(Self { name, version: version.cast_signed(), value, fresh })
     }
 
     /// Changes the document as `self` says, if the row of the document has the version `expected`. The version 0 stands

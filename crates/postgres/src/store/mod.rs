@@ -7,6 +7,5 @@ mod postgres_store;
 mod restoration;
 
 pub use builder::{POLL, PostgresBuilder, TTL};
-pub use documents::SharedDocument;
 pub use postgres_store::PostgresStore;
 pub use restoration::Restoration;

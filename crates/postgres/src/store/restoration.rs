@@ -10,7 +10,7 @@
 //! | a caller creates a timer in SQL | the caller waits for the end of the restore. Then the timer is created, or refused because a timer of the backup has its key |
 //! | a node starts | the node finds the timers when the restore commits, as it finds timers of any long transaction |
 
-use super::documents::{admit, fresh_version};
+use super::documents::admit;
 use super::postgres_store::PostgresStore;
 use crate::deployment::Deployment;
 use crate::link::{Failure, LockWait, Param, Session, io};
@@ -23,7 +23,7 @@ use std::time::Instant;
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 use tokio_postgres::types::Type;
-use tourbillon_durable::store::StoreError;
+use tourbillon_durable::store::{SharedDocument, StoreError};
 use tourbillon_durable::timer::Timer;
 
 /// The name of the document that a restore writes before its commit. If the answer of the commit is lost, the version
@@ -78,7 +78,11 @@ impl PostgresStore {
             };
             let Some(session) = session else { return Ok(None) };
             let session = Arc::new(Mutex::new(session));
-            Ok(Some(Restoration { deployment, session, version: fresh_version() }))
+            Ok(Some(Restoration {
+                deployment,
+                session,
+                version: SharedDocument::fresh_version().cast_signed(),
+            }))
         };
         self.deployment.pool.spawn(begun).await
     }
@@ -158,7 +162,7 @@ impl Restoration {
     /// server cannot be reached, and then the restore cannot go on.
     pub async fn set_document(&self, name: &str, value: Vec<u8>) -> Result<(), StoreError> {
         admit(name, value.len())?;
-        self.write_document(name, value, fresh_version()).await
+        self.write_document(name, value, SharedDocument::fresh_version().cast_signed()).await
     }
 
     async fn write_document(&self, name: &str, value: Vec<u8>, version: i64) -> Result<(), StoreError> {

@@ -19,24 +19,10 @@ use crate::deployment::{Deployment, kept};
 use crate::script::{bytes, decimal, number};
 use core::time::Duration;
 use std::time::Instant;
-use tourbillon_durable::store::{StoreError, StoreErrorKind};
-use tourbillon_durable::timer::TimerId;
+use tourbillon_durable::store::{SharedDocument, StoreError, StoreErrorKind};
 
-/// The greatest length of a document's name, in bytes.
-const LONGEST_NAME: usize = 255;
-/// The greatest length of a document's value, in bytes. A server does nothing else while it reads a document.
-const MOST: usize = 4 << 20;
 /// The pause before the repetition of a script whose reply was lost.
 const PAUSE: Duration = Duration::from_millis(20);
-
-/// A small value that the processes of a deployment share.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SharedDocument {
-    /// The random version of the value. Each change gives the document a new version.
-    pub version: u64,
-    /// The bytes that the last writer has stored.
-    pub value: Vec<u8>,
-}
 
 impl RedisStore {
     /// Returns the shared document of this name, or `None` if the deployment has no such document.
@@ -71,14 +57,6 @@ impl RedisStore {
     ) -> Result<bool, StoreError> {
         kept(replace(&self.deployment, name, version, value)).await
     }
-}
-
-/// Returns a random version for a document. Never returns 0, the version of an absent document.
-fn fresh_version() -> u64 {
-    let bytes = TimerId::fresh().as_u128().to_be_bytes();
-    let number = bytes.last_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-    // The two highest bits are the same in all ids.
-    (number & (u64::MAX >> 2)).max(1)
 }
 
 async fn read(deployment: &Deployment, name: &str) -> Result<Option<SharedDocument>, StoreError> {
@@ -134,16 +112,12 @@ async fn replace(
     version: u64,
     value: Option<&[u8]>,
 ) -> Result<bool, StoreError> {
-    let length = value.map_or(0, <[u8]>::len);
-    if name.len() > LONGEST_NAME || length > MOST {
-        let message = format!("a document of {length} bytes under a name of {} bytes", name.len());
-        return Err(StoreError::new(StoreErrorKind::Limit, message));
-    }
+    SharedDocument::admit(name, value.map_or(0, <[u8]>::len))?;
     // The script is not sent, because it would store the version of a removal for a document that never existed.
     if version == 0 && value.is_none() {
         return Ok(read(deployment, name).await?.is_none());
     }
-    let change = Change { name, value, fresh: fresh_version() };
+    let change = Change { name, value, fresh: SharedDocument::fresh_version() };
     let (begin, patience) = (Instant::now(), deployment.link.patience());
     let mut expected = version;
     // The error of an attempt that may have had its effect.

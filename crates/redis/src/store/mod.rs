@@ -7,6 +7,5 @@ mod redis_store;
 mod repair;
 
 pub use builder::{POLL, RedisBuilder, SHARDS};
-pub use documents::SharedDocument;
 pub use redis_store::RedisStore;
 pub use repair::Mended;

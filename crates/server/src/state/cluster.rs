@@ -2,16 +2,9 @@
 //! hold all shared data besides the timers: namespaces, operations, and renewals of claims (receivers' leases on
 //! fetched timers).
 
-use tourbillon_durable::store::{StoreFuture, TimerStore};
+use tourbillon_durable::store::{SharedDocument, StoreFuture, TimerStore};
 use tourbillon_postgres::PostgresStore;
 use tourbillon_redis::RedisStore;
-
-/// A small value that the nodes of a deployment share under a name.
-pub(crate) struct Document {
-    /// The version of the value. Each value of the document has its own version.
-    pub(crate) version: u64,
-    pub(crate) value: Vec<u8>,
-}
 
 /// A function that is called when a timer was parked, so that the timer stays in the store and is not delivered, even
 /// if it is due. The function gets the reason for which the timer is parked. It gets `None` if reports may have been
@@ -21,7 +14,7 @@ pub(crate) type ParkedListener = Box<dyn Fn(Option<&str>) + Send + Sync>;
 /// A store of timers and documents that the nodes of a deployment share.
 pub(crate) trait ClusterStore: TimerStore {
     /// Returns the document with this name, or `None` if it does not exist.
-    fn document<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<Document>>;
+    fn document<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<SharedDocument>>;
 
     /// Sets the value of a document if the document still has the version `version`. Version 0 stands for an absent
     /// document. The value `None` removes the document. Returns whether the change was made.
@@ -58,12 +51,9 @@ pub(crate) trait ClusterStore: TimerStore {
 }
 
 impl ClusterStore for RedisStore {
-    fn document<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<Document>> {
-        Box::pin(async move {
-            // `Self::document` is the store's own method, which Rust prefers to the method of this trait.
-            let found = Self::document(self, name).await?;
-            Ok(found.map(|found| Document { version: found.version, value: found.value }))
-        })
+    fn document<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<SharedDocument>> {
+        // `Self::document` is the store's own method, which Rust prefers to the method of this trait.
+        Box::pin(Self::document(self, name))
     }
 
     fn replace_document<'a>(
@@ -86,12 +76,9 @@ impl ClusterStore for RedisStore {
 }
 
 impl ClusterStore for PostgresStore {
-    fn document<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<Document>> {
-        Box::pin(async move {
-            // `Self::document` is the store's own method, which Rust prefers to the method of this trait.
-            let found = Self::document(self, name).await?;
-            Ok(found.map(|found| Document { version: found.version, value: found.value }))
-        })
+    fn document<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<SharedDocument>> {
+        // `Self::document` is the store's own method, which Rust prefers to the method of this trait.
+        Box::pin(Self::document(self, name))
     }
 
     fn replace_document<'a>(
@@ -119,12 +106,12 @@ impl ClusterStore for PostgresStore {
 /// A store in memory that plays a node of a deployment, for tests.
 #[cfg(test)]
 pub(crate) mod double {
-    use super::{ClusterStore, Document};
+    use super::ClusterStore;
     use core::sync::atomic::{AtomicBool, Ordering};
     use std::collections::BTreeMap;
     use std::sync::{Arc, Mutex};
     use tourbillon_durable::store::{
-        Call, Hook, Hooked, MemoryStore, StoreError, StoreErrorKind, StoreFuture,
+        Call, Hook, Hooked, MemoryStore, SharedDocument, StoreError, StoreErrorKind, StoreFuture,
     };
 
     /// The documents of a deployment, by their names, each with its version.
@@ -163,13 +150,13 @@ pub(crate) mod double {
     }
 
     impl ClusterStore for Hooked<Node> {
-        fn document<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<Document>> {
+        fn document<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<SharedDocument>> {
             let node = self.hook();
             let found = match node.fails_reads.load(Ordering::Relaxed) {
                 true => Err(StoreError::new(StoreErrorKind::Io, "no answer")),
                 false => Ok(node.documents.lock().unwrap().get(name).cloned()),
             };
-            let found = found.map(|found| found.map(|(version, value)| Document { version, value }));
+            let found = found.map(|found| found.map(|(version, value)| SharedDocument { version, value }));
             Box::pin(core::future::ready(found))
         }
 

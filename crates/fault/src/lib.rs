@@ -22,7 +22,7 @@
 
 // Floors: a module uses only modules of its own floor and of the floors below it (`tests/tidy`).
 
-// Floor 0: ports, waits, proxies, clocks, disks, certificates, scripts, and histories of timers.
+// Floor 0: ports, waits, proxies, clocks, disks, certificates, scripts, skipped tests, and histories of timers.
 #[cfg(feature = "tls")]
 mod authority;
 mod disk;
@@ -31,6 +31,7 @@ mod ports;
 mod proxy;
 mod script;
 mod shift;
+mod skip;
 mod wait;
 
 // Floor 1: one server.

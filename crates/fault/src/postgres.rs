@@ -3,10 +3,10 @@
 #[cfg(feature = "tls")]
 use crate::authority::Issued;
 use crate::ports::free_port;
+use crate::skip::tell_skipped;
 use crate::wait::eventually;
 use rustix::process::{Pid, Signal, getuid, kill_process};
 use std::fs::{self, Permissions};
-use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -77,15 +77,7 @@ fn installed() -> Option<PathBuf> {
     } else {
         "there is no PostgreSQL (apt-get install postgresql)"
     };
-    TOLD.call_once(|| {
-        let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
-        let program = std::env::current_exe().unwrap_or_default();
-        let program = program.file_stem().unwrap_or_default().to_string_lossy();
-        drop(writeln!(
-            io::stderr(),
-            "skipped all tests of {package} ({program}) that start a PostgreSQL server: {reason}"
-        ));
-    });
+    tell_skipped(&TOLD, "a PostgreSQL server", reason);
     None
 }
 

@@ -2,6 +2,7 @@
 
 use crate::ports::free_port;
 use crate::shift::Shift;
+use crate::skip::tell_skipped;
 use crate::wait::{eventually, eventually_some};
 use redis::{Client, Connection, FromRedisValue, RedisResult};
 use rustix::process::{Pid, Signal, kill_process};
@@ -43,15 +44,7 @@ pub(crate) fn is_installed() -> bool {
     } else {
         return true;
     };
-    TOLD.call_once(|| {
-        let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
-        let program = std::env::current_exe().unwrap_or_default();
-        let program = program.file_stem().unwrap_or_default().to_string_lossy();
-        drop(writeln!(
-            io::stderr(),
-            "skipped all tests of {package} ({program}) that start a Redis server: {reason}"
-        ));
-    });
+    tell_skipped(&TOLD, "a Redis server", reason);
     false
 }
 

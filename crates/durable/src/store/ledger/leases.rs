@@ -60,10 +60,7 @@ impl<'l, T: Tables> Claiming<'l, T> {
     /// so that later claims do not read it again, and returns `None`.
     fn load(&mut self, entry: &[u8]) -> Result<Option<Timer>, StoreError> {
         let timers = &mut self.lifecycle.timers;
-        let named = match id_at_end(entry) {
-            Some(id) => timers.load_named(id)?,
-            None => None,
-        };
+        let named = id_at_end(entry).map_or(Ok(None), |id| timers.load_named(id))?;
         match named {
             Some(timer) if is_phase_entry(&timer, Table::Due, entry) => Ok(Some(timer)),
             other => timers.remove_stray(Table::Due, entry, other.as_ref()).map(|()| None),
@@ -148,10 +145,7 @@ impl<'l, T: Tables> Reaping<'l, T> {
     /// calls of [`TimerStore::reap`](crate::store::TimerStore::reap) do not read it again, and returns `None`.
     fn load(&mut self, entry: &[u8]) -> Result<Option<Timer>, StoreError> {
         let timers = &mut self.lifecycle.timers;
-        let named = match id_at_end(entry) {
-            Some(id) => timers.load_named(id)?,
-            None => None,
-        };
+        let named = id_at_end(entry).map_or(Ok(None), |id| timers.load_named(id))?;
         match named {
             Some(timer) if is_phase_entry(&timer, Table::Leases, entry) => Ok(Some(timer)),
             other => {

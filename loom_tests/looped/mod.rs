@@ -155,7 +155,7 @@ impl World {
     }
 
     fn turn_at(&self, seat: &mut Seat, now: Timestamp) {
-        while seat.turn(&self.set, (now, BUDGET), || {}) == LoopLeft::More {}
+        while seat.turn(&self.set, now, BUDGET, || {}) == LoopLeft::More {}
     }
 
     /// Runs the loop of a program until `last` timers have fired. The loop turns, and then waits until its next moment
@@ -323,7 +323,7 @@ fn push_lowers_the_word() {
         let looped = thread::spawn(move || {
             let mut seat = Seat::new(0);
             if seat.next_look(&looped.set, || {}).is_some() {
-                let _ = seat.turn(&looped.set, (NOW, BUDGET), || {});
+                let _ = seat.turn(&looped.set, NOW, BUDGET, || {});
                 assert_eq!(looped.fired(), 1, "the turn at the lowered moment missed the ticket");
             }
         });
@@ -446,7 +446,7 @@ fn a_shutdown_elsewhere_races_with_a_turn() {
         let other = StdArc::clone(&world);
         let looped = thread::spawn(move || {
             let mut seat = Seat::new(0);
-            let _ = seat.turn(&other.set, (NOW, BUDGET), || {});
+            let _ = seat.turn(&other.set, NOW, BUDGET, || {});
         });
         world.end();
         assert_eq!(presence.stations(), 0, "the shutdown left the station");

@@ -360,7 +360,7 @@ impl Builder {
             Dispatch::Given(dispatcher) if set.settings().leaders != Leaders::Driver => dispatcher,
             given @ Dispatch::Given(_) => given.without_threads(),
         };
-        engine_settings((self.capacity, self.lane_capacity, self.on_panic), dispatcher)
+        engine_settings(self.capacity, self.lane_capacity, self.on_panic, dispatcher)
     }
 
     fn refuse_other_shards(&self) -> Result<(), BuildError> {
@@ -490,8 +490,7 @@ impl Builder {
             }
             Dispatch::Given(dispatcher) => (dispatcher, Roster::new(shards)),
         };
-        let settings =
-            engine_settings((self.capacity, self.lane_capacity, self.on_panic), dispatcher.clone())?;
+        let settings = engine_settings(self.capacity, self.lane_capacity, self.on_panic, dispatcher.clone())?;
         let nanos = u64::try_from(self.tick.as_nanos()).unwrap_or(u64::MAX);
         let set = SetSettings {
             tick: TickLength::from_nanos(nanos),
@@ -523,7 +522,9 @@ impl Builder {
 
 /// Checks the builder's capacities. Returns the settings of an engine with the capacities and with this panic hook.
 fn engine_settings(
-    (capacity, lane_capacity, on_panic): (u32, u64, Option<Box<PanicHook>>),
+    capacity: u32,
+    lane_capacity: u64,
+    on_panic: Option<Box<PanicHook>>,
     dispatcher: Dispatcher,
 ) -> Result<Settings, BuildError> {
     check("capacity", capacity, &CAPACITIES)?;

@@ -177,7 +177,7 @@ impl LoopShard {
     /// the past. Handlers run inside this call, unless their engine has an executor.
     pub fn turn(&mut self, now: impl Into<Timestamp>, budget: usize) -> LoopLeft {
         let (set, index) = (self.shards.owner().set(), self.seat.index());
-        self.seat.turn(set, (now.into(), budget), || come_home(set.id(), index))
+        self.seat.turn(set, now.into(), budget, || come_home(set.id(), index))
     }
 }
 

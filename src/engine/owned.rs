@@ -141,14 +141,14 @@ impl<T: Send + 'static> Timers<T> {
     /// lane's capacity.
     pub(super) fn queue(&self, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
         let mut local = lend(&self.admission);
-        self.queue_if_there_is_room(&mut local, index, (deadline, Place::Any), insist)
+        self.queue_if_there_is_room(&mut local, index, deadline, Place::Any, insist)
     }
 
     /// Queues a ticket for an owned timer in the calling thread's lane to `shard`, its queue to that shard. The timer's
     /// present ticket may be at another shard.
     pub(super) fn queue_on(&self, shard: usize, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
         lend(&self.admission).on_shard(&self.admission, shard, |local| {
-            self.queue_if_there_is_room(local, index, (deadline, Place::Anew), insist)
+            self.queue_if_there_is_room(local, index, deadline, Place::Anew, insist)
         })
     }
 
@@ -156,7 +156,8 @@ impl<T: Send + 'static> Timers<T> {
         &self,
         local: &mut Local,
         index: u32,
-        (deadline, place): (Timestamp, Place),
+        deadline: Timestamp,
+        place: Place,
         insist: bool,
     ) -> Rearmed {
         if !insist && !local.lane.has_room() {

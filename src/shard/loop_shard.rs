@@ -170,7 +170,8 @@ impl Seat {
     pub(crate) fn turn(
         &mut self,
         set: &ShardSet,
-        (now, budget): (Timestamp, usize),
+        now: Timestamp,
+        budget: usize,
         moved: impl FnOnce(),
     ) -> LoopLeft {
         if set.is_forked() {

@@ -99,7 +99,7 @@ pub unsafe extern "C" fn tb_cancel_keyed(
     user: *mut *mut c_void,
 ) -> tb_status {
     // SAFETY: the contract.
-    unsafe { cancel(engine, key, (outcome, user), false) }
+    unsafe { cancel(engine, key, outcome, user, false) }
 }
 
 /// As `tb_cancel_keyed`, but waits until all running callbacks of the key have returned, even if the outcome is
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn tb_cancel_keyed_and_wait(
     user: *mut *mut c_void,
 ) -> tb_status {
     // SAFETY: the contract.
-    unsafe { cancel(engine, key, (outcome, user), true) }
+    unsafe { cancel(engine, key, outcome, user, true) }
 }
 
 /// # Safety
@@ -126,7 +126,8 @@ pub unsafe extern "C" fn tb_cancel_keyed_and_wait(
 unsafe fn cancel(
     engine: *const tb_engine,
     key: *const c_char,
-    (outcome, user): (*mut tb_outcome, *mut *mut c_void),
+    outcome: *mut tb_outcome,
+    user: *mut *mut c_void,
     and_wait: bool,
 ) -> tb_status {
     guard(|| {

@@ -23,11 +23,12 @@ impl SweepCursor {
     pub(crate) fn step<T: Ticket, const BITS: u32>(
         &mut self,
         levels: &mut [Level<BITS>],
-        (blocks, far): (&mut Blocks<T>, &mut Blocks<(Tick, T)>),
+        blocks: &mut Blocks<T>,
+        far: &mut Blocks<(Tick, T)>,
         overdue: [&mut Slot; 2],
         is_live: &mut impl FnMut(&T) -> bool,
     ) -> Option<(usize, usize)> {
-        let step = self.step_in_levels(levels, (blocks, far), is_live);
+        let step = self.step_in_levels(levels, blocks, far, is_live);
         let SweepStep { looked_at, dropped, next } = match step {
             Some(step) => step,
             // The overdue tickets come after the levels.
@@ -51,7 +52,8 @@ impl SweepCursor {
     fn step_in_levels<T: Ticket, const BITS: u32>(
         &mut self,
         levels: &mut [Level<BITS>],
-        (blocks, far): (&mut Blocks<T>, &mut Blocks<(Tick, T)>),
+        blocks: &mut Blocks<T>,
+        far: &mut Blocks<(Tick, T)>,
         is_live: &mut impl FnMut(&T) -> bool,
     ) -> Option<SweepStep> {
         while let Some(level) = levels.get_mut(self.depth) {

@@ -702,7 +702,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         let mut left = tickets;
         while left > 0 {
             let Self { levels, blocks, far, overdue, late, .. } = self;
-            let step = self.sweep.step(levels, (blocks, far), [overdue, late], &mut is_live);
+            let step = self.sweep.step(levels, blocks, far, [overdue, late], &mut is_live);
             let Some((looked_at, dropped)) = step else {
                 self.sweep = SweepCursor::default();
                 return true;

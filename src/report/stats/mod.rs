@@ -139,7 +139,8 @@ impl ShardStats {
     fn of(
         shard: &Shard,
         station: &StationShared,
-        (tick, now): (TickLength, Option<Timestamp>),
+        tick: TickLength,
+        now: Option<Timestamp>,
         lateness: &Buckets,
     ) -> Self {
         let (counters, leader) = (&station.counters, &shard.counters);
@@ -202,7 +203,7 @@ impl Stats {
             .iter()
             .zip(set.shards())
             .zip(&lateness)
-            .map(|((station, shard), lateness)| ShardStats::of(shard, station, (core.tick(), now), lateness))
+            .map(|((station, shard), lateness)| ShardStats::of(shard, station, core.tick(), now, lateness))
             .collect();
         let mut all = Buckets::empty();
         lateness.iter().for_each(|shard| all.add(shard));

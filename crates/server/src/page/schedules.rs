@@ -73,7 +73,7 @@ pub(super) async fn show_schedules(
         let place = Place::of(&place_of(&cursor, mark.as_bytes())?).filter(is_asked);
         Some(place.ok_or_else(|| Fault::bad("The cursor is of another list, or of none."))?)
     };
-    let (views, next) = walk(&service, (&namespace, &q), place).await?;
+    let (views, next) = walk(&service, &namespace, &q, place).await?;
     let address = |cursor: &str| {
         format!("/ui/schedules?{}", query(&[("namespace", &*namespace), ("q", &q), ("cursor", cursor)]))
     };
@@ -96,7 +96,8 @@ pub(super) async fn show_schedules(
 /// the end of the list. An empty namespace stands for all namespaces.
 async fn walk(
     service: &Service,
-    (namespace, q): (&str, &str),
+    namespace: &str,
+    q: &str,
     place: Option<Place>,
 ) -> Result<(Vec<ScheduleView>, Option<Place>), Fault> {
     let all = service.namespaces().all();

@@ -3,7 +3,7 @@
 use crate::callback::Callback;
 use crate::dial::{Dialler, blocked_in};
 use crate::guard::{Blocked, Guard};
-use crate::hosts::{HostReport, Hosts, Part, Shown};
+use crate::hosts::{HostReport, Hosts, Part, Shown, Target};
 use crate::limits::HostLimits;
 use crate::names::{self, Resolver};
 use crate::sign::{Secret, signatures};
@@ -260,7 +260,7 @@ impl Caller {
     /// If the future is dropped, the receiver may still have got the callback.
     pub async fn send(&self, callback: &Callback, attempt: Attempt<'_>) -> Outcome {
         let begin = Instant::now();
-        let to = (attempt.tenant, &*callback.host(), callback.path());
+        let to = Target { tenant: attempt.tenant, host: &callback.host(), path: callback.path() };
         let permit = match self.hosts.admit(to, begin) {
             Ok(permit) => permit,
             Err((at, rest)) => return Outcome::Parked { at, for_: rest },

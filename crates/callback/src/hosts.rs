@@ -58,6 +58,14 @@ struct Host {
     paths: HashMap<Box<str>, Path>,
 }
 
+/// The place to which a tenant's callback goes.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) tenant: &'a str,
+    pub(crate) host: &'a str,
+    pub(crate) path: &'a str,
+}
+
 #[derive(Debug)]
 struct Path {
     breaker: Breaker,
@@ -101,10 +109,16 @@ pub(crate) struct Permit {
     hosts: Hosts,
     key: Key,
     path: Box<str>,
-    /// The counts of openings of the host's breaker and of the path's breaker at the callback's start. At the
-    /// callback's end, the counts show whether a breaker has opened during the callback.
-    openings: (u64, u64),
+    openings: Openings,
     is_settled: bool,
+}
+
+/// The counts of openings of the host's breaker and of the path's breaker at a callback's start. At the callback's end,
+/// the counts show whether a breaker has opened during the callback.
+#[derive(Clone, Copy)]
+struct Openings {
+    of_host: u64,
+    of_path: u64,
 }
 
 /// The evidence that an ended callback gives about its receiver. [`Host::end`] converts it to a [`Sign`] for the
@@ -132,11 +146,8 @@ impl Hosts {
 
     /// Permits a tenant's callback to a path of a host. Fails if the host or the path gets no callbacks at present. The
     /// error contains the part that gets no callbacks (host or path), and the time after which to try again.
-    pub(crate) fn admit(
-        &self,
-        (tenant, host, path): (&str, &str, &str),
-        now: Instant,
-    ) -> Result<Permit, (Part, Duration)> {
+    pub(crate) fn admit(&self, to: Target<'_>, now: Instant) -> Result<Permit, (Part, Duration)> {
+        let Target { tenant, host, path } = to;
         let mut states = self.lock();
         let key = Key { tenant: tenant.into(), host: host.into() };
         if states.len() >= MOST_HOSTS && !states.contains_key(&key) {
@@ -151,7 +162,7 @@ impl Hosts {
         }
         state.running += 1;
         let of_path = state.paths.get_mut(path).map_or(0, |path| path.breaker.begin());
-        let openings = (state.breaker.begin(), of_path);
+        let openings = Openings { of_host: state.breaker.begin(), of_path };
         Ok(Permit { hosts: self.clone(), key, path: path.into(), openings, is_settled: false })
     }
 
@@ -210,21 +221,14 @@ impl Host {
         Self { running: 0, breaker: Breaker::new(Cause::Silence), paths: HashMap::new() }
     }
 
-    fn end(
-        &mut self,
-        path: &str,
-        (of_host, of_path): (u64, u64),
-        shown: Shown,
-        limits: &HostLimits,
-        now: Instant,
-    ) {
+    fn end(&mut self, path: &str, openings: Openings, shown: Shown, limits: &HostLimits, now: Instant) {
         let sign = match shown {
             Shown::Works => Sign::Works,
             Shown::Silent => Sign::Fails(Cause::Silence),
             Shown::Refuses => self.refusal(path, now),
             Shown::Nothing => Sign::Nothing,
         };
-        self.breaker.end(of_host, sign, limits, now);
+        self.breaker.end(openings.of_host, sign, limits, now);
         if sign == Sign::Works {
             self.paths.values_mut().for_each(|path| path.has_refused = false);
         }
@@ -234,7 +238,7 @@ impl Host {
             Shown::Refuses => Sign::Fails(Cause::Answer),
             Shown::Silent | Shown::Nothing => Sign::Nothing,
         };
-        entry.breaker.end(of_path, sign, limits, now);
+        entry.breaker.end(openings.of_path, sign, limits, now);
         if entry.breaker.is_spotless() {
             self.paths.remove(path);
         }
@@ -293,29 +297,29 @@ impl fmt::Debug for Hosts {
 mod tests {
     use super::*;
 
-    const A: (&str, &str, &str) = ("", "a:443", "/");
+    const A: Target<'_> = Target { tenant: "", host: "a:443", path: "/" };
 
     fn hosts() -> Hosts {
         Hosts::new(HostLimits::default())
     }
 
-    fn at(path: &str) -> (&str, &str, &str) {
-        ("", "a:443", path)
+    fn at(path: &str) -> Target<'_> {
+        Target { path, ..A }
     }
 
-    fn send(hosts: &Hosts, to: (&str, &str, &str), shown: Shown, times: usize) {
+    fn send(hosts: &Hosts, to: Target<'_>, shown: Shown, times: usize) {
         for _ in 0..times {
             hosts.admit(to, Instant::now()).map_err(|(part, _)| part).unwrap().settle(shown);
         }
     }
 
-    fn rest(hosts: &Hosts, to: (&str, &str, &str)) -> Option<(Part, Duration)> {
+    fn rest(hosts: &Hosts, to: Target<'_>) -> Option<(Part, Duration)> {
         hosts.admit(to, Instant::now()).err()
     }
 
     /// Returns the part of the receiver that gets no callbacks now. Returns `None` if both the host and the path get
     /// callbacks.
-    fn shut(hosts: &Hosts, to: (&str, &str, &str)) -> Option<Part> {
+    fn shut(hosts: &Hosts, to: Target<'_>) -> Option<Part> {
         rest(hosts, to).map(|(part, _)| part)
     }
 
@@ -381,7 +385,7 @@ mod tests {
         for shown in [Shown::Silent, Shown::Refuses] {
             send(&hosts, A, shown, 10);
             assert!(shut(&hosts, A).is_some());
-            assert_eq!(shut(&hosts, ("t", "a:443", "/")), None);
+            assert_eq!(shut(&hosts, Target { tenant: "t", ..A }), None);
             hosts.close_breakers("a:443");
         }
         assert_eq!(shut(&hosts, A), None);
@@ -435,16 +439,21 @@ mod tests {
     fn the_memory_for_hosts_that_fail_is_bounded_and_a_tenant_takes_it_from_itself() {
         let hosts = Hosts::new(HostLimits { failures: 1, ..HostLimits::default() });
         let now = Instant::now();
-        let runs = hosts.admit(("", "runs:443", "/"), now).ok().unwrap();
-        send(&hosts, ("other", "a:443", "/"), Shown::Silent, 1);
+        let runs = hosts.admit(Target { host: "runs:443", ..A }, now).ok().unwrap();
+        let of_other = Target { tenant: "other", ..A };
+        send(&hosts, of_other, Shown::Silent, 1);
         for number in 0..3 * MOST_HOSTS {
-            hosts.admit(("", &format!("{number}:443"), "/"), now).ok().unwrap().settle(Shown::Silent);
+            hosts
+                .admit(Target { host: &format!("{number}:443"), ..A }, now)
+                .ok()
+                .unwrap()
+                .settle(Shown::Silent);
             assert!(hosts.lock().len() <= MOST_HOSTS, "{number}");
         }
         let runs_still =
             hosts.report(now).into_iter().any(|host| &*host.host == "runs:443" && host.running == 1);
         assert!(runs_still, "a host keeps the count of its callbacks");
-        assert_eq!(shut(&hosts, ("other", "a:443", "/")), Some(Part::Host));
+        assert_eq!(shut(&hosts, of_other), Some(Part::Host));
         drop(runs);
         for path in 0..10 * MOST_PATHS {
             let _shut = hosts.admit(at(&path.to_string()), now).map(|permit| permit.settle(Shown::Refuses));

@@ -76,9 +76,18 @@ pub struct Spec<P> {
     pub(crate) if_present: IfPresent,
     pub(crate) labels: Vec<Box<str>>,
     pub(crate) policy: Policy,
-    pub(crate) plan: Option<(Plan, MissedInstants, Option<UtcMillis>)>,
+    pub(crate) repeat: Option<Repeat>,
     pub(crate) trace: Option<Box<str>>,
     pub(crate) durability: Durability,
+}
+
+/// The rule by which a timer becomes the first occurrence of a series.
+#[derive(Clone, Debug)]
+pub(crate) struct Repeat {
+    plan: Plan,
+    missed: MissedInstants,
+    /// The moment after which no occurrence comes. `None` if the series does not end.
+    end: Option<UtcMillis>,
 }
 
 impl<P> Spec<P> {
@@ -94,7 +103,7 @@ impl<P> Spec<P> {
             if_present: IfPresent::default(),
             labels: Vec::new(),
             policy: Policy::default(),
-            plan: None,
+            repeat: None,
             trace: None,
             durability: Durability::default(),
         }
@@ -287,7 +296,7 @@ impl<P> Spec<P> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn repeat(self, plan: Plan, missed: MissedInstants) -> Self {
-        Self { plan: Some((plan, missed, None)), ..self }
+        Self { repeat: Some(Repeat { plan, missed, end: None }), ..self }
     }
 
     /// Makes the timer the first occurrence of a series as [`repeat`](Self::repeat) does. No occurrence comes after
@@ -312,7 +321,7 @@ impl<P> Spec<P> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn repeat_until(self, plan: Plan, missed: MissedInstants, end: UtcMillis) -> Self {
-        Self { plan: Some((plan, missed, Some(end))), ..self }
+        Self { repeat: Some(Repeat { plan, missed, end: Some(end) }), ..self }
     }
 
     /// Sets the trace context, in the form of the header `traceparent`. The handler gets the context with each
@@ -547,11 +556,11 @@ impl<P> Spec<P> {
         if payload.len() > limits.payload {
             return Err(Rejection::PayloadTooLong(payload.len()));
         }
-        let scheduled = match (self.due, &self.plan) {
+        let scheduled = match (self.due, &self.repeat) {
             (Some(Due::After(delay)), _) => now.after(delay),
             (Some(Due::At(moment)), _) => moment,
             (None, None) => now.after(Duration::ZERO),
-            (None, Some((plan, _, end))) => {
+            (None, Some(Repeat { plan, end, .. })) => {
                 let instants = plan.instants().map_err(Rejection::Plan)?;
                 // A period is a delay, so `after` keeps the timer from being early. The instants of a calendar are
                 // fixed moments, and `after` would skip an instant in the next millisecond.
@@ -575,12 +584,12 @@ impl<P> Spec<P> {
         if due > now.after(limits.delay) || due >= UtcMillis::MAX {
             return Err(Rejection::DueTooFar);
         }
-        let series = match &self.plan {
+        let series = match self.repeat.clone() {
             None => None,
-            Some((plan, missed, end)) => {
+            Some(Repeat { plan, missed, end }) => {
                 // If the caller has chosen the due moment, the plan was not checked above.
                 plan.validate().map_err(Rejection::Plan)?;
-                Some(Series { id, plan: plan.clone(), missed: *missed, end: *end, paused: false })
+                Some(Series { id, plan, missed, end, paused: false })
             }
         };
         let mut labels = self.labels.clone();

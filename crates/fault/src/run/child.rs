@@ -96,6 +96,17 @@ impl Node {
     }
 }
 
+/// The settings with which a process of the daemon `tourbillond` starts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DaemonSettings {
+    /// How long a lease of a timer lasts.
+    pub(super) lease: Duration,
+    /// How long the node owns a shard without a renewal.
+    pub(super) ttl: Duration,
+    /// The greatest number of handlers that the node runs at a time.
+    pub(super) workers: usize,
+}
+
 /// Starts the nodes of a run if they are processes of the daemon `tourbillond`. Contains the settings that these nodes
 /// share, and the addresses of the nodes that run.
 #[derive(Debug)]
@@ -166,8 +177,9 @@ impl Daemons {
         before: &[String],
         number: u32,
         folder: &Path,
-        (lease, ttl, workers): (Duration, Duration, usize),
+        settings: DaemonSettings,
     ) -> Node {
+        let DaemonSettings { lease, ttl, workers } = settings;
         let name = name_of(number);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let names = serve_names(number).expect("a socket");

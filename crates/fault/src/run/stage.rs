@@ -2,7 +2,7 @@
 
 use super::busy::{stalls, unexplained, waits};
 use super::callbacks::id_of;
-use super::child::{Daemons, Node};
+use super::child::{DaemonSettings, Daemons, Node};
 use super::door::{Door, Library, ask, open};
 use super::load::{Clients, Load};
 use super::node::NodeSettings;
@@ -239,7 +239,7 @@ impl Stage {
     pub fn node(&mut self, before: &[String]) -> Node {
         self.started += 1;
         if let Some(daemons) = &self.daemons {
-            let settings = (self.lease, self.ttl, self.workers);
+            let settings = DaemonSettings { lease: self.lease, ttl: self.ttl, workers: self.workers };
             return daemons.start(before, self.started, self.folder.path(), settings);
         }
         let settings = NodeSettings {

@@ -16,6 +16,7 @@ mod value;
 
 pub(crate) use file::FileFault;
 pub(crate) use show::{json, lines};
+use standard::StandardValue;
 pub(crate) use standard::headers;
 use table::PREFIX;
 pub(crate) use table::{Config, SETTINGS, Setting};
@@ -117,11 +118,11 @@ pub(crate) fn load(sources: &Sources<'_>) -> Result<Loaded, ConfigError> {
     };
     let standard = standard::read(&sources.environment);
     loaded.warnings.extend(standard.warnings);
-    for (key, name, value) in standard.values {
+    for StandardValue { key, variable, value } in standard.values {
         // Other programs use these variables too. So a wrong value only causes a warning, and the service starts.
         let setting = SETTINGS.iter().find(|setting| setting.key == key);
         if let Some(Err(error)) =
-            setting.map(|setting| loaded.set(setting, &value, Origin::Variable(name.to_owned())))
+            setting.map(|setting| loaded.set(setting, &value, Origin::Variable(variable.to_owned())))
         {
             loaded.warnings.push(format!("{error}; the variable is ignored"));
         }

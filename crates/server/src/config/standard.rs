@@ -8,9 +8,16 @@ use std::ffi::OsString;
 /// The values that OpenTelemetry's environment variables give to settings, and the warnings about wrong values.
 #[derive(Debug, Default)]
 pub(super) struct Standard {
-    /// The settings whose value an environment variable gives: the setting's key, the variable's name, and the value.
-    pub(super) values: Vec<(&'static str, &'static str, String)>,
+    pub(super) values: Vec<StandardValue>,
     pub(super) warnings: Vec<String>,
+}
+
+/// The value that an environment variable gives to the setting with the key `key`.
+#[derive(Debug)]
+pub(super) struct StandardValue {
+    pub(super) key: &'static str,
+    pub(super) variable: &'static str,
+    pub(super) value: String,
 }
 
 /// Returns the value of an environment variable. An empty value counts as unset.
@@ -24,7 +31,8 @@ pub(super) fn read(environment: &[(OsString, OsString)]) -> Standard {
     let value = |name| value_of(environment, name);
     let mut read = Standard::default();
     if let Some(name) = value("OTEL_SERVICE_NAME") {
-        read.values.push(("telemetry.service_name", "OTEL_SERVICE_NAME", name.to_owned()));
+        let (key, variable) = ("telemetry.service_name", "OTEL_SERVICE_NAME");
+        read.values.push(StandardValue { key, variable, value: name.to_owned() });
     }
     let traces = value("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
     let all = value("OTEL_EXPORTER_OTLP_ENDPOINT");
@@ -54,7 +62,7 @@ pub(super) fn read(environment: &[(OsString, OsString)]) -> Standard {
     {
         read.warnings.push(format!("{name}: {protocol:?} is not spoken; spans are sent by http/protobuf"));
     }
-    read.values.push(("telemetry.endpoint", name, endpoint));
+    read.values.push(StandardValue { key: "telemetry.endpoint", variable: name, value: endpoint });
     read
 }
 
@@ -107,8 +115,8 @@ mod tests {
     fn the_variable_for_traces_wins_and_that_for_all_signals_gets_a_path() {
         let endpoint = |all: &[(&str, &str)]| {
             let read = read(&variables(all));
-            let found = read.values.into_iter().find(|(key, ..)| *key == "telemetry.endpoint");
-            (found.map(|(_, _, value)| value), read.warnings.len())
+            let found = read.values.into_iter().find(|found| found.key == "telemetry.endpoint");
+            (found.map(|found| found.value), read.warnings.len())
         };
         let (all, traces) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
         let base = (all, "http://c:4318/base/");

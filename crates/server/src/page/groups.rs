@@ -6,7 +6,7 @@ use super::text::{number, query};
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
 use crate::convert::moment;
-use crate::service::{DeadGroup, Deaths, Service};
+use crate::service::{DeadGroup, GroupReport, Service};
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
@@ -27,8 +27,8 @@ struct GroupsPage<'a> {
     frame: Frame<'a>,
     namespaces: Vec<(String, bool)>,
     namespace: &'a str,
-    /// The groups with their namespaces and their numbers of timers. The largest group comes first.
-    rows: Vec<(Box<str>, DeadGroup, Deaths)>,
+    /// The groups, the largest first.
+    rows: Vec<GroupReport>,
     now: Moment,
     /// The number of groups that the page leaves out because there are too many.
     more: usize,

@@ -2,10 +2,11 @@
 //! second group has the timers that ended last without an attempt, for example by a cancellation. So timers without an
 //! attempt never displace attempted timers.
 
+use crate::convert::moment;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use tourbillon_api::{EndKind, PastAttempt};
+use tourbillon_api::{EndKind, PastAttempt, PastEnd};
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::timer::TimerId;
+use tourbillon_durable::timer::{KeyOf, TimerId};
 
 /// The greatest number of timers in each of the two groups of [`TimerHistory`]: attempted timers, and withdrawn timers.
 const MOST_TIMERS: usize = 16_384;
@@ -53,7 +54,7 @@ pub(crate) struct Entry {
     pub(crate) interrupted: Vec<UtcMillis>,
     /// The moments at which the dead timer was replayed, in ascending order.
     pub(crate) replayed: VecDeque<UtcMillis>,
-    pub(crate) end: Option<(UtcMillis, EndKind, Option<Box<str>>)>,
+    pub(crate) end: Option<PastEnd>,
     /// The number of the timer's last event. The events of all timers are numbered in one sequence.
     touched: u64,
 }
@@ -64,8 +65,8 @@ pub(crate) struct Entry {
 struct Ring {
     entries: HashMap<TimerId, Entry>,
     order: BTreeMap<u64, TimerId>,
-    /// The timer that last had each key. The map's key is the namespace and the timer's key.
-    by_key: HashMap<(Box<str>, Box<str>), TimerId>,
+    /// The timer that last had each key.
+    by_key: HashMap<KeyOf, TimerId>,
     attempts: usize,
 }
 
@@ -87,7 +88,7 @@ impl Ring {
         self.order.remove(&entry.touched);
         self.attempts -= entry.attempts.len();
         if let Some(key) = &entry.known.key {
-            let key = (entry.known.namespace.clone(), key.clone());
+            let key = KeyOf { namespace: entry.known.namespace.clone(), key: key.clone() };
             // A later timer may have taken the key.
             if self.by_key.get(&key) == Some(&id) {
                 self.by_key.remove(&key);
@@ -97,7 +98,7 @@ impl Ring {
     }
 
     /// Returns the timer that last had this namespace and key, and the number of the timer's last event.
-    fn last_of(&self, key: &(Box<str>, Box<str>)) -> Option<(u64, TimerId)> {
+    fn last_of(&self, key: &KeyOf) -> Option<(u64, TimerId)> {
         let id = *self.by_key.get(key)?;
         Some((self.entries.get(&id)?.touched, id))
     }
@@ -137,7 +138,7 @@ impl TimerHistory {
         let is_attempted = is_attempt || self.attempted.entries.contains_key(&id);
         let ring = if is_attempted { &mut self.attempted } else { &mut self.withdrawn };
         if let Some(Known { namespace, key: Some(key), .. }) = &known {
-            ring.by_key.insert((namespace.clone(), key.clone()), id);
+            ring.by_key.insert(KeyOf { namespace: namespace.clone(), key: key.clone() }, id);
         }
         let entry = ring.touch(id, self.touches);
         if let Some(known) = known {
@@ -189,7 +190,7 @@ impl TimerHistory {
             }
             entry.replayed.push_back(at);
             // The delivery after the replay may already have ended. Its end is kept.
-            if entry.end.as_ref().is_some_and(|(end, ..)| *end <= at) {
+            if entry.end.as_ref().is_some_and(|end| end.at <= moment(at)) {
                 entry.end = None;
             }
         });
@@ -204,7 +205,8 @@ impl TimerHistory {
         how: EndKind,
         detail: Option<&str>,
     ) {
-        self.change(id, false, Some(known), |entry| entry.end = Some((at, how, detail.map(Into::into))));
+        let end = PastEnd { at: moment(at), how, detail: detail.map(Into::into) };
+        self.change(id, false, Some(known), |entry| entry.end = Some(end));
     }
 
     /// Forgets the histories of all timers in a namespace.
@@ -231,7 +233,7 @@ impl TimerHistory {
         for ring in [&self.attempted, &self.withdrawn] {
             let ended = ring.order.range(..before).rev().filter(|(_, id)| {
                 let entry = ring.entries.get(id);
-                let end = entry.and_then(|entry| Some((&entry.known, entry.end.as_ref()?.1)));
+                let end = entry.and_then(|entry| Some((&entry.known, entry.end.as_ref()?.how)));
                 end.is_some_and(|(known, how)| is_wanted(known, how))
             });
             // All timers of the page may come from one ring. The additional timer shows whether further timers follow.
@@ -247,7 +249,7 @@ impl TimerHistory {
 
     /// Returns the timer of a namespace that last had this key, or `None` if its history is not remembered.
     pub(super) fn last_of(&self, namespace: &str, key: &str) -> Option<TimerId> {
-        let key = (namespace.into(), key.into());
+        let key = KeyOf { namespace: namespace.into(), key: key.into() };
         let last = self.attempted.last_of(&key).into_iter().chain(self.withdrawn.last_of(&key)).max();
         last.map(|(_, id)| id)
     }
@@ -380,6 +382,7 @@ mod tests {
         history.ended(id(0), known(), at, EndKind::Replaced, Some("by another"));
         let entry = history.get(id(0)).unwrap();
         assert_eq!(entry.attempts.len(), 1);
-        assert_eq!(entry.end, Some((at, EndKind::Replaced, Some("by another".into()))));
+        let end = PastEnd { at: moment(at), how: EndKind::Replaced, detail: Some("by another".to_owned()) };
+        assert_eq!(entry.end, Some(end));
     }
 }

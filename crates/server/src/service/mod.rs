@@ -38,7 +38,7 @@ pub(crate) use deployment::{checked, mend, open_postgres, open_store};
 pub(crate) use names::{Named, id};
 pub use open_error::OpenError;
 pub(crate) use operations::{DeadGroup, DeadWork, Work};
-pub(crate) use reports::{Deaths, Disk};
+pub(crate) use reports::{Disk, GroupReport};
 pub(crate) use restore::{is_half_restored, restore, restore_in_postgres, restore_on_sqlite, restore_shared};
 pub(crate) use schedules::ScheduleCall;
 

@@ -14,6 +14,14 @@ const MOST: usize = 2_000;
 /// The number of dead timers in one read of the store.
 const AT_ONCE: u32 = 50;
 
+/// A group of dead timers in one namespace.
+#[derive(Debug)]
+pub(crate) struct GroupReport {
+    pub(crate) namespace: Box<str>,
+    pub(crate) group: DeadGroup,
+    pub(crate) deaths: Deaths,
+}
+
 /// The number of a group's dead timers in one namespace, and the moments of the first and the last death.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deaths {
@@ -25,9 +33,8 @@ pub(crate) struct Deaths {
 /// The groups of dead timers. If there are more than [`MOST`] dead timers, the groups count only the latest deaths.
 #[derive(Debug, Default)]
 pub(crate) struct DeadGroups {
-    /// The groups of dead timers in each namespace, with the number and moments of the deaths. The largest group comes
-    /// first.
-    pub(crate) groups: Vec<(Box<str>, DeadGroup, Deaths)>,
+    /// The groups of dead timers in each namespace. The largest group comes first.
+    pub(crate) groups: Vec<GroupReport>,
     /// The number of dead timers that were counted.
     pub(crate) looked: u64,
     /// Whether all dead timers were counted.
@@ -65,9 +72,9 @@ impl Reports {
                 next => cursor = next,
             }
         };
-        let mut groups: Vec<_> =
-            groups.into_iter().map(|((namespace, group), deaths)| (namespace, group, deaths)).collect();
-        groups.sort_by_key(|(_, _, deaths)| core::cmp::Reverse((deaths.count, deaths.last)));
+        let report = |((namespace, group), deaths)| GroupReport { namespace, group, deaths };
+        let mut groups: Vec<_> = groups.into_iter().map(report).collect();
+        groups.sort_by_key(|report| core::cmp::Reverse((report.deaths.count, report.deaths.last)));
         Ok(DeadGroups { groups, looked: looked as u64, is_whole })
     }
 }

@@ -12,7 +12,7 @@ mod sampler;
 mod takeovers;
 
 pub(crate) use condition::Condition;
-pub(crate) use dead::Deaths;
+pub(crate) use dead::GroupReport;
 pub(crate) use disk::{Disk, DiskReads};
 pub(super) use liveness::Liveness;
 pub(crate) use metrics::MetricsPage;
@@ -267,8 +267,7 @@ fn stored(timer: &Timer, entry: Option<Entry>, under_way: Option<PastAttempt>) -
 /// `under_way` is its running attempt.
 fn ended(id: TimerId, entry: Entry, under_way: Option<PastAttempt>) -> Past {
     let Entry { known, end, .. } = entry;
-    let is_withdrawn = matches!(end, Some((_, EndKind::Cancelled | EndKind::Replaced, _)));
-    let end = end.map(|(at, how, detail)| PastEnd { at: moment(at), how, detail: detail.map(Into::into) });
+    let is_withdrawn = matches!(end, Some(PastEnd { how: EndKind::Cancelled | EndKind::Replaced, .. }));
     Past {
         id: id.to_string(),
         namespace: known.namespace.into(),

@@ -36,7 +36,8 @@ pub(crate) struct Deployment {
     pub(crate) key: Vec<u8>,
     /// The key of the hash that stores the deployment's shared documents ([`SharedDocument`](crate::SharedDocument)).
     pub(crate) documents: Vec<u8>,
-    /// The random id that the deployment got at its creation, which distinguishes deployments of the same name.
+    /// The id that the deployment got at its creation. It names the version of the layout, and has a random text, which
+    /// distinguishes deployments of the same name.
     id: RwLock<Vec<u8>>,
     /// The reason why the store refuses calls: the servers have lost the deployment's data, have the data of another
     /// deployment in its place, or have older data than before. `None` while the store is open.

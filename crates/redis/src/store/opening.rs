@@ -4,7 +4,7 @@ use super::builder::{RedisBuilder, SHARDS};
 use super::redis_store::RedisStore;
 use crate::deployment::{Deployment, REMEDY, Topology, run};
 use crate::examine::{Plan, Report, dangers, examine};
-use crate::layout::{Layout, MOST_SHARDS, Part, VERSION};
+use crate::layout::{Layout, MOST_SHARDS, Part, VERSION, fresh_deployment_id};
 use crate::link::{Connect, ConnectError, Link, Session};
 use crate::node::{Node, Settings};
 use crate::script::maybe_number;
@@ -13,7 +13,6 @@ use futures_util::future::try_join_all;
 use std::sync::Arc;
 use tourbillon_durable::store::dry_run::RECORD_VERSION;
 use tourbillon_durable::store::{ServerTime, StoreError, StoreErrorKind};
-use tourbillon_durable::timer::TimerId;
 
 /// All versions of the layout, each with the version of its records. Programs of two versions can share a deployment if
 /// they have the same layout. So an existing row never changes: a new version of the records needs a new layout, in a
@@ -179,12 +178,11 @@ impl RedisBuilder {
     async fn open_key(&self, link: &dyn Link, time: &ServerTime) -> Result<Opened, StoreError> {
         let shards = self.shards.unwrap_or(SHARDS);
         let kind = if self.clock.is_some() { "test" } else { "server" };
-        let id = TimerId::fresh().to_string();
         // The script uses the first four values only if it creates the deployment. It publishes a message on the
         // channel first, so that a user without this permission is refused before anything is stored.
         let mut arguments =
-            [VERSION.to_string(), shards.to_string(), kind.to_owned(), id].map(String::into_bytes).to_vec();
-        arguments.push(Layout::channel(&self.name));
+            [VERSION.to_string(), shards.to_string(), kind.to_owned()].map(String::into_bytes).to_vec();
+        arguments.extend([fresh_deployment_id(), Layout::channel(&self.name)]);
         let keys = vec![Layout::deployment(&self.name)];
         let (answered, _) = run(link, time, |scripts| &scripts.open, keys, arguments).await?;
         let mut rest = answered.rest;

@@ -2,13 +2,12 @@
 
 use super::builder::{RedisBuilder, SHARDS};
 use crate::deployment::{Marks, REMEDY, Topology, listed, marks_of, run};
-use crate::layout::{Layout, MOST_SHARDS, Part, Shard, VERSION};
+use crate::layout::{Layout, MOST_SHARDS, Part, Shard, fresh_deployment_id, version_in};
 use crate::link::{Connect, Link, Session};
 use crate::script::bytes;
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_durable::store::{ServerTime, StoreError, StoreErrorKind};
-use tourbillon_durable::timer::TimerId;
 
 /// The result of [`RedisBuilder::mend`] or [`RedisBuilder::make_anew`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -162,7 +161,7 @@ impl RedisBuilder {
                 run(&session, &time, |scripts| &scripts.ready, vec![key], [id, b"1".to_vec()]).await?;
             return Ok(made);
         }
-        let (id, all) = (TimerId::fresh().to_string().into_bytes(), layout.shards().collect());
+        let (id, all) = (fresh_deployment_id(), layout.shards().collect());
         mark(&session, &time, &layout, topology, &all, &id).await?;
         self.make_key(&session, &time, &layout, &id, true).await?;
         (made.marked, made.has_made_key) = (all.into_iter().collect(), true);
@@ -170,7 +169,8 @@ impl RedisBuilder {
     }
 
     /// Creates the key of the deployment. The shards already have the deployment's id. So a process that finds the key
-    /// also finds this id in the shards.
+    /// also finds this id in the shards. The key gets the version of the layout that the id names, because a program
+    /// with another layout may have written the shards.
     async fn make_key(
         &self,
         session: &Session,
@@ -181,7 +181,7 @@ impl RedisBuilder {
     ) -> Result<(), StoreError> {
         let kind = if self.clock.is_some() { "test" } else { "server" };
         let key = Layout::deployment(&self.name);
-        let mut words = [VERSION.to_string(), layout.shards().end.to_string(), kind.to_owned()]
+        let mut words = [version_in(id).to_string(), layout.shards().end.to_string(), kind.to_owned()]
             .map(String::into_bytes)
             .to_vec();
         words.extend([id.to_vec(), Layout::channel(&self.name)]);

@@ -303,6 +303,27 @@ fn a_lost_key_is_noticed_with_any_number_of_shards() {
     assert_eq!((mended.shards, mended.marked, mended.has_made_key), (16, vec![], true));
 }
 
+/// Tests a deployment that a program with another layout has created. In the id, the number before the dot is the
+/// version of that layout.
+#[test]
+fn a_lost_key_is_made_again_with_the_layout_of_the_shards() {
+    let Some(server) = Server::start(&[]) else { return };
+    let connect = Connect::single(&server.url()).unwrap();
+    let builder = || RedisStore::builder("d").shards(4).poll(None);
+    for (version, kind) in [(4, StoreErrorKind::OlderSchema), (6, StoreErrorKind::NewerSchema)] {
+        drop(block_on(builder().open(&connect)).unwrap());
+        for shard in 0..4 {
+            let meta = String::from_utf8(Layout::new("d", 4).key(shard, Part::Meta)).unwrap();
+            server.command(&["HSET", &meta, "id", &format!("{version}.0190a5b2")]);
+        }
+        server.command(&["DEL", "tb:{d}:deployment"]);
+        assert!(block_on(builder().mend(&connect)).unwrap().has_made_key);
+        let error = block_on(builder().open(&connect)).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        server.command(&["FLUSHALL"]);
+    }
+}
+
 /// Tests a closed store with two checks under way whether the deployment is there again. The second check opens the
 /// store, and the store is closed for good before the first check ends.
 #[test]

@@ -88,8 +88,9 @@ impl Reason {
 
     /// Parses a reason from its stored form. Returns `None` if the text is not a reason of this service.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        // The name of a namespace contains no slash, so the first slash ends the name.
-        let pair = |text: &str| text.split_once('/').map(|(first, second)| (first.into(), second.into()));
+        // The last slash ends the name of the namespace. The name may have slashes if a library has stored the timers,
+        // but hosts and queues have none.
+        let pair = |text: &str| text.rsplit_once('/').map(|(first, second)| (first.into(), second.into()));
         let (kind, rest) = text.split_once(':')?;
         match kind {
             "paused" => Some(Self::Paused(rest.into())),
@@ -149,6 +150,9 @@ mod tests {
             Reason::path(&"n".repeat(64), &format!("{}:443", "ü".repeat(250)), &"/".repeat(2_000)),
             Reason::Host("".into(), "b:443".into()),
             Reason::Queue("a".into(), "b-c".into()),
+            Reason::Queue("a/b".into(), "c".into()),
+            Reason::host("a/b", "c:443"),
+            Reason::path("a/b", "c:443", "/d"),
         ] {
             let text = reason.to_string();
             assert!(text.len() <= 255, "{text}");

@@ -2,6 +2,7 @@
 
 use super::fault::Fault;
 use super::posted::Posted;
+use super::rows::whole_list;
 use super::text::{number, span};
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;

@@ -3,6 +3,7 @@
 use super::fault::{Fault, UNCHANGED};
 use super::posted::Posted;
 use super::rows::{address, id_of};
+use super::text::with_query;
 use crate::service::{Named, Service, Verb};
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
@@ -38,16 +39,15 @@ pub(super) async fn one(
         None => return Err(Fault::no_page()),
     };
     let is_of_the_list = form.fields.get("from") == "dead" || done == "gone";
-    // The change has found the namespace, so the name of the namespace has only letters, digits, `-`, `_` and `.`. The
-    // addresses below need no percent-encoding.
+    let in_list = |path| with_query(path, &[("namespace", &namespace), ("done", done)]);
     let to = if is_of_the_list {
-        format!("/ui/dead?namespace={namespace}&done={done}")
+        in_list("/ui/dead")
     } else if service.reports().past(&namespace, id).await.is_ok()
         || service.stored_timers().get(&namespace, id.into()).await.is_ok()
     {
-        format!("{}?done={done}", address(&namespace, &id.to_string()))
+        with_query(&address(&namespace, &id.to_string()), &[("done", done)])
     } else {
-        format!("/ui/timers?namespace={namespace}&done={done}")
+        in_list("/ui/timers")
     };
     Ok(Redirect::to(&to).into_response())
 }

@@ -2,7 +2,7 @@
 
 use super::conditions::Search;
 use super::fault::Fault;
-use super::text::{number, query};
+use super::text::{number, with_query};
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
 use crate::audit::{Wanted, word};
@@ -66,7 +66,7 @@ impl Query {
         let Self { namespace, token, action, .. } = self;
         let conditions =
             [("namespace", &**namespace), ("token", token), ("action", action), ("cursor", cursor)];
-        format!("/ui/audit?{}", query(&conditions))
+        with_query("/ui/audit", &conditions)
     }
 
     fn is_filtered(&self) -> bool {

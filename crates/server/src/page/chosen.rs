@@ -51,10 +51,11 @@ pub(super) async fn change(
     Ok(Redirect::to(&back(form.fields.get("back"), done)).into_response())
 }
 
-/// Splits the value of a ticked box into the namespace and the timer's id. The value has the form `namespace/id`.
+/// Splits the value of a ticked box into the namespace and the timer's id. The value has the form `namespace/id`. The
+/// last slash ends the namespace, because its name may have a slash, and an id has none.
 fn named(text: &str) -> Result<(&str, TimerId), Fault> {
     let (namespace, id) =
-        text.split_once('/').ok_or_else(|| Fault::bad("A choice has a namespace and an id."))?;
+        text.rsplit_once('/').ok_or_else(|| Fault::bad("A choice has a namespace and an id."))?;
     Ok((namespace, id_of(id)?))
 }
 

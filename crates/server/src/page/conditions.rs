@@ -1,7 +1,7 @@
 //! Reads the conditions of a list of timers from the page's address. Writes conditions into the addresses of links.
 
 use super::fault::{Fault, UNSEEN};
-use super::text::query;
+use super::text::with_query;
 use super::view::phase_name;
 use super::visitor::Visitor;
 use crate::listing::{Listed, Listing};
@@ -253,7 +253,7 @@ impl Conditions {
             (false, true) => "asc",
             _ => "",
         };
-        let query = query(&[
+        let conditions = [
             ("namespace", &*self.namespace),
             ("q", &*self.q),
             ("label", &*self.label),
@@ -265,8 +265,8 @@ impl Conditions {
             ("place", place),
             ("error", error),
             ("cursor", cursor.unwrap_or("")),
-        ]);
-        if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
+        ];
+        with_query(path, &conditions)
     }
 
     fn filter(&self) -> Filter {

@@ -2,7 +2,7 @@
 
 use super::conditions::{Conditions, Query, Search, offered};
 use super::fault::Fault;
-use super::rows::{address, death, error, labels, name, target};
+use super::rows::{address, death, error, labels, name, target, whole_list};
 use super::text::number;
 use super::view::{Frame, When, done_words, now, show};
 use super::visitor::Visitor;
@@ -59,10 +59,7 @@ pub(super) async fn show_dead(
         next: listed.next.map(|cursor| asked.address("/ui/dead", Some(&cursor))),
         first: (!asked.cursor.is_empty()).then(|| asked.address("/ui/dead", None)),
         here: asked.address("/ui/dead", Some(&asked.cursor)),
-        groups: match &*asked.namespace {
-            "" => "/ui/dead/groups".to_owned(),
-            namespace => format!("/ui/dead/groups?namespace={namespace}"),
-        },
+        groups: whole_list("/ui/dead/groups", &asked.namespace),
         may_change: if is_one { visitor.writes(&asked.namespace) } else { visitor.writes_all() },
         // The changes of all dead timers select by label, receiver and error only. If the list has another condition,
         // such a change would also affect timers that the list leaves out.

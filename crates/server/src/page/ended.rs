@@ -2,8 +2,8 @@
 
 use super::conditions::{Search, existing, offered};
 use super::fault::Fault;
-use super::rows::address;
-use super::text::query;
+use super::rows::{address, whole_list};
+use super::text::with_query;
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
 use crate::record::Known;
@@ -113,7 +113,7 @@ pub(super) async fn show_ended(
     let address = |before: Option<u64>| {
         let before = before.map(|before| before.to_string()).unwrap_or_default();
         let conditions = [("namespace", &*namespace), ("q", q), ("how", &asked.how), ("before", &before)];
-        format!("/ui/ended?{}", query(&conditions))
+        with_query("/ui/ended", &conditions)
     };
     let page = EndedPage {
         frame: Frame::new(&visitor, "ended"),

@@ -2,7 +2,8 @@
 
 use super::conditions::{InNamespace, Search, existing, offered};
 use super::fault::Fault;
-use super::text::{number, query};
+use super::rows::whole_list;
+use super::text::{number, with_query};
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
 use crate::convert::moment;
@@ -17,8 +18,7 @@ const MOST: usize = 100;
 
 /// Returns the address of the list of a group's dead timers.
 fn address(namespace: &str, group: &DeadGroup) -> String {
-    let conditions = [("namespace", namespace), ("place", &group.place), ("error", &group.error)];
-    format!("/ui/dead?{}", query(&conditions))
+    with_query("/ui/dead", &[("namespace", namespace), ("place", &group.place), ("error", &group.error)])
 }
 
 #[derive(Template)]

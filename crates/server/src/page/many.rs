@@ -2,7 +2,8 @@
 
 use super::fault::{Fault, UNCHANGED, UNSEEN};
 use super::posted::Posted;
-use super::text::number;
+use super::rows::whole_list;
+use super::text::{number, segment};
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
 use crate::service::{DeadGroup, DeadWork, Service, Work};
@@ -53,8 +54,7 @@ pub(super) async fn begin(
         _ => return Err(Fault::no_page()),
     };
     let operation = service.operations().begin(namespace, work).await?;
-    // The operation has begun, so the namespace exists. Names of namespaces need no percent-encoding.
-    Ok(Redirect::to(&format!("/ui/operations/{namespace}/{}", operation.id)).into_response())
+    Ok(Redirect::to(&format!("/ui/operations/{}/{}", segment(namespace), operation.id)).into_response())
 }
 
 /// Returns the group of dead timers whose receiver and last error the form names. `None` if the form names neither.

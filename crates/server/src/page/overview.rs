@@ -3,6 +3,7 @@
 use super::chart::{self, Chart, Small};
 use super::conditions::Search;
 use super::fault::Fault;
+use super::rows::whole_list;
 use super::text::{bytes, number, per_hour, rate, span};
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;

@@ -1,16 +1,15 @@
 //! Makes the rows in lists of timers, and the addresses to which the rows link.
 
 use super::fault::Fault;
-use super::text::beginning;
+use super::text::{beginning, segment, with_query};
 use crate::service::id;
 use tourbillon_api::Timer;
 use tourbillon_durable::timer::TimerId;
 use url::Url;
-use url::form_urlencoded::Serializer;
 
 /// Returns the address of the page that shows a timer.
 pub(super) fn address(namespace: &str, id: &str) -> String {
-    format!("/ui/timers/{namespace}/{id}")
+    format!("/ui/timers/{}/{id}", segment(namespace))
 }
 
 /// Parses the id of a timer from an address. Fails with the page "no such page" if the text is not an id.
@@ -22,12 +21,13 @@ pub(super) fn id_of(text: &str) -> Result<TimerId, Fault> {
 /// `/ui/dead`. `condition` is the name and the value of a parameter in the address's query. If `namespace` is empty,
 /// the list has timers of all namespaces.
 pub(super) fn list_address(path: &str, namespace: &str, condition: (&str, &str)) -> String {
-    let mut query = Serializer::new(String::new());
-    if !namespace.is_empty() {
-        query.append_pair("namespace", namespace);
-    }
-    query.append_pair(condition.0, condition.1);
-    format!("{path}?{}", query.finish())
+    with_query(path, &[("namespace", namespace), condition])
+}
+
+/// Returns the address of a page with a list of all items of a namespace, such as its timers. `path` is the page's
+/// path, such as `/ui/timers`. If `namespace` is empty, the list has the items of all namespaces.
+pub(super) fn whole_list(path: &str, namespace: &str) -> String {
+    with_query(path, &[("namespace", namespace)])
 }
 
 /// Describes the receiver of a timer: the method, host and path of its callback, or the name of its queue.

@@ -4,7 +4,8 @@
 use super::conditions::{Done, Search};
 use super::fault::{Fault, UNCHANGED, UNSEEN};
 use super::posted::Posted;
-use super::text::{number, query, span};
+use super::rows::{list_address, whole_list};
+use super::text::{number, segment, span, with_query};
 use super::timer::policy;
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
@@ -13,7 +14,6 @@ use crate::service::Service;
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tourbillon_api::{
     AuditAction, ClockChange, Gap, Missed, Moment, NewSchedule, Overlap, Problem, ProblemKind, ScheduleState,
     ScheduleView, ShortMonth,
@@ -56,7 +56,7 @@ pub(super) fn state(state: ScheduleState) -> (&'static str, &'static str) {
 
 /// Returns the address of the page that shows a schedule.
 pub(super) fn address(namespace: &str, key: &str) -> String {
-    format!("/ui/schedules/{namespace}/{}", utf8_percent_encode(key, NON_ALPHANUMERIC))
+    format!("/ui/schedules/{}/{}", segment(namespace), segment(key))
 }
 
 /// Writes a local time for people. If the text has an offset from UTC, a space separates the time from the offset.
@@ -193,7 +193,7 @@ pub(super) async fn show_schedule(
         now,
         may_change: visitor.writes(&namespace),
         is_waiting: matches!(view.state, ScheduleState::Paused | ScheduleState::Parked),
-        occurrences: format!("/ui/timers?{}", query(&[("namespace", &namespace), ("label", &label)])),
+        occurrences: list_address("/ui/timers", &namespace, ("label", &label)),
         done: done_words(&done),
         namespace: &namespace,
         key: &key,
@@ -236,11 +236,11 @@ pub(super) async fn change(
     };
     entry.end(&done).await;
     done?;
-    // The change has succeeded, so the namespace exists. Names of namespaces need no percent-encoding, but keys do.
-    if verb == "delete" {
-        return Ok(Redirect::to(&format!("/ui/schedules?namespace={namespace}&done=delete")).into_response());
-    }
-    Ok(Redirect::to(&format!("{}?done={verb}", address(&namespace, &key))).into_response())
+    let to = match &*verb {
+        "delete" => list_address("/ui/schedules", &namespace, ("done", "delete")),
+        done => with_query(&address(&namespace, &key), &[("done", done)]),
+    };
+    Ok(Redirect::to(&to).into_response())
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use super::conditions::{Search, offered, visible};
 use super::fault::Fault;
+use super::rows::whole_list;
 use super::schedule::{address, done_words, plan, state};
-use super::text::{number, query};
+use super::text::{number, with_query};
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
 use crate::listing::{cursor_text, place_of};
@@ -75,7 +76,7 @@ pub(super) async fn show_schedules(
     };
     let (views, next) = walk(&service, &namespace, &q, place).await?;
     let address = |cursor: &str| {
-        format!("/ui/schedules?{}", query(&[("namespace", &*namespace), ("q", &q), ("cursor", cursor)]))
+        with_query("/ui/schedules", &[("namespace", &*namespace), ("q", &q), ("cursor", cursor)])
     };
     let next = next.map(|next| cursor_text(mark.as_bytes(), &next.bytes()));
     let page = SchedulesPage {

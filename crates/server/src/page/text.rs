@@ -1,7 +1,11 @@
 //! Writes numbers, lengths of time and moments as text for people.
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use tourbillon_api::Moment;
 use url::form_urlencoded::Serializer;
+
+/// The characters that are escaped in a path: all except the unreserved characters of RFC 3986.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
@@ -118,10 +122,19 @@ pub(super) fn beginning(text: &str, most: usize) -> String {
     cut
 }
 
-/// Returns the query of an address with these parameters, each with a name and a value. Leaves out empty values.
-pub(super) fn query(parameters: &[(&str, &str)]) -> String {
+/// Returns the address of the page at `path` with these parameters, each with a name and a value. Leaves out empty
+/// values.
+pub(super) fn with_query(path: &str, parameters: &[(&str, &str)]) -> String {
     let given = parameters.iter().filter(|(_, value)| !value.is_empty());
-    Serializer::new(String::new()).extend_pairs(given).finish()
+    let query = Serializer::new(String::new()).extend_pairs(given).finish();
+    if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
+}
+
+/// Escapes a text so that it can be a segment of a path. A namespace may have any name if a library or a caller in SQL
+/// has stored its timers. Only the segments `.` and `..` cannot be escaped, because browsers remove their escaped forms
+/// from paths, too.
+pub(super) fn segment(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, ESCAPED)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::conditions::{Done, Search};
 use super::fault::{Fault, UNSEEN};
-use super::rows::{address, id_of, labels};
+use super::rows::{address, id_of, labels, whole_list};
 use super::text::{number, span};
 use super::view::{Frame, When, done_words, now, phase_name, show};
 use super::visitor::Visitor;

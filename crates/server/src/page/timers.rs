@@ -3,7 +3,7 @@
 use super::conditions::{Conditions, PHASES, Query, Search, offered};
 use super::ended::{how, of_key};
 use super::fault::Fault;
-use super::rows::{address, error, labels, list_address, name, target};
+use super::rows::{address, error, labels, list_address, name, target, whole_list};
 use super::view::{Frame, When, done_words, now, phase_name, show};
 use super::visitor::Visitor;
 use crate::convert::shown;

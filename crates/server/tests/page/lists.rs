@@ -119,6 +119,17 @@ async fn the_link_to_the_first_page_of_the_trail_keeps_its_conditions() {
     assert!(page.contains(link), "{page}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_link_to_the_first_page_of_a_list_without_conditions_has_no_question_mark() {
+    let rig = Rig::start().await;
+    // With a single namespace, the list of ended timers would have it as a condition.
+    rig.api("PUT", "/v1/namespaces/n", "", json!({})).await;
+    for (path, list) in [("/ui/audit?cursor=1-0-0-0", "/ui/audit"), ("/ui/ended?before=9", "/ui/ended")] {
+        let page = rig.get(path).await.text;
+        assert!(page.contains(&format!(r#"href="{list}">First page"#)), "{path}: {page}");
+    }
+}
+
 /// A page asks the store for a bounded number of timers, by an index. The bound does not depend on the number of stored
 /// timers. No page reads the whole store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

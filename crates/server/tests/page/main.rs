@@ -11,6 +11,7 @@ mod fuzz;
 mod hand;
 mod lists;
 mod looks;
+mod names;
 mod pages;
 mod paper;
 mod rig;

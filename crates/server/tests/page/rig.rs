@@ -101,23 +101,32 @@ impl Rig {
 
     /// Starts a service. `change` first changes the usual settings of tests.
     pub(crate) async fn start_with(change: impl FnOnce(&mut Settings)) -> Self {
+        Self::begin(change, None).await
+    }
+
+    /// Starts a service that keeps its timers in `store`.
+    pub(crate) async fn on(store: Arc<dyn TimerStore>) -> Self {
+        Self::begin(|_| {}, Some(store)).await
+    }
+
+    /// Starts a service that keeps its timers in `store`, which may have timers already. The service makes their
+    /// namespaces.
+    pub(crate) async fn on_filled(store: Arc<dyn TimerStore>) -> Self {
+        Self::begin(
+            |settings| std::fs::write(settings.data.join("namespaces.json"), "{}").unwrap(),
+            Some(store),
+        )
+        .await
+    }
+
+    async fn begin(change: impl FnOnce(&mut Settings), store: Option<Arc<dyn TimerStore>>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut settings = Settings::new(folder.path());
         settings.rules.allow_http = true;
         settings.least_pause = Duration::ZERO;
         settings.caller.guard.allowed = vec!["127.0.0.0/8".parse().unwrap()];
         change(&mut settings);
-        Self::open(settings, folder, ([127, 0, 0, 1], 0).into(), None).await
-    }
-
-    /// Starts a service that keeps its timers in `store`.
-    pub(crate) async fn on(store: Arc<dyn TimerStore>) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let mut settings = Settings::new(folder.path());
-        settings.rules.allow_http = true;
-        settings.least_pause = Duration::ZERO;
-        settings.caller.guard.allowed = vec!["127.0.0.0/8".parse().unwrap()];
-        Self::open(settings, folder, ([127, 0, 0, 1], 0).into(), Some(store)).await
+        Self::open(settings, folder, ([127, 0, 0, 1], 0).into(), store).await
     }
 
     async fn open(

@@ -151,6 +151,9 @@ fn a_list_in_its_order(make: Make<'_>) {
     assert!(listed(keyed).iter().map(|timer| timer.key.clone()).is_sorted());
     let parked = Filter { reason: Some("limit".into()), ..Filter::default() };
     assert!(listed(parked).iter().map(|timer| (timer.due, timer.id)).is_sorted());
+    let all = listed(in_phase(Phase::Parked));
+    let is_by_due = all.iter().map(|timer| (timer.due, timer.id)).is_sorted();
+    assert_eq!(is_by_due, bench.store.lists_parked_by_due(), "the parked timers have several reasons");
 }
 
 /// Stores `number` timers of a namespace. The timers become due within about a second, which begins `delay`

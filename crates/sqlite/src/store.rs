@@ -466,6 +466,10 @@ impl TimerStore for SqliteStore {
         self.shared.subscribe(wake);
     }
 
+    fn lists_parked_by_due(&self) -> bool {
+        true
+    }
+
     fn refuses_new(&self) -> Option<StoreError> {
         self.shared.room.as_ref().and_then(Room::reason)
     }

@@ -18,11 +18,13 @@ use tourbillon_words::UtcMillis;
 /// | `reason` | by due moment |
 /// | `phase` is pending | by due moment |
 /// | `phase` is leased | by the end of the lease |
-/// | `phase` is parked | depends on the kind of store |
+/// | `phase` is parked | by reason, or by due moment ([`TimerStore::lists_parked_by_due`]) |
 /// | `phase` is dead | by the moment of death |
 /// | none of these | by id |
 ///
 /// Each order can be reversed.
+///
+/// [`TimerStore::lists_parked_by_due`]: super::TimerStore::lists_parked_by_due
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Filter {

@@ -284,6 +284,10 @@ impl<H: Hook> TimerStore for Hooked<H> {
         self.store.is_shared()
     }
 
+    fn lists_parked_by_due(&self) -> bool {
+        self.store.lists_parked_by_due()
+    }
+
     fn parts(&self) -> u32 {
         self.hook.parts(&*self.store)
     }

@@ -583,6 +583,12 @@ pub trait TimerStore: Send + Sync + 'static {
         true
     }
 
+    /// Returns whether the list of all parked timers is in the order of their due moments. If not, the order is that of
+    /// the reasons for which the timers are parked.
+    fn lists_parked_by_due(&self) -> bool {
+        false
+    }
+
     /// Returns the number of parts of the store that confirm the results of deliveries independently of each other. For
     /// example, a store on several servers has several parts, and one part may fail while the other parts answer. The
     /// number never changes.

@@ -251,6 +251,10 @@ impl TimerStore for PostgresStore {
         self.call(async move { batches.put_back(&reason, limit, owner).await })
     }
 
+    fn lists_parked_by_due(&self) -> bool {
+        true
+    }
+
     fn leave(&self) -> StoreFuture<'_, ()> {
         let node = Arc::clone(&self.node);
         self.call(async move { node.leave().await })

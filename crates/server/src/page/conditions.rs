@@ -83,7 +83,7 @@ pub(super) struct Conditions {
     pub(super) cursor: String,
     /// Whether the list is the page of dead timers. The usual order of that page begins with the latest deaths.
     is_of_the_dead: bool,
-    /// Whether the store lists parked timers by due moment, as an SQL database does. Other stores list them by reason.
+    /// Whether the store lists parked timers by due moment. Other stores list them by reason.
     lists_parked_by_due: bool,
 }
 
@@ -131,7 +131,6 @@ impl Query {
             _ => return Err(Fault::bad("The order is asc or desc.")),
         };
         let has_group = !self.place.is_empty() || !self.error.is_empty();
-        let settings = service.settings();
         Ok(Conditions {
             namespace: visible(&self.namespace, service, visitor)?,
             q: self.q.trim().to_owned(),
@@ -144,7 +143,7 @@ impl Query {
             group: has_group.then(|| DeadGroup::new(&self.place, &self.error)),
             cursor: self.cursor,
             is_of_the_dead: false,
-            lists_parked_by_due: settings.sqlite.is_some() || settings.postgres.is_some(),
+            lists_parked_by_due: service.timers().timer_store().lists_parked_by_due(),
         })
     }
 

@@ -111,6 +111,17 @@ async fn a_list_of_parked_timers_names_the_order_of_its_store() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_of_parked_timers_names_the_order_of_a_store_that_no_setting_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = tourbillon_sqlite::SqliteStore::builder().open(folder.path().join("own.db")).unwrap();
+    let rig = Rig::on(Arc::new(store)).await;
+    let timer = json!({ "delay_ms": 0, "pull": { "queue": "q" } });
+    rig.api("PUT", "/v1/namespaces/default/timers/k", "", timer).await;
+    let page = rig.until("/ui/timers?phase=parked", "1 on this page").await;
+    assert!(page.text.contains("1 on this page, by due moment"), "{}", page.text);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_link_to_the_first_page_of_the_trail_keeps_its_conditions() {
     let rig = Rig::start().await;
     rig.api("PUT", "/v1/namespaces/n", "", json!({})).await;

@@ -31,7 +31,7 @@ pub use event::{Event, EventKind};
 pub use history::{History, HistoryPoint, Horizon, HorizonBucket, LatenessBySecond, SecondLateness};
 pub use json::RawJson;
 pub use moment::Moment;
-pub use namespace::{NamespaceLimits, NamespaceView, NewSecret, Role, SecretView};
+pub use namespace::{LimitsPatch, NamespaceLimits, NamespaceView, NewSecret, Role, SecretView};
 pub use node::{Node, Nodes, Shard};
 pub use operation::{CancelMany, Operation, OperationState, ReplayMany};
 pub use page::Page;

@@ -1,7 +1,7 @@
 //! Namespaces: roles, limits and signing secrets.
 
 use crate::Moment;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The role of a token, which determines the requests that the token permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -60,6 +60,77 @@ pub struct NamespaceLimits {
     /// keeps only the status, so that nobody can use callbacks to read the answers of internal hosts.
     #[serde(skip_serializing_if = "core::ops::Not::not")]
     pub keep_answers: bool,
+}
+
+/// A change of a namespace's limits. Fields that are left out stay unchanged. A number that is null removes the limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct LimitsPatch {
+    /// See this field of `NamespaceLimits`.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub max_timers: Option<Option<u64>>,
+    /// See this field of `NamespaceLimits`.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 1))]
+    pub creations_per_second: Option<Option<u32>>,
+    /// See this field of `NamespaceLimits`.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub max_schedules: Option<Option<u64>>,
+    /// See this field of `NamespaceLimits`.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 1))]
+    pub rate_per_second: Option<Option<u32>>,
+    /// See this field of `NamespaceLimits`.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 1))]
+    pub concurrency: Option<Option<u32>>,
+    /// See this field of `NamespaceLimits`.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>))]
+    pub max_body_bytes: Option<Option<u32>>,
+    /// See this field of `NamespaceLimits`.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub max_delay_ms: Option<Option<u64>>,
+    /// The new list, which replaces the old list as a whole.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>, max_items = 100))]
+    pub allowed_hosts: Option<Vec<String>>,
+    /// See this field of `NamespaceLimits`.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[cfg_attr(feature = "openapi", schema(value_type = bool))]
+    pub paused: Option<bool>,
+    /// See this field of `NamespaceLimits`.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[cfg_attr(feature = "openapi", schema(value_type = bool))]
+    pub keep_answers: Option<bool>,
+}
+
+impl LimitsPatch {
+    /// Returns the limits `to` with this change applied.
+    #[must_use]
+    pub fn apply(self, to: NamespaceLimits) -> NamespaceLimits {
+        NamespaceLimits {
+            max_timers: self.max_timers.unwrap_or(to.max_timers),
+            creations_per_second: self.creations_per_second.unwrap_or(to.creations_per_second),
+            max_schedules: self.max_schedules.unwrap_or(to.max_schedules),
+            rate_per_second: self.rate_per_second.unwrap_or(to.rate_per_second),
+            concurrency: self.concurrency.unwrap_or(to.concurrency),
+            max_body_bytes: self.max_body_bytes.unwrap_or(to.max_body_bytes),
+            max_delay_ms: self.max_delay_ms.unwrap_or(to.max_delay_ms),
+            allowed_hosts: self.allowed_hosts.unwrap_or(to.allowed_hosts),
+            paused: self.paused.unwrap_or(to.paused),
+            keep_answers: self.keep_answers.unwrap_or(to.keep_answers),
+        }
+    }
+}
+
+/// Reads the value of a field that is there. By itself, serde would take null for a field that is left out.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(value: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(value).map(Some)
 }
 
 /// A namespace: its limits, its signing secrets, and the numbers of its timers and schedules.

@@ -12,8 +12,8 @@ use core::time::Duration;
 use http::Method;
 use std::sync::Arc;
 use tourbillon_api::{
-    Batch, BatchAnswer, CancelMany, Changed, Nack, NamespaceLimits, NamespaceView, NewSchedule, NewSecret,
-    NewTimer, Operation, OperationState, Page, Preview, QueueView, Renewed, ReplayMany,
+    Batch, BatchAnswer, CancelMany, Changed, LimitsPatch, Nack, NamespaceLimits, NamespaceView, NewSchedule,
+    NewSecret, NewTimer, Operation, OperationState, Page, Preview, QueueView, Renewed, ReplayMany,
 };
 
 /// Gives access to a namespace. Cloning is cheap.
@@ -234,6 +234,16 @@ impl Namespace {
     /// See [`Error`].
     pub async fn set(&self, limits: &NamespaceLimits) -> Result<NamespaceView, Error> {
         self.transport.send(&Call::change(Method::PUT, self.path.to_string()).json(limits)?).await
+    }
+
+    /// Changes the limits that the patch sets. The other limits of the namespace stay. Makes the namespace if it does
+    /// not exist.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`].
+    pub async fn patch(&self, patch: &LimitsPatch) -> Result<NamespaceView, Error> {
+        self.transport.send(&Call::change(Method::PATCH, self.path.to_string()).json(patch)?).await
     }
 
     /// Removes the namespace.

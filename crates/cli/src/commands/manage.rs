@@ -7,8 +7,8 @@ use crate::parse::{self, Limit};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::io;
-use tourbillon_client::api::{NamespaceLimits, NamespaceView, ProblemKind};
-use tourbillon_client::{Client, Error};
+use tourbillon_client::Client;
+use tourbillon_client::api::{LimitsPatch, NamespaceLimits, NamespaceView};
 
 /// A command that shows or changes namespaces.
 #[derive(Debug, Subcommand)]
@@ -84,29 +84,20 @@ pub(crate) struct Set {
     replace: bool,
 }
 
-/// Returns the limits of a namespace after the changes that the user's flags set. A limit without a flag stays
-/// unchanged.
-fn changed(limits: NamespaceLimits, set: &Set) -> NamespaceLimits {
-    fn of<T: Copy>(change: Option<Limit<T>>, before: Option<T>) -> Option<T> {
-        change.map_or(before, Limit::get)
-    }
-    NamespaceLimits {
-        max_timers: of(set.max_timers, limits.max_timers),
-        creations_per_second: of(set.creations, limits.creations_per_second),
-        max_schedules: of(set.max_schedules, limits.max_schedules),
-        rate_per_second: of(set.rate, limits.rate_per_second),
-        concurrency: of(set.concurrency, limits.concurrency),
-        max_body_bytes: of(set.max_body, limits.max_body_bytes),
-        max_delay_ms: of(set.max_delay, limits.max_delay_ms),
-        allowed_hosts: if set.allow_all_hosts {
-            Vec::new()
-        } else if set.allow_host.is_empty() {
-            limits.allowed_hosts
-        } else {
-            set.allow_host.clone()
-        },
-        paused: set.pause || limits.paused && !set.resume,
-        keep_answers: set.keep_answers || limits.keep_answers && !set.drop_answers,
+/// Returns the change of a namespace's limits that the user's flags ask for.
+fn patch(set: &Set) -> LimitsPatch {
+    let flag = |is_set: bool, is_unset: bool| (is_set || is_unset).then_some(is_set);
+    LimitsPatch {
+        max_timers: set.max_timers.map(Limit::get),
+        creations_per_second: set.creations.map(Limit::get),
+        max_schedules: set.max_schedules.map(Limit::get),
+        rate_per_second: set.rate.map(Limit::get),
+        concurrency: set.concurrency.map(Limit::get),
+        max_body_bytes: set.max_body.map(Limit::get),
+        max_delay_ms: set.max_delay.map(Limit::get),
+        allowed_hosts: (set.allow_all_hosts || !set.allow_host.is_empty()).then(|| set.allow_host.clone()),
+        paused: flag(set.pause, set.resume),
+        keep_answers: flag(set.keep_answers, set.drop_answers),
     }
 }
 
@@ -126,15 +117,13 @@ pub(crate) async fn ns(ns: Ns, client: &Client, output: Output) -> Result<(), Fa
         Ns::Get { name } => output.fields(&client.namespace(&name).view().await?, fields)?,
         Ns::Set(set) => {
             let namespace = client.namespace(&set.name);
-            let before = match namespace.view().await {
-                _ if set.replace => NamespaceLimits::default(),
-                Ok(view) => view.limits,
-                Err(Error::Problem(problem)) if problem.kind == ProblemKind::NotFound => {
-                    NamespaceLimits::default()
-                }
-                Err(error) => return Err(error.into()),
+            let patch = patch(&set);
+            let view = if set.replace {
+                namespace.set(&patch.apply(NamespaceLimits::default())).await?
+            } else {
+                namespace.patch(&patch).await?
             };
-            output.fields(&namespace.set(&changed(before, &set)).await?, fields)?;
+            output.fields(&view, fields)?;
         }
         Ns::Delete { name } => {
             client.namespace(&name).delete().await?;

@@ -257,16 +257,22 @@ async fn each_command_sends_its_request() {
                 "--pause",
             ],
             &view,
-            vec!["GET /v1/namespaces/shop".to_owned(), "PUT /v1/namespaces/shop".to_owned()],
-            json!({
-                "rate_per_second": 7, "concurrency": 9, "max_delay_ms": 2_592_000_000_u64, "paused": true
-            }),
+            // The request has only the limits to change. Others may change the rest at the same time.
+            vec!["PATCH /v1/namespaces/shop".to_owned()],
+            json!({ "max_timers": null, "concurrency": 9, "max_delay_ms": 2_592_000_000_u64, "paused": true }),
+            "shop",
+        ),
+        (
+            &["ns", "set", "shop", "--allow-all-hosts", "--resume", "--drop-answers"],
+            &view,
+            vec!["PATCH /v1/namespaces/shop".to_owned()],
+            json!({ "allowed_hosts": [], "paused": false, "keep_answers": false }),
             "shop",
         ),
         (
             &["ns", "set", "shop", "--replace", "--allow-host", "a.example", "--allow-host", "b.example"],
             &view,
-            vec!["GET /v1/namespaces/shop".to_owned(), "PUT /v1/namespaces/shop".to_owned()],
+            vec!["PUT /v1/namespaces/shop".to_owned()],
             json!({ "allowed_hosts": ["a.example", "b.example"] }),
             "rate a second",
         ),

@@ -5,8 +5,8 @@ use percent_encoding::percent_decode_str;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tourbillon_client::api::{
-    Backfill, Batch, CancelMany, Moment, Nack, NamespaceLimits, NewSchedule, NewTimer, ReplayMany,
-    SchedulePatch,
+    Backfill, Batch, CancelMany, LimitsPatch, Moment, Nack, NamespaceLimits, NewSchedule, NewTimer,
+    ReplayMany, SchedulePatch,
 };
 
 /// Awaits the given calls one after another. Each call must fail, because no route of the service gives the test's
@@ -45,6 +45,7 @@ async fn each_request_of_the_description_has_a_call() {
         client.events(None).next();
         namespace.view();
         namespace.set(&NamespaceLimits::default());
+        namespace.patch(&LimitsPatch::default());
         namespace.delete();
         namespace.rotate_secret();
         namespace.place(&timer);

@@ -7,7 +7,7 @@ use crate::service::Service;
 use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
-use tourbillon_api::{NamespaceLimits, NamespaceView, NewSecret, Problem, Role};
+use tourbillon_api::{LimitsPatch, NamespaceLimits, NamespaceView, NewSecret, Problem, Role};
 
 /// Lists the namespaces that the token may read.
 #[utoipa::path(
@@ -39,6 +39,25 @@ pub(super) async fn put_namespace(
 ) -> Answer<(StatusCode, Json<NamespaceView>)> {
     let limits = all.read(body).await?;
     let (is_new, view) = all.service.namespace_admin().set(&namespace, limits).await?;
+    Ok((if is_new { StatusCode::CREATED } else { StatusCode::OK }, Json(view)))
+}
+
+/// Changes only those limits of a namespace that the request has. Creates the namespace if it does not exist.
+#[utoipa::path(
+    patch, path = "/v1/namespaces/{namespace}", tag = "namespaces",
+    request_body(content = LimitsPatch, example = json!({ "rate_per_second": 100, "concurrency": null })),
+    responses(
+        (status = 201, description = "The namespace was made.", body = NamespaceView),
+        (status = 200, description = "The limits were changed.", body = NamespaceView),
+    )
+)]
+pub(super) async fn patch_namespace(
+    all: Everywhere<Admin>,
+    Name(namespace): Name,
+    body: Body<LimitsPatch>,
+) -> Answer<(StatusCode, Json<NamespaceView>)> {
+    let patch = all.read(body).await?;
+    let (is_new, view) = all.service.namespace_admin().patch(&namespace, patch).await?;
     Ok((if is_new { StatusCode::CREATED } else { StatusCode::OK }, Json(view)))
 }
 

@@ -46,7 +46,12 @@ pub(super) fn routes() -> (Router<Service>, OpenApi) {
         .routes(routes!(schedules::backfill_schedule))
         .routes(routes!(schedules::preview_schedule))
         .routes(routes!(namespaces::list_namespaces))
-        .routes(routes!(namespaces::put_namespace, namespaces::get_namespace, namespaces::delete_namespace))
+        .routes(routes!(
+            namespaces::put_namespace,
+            namespaces::get_namespace,
+            namespaces::patch_namespace,
+            namespaces::delete_namespace
+        ))
         .routes(routes!(namespaces::make_secret))
         .routes(routes!(report::healthz))
         .routes(routes!(report::readyz))

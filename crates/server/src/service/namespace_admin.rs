@@ -14,7 +14,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Instant;
 use tourbillon_api::{
-    AuditAction, NamespaceLimits, NamespaceView, NewSecret, Problem, ProblemKind, SecretView,
+    AuditAction, LimitsPatch, NamespaceLimits, NamespaceView, NewSecret, Problem, ProblemKind, SecretView,
 };
 use tourbillon_durable::Timers;
 use tourbillon_durable::schedule::Schedules;
@@ -88,6 +88,27 @@ impl NamespaceAdmin {
         self.audit.note(deed, set).await
     }
 
+    /// Changes those limits of a namespace that the patch sets, and creates the namespace if it is missing. Returns
+    /// whether it was created. The other limits stay as they are stored, so changes of different limits by different
+    /// callers lose none of each other.
+    pub(crate) async fn patch(
+        &self,
+        name: &str,
+        patch: LimitsPatch,
+    ) -> Result<(bool, NamespaceView), Problem> {
+        let words = serde_json::to_string(&patch).unwrap_or_default();
+        let changed = self.change_noted(name, &words, move |former| {
+            // Only the limits of the patch are checked. An earlier version may have stored others.
+            let given = canonical(patch.clone().apply(NamespaceLimits::default()))?;
+            let allowed_hosts = patch.allowed_hosts.as_ref().map(|_| given.allowed_hosts);
+            let patch = LimitsPatch { allowed_hosts, ..patch.clone() };
+            Ok(patch.apply(former.cloned().unwrap_or_default()))
+        });
+        let (is_new, _) = changed.await?;
+        // The limits are stored, even if the timers cannot be counted for the answer.
+        Ok((is_new, self.view(name).await.map_err(Problem::with_unknown_outcome)?))
+    }
+
     /// Creates a namespace without limits of its own. Fails if there is a namespace of this name.
     pub(crate) async fn make(&self, name: &str) -> Result<(), Problem> {
         let make = |former: Option<&NamespaceLimits>| match former {
@@ -107,12 +128,23 @@ impl NamespaceAdmin {
         };
         let words =
             if paused { "paused, with its other limits" } else { "not paused, with its other limits" };
+        self.change_noted(name, words, pause).await.map(drop)
+    }
+
+    /// Sets the limits of a namespace as [`change_limits`](Self::change_limits) does, and notes the change in the audit
+    /// trail. The entry has the limits that the change has left, or `words` if the change has failed.
+    async fn change_noted(
+        &self,
+        name: &str,
+        words: &str,
+        new: impl Fn(Option<&NamespaceLimits>) -> Result<NamespaceLimits, Problem> + Send + 'static,
+    ) -> Result<(bool, NamespaceLimits), Problem> {
         let entry = self.audit.begin(Deed::new(AuditAction::SetNamespace).namespace(name).detail(words));
-        let answer = self.change_limits(name, pause).await;
+        let answer = self.change_limits(name, new).await;
         let limits = answer.as_ref().ok().and_then(|(_, limits)| serde_json::to_string(limits).ok());
         let words = limits.unwrap_or_else(|| words.to_owned());
         entry.add(|deed| deed.detail(words)).end(&answer).await;
-        answer.map(drop)
+        answer
     }
 
     /// Sets the limits of a namespace to the result of `new`, and creates the namespace if it is missing. `new` gets

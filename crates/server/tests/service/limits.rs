@@ -61,6 +61,55 @@ async fn namespaces_are_made_shown_changed_and_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_patch_of_a_namespace_keeps_the_limits_that_it_does_not_name() {
+    let rig = Rig::start().await;
+    let path = "/v1/namespaces/n";
+    let (status, view) = rig.send("PATCH", path, json!({ "max_timers": 7 })).await;
+    assert_eq!((status, &view["limits"]), (StatusCode::CREATED, &json!({ "max_timers": 7 })), "{view}");
+    let hosts = json!({ "concurrency": 2, "allowed_hosts": ["A.example"], "keep_answers": true });
+    for (patch, limits) in [
+        (json!({}), json!({ "max_timers": 7 })),
+        (
+            hosts,
+            json!({ "max_timers": 7, "concurrency": 2, "allowed_hosts": ["a.example"], "keep_answers": true }),
+        ),
+        (
+            json!({ "max_timers": null, "paused": true }),
+            json!({ "concurrency": 2, "allowed_hosts": ["a.example"], "paused": true, "keep_answers": true }),
+        ),
+        (
+            json!({ "allowed_hosts": [], "paused": false, "keep_answers": false, "rate_per_second": null }),
+            json!({ "concurrency": 2 }),
+        ),
+    ] {
+        let (status, view) = rig.send("PATCH", path, patch).await;
+        assert_eq!((status, &view["limits"]), (StatusCode::OK, &limits), "{view}");
+        let (_, trail) = rig.send("GET", "/v1/audit?limit=1", Value::Null).await;
+        let detail: Value = serde_json::from_str(trail["items"][0]["detail"].as_str().unwrap()).unwrap();
+        assert_eq!(detail, limits, "the trail has the limits that the change has left: {trail}");
+    }
+    for (wrong, pointer) in [
+        (json!({ "rate_per_second": 0 }), "/rate_per_second"),
+        (json!({ "allowed_hosts": ["a.example", "b:443"] }), "/allowed_hosts/1"),
+        (json!({ "allowed_hosts": null }), "/allowed_hosts"),
+        (json!({ "paused": null }), "/paused"),
+        (json!({ "rate": 1 }), "/rate"),
+    ] {
+        let (status, problem) = rig.send("PATCH", path, wrong.clone()).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{wrong}: {problem}");
+        assert_eq!(problem["errors"][0]["pointer"], pointer, "{wrong}: {problem}");
+    }
+    assert_eq!(rig.send("PATCH", "/v1/namespaces/a%20b", json!({})).await.0, StatusCode::BAD_REQUEST);
+    // Changes of different limits at the same time lose none of each other.
+    let fields = ["max_timers", "max_schedules", "concurrency", "max_delay_ms", "rate_per_second"];
+    let patch = async |field: &str| rig.send("PATCH", path, json!({ field: 5 })).await.0;
+    let statuses = futures_util::future::join_all(fields.map(patch)).await;
+    assert!(statuses.iter().all(|status| *status == StatusCode::OK), "{statuses:?}");
+    let (_, view) = rig.send("GET", path, Value::Null).await;
+    assert!(fields.iter().all(|field| view["limits"][field] == 5), "{view}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn creations_beyond_a_limit_are_refused() {
     let rig = Rig::start().await;
     set(&rig, json!({ "max_timers": 3, "max_body_bytes": 10, "max_delay_ms": 100_000 })).await;

@@ -108,8 +108,9 @@ impl ClusterStore for PostgresStore {
 pub(crate) mod double {
     use super::ClusterStore;
     use core::sync::atomic::{AtomicBool, Ordering};
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, VecDeque};
     use std::sync::{Arc, Mutex};
+    use tokio::sync::oneshot;
     use tourbillon_durable::store::{
         Call, Hook, Hooked, MemoryStore, SharedDocument, StoreError, StoreErrorKind, StoreFuture,
     };
@@ -125,13 +126,23 @@ pub(crate) mod double {
         pub(crate) loses_answers: AtomicBool,
         /// Whether reads of documents fail.
         pub(crate) fails_reads: AtomicBool,
+        /// For each of the next reads of documents: the moment at which the store looks at the document, and the
+        /// signal for which the read then waits. Further reads are answered at once.
+        pub(crate) waits: Mutex<VecDeque<(Looks, oneshot::Receiver<()>)>>,
+    }
+
+    /// The moment at which a read that waits looks at the document.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum Looks {
+        Before,
+        After,
     }
 
     /// Makes the node `incarnation` of the deployment that has these documents.
     pub(crate) fn node(documents: &Documents, incarnation: u64) -> Arc<Hooked<Node>> {
         let documents = Arc::clone(documents);
         let (loses_answers, fails_reads) = (AtomicBool::new(false), AtomicBool::new(false));
-        let node = Node { documents, incarnation, loses_answers, fails_reads };
+        let node = Node { documents, incarnation, loses_answers, fails_reads, waits: Mutex::default() };
         Arc::new(Hooked::new(Arc::new(MemoryStore::default()), node))
     }
 
@@ -152,12 +163,21 @@ pub(crate) mod double {
     impl ClusterStore for Hooked<Node> {
         fn document<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<SharedDocument>> {
             let node = self.hook();
-            let found = match node.fails_reads.load(Ordering::Relaxed) {
-                true => Err(StoreError::new(StoreErrorKind::Io, "no answer")),
-                false => Ok(node.documents.lock().unwrap().get(name).cloned()),
+            let look = move || {
+                let found = match node.fails_reads.load(Ordering::Relaxed) {
+                    true => Err(StoreError::new(StoreErrorKind::Io, "no answer")),
+                    false => Ok(node.documents.lock().unwrap().get(name).cloned()),
+                };
+                found.map(|found| found.map(|(version, value)| SharedDocument { version, value }))
             };
-            let found = found.map(|found| found.map(|(version, value)| SharedDocument { version, value }));
-            Box::pin(core::future::ready(found))
+            let Some((looks, signal)) = node.waits.lock().unwrap().pop_front() else {
+                return Box::pin(core::future::ready(look()));
+            };
+            let found = (looks == Looks::Before).then(look);
+            Box::pin(async move {
+                signal.await.unwrap();
+                found.unwrap_or_else(look)
+            })
         }
 
         fn replace_document<'a>(

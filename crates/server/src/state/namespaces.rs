@@ -131,6 +131,9 @@ pub(crate) struct Namespaces {
     storage: NamespaceStorage,
     /// Locked while this process changes the stored namespaces, so that its changes do not overlap.
     writing: Mutex<()>,
+    /// Locked while this process reads the stored namespaces. Of two reads at the same time, the later one could get an
+    /// older state than the earlier one. The value is the answer of the last call of [`renew`](Self::renew).
+    reading: tokio::sync::Mutex<bool>,
     known: RwLock<Known>,
     /// The moment of the last failed attempt to read the namespaces again before a timer is created. `None` if no
     /// attempt has failed.
@@ -186,7 +189,8 @@ impl Namespaces {
         let at = Instant::now();
         let (version, map) = block_on(storage.read())?;
         let known = RwLock::new(Known { map: completed(map), version, at, replaced: None });
-        Ok(Self { storage, writing: Mutex::new(()), known, failed: Mutex::default() })
+        let (writing, reading, failed) = (Mutex::default(), tokio::sync::Mutex::default(), Mutex::default());
+        Ok(Self { storage, writing, reading, known, failed })
     }
 
     fn known(&self) -> Known {
@@ -244,9 +248,15 @@ impl Namespaces {
 
     /// Reads the stored namespaces again. Returns whether another node had changed them.
     pub(crate) async fn renew(&self) -> io::Result<bool> {
-        let at = Instant::now();
-        let (version, map) = self.storage.read().await?;
-        Ok(self.take(version, map, at))
+        let asked = Instant::now();
+        let mut has_changed = self.reading.lock().await;
+        // A read that began during the wait also serves this call.
+        if self.known().at <= asked {
+            let at = Instant::now();
+            let (version, map) = self.storage.read().await?;
+            *has_changed = self.take(version, map, at);
+        }
+        Ok(*has_changed)
     }
 
     /// Reads the stored namespaces again if this node's copy is old. If the read fails, the old copy stays in use,
@@ -266,12 +276,12 @@ impl Namespaces {
         }
     }
 
-    /// Replaces this node's copy by the result of a read, unless a later read has already replaced it. Returns whether
-    /// the namespaces have changed. `at` is a moment just before the read.
+    /// Replaces this node's copy by the result of a read, unless this node has replaced the result in the store.
+    /// Returns whether the namespaces have changed. `at` is a moment just before the read.
     fn take(&self, version: u64, map: Map, at: Instant) -> bool {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         let is_replaced = known.replaced.is_some_and(|(replaced, since)| version == replaced && at <= since);
-        if at < known.at || is_replaced {
+        if is_replaced {
             return false;
         }
         known.at = at;
@@ -339,8 +349,11 @@ impl Namespaces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::double::{self, Documents, Node};
+    use crate::state::double::{self, Documents, Looks, Node};
+    use core::pin::pin;
     use core::sync::atomic::Ordering;
+    use core::task::{Context, Waker};
+    use tokio::sync::oneshot;
     use tourbillon_durable::store::Hooked;
 
     fn limits(hosts: &[&str]) -> NamespaceLimits {
@@ -435,6 +448,25 @@ mod tests {
         insert(&other, "c");
         assert!(block_on(one.renew()).unwrap());
         assert!(one.require("b").is_ok() && one.require("c").is_ok());
+    }
+
+    #[test]
+    fn of_two_reads_under_way_neither_brings_older_namespaces_back() {
+        let documents = Documents::default();
+        let ((node, one), (_, other)) = (shared(&documents, 1), shared(&documents, 2));
+        let ((first_may_end, first), (second_may_end, second)) = (oneshot::channel(), oneshot::channel());
+        node.hook().waits.lock().unwrap().extend([(Looks::After, first), (Looks::Before, second)]);
+        let mut context = Context::from_waker(Waker::noop());
+        let (mut first, mut second) = (pin!(one.renew()), pin!(one.renew()));
+        assert!(first.as_mut().poll(&mut context).is_pending());
+        assert!(second.as_mut().poll(&mut context).is_pending());
+        insert(&other, "a");
+        first_may_end.send(()).unwrap();
+        assert!(first.as_mut().poll(&mut context).is_ready());
+        assert!(one.require("a").is_ok());
+        second_may_end.send(()).unwrap();
+        assert!(second.as_mut().poll(&mut context).is_ready());
+        assert!(one.require("a").is_ok());
     }
 
     #[test]

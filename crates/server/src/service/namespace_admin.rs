@@ -5,13 +5,16 @@ use crate::clock::{moment_in, now};
 use crate::convert::{is_name, unavailable};
 use crate::delivery::Deliveries;
 use crate::record::InFlight;
-use crate::state::{DEFAULT, Map, Namespace, Namespaces, SigningSecret, Stop, VIEW, canonical};
+use crate::state::{
+    DEFAULT, Map, Namespace, Namespaces, SigningSecret, Stop, VIEW, canonical, mark, present, remove_marked,
+    unmark,
+};
 use crate::task::{self, Tasks};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use core::time::Duration;
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_api::{
     AuditAction, LimitsPatch, NamespaceLimits, NamespaceView, NewSecret, Problem, ProblemKind, SecretView,
@@ -29,7 +32,7 @@ const MOST_SECRETS: usize = 10;
 const SECRET: usize = 32;
 /// The longest time for which the removal of a namespace waits for running creations in the namespace.
 const SETTLING: Duration = Duration::from_secs(5);
-/// The time between two attempts to restore a namespace.
+/// The time between two attempts to end a removal.
 const REPEATED: Duration = Duration::from_secs(1);
 
 fn failed(error: &io::Error) -> Problem {
@@ -38,6 +41,17 @@ fn failed(error: &io::Error) -> Problem {
     Problem::new(ProblemKind::StoreUnavailable, format!("the namespaces are not stored: {error}"))
         .with_unknown_outcome()
         .with_retry_after_ms(1_000)
+}
+
+fn random_bytes<const COUNT: usize>() -> Result<[u8; COUNT], Problem> {
+    let mut bytes = [0; COUNT];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Problem::new(ProblemKind::Internal, format!("no random number: {error}")))?;
+    Ok(bytes)
+}
+
+fn random() -> Result<u64, Problem> {
+    random_bytes().map(u64::from_ne_bytes)
 }
 
 /// Serves the requests that create, change, show and remove namespaces. Clones share the state.
@@ -164,7 +178,7 @@ impl NamespaceAdmin {
             .change(move |map| {
                 // The limits and the secrets come from the map of this attempt. An earlier read could miss limits or a
                 // secret that another request or node has just stored.
-                let former = map.get(&key).cloned();
+                let former = present(map, &key).cloned();
                 let (is_new, limits) =
                     (former.is_none(), new(former.as_deref().map(|former| &former.limits))?);
                 let former = former.unwrap_or_default();
@@ -181,27 +195,26 @@ impl NamespaceAdmin {
     }
 
     /// Removes a namespace. Fails if the namespace has stored timers or schedules. If the future is dropped, the
-    /// removal still goes on to its end, because it restores the namespace if it finds a timer.
+    /// removal still goes on to its end.
     ///
-    /// 1. The namespace leaves the map, so no further creation is admitted. If the answer of this change is lost, the
-    ///    store may or may not have the namespace, so the removal continues with the fourth step.
+    /// 1. The namespace gets the mark of the removal ([`mark`]), so no further creation is admitted. If the answer of
+    ///    this change is lost, the store may have the mark, so the removal continues with the fourth step.
     /// 2. The removal waits until the creations that were already admitted have ended.
-    /// 3. It counts the timers and schedules. If there are none, the removal is complete.
-    /// 4. Otherwise, or if the service stops during the wait, it restores the namespace with its limits and secrets,
-    ///    again and again until the map is stored. Once the service stops, it makes a last attempt. If the process dies
-    ///    before, the namespace is missing, and the next start makes it anew without limits and secrets if it has
-    ///    timers.
+    /// 3. It counts the timers and schedules. If there are none, it removes the namespace, and is complete.
+    /// 4. Otherwise, or if the service stops during the wait, it removes the mark, again and again until this change is
+    ///    stored. Once the service stops, it makes a last attempt. If the mark is still stored when the process ends,
+    ///    the next start or another node removes it.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), Problem> {
         let deed = Deed::new(AuditAction::RemoveNamespace).namespace(name);
         let (this, name) = (self.clone(), name.to_owned());
         let removal = async move {
-            // The restoration may last as long as the store does not answer. Without this check, each further request
+            // The fourth step may last as long as the store does not answer. Without this check, each further request
             // would add a task.
             if !this.lock_removals().insert(name.clone()) {
                 let detail = "a removal of this namespace is under way";
                 return Err(Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(1_000));
             }
-            // A service that stops waits for the restoration.
+            // A service that stops waits for the fourth step.
             let task = this.tasks.begin();
             let removed = tokio::spawn(async move {
                 let removed = this.remove_empty(&name).await;
@@ -227,44 +240,45 @@ impl NamespaceAdmin {
         if name == DEFAULT {
             return Err(Problem::new(ProblemKind::NamespaceNotEmpty, "the namespace `default` stays"));
         }
-        // A namespace with timers is refused before the removal, because a removed namespace refuses creations until it
-        // is restored.
+        // A namespace with timers is refused before the removal, because a namespace with a mark refuses creations.
         if self.has_timers(name).await? {
             return Err(has_timers());
         }
+        let removal = random()?;
         let key: Box<str> = name.into();
         let there_is_none = || Problem::new(ProblemKind::NotFound, "there is no such namespace");
-        let (send, attempted) = mpsc::channel();
-        let removal = self.change(move |map| {
-            let removed = map.remove(&key).ok_or_else(there_is_none)?;
-            // The receiver lives as long as this call.
-            let _sent = send.send(Arc::clone(&removed));
-            Ok(removed)
-        });
-        let removed = match removal.await {
+        let before = self.change(move |map| mark(map, &key, removal).ok_or_else(there_is_none)).await;
+        let before = match before {
             Err(problem) if problem.kind == ProblemKind::StoreUnavailable => {
-                let removed = attempted.try_iter().last();
-                if let Some(removed) = removed {
-                    self.restore(name, &removed).await;
-                }
+                self.unmark(name, removal, None).await;
                 return Err(problem);
             }
-            removed => removed?,
+            before => before?,
         };
-        // The values in the channel count as holders of the namespace.
-        drop(attempted);
         tokio::select! {
-            () = self.await_creations(&removed) => {}
+            () = self.await_creations(&before) => {}
             // A service that stops has no time for the wait.
             () = self.stop.begun() => {}
         }
-        let found = if Namespace::is_held(&removed) { Ok(true) } else { self.has_stored(name).await };
+        let found = if Namespace::is_held(&before) { Ok(true) } else { self.has_stored(name).await };
         if let (Ok(false), false) = (&found, self.stop.has_begun()) {
-            return Ok(());
+            let key: Box<str> = name.into();
+            let removed = self.change(move |map| match remove_marked(map, &key, removal) {
+                true => Ok(()),
+                false => Err(Problem::new(
+                    ProblemKind::KeyExists,
+                    "others have kept the namespace or made it anew",
+                )),
+            });
+            let removed = removed.await;
+            if removed.as_ref().is_err_and(|problem| problem.kind == ProblemKind::StoreUnavailable) {
+                self.unmark(name, removal, Some(&before)).await;
+            }
+            return removed;
         }
         // A timer was stored during the wait, a creation may still store its timer, the store does not answer, or the
         // service stops.
-        self.restore(name, &removed).await;
+        self.unmark(name, removal, Some(&before)).await;
         if !found? && self.stop.has_begun() {
             return Err(Problem::new(ProblemKind::Stopping, "the namespace was not removed"));
         }
@@ -272,7 +286,7 @@ impl NamespaceAdmin {
     }
 
     /// Waits until the creations have ended that were admitted before the removal of their namespace.
-    async fn await_creations(&self, removed: &Arc<Namespace>) {
+    async fn await_creations(&self, before: &Arc<Namespace>) {
         if self.namespaces.is_shared() {
             // Other nodes use copies of the map of namespaces. During this time they may still create timers in the
             // removed namespace.
@@ -281,22 +295,21 @@ impl NamespaceAdmin {
         // From here on, only creations that were already admitted can store timers in the namespace.
         let begin = Instant::now();
         // A creation holds the namespace until its timer is stored.
-        while Namespace::is_held(removed) && begin.elapsed() < SETTLING {
+        while Namespace::is_held(before) && begin.elapsed() < SETTLING {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 
-    /// Adds a namespace that was removed, unless another request has created it again. The new namespace then keeps its
-    /// limits.
-    async fn restore(&self, name: &str, removed: &Arc<Namespace>) {
+    /// Removes the mark of a removal from a namespace, as [`unmark`] does. Tries again until the change is stored.
+    async fn unmark(&self, name: &str, removal: u64, before: Option<&Arc<Namespace>>) {
         loop {
-            let (key, removed): (Box<str>, _) = (name.into(), Arc::clone(removed));
+            let (key, before): (Box<str>, _) = (name.into(), before.cloned());
             let is_last = self.stop.has_begun();
-            let restored = self.change(move |map| {
-                map.entry(key.clone()).or_insert_with(|| Arc::clone(&removed));
+            let unmarked = self.change(move |map| {
+                unmark(map, &key, removal, before.as_ref());
                 Ok(())
             });
-            if restored.await.is_ok() || is_last {
+            if unmarked.await.is_ok() || is_last {
                 return;
             }
             tokio::select! {
@@ -306,7 +319,7 @@ impl NamespaceAdmin {
         }
     }
 
-    /// Returns whether a namespace that was removed has stored timers or schedules.
+    /// Returns whether a namespace with the mark of a removal has stored timers or schedules.
     async fn has_stored(&self, name: &str) -> Result<bool, Problem> {
         // A creation whose client has gone no longer holds the namespace, and may still be on its way to the store. A
         // store that only this process uses makes changes in their order, so this change comes later. It finds no
@@ -372,15 +385,12 @@ impl NamespaceAdmin {
 
     async fn rotate_secret(&self, name: &str) -> Result<NewSecret, Problem> {
         self.namespaces.require(name)?;
-        let mut bytes = [0; SECRET];
-        getrandom::fill(&mut bytes)
-            .map_err(|error| Problem::new(ProblemKind::Internal, format!("no random number: {error}")))?;
-        let secret = format!("whsec_{}", BASE64_STANDARD.encode(bytes));
+        let secret = format!("whsec_{}", BASE64_STANDARD.encode(random_bytes::<SECRET>()?));
         let (name, new): (Box<str>, Box<str>) = (name.into(), secret.as_str().into());
         let former_until = self
             .change(move |map| {
                 let gone = || Problem::new(ProblemKind::NotFound, "there is no such namespace");
-                let namespace = map.get(&name).ok_or_else(gone)?;
+                let namespace = present(map, &name).ok_or_else(gone)?;
                 let until = moment_in(ROTATION);
                 let former = namespace.active_secrets().cloned();
                 // A secret that already has an end keeps this end, because a further new secret must not prolong the
@@ -398,5 +408,56 @@ impl NamespaceAdmin {
             })
             .await?;
         Ok(NewSecret { secret, former_until })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::Service;
+    use crate::settings::Settings;
+    use crate::state::NamespaceStorage;
+    use crate::state::double::{self, Documents, Node};
+    use core::sync::atomic::Ordering;
+    use tempfile::TempDir;
+    use tourbillon_durable::store::Hooked;
+
+    /// Opens a node of the deployment with these documents.
+    fn node(documents: &Documents) -> (TempDir, Arc<Hooked<Node>>, Service) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = double::node(documents, 1);
+        let service = Service::open_on_double(Settings::new(folder.path()), Arc::clone(&store) as _);
+        (folder, store, service)
+    }
+
+    /// Returns the namespaces of another node of the deployment.
+    fn other(documents: &Documents) -> Namespaces {
+        Namespaces::open(NamespaceStorage::Shared(double::node(documents, 2))).unwrap()
+    }
+
+    async fn close(service: Service) {
+        tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_that_another_node_has_removed_stays_removed() {
+        let documents = Documents::default();
+        let (_folder, store, service) = node(&documents);
+        service.namespace_admin().make("shop").await.unwrap();
+        service.namespace_admin().make_secret("shop").await.unwrap();
+        let other = other(&documents);
+        other.change(|map| drop(map.remove("shop").unwrap())).unwrap();
+        // This node finds that the namespaces have changed, and cannot read them again at first.
+        store.hook().fails_reads.store(true, Ordering::Relaxed);
+        let removal = tokio::spawn({
+            let service = service.clone();
+            async move { service.namespace_admin().remove("shop").await }
+        });
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        store.hook().fails_reads.store(false, Ordering::Relaxed);
+        assert_eq!(removal.await.unwrap().unwrap_err().kind, ProblemKind::StoreUnavailable);
+        other.renew().await.unwrap();
+        assert!(other.get("shop").is_none(), "the namespace is back");
+        close(service).await;
     }
 }

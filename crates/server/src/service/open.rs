@@ -271,6 +271,13 @@ impl Service {
         namespaces.into_iter().chain(OperationRecords::fault_of_document(&**store)).collect()
     }
 
+    /// Opens a node of a deployment whose store is a double.
+    #[cfg(test)]
+    pub(super) fn open_on_double(settings: Settings, store: Arc<dyn ClusterStore>) -> Self {
+        let namespaces = Namespaces::open(NamespaceStorage::Shared(Arc::clone(&store))).unwrap();
+        Self::begin_on(settings, store, namespaces, Checked::default()).unwrap()
+    }
+
     /// Builds the parts of the service on an open store, and begins to deliver timers.
     fn begin_on(
         settings: Settings,

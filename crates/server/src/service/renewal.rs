@@ -6,7 +6,7 @@ use super::restore::revoke;
 use crate::delivery::Deliveries;
 use crate::record::InFlight;
 use crate::settings::Settings;
-use crate::state::{Namespaces, Stop};
+use crate::state::{Namespaces, STALE, Stop, end_removals};
 use crate::task;
 use core::time::Duration;
 use std::sync::Arc;
@@ -69,6 +69,13 @@ impl Renewal {
         if let Some(store) = self.namespaces.shared().filter(|_| self.settings.redis.is_some()) {
             // If the servers do not answer, the next round looks again.
             let _revoked = revoke(&*store, &self.stop).await;
+        }
+        let stale = self.namespaces.stale_removals(STALE);
+        if !stale.is_empty() {
+            let namespaces = Arc::clone(&self.namespaces);
+            // If the servers do not answer, the next round tries again.
+            let _ended = task::blocking(move || end_removals(&namespaces, &stale)).await;
+            self.deliveries.look_everywhere();
         }
         let before = self.namespaces.all();
         // If the servers do not answer, the known namespaces stay in use.

@@ -8,6 +8,7 @@ pub(crate) mod files;
 mod namespace_storage;
 mod namespaces;
 mod principal;
+mod removal;
 mod stop;
 mod token_file;
 mod tokens;
@@ -23,6 +24,7 @@ pub(crate) use namespaces::{
     DEFAULT, Map, Namespace, Namespaces, SigningSecret, VIEW, allows_host, canonical,
 };
 pub use principal::Principal;
+pub(crate) use removal::{STALE, end_removals, mark, present, remove_marked, unmark};
 pub(crate) use stop::Stop;
 pub(crate) use token_file::{NewToken, Stored, TokenFile, TokenHash, hash, id_of_token, role_name};
 pub(crate) use tokens::Tokens;

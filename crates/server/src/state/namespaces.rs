@@ -28,9 +28,13 @@ pub(crate) struct Namespace {
     /// The secrets that sign the namespace's callbacks, the newest first.
     #[serde(default)]
     pub(crate) secrets: Vec<SigningSecret>,
+    /// The number of the removal that is under way: see the module `removal`. `None` if the namespace is not being
+    /// removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) removal: Option<u64>,
     /// Shared with the values that this value has replaced, so that [`is_held`](Self::is_held) finds their holders.
     #[serde(skip)]
-    former: Arc<()>,
+    pub(super) former: Arc<()>,
 }
 
 /// A secret that signs callbacks. Receivers verify the signatures with the same secret.
@@ -50,7 +54,7 @@ const MOST_HOSTS: usize = 100;
 impl Namespace {
     /// Returns the namespace after a change of its limits or secrets.
     pub(crate) fn changed(&self, limits: NamespaceLimits, secrets: Vec<SigningSecret>) -> Self {
-        Self { limits, secrets, former: Arc::clone(&self.former) }
+        Self { limits, secrets, removal: None, former: Arc::clone(&self.former) }
     }
 
     /// Returns whether a further holder has the namespace `this`, or has it as it was before a change. The removal of a
@@ -146,7 +150,10 @@ const UNREAD: u64 = u64::MAX;
 /// The namespaces as they were last read or stored, with the version of the stored document.
 #[derive(Clone)]
 struct Known {
+    /// The namespaces that are not being removed.
     map: Arc<Map>,
+    /// The namespaces that are being removed, each with the moment since which the copy has had its mark.
+    removed: BTreeMap<Box<str>, (Arc<Namespace>, Instant)>,
     version: u64,
     /// A moment just before the read. The copy includes all changes before this moment.
     at: Instant,
@@ -159,6 +166,18 @@ struct Known {
 impl Known {
     /// Replaces the copy by a newer copy.
     fn renew(&mut self, version: u64, map: Map) {
+        let (removed, map): (Map, Map) =
+            map.into_iter().partition(|(_, namespace)| namespace.removal.is_some());
+        let now = Instant::now();
+        let since = |name: &str, namespace: &Namespace| match self.removed.get(name) {
+            Some((before, since)) if before.removal == namespace.removal => *since,
+            _ => now,
+        };
+        let removed = removed.into_iter().map(|(name, namespace)| {
+            let since = since(&name, &namespace);
+            (name, (namespace, since))
+        });
+        self.removed = removed.collect();
         let mut map = completed(map);
         for (name, namespace) in Arc::make_mut(&mut map) {
             // A removal must find the holders of the former value: see `Namespace::is_held`.
@@ -169,6 +188,16 @@ impl Known {
             }
         }
         (self.map, self.version) = (map, version);
+    }
+
+    /// Returns all stored namespaces, including those that are being removed.
+    fn all(&self) -> Map {
+        let removed = self.removed.iter().map(|(name, (namespace, _))| (name.clone(), Arc::clone(namespace)));
+        self.map
+            .iter()
+            .map(|(name, namespace)| (name.clone(), Arc::clone(namespace)))
+            .chain(removed)
+            .collect()
     }
 }
 
@@ -187,10 +216,16 @@ impl Namespaces {
     /// Reads the stored namespaces for the first time. Blocks the calling thread.
     pub(crate) fn open(storage: NamespaceStorage) -> io::Result<Self> {
         let at = Instant::now();
-        let (version, map) = block_on(storage.read())?;
-        let known = RwLock::new(Known { map: completed(map), version, at, replaced: None });
+        let (version, mut map) = block_on(storage.read::<Map>())?;
+        if !storage.is_shared() {
+            // The processes of these removals have ended.
+            map.values_mut().for_each(|namespace| Arc::make_mut(namespace).removal = None);
+        }
+        let (empty, removed) = (Arc::default(), BTreeMap::new());
+        let mut known = Known { map: empty, removed, version, at, replaced: None };
+        known.renew(version, map);
         let (writing, reading, failed) = (Mutex::default(), tokio::sync::Mutex::default(), Mutex::default());
-        Ok(Self { storage, writing, reading, known, failed })
+        Ok(Self { storage, writing, reading, known: RwLock::new(known), failed })
     }
 
     fn known(&self) -> Known {
@@ -224,7 +259,7 @@ impl Namespaces {
 
     /// Returns the names of namespaces that have stored timers or schedules, but are missing in this node's copy.
     pub(crate) fn missing(&self, counts: &Counts) -> Vec<Box<str>> {
-        let known = self.all();
+        let known = self.known().all();
         let stored = counts.by_namespace.iter().filter(|(_, count)| **count > 0);
         let names = stored.map(|((name, _), _)| name.strip_prefix(Schedules::NAMESPACES).unwrap_or(name));
         // A program without namespaces stores its timers under the empty name, which no namespace of the service has.
@@ -316,8 +351,8 @@ impl Namespaces {
     ) -> io::Result<Result<T, E>> {
         let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..TURNS {
-            let Known { map, version, .. } = self.known();
-            let mut map = Map::clone(&map);
+            let known = self.known();
+            let (version, mut map) = (known.version, known.all());
             let answer = change(&mut map);
             if answer.is_err() {
                 if self.is_shared() {
@@ -336,13 +371,21 @@ impl Namespaces {
                     // not answer now, the copy is renewed within a second after the store answers again.
                     let _is_known = block_on(self.renew());
                 } else {
-                    self.known.write().unwrap_or_else(PoisonError::into_inner).map = Arc::new(map);
+                    self.known.write().unwrap_or_else(PoisonError::into_inner).renew(version, map);
                 }
                 return Ok(answer);
             }
             block_on(self.renew())?;
         }
         Err(io::Error::other(format!("other nodes changed the namespaces during {TURNS} attempts")))
+    }
+
+    /// Returns the namespaces whose marks this node's copy has had for the time `age`, each with the number of its
+    /// removal. The processes of these removals have died.
+    pub(crate) fn stale_removals(&self, age: Duration) -> Vec<(Box<str>, u64)> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let stale = known.removed.iter().filter(|(_, (_, since))| since.elapsed() >= age);
+        stale.filter_map(|(name, (namespace, _))| Some((name.clone(), namespace.removal?))).collect()
     }
 }
 

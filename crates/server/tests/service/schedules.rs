@@ -282,7 +282,7 @@ async fn a_schedule_survives_a_restart_and_reports_what_it_missed() {
 
 /// A hook that calls a function of the test before one of the next calls to the store.
 #[derive(Default)]
-struct Interposed(Mutex<Option<Interposition>>);
+pub(crate) struct Interposed(Mutex<Option<Interposition>>);
 
 struct Interposition {
     is_wanted: fn(Call<'_>) -> bool,
@@ -292,7 +292,14 @@ struct Interposition {
 }
 
 impl Interposed {
-    fn at(&self, is_wanted: fn(Call<'_>) -> bool, after: u32, act: impl FnOnce() + Send + 'static) {
+    /// Calls `act` before a call to the store. `is_wanted` says which calls are meant, and `after` is the number of
+    /// such calls that come before.
+    pub(crate) fn at(
+        &self,
+        is_wanted: fn(Call<'_>) -> bool,
+        after: u32,
+        act: impl FnOnce() + Send + 'static,
+    ) {
         *self.0.lock().unwrap() = Some(Interposition { is_wanted, after, act: Box::new(act) });
     }
 }
@@ -322,7 +329,7 @@ impl Hook for Interposed {
     }
 }
 
-fn interposed(folder: &tempfile::TempDir) -> (Arc<Hooked<Interposed>>, Arc<Inside>) {
+pub(crate) fn interposed(folder: &tempfile::TempDir) -> (Arc<Hooked<Interposed>>, Arc<Inside>) {
     let store = Arc::new(Hooked::new(Arc::new(MemoryStore::default()), Interposed::default()));
     let inside = Inside::on(folder, Arc::clone(&store) as Arc<dyn TimerStore>);
     (store, Arc::new(inside))
@@ -436,6 +443,28 @@ async fn the_removal_of_a_namespace_finds_a_schedule_that_began_before_a_change_
     let secret = inside.send("POST", &format!("{NAMESPACE}/secrets"), Value::Null).await;
     assert_eq!(secret.status, StatusCode::CREATED);
     remove_during(goes_on, &inside).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_dies_during_the_removal_of_a_namespace_loses_no_limits_and_no_secrets() {
+    let (folder, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (store, inside) = interposed(&folder);
+    let UnderWay { put, goes_on } = put_under_way(&inside, &store).await;
+    assert_eq!(inside.send("PUT", NAMESPACE, json!({ "max_timers": 7 })).await.status, StatusCode::OK);
+    let secret = inside.send("POST", &format!("{NAMESPACE}/secrets"), Value::Null).await;
+    assert_eq!(secret.status, StatusCode::CREATED);
+    let removal = removal(&inside).await;
+    // The copy has the namespaces as a process leaves them that dies now.
+    let name = "namespaces.json";
+    std::fs::copy(folder.path().join(name), copy.path().join(name)).unwrap();
+    goes_on.send(()).unwrap();
+    assert_eq!(removal.await.unwrap().problem(), (409, "namespace-not-empty".to_owned()));
+    put.await.unwrap();
+    drop(inside);
+    let inside = Inside::on(&copy, store as Arc<dyn TimerStore>);
+    let view = inside.send("GET", NAMESPACE, Value::Null).await.json();
+    assert_eq!((&view["limits"]["max_timers"], &view["schedules"]), (&json!(7), &json!(1)), "{view}");
+    assert_eq!(view["secrets"].as_array().unwrap().len(), 1, "{view}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -259,6 +259,13 @@ impl Deliveries {
         }
     }
 
+    /// Forgets the claims of a namespace that was removed.
+    pub(crate) async fn forget(&self, namespace: &str) {
+        if let Some(remote_claims) = &self.remote_claims {
+            remote_claims.forget(namespace).await;
+        }
+    }
+
     /// Stops handing timers to receivers, and sends waiting receivers away. Parks the fetched timers whose deliveries
     /// have not ended: these timers stay in the store without a delivery. Afterwards this process makes no parked timer
     /// due again.

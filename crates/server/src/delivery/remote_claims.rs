@@ -7,7 +7,7 @@
 //!
 //! Each namespace has a document of its own, with a limited number of renewals. A renewal stays in it until the moment
 //! that the renewal has given the claim, even if the claim ends earlier. So the clients of a namespace can use up only
-//! the renewals of their own namespace.
+//! the renewals of their own namespace. The document goes with its namespace.
 
 use super::retry_pause::RetryPause;
 use crate::convert::unavailable;
@@ -201,6 +201,17 @@ impl RemoteClaims {
             }
         }
         Err(failed(io::Error::other(format!("other nodes noted renewals during {TURNS} attempts")).into()))
+    }
+
+    /// Removes the document with the renewals of a namespace that was removed. If the store does not answer, the
+    /// document stays until a claim is renewed in a namespace of the same name.
+    pub(super) async fn forget(&self, namespace: &str) {
+        let document = document_of(namespace);
+        if let Ok(Some(note)) = self.store.document(&document).await {
+            // The document may have got a renewal of a new namespace with the same name. Then its version has changed,
+            // and it stays.
+            let _is_removed = self.store.replace_document(&document, note.version, None).await;
+        }
     }
 
     async fn renewals(&self, document: &str) -> Result<(u64, BTreeMap<String, u64>), StoreError> {

@@ -271,8 +271,12 @@ impl NamespaceAdmin {
                 )),
             });
             let removed = removed.await;
-            if removed.as_ref().is_err_and(|problem| problem.kind == ProblemKind::StoreUnavailable) {
-                self.unmark(name, removal, Some(&before)).await;
+            match &removed {
+                Ok(()) => self.deliveries.forget(name).await,
+                Err(problem) if problem.kind == ProblemKind::StoreUnavailable => {
+                    self.unmark(name, removal, Some(&before)).await;
+                }
+                Err(_) => {}
             }
             return removed;
         }
@@ -458,6 +462,21 @@ mod tests {
         assert_eq!(removal.await.unwrap().unwrap_err().kind, ProblemKind::StoreUnavailable);
         other.renew().await.unwrap();
         assert!(other.get("shop").is_none(), "the namespace is back");
+        close(service).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_removed_namespace_leaves_no_renewals_of_claims() {
+        let documents = Documents::default();
+        let (_folder, _store, service) = node(&documents);
+        service.namespace_admin().make("shop").await.unwrap();
+        let renewals = |name: &str| format!("renewals/{name}");
+        for name in ["shop", "default"] {
+            documents.lock().unwrap().insert(renewals(name), (7, b"{}".to_vec()));
+        }
+        service.namespace_admin().remove("shop").await.unwrap();
+        let left = |name: &str| documents.lock().unwrap().contains_key(&renewals(name));
+        assert_eq!((left("shop"), left("default")), (false, true));
         close(service).await;
     }
 }

@@ -11,8 +11,7 @@
 //! is not remembered. There are these cases:
 //!
 //! - after a restart, and at a node that has not ended the timer
-//! - more than an hour after the timer's request, if the timer was replaced, was skipped because it was too late, or
-//!   was cancelled during a delivery that had not started
+//! - more than an hour after the timer's request, if the timer was replaced, or was skipped because it was too late
 //! - if the memory is full. It then forgets the oldest fingerprint of the namespace with the most fingerprints.
 
 use core::time::Duration;

@@ -36,6 +36,9 @@ pub(crate) struct InFlight {
 #[derive(Debug, Default)]
 struct State {
     running: HashMap<TimerId, Running>,
+    /// The fingerprints of the requests that created the timers of these deliveries, if the requests had idempotency
+    /// keys. A delivery is here from its verdict to its end, even if it had not started.
+    fingerprints: HashMap<TimerId, u128>,
     history: TimerHistory,
     last_fire: Option<UtcMillis>,
 }
@@ -50,9 +53,6 @@ struct Running {
     /// Set if a new timer has replaced this timer during the delivery. If the delivery then fails, the timer ends, and
     /// its history records these values: the kind of the end, and the id of the new timer.
     withdrawn: Option<(EndKind, Option<Box<str>>)>,
-    /// The fingerprint of the request that created the timer, if the request had an idempotency key. `None` until the
-    /// verdict.
-    fingerprint: Option<u128>,
 }
 
 /// The receiver's answer to a callback. Without an answer, `status` and `head` are `None`.
@@ -139,7 +139,7 @@ impl InFlight {
             may_repeat: None,
         };
         let namespace = delivery.namespace.clone();
-        let running = Running { namespace, shown, has_no_answer: false, withdrawn: None, fingerprint: None };
+        let running = Running { namespace, shown, has_no_answer: false, withdrawn: None };
         state.running.insert(delivery.id, running);
         late
     }
@@ -159,9 +159,12 @@ impl InFlight {
         if *verdict == Verdict::Done {
             // The timer may have left the store before the event about its end.
             self.idempotency.ended(&delivery.namespace, delivery.id, fingerprint);
-        } else if let Some(running) = self.lock().running.get_mut(&delivery.id) {
+        } else if let Some(fingerprint) = fingerprint {
             // The timer stays in the store, unless it is delivered at most once or was withdrawn.
-            running.fingerprint = fingerprint;
+            let mut state = self.lock();
+            if state.fingerprints.len() < MOST {
+                state.fingerprints.insert(delivery.id, fingerprint);
+            }
         }
     }
 
@@ -224,8 +227,8 @@ impl InFlight {
     ) -> Option<u16> {
         let mut state = self.lock();
         let running = state.running.remove(&attempt.id);
+        let fingerprint = state.fingerprints.remove(&attempt.id);
         if matches!(phase, Phase::Done | Phase::Withdrawn) {
-            let fingerprint = running.as_ref().and_then(|running| running.fingerprint);
             self.idempotency.ended(&attempt.namespace, attempt.id, fingerprint);
         }
         let outcome = outcome(ending, phase);
@@ -292,6 +295,7 @@ impl InFlight {
 
     fn lost(&self, attempt: &Attempt, at: UtcMillis, cause: RepeatCause) -> Option<u16> {
         let mut state = self.lock();
+        state.fingerprints.remove(&attempt.id);
         self.metrics.fired.of("lost").add(1);
         self.metrics.tenants.of(&attempt.namespace).fired.of("lost").add(1);
         // A delivery that had not started has not reached its receiver, so it is neither an attempt nor a duplicate.

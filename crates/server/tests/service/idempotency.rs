@@ -2,9 +2,11 @@
 
 use crate::faulty::{Fails, Faulty};
 use crate::inside::Inside;
+use crate::schedules::interposed;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tourbillon_durable::store::StoreErrorKind;
+use tourbillon_durable::store::{Call, Durability, Op, StoreErrorKind, TimerStore};
+use tourbillon_durable::timer::TimerId;
 
 const TIMERS: &str = "/v1/namespaces/default/timers";
 
@@ -142,6 +144,33 @@ async fn a_timer_that_outlives_the_memory_of_its_request_is_remembered_again_whe
         assert_eq!(other.problem(), (422, "idempotency-mismatch".to_owned()), "{key}");
         assert_eq!(send(&inside, key, "first").await.json()["outcome"], "repeated");
     }
+}
+
+/// A restart stands for the hour after which the memory of a request ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timer_that_is_cancelled_before_its_delivery_has_started_is_remembered() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, inside) = interposed(&folder);
+    let key = [("idempotency-key", "order 17")];
+    let timer = |delay: u64| json!({ "delay_ms": delay, "pull": { "queue": "q" } });
+    let first = inside.with("POST", TIMERS, &key, timer(3_600_000)).await.json();
+    drop(inside);
+    let inside = Inside::on(&folder, Arc::clone(&store) as Arc<dyn TimerStore>);
+    let id: TimerId = first["id"].as_str().unwrap().parse().unwrap();
+    let inner = Arc::clone(store.inner());
+    let parks =
+        |call: Call<'_>| matches!(call, Call::Apply(ops) if ops.iter().any(|op| matches!(op, Op::Park(..))));
+    store.hook().at(parks, 0, move || {
+        let cancel = inner.apply(vec![Op::Cancel(id.into(), None)], Durability::Volatile);
+        pollster::block_on(cancel).unwrap();
+    });
+    // No receiver fetches the timer, so its delivery ends before it has started.
+    let path = format!("/v1/namespaces/default/ids/{id}");
+    assert_eq!(inside.send("PATCH", &path, json!({ "delay_ms": 0 })).await.status, 200);
+    inside.until(&format!("{path}/past"), |past| past["end"]["how"] == "cancelled").await;
+    assert_eq!(inside.send("GET", &path, Value::Null).await.status, 404);
+    let refused = inside.with("POST", TIMERS, &key, timer(3_600_001)).await;
+    assert_eq!(refused.problem(), (422, "idempotency-mismatch".to_owned()));
 }
 
 /// A restart stands for the hour after which the memory of a request ends.

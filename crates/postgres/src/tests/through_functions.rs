@@ -240,6 +240,10 @@ impl TimerStore for ThroughFunctions {
         self.0.now()
     }
 
+    fn lists_parked_by_due(&self) -> bool {
+        self.0.lists_parked_by_due()
+    }
+
     fn apply(&self, mut ops: Vec<Op>, durability: Durability) -> StoreFuture<'_, Vec<Outcome>> {
         match (ops.pop(), ops.is_empty()) {
             (Some(op), true) => Box::pin(self.apply_one(op)),

@@ -1,12 +1,16 @@
 //! Tests operations, which change many timers in the background.
 
-use crate::faulty::{Fails, Faulty};
+use crate::faulty::{Fails, Faults, Faulty};
 use crate::inside::Inside;
 use crate::rig::{Receiver, Rig};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tourbillon_durable::store::StoreErrorKind;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tourbillon::{Clock, ManualClock, Timestamp};
+use tourbillon_durable::WallClock;
+use tourbillon_durable::store::{MemoryStore, StoreErrorKind};
 
 const TIMERS: &str = "/v1/namespaces/default/timers";
 const CANCELLATIONS: &str = "/v1/namespaces/default/cancellations";
@@ -21,6 +25,23 @@ async fn make(inside: &Inside, count: usize, prefix: &str, label: &str) {
     let answer = inside.send("POST", "/v1/namespaces/default/batch", json!({ "changes": changes })).await;
     let results = answer.json()["results"].as_array().unwrap().clone();
     assert!(results.iter().all(|result| result["placed"]["outcome"] == "created"), "{results:?}");
+}
+
+/// A clock that is ahead of the time of day by a number of seconds, which a test can change.
+#[derive(Clone)]
+struct Ahead(Arc<AtomicU64>);
+
+impl Clock for Ahead {
+    fn now(&self) -> Timestamp {
+        WallClock::new().now() + Duration::from_secs(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// Returns a clock, and a store with this clock whose calls fail as a test wants.
+fn store_with_clock() -> (Ahead, Arc<Faulty>) {
+    let clock = Ahead(Arc::new(AtomicU64::new(100_000)));
+    let store = Faulty::new(Arc::new(MemoryStore::new(clock.clone())), Faults::default());
+    (clock, Arc::new(store))
 }
 
 async fn pending(inside: &Inside) -> Value {
@@ -159,7 +180,7 @@ async fn dead_letters_are_listed_and_replayed() {
             break page["items"].as_array().unwrap().clone();
         }
         assert!(begun.elapsed().as_secs() < 10, "{page}");
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     };
     for timer in &dead {
         assert_eq!((&timer["phase"], &timer["reason"]), (&json!("dead"), &json!("refused")));
@@ -189,7 +210,7 @@ async fn dead_letters_are_listed_and_replayed() {
         if operation["state"] != "running" {
             break operation;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     };
     assert_eq!((&operation["changed"], &operation["refused"]), (&json!(2), &json!(1)), "{operation}");
 }
@@ -216,7 +237,59 @@ async fn an_operation_that_cannot_be_stored_fails_with_an_unknown_outcome_and_is
     while !std::fs::read(&file).is_ok_and(|text| serde_json::from_slice::<Value>(&text).unwrap() == json!({}))
     {
         assert!(begun.elapsed().as_secs() < 20, "the end is not stored");
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(pending(&inside).await, 10);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_steps_back_lets_an_operation_cancel_no_later_timer() {
+    let folder = tempfile::tempdir().unwrap();
+    let (clock, store) = store_with_clock();
+    let inside = Inside::on(&folder, store.clone());
+    make(&inside, 10, "a", "x").await;
+    store.hook().fail(Fails::Reads);
+    let begun = inside.send("POST", CANCELLATIONS, json!({ "label": "x" })).await;
+    assert_eq!(begun.status, StatusCode::ACCEPTED);
+    clock.0.store(99_990, Ordering::Relaxed);
+    make(&inside, 1, "later", "x").await;
+    store.hook().fail(Fails::Nothing);
+    let operation = ended(&inside, &begun.json()["id"]).await;
+    assert_eq!(inside.send("GET", &format!("{TIMERS}/later0"), Value::Null).await.status, StatusCode::OK);
+    assert_eq!((&operation["state"], &operation["changed"]), (&json!("failed"), &json!(0)), "{operation}");
+    assert!(operation["error"].as_str().unwrap().contains("clock"), "{operation}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operation_does_not_begin_while_the_clock_stands() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::on(&folder, Arc::new(MemoryStore::new(ManualClock::new())));
+    make(&inside, 10, "a", "x").await;
+    let refused = inside.send("POST", CANCELLATIONS, json!({ "label": "x" })).await;
+    assert_eq!(refused.problem(), (503, "store-unavailable".to_owned()));
+    let list = inside.send("GET", "/v1/namespaces/default/operations", Value::Null).await.json();
+    assert_eq!(list["items"][0]["state"], "failed", "{list}");
+    assert_eq!(pending(&inside).await, 10);
+}
+
+/// The store remembers the ids of occurrences for an hour after their end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backfill_that_goes_on_after_an_hour_makes_no_occurrence_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (clock, store) = store_with_clock();
+    let inside = Inside::on(&folder, store.clone());
+    let schedule = "/v1/namespaces/default/schedules/a";
+    let new = json!({ "cron": "0 0 * * *", "pull": { "queue": "q" } });
+    assert_eq!(inside.send("PUT", schedule, new).await.status, StatusCode::CREATED);
+    store.hook().fail(Fails::Answers);
+    let range = json!({ "from": "2025-01-01T00:00:00Z", "until": "2025-02-01T00:00:00Z" });
+    let begun = inside.send("POST", &format!("{schedule}/backfill"), range).await;
+    assert_eq!(begun.status, StatusCode::ACCEPTED);
+    let made = "/v1/namespaces/default/timers?label=schedule:a&limit=200";
+    inside.until(made, |list| list["items"].as_array().unwrap().len() == 32).await;
+    clock.0.store(107_200, Ordering::Relaxed);
+    store.hook().fail(Fails::Nothing);
+    let operation = ended(&inside, &begun.json()["id"]).await;
+    assert_eq!((&operation["state"], &operation["changed"]), (&json!("failed"), &json!(0)), "{operation}");
+    assert!(operation["error"].as_str().unwrap().contains("too long ago"), "{operation}");
 }

@@ -3,6 +3,9 @@
 //! An operation reads a list of timers page by page, and changes the timers of each page. A cancellation ignores timers
 //! that were created after its start, and a replay ignores timers that died after its start. So a timer that is created
 //! after the answer to the request is not cancelled, even if it matches the request.
+//!
+//! The moments of timers come from the store's clock, which may step back. New timers would then seem to be older than
+//! an operation that still runs. So an operation fails once the store's clock is before the operation's start.
 
 mod dead_group;
 mod records;
@@ -29,6 +32,10 @@ use work::Unfinished;
 /// The greatest difference between the store's clocks on two nodes. Each node estimates the time of the store's server.
 /// The estimate is ahead by about the time that the server's answer takes.
 const SKEW: Duration = Duration::from_millis(200);
+
+/// The greatest number of waits, of a millisecond each, for a moment of the store's clock that is later than the start
+/// of an operation.
+const MOST_WAITS: u32 = 100;
 
 /// The time between two attempts to write the end of an operation.
 const REPEATED: Duration = Duration::from_secs(1);
@@ -101,10 +108,16 @@ impl Operations {
         }
         // Wait until the store's clock shows a later moment than the start, so that timers that are created after the
         // answer have a later moment of creation.
-        for _ in 0..100 {
-            if store.now() > begun {
-                break;
+        let mut waits = 0;
+        while store.now() <= begun {
+            if waits == MOST_WAITS {
+                let detail = "the store's clock has stepped back";
+                self.withdraw(&id, detail);
+                return Err(Problem::new(ProblemKind::StoreUnavailable, detail)
+                    .with_unknown_outcome()
+                    .with_retry_after_ms(1_000));
             }
+            waits += 1;
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         // The audit entry about the start is written before the task starts, so that it precedes the entry about the

@@ -21,6 +21,9 @@ const AT_ONCE: u32 = 200;
 const AT_ONCE_APART: u32 = 1_000;
 /// The number of timers that a backfill of a schedule creates in one step.
 const OCCURRENCES_AT_ONCE: usize = 100;
+/// The longest time from the start of a backfill to its last step. The store knows the ids of occurrences for an hour
+/// after their end, so until then a step that is made again repeats no occurrence.
+const LONGEST_BACKFILL: Duration = Duration::from_secs(3_300);
 /// The pause of an operation after the first error of the store. Each further error doubles the pause.
 const SHORT_PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause of an operation after an error of the store.
@@ -91,8 +94,8 @@ impl BulkScan {
         let end = error.clone().map_or_else(End::done, End::failed).count(self.unfinished.changed);
         operations.records.end(&self.id, error);
         operations.record_audit(&self.id, &self.unfinished, end).await;
-        // If the service stops before the end is stored, the next start runs the operation again, and finds nothing to
-        // do.
+        // If the service stops before the end is stored, the next start runs the operation again. A step that is made
+        // again changes nothing, and a backfill that is too old for this fails.
         operations.write_end(&self.id).await;
     }
 
@@ -108,6 +111,11 @@ impl BulkScan {
         let at_once = if timers.timer_store().is_transactional() { AT_ONCE } else { AT_ONCE_APART };
         let page = timers.list(list.clone(), self.unfinished.cursor.clone(), at_once).await?;
         let (work, begun) = (&self.unfinished.work, self.unfinished.begun);
+        // The clock is read after the page. So a timer of the page that was created after a step back is left alone.
+        if timers.timer_store().now() < begun {
+            let detail = "the store's clock has stepped back to a moment before the start of the operation";
+            return Err(StoreError::new(StoreErrorKind::Limit, detail));
+        }
         let all = page.timers.iter();
         let (changes, befores): (Vec<_>, Vec<_>) =
             all.filter_map(|timer| Some((work.change(timer, begun)?, timer))).unzip();
@@ -158,6 +166,12 @@ impl BulkScan {
     async fn backfill(&mut self, work: BackfillWork) -> Result<(), StoreError> {
         let at = ScheduleKey::new(self.unfinished.namespace.clone(), work.key.clone());
         let schedules = self.operations.schedules.clone();
+        // The time counts from the start, since nobody knows when a step without an answer was made.
+        let now = self.operations.timers.timer_store().now();
+        if now > self.unfinished.begun + LONGEST_BACKFILL {
+            let detail = "the backfill began too long ago: another step could make occurrences twice";
+            return Err(StoreError::new(StoreErrorKind::Limit, detail));
+        }
         let step =
             task::blocking(move || schedules.backfill(&at, work.after, work.until, OCCURRENCES_AT_ONCE));
         let step = match step.await {

@@ -18,7 +18,7 @@ use std::path::Path;
 use tokio::runtime::Handle;
 use tourbillon_api::{AuditAuthor, AuditEntry, AuditVia, Page, Problem, ProblemKind};
 use tracing::{error, info};
-use trail::TrailPosition;
+use trail::{TrailPosition, shorten};
 
 /// An audit entry that is not written yet, because its change is still under way. The entry is written when the change
 /// ends.
@@ -76,7 +76,9 @@ async fn write(trail: Trail, entry: AuditEntry) {
 }
 
 /// Writes an entry into the log and the audit trail. Blocks the calling thread.
-fn append(trail: &Trail, entry: AuditEntry) {
+fn append(trail: &Trail, mut entry: AuditEntry) {
+    // A line of the log must not be as long as a text from a client may be.
+    shorten(&mut entry);
     // The log line comes first, because the trail may be unable to take the entry, as on a full disk.
     log(&entry);
     if let Err(error) = trail.append(entry) {

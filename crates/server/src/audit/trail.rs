@@ -29,6 +29,14 @@ const KEPT: usize = 4;
 const LONGEST_DETAIL: usize = 1_000;
 const LONGEST_TEXT: usize = 300;
 
+/// Cuts the texts of an entry that come from clients.
+pub(super) fn shorten(entry: &mut AuditEntry) {
+    entry.detail = entry.detail.take().map(|detail| cut(&detail, LONGEST_DETAIL));
+    for text in [&mut entry.namespace, &mut entry.target, &mut entry.by.token] {
+        *text = text.take().map(|text| cut(&text, LONGEST_TEXT));
+    }
+}
+
 /// The conditions that select entries of the audit trail. An entry must meet all conditions that are set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
@@ -144,10 +152,7 @@ impl Trail {
     ///
     /// Fails if the file cannot be written. The file may have the entry even then.
     pub(crate) fn append(&self, mut entry: AuditEntry) -> io::Result<()> {
-        entry.detail = entry.detail.map(|detail| cut(&detail, LONGEST_DETAIL));
-        for text in [&mut entry.namespace, &mut entry.target, &mut entry.by.token] {
-            *text = text.take().map(|text| cut(&text, LONGEST_TEXT));
-        }
+        shorten(&mut entry);
         // A command may run as another user, such as the administrator. Its files must still belong to the user of the
         // service.
         files::make_folder(&self.0)?;

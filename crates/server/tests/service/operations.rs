@@ -293,3 +293,19 @@ async fn a_backfill_that_goes_on_after_an_hour_makes_no_occurrence_again() {
     assert_eq!((&operation["state"], &operation["changed"]), (&json!("failed"), &json!(0)), "{operation}");
     assert!(operation["error"].as_str().unwrap().contains("too long ago"), "{operation}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn texts_that_no_timer_has_begin_no_operation() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let (most, long) = ("x".repeat(255), "x".repeat(256));
+    for (path, field) in [("cancellations", "label"), ("cancellations", "key_prefix"), ("replays", "label")] {
+        let path = format!("/v1/namespaces/default/{path}");
+        let refused = inside.send("POST", &path, json!({ field: long })).await;
+        assert_eq!(refused.problem(), (400, "bad-request".to_owned()));
+        assert_eq!(refused.json()["errors"][0]["pointer"], format!("/{field}"));
+        assert_eq!(inside.send("POST", &path, json!({ field: most })).await.status, StatusCode::ACCEPTED);
+    }
+    let list = inside.send("GET", "/v1/namespaces/default/operations", Value::Null).await.json();
+    assert_eq!(list["items"].as_array().unwrap().len(), 3, "{list}");
+}

@@ -11,20 +11,24 @@ use url::Url;
 /// The greatest length of a group's error, in bytes. Errors with the same first bytes belong to one group.
 const LONGEST_ERROR: usize = 120;
 
+/// The greatest length of a group's destination, in bytes.
+const LONGEST_PLACE: usize = 255;
+
 /// A group of dead timers with the same destination and the same last error.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct DeadGroup {
     /// The destination of the timers: the host and port of their callbacks, or the word `queue` and the queue's name.
-    /// `elsewhere` if the timers' work cannot be read.
+    /// `elsewhere` if the timers' work cannot be read. Only the first bytes of a long destination.
     pub(crate) place: Box<str>,
     /// The first bytes of the timers' last error.
     pub(crate) error: Box<str>,
 }
 
 impl DeadGroup {
-    /// Makes the group of dead timers with this destination and this last error. Cuts the error to its first 120 bytes.
+    /// Makes the group of dead timers with this destination and this last error. Cuts the error to its first 120 bytes,
+    /// and the destination to its first 255 bytes.
     pub(crate) fn new(place: &str, error: &str) -> Self {
-        Self { place: place.into(), error: cut(error, LONGEST_ERROR).into() }
+        Self { place: cut(place, LONGEST_PLACE).into(), error: cut(error, LONGEST_ERROR).into() }
     }
 
     /// Returns the group to which a dead timer belongs, by its destination and its last error.
@@ -71,5 +75,16 @@ impl DeadWork {
         let is_meant = self.group.as_ref().is_none_or(|group| group.has(timer));
         is_meant
             .then(|| if self.is_drop { Change::Cancel(timer.id.into()) } else { Change::Replay(timer.id) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_has_short_texts() {
+        let long = DeadGroup::new(&"h".repeat(4_000), &"e".repeat(4_000));
+        assert_eq!((long.place.len(), long.error.len()), (LONGEST_PLACE, LONGEST_ERROR));
     }
 }

@@ -57,6 +57,7 @@ impl Operations {
     /// begins.
     pub(crate) async fn begin(self: &Arc<Self>, namespace: &str, work: Work) -> Result<Operation, Problem> {
         self.namespaces.require(namespace)?;
+        work.check()?;
         // The author is read here, because the new task does not have the task-local sender of the request.
         let (this, namespace, author) = (Arc::clone(self), namespace.to_owned(), self.audit.author());
         let begun = tokio::spawn(async move {

@@ -3,11 +3,14 @@
 use super::dead_group::DeadWork;
 use crate::audit::Deed;
 use serde::{Deserialize, Serialize};
-use tourbillon_api::{AuditAction, AuditAuthor, CancelMany, Operation, OperationState, ReplayMany};
+use tourbillon_api::{AuditAction, AuditAuthor, CancelMany, Operation, OperationState, Problem, ReplayMany};
 use tourbillon_durable::state::{Phase, State};
 use tourbillon_durable::store::{Cursor, Filter};
 use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Change, UtcMillis};
+
+/// The greatest length of a label or of the beginning of a key, in bytes. No label and no key is longer.
+const LONGEST_TEXT: usize = 255;
 
 /// The work of an operation: the timers that it selects, and their change.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -52,6 +55,25 @@ impl Work {
                 let label = label.clone();
                 vec![Filter { namespace, label, phase: Some(Phase::Dead), ..Filter::default() }]
             }
+        }
+    }
+
+    /// Fails if a text of the request is longer than any label or key. All nodes write their operations into one
+    /// document, so a namespace with long texts would leave no room for the operations of other namespaces.
+    pub(super) fn check(&self) -> Result<(), Problem> {
+        let texts = match self {
+            Self::Cancel(CancelMany { label, key_prefix }) => {
+                [("/label", label.as_deref()), ("/key_prefix", key_prefix.as_deref())]
+            }
+            Self::Replay(ReplayMany { label }) => [("/label", label.as_deref()), ("", None)],
+            Self::Dead(DeadWork { label, .. }) => [("/label", label.as_deref()), ("", None)],
+            // The schedule exists, so its key is short.
+            Self::Backfill(_) => return Ok(()),
+        };
+        let is_too_long = |text: Option<&str>| text.is_some_and(|text| text.len() > LONGEST_TEXT);
+        match texts.into_iter().find(|(_, text)| is_too_long(*text)) {
+            Some((pointer, _)) => Err(Problem::field(pointer, format!("at most {LONGEST_TEXT} bytes"))),
+            None => Ok(()),
         }
     }
 

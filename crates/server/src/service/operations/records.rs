@@ -183,9 +183,10 @@ impl OperationRecords {
         let Some(store) = &self.shared else { return files::replace(&self.path, &self.unfinished()) };
         block_on(self.write_shared(&**store, stops))?;
         // A file may remain from a time when the service did not share its store. The document now has the operations
-        // of the file.
+        // of the file. If the file cannot be removed, the next write tries again, and the next start repeats steps that
+        // change nothing.
         if self.path.exists() {
-            std::fs::remove_file(&self.path)?;
+            let _best_effort = std::fs::remove_file(&self.path);
         }
         Ok(())
     }
@@ -443,6 +444,17 @@ mod tests {
         assert!(block_on(records.take_over()).unwrap().is_empty(), "it runs already");
         former.write(false).unwrap();
         assert!(!former.has(ID));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_removed_keeps_no_operation_from_the_shared_document() {
+        let (folder, node) = (tempfile::tempdir().unwrap(), double::node(&Documents::default(), 1));
+        let path = folder.path().join("operations.json");
+        let records = OperationRecords::open(&path, Some(node)).unwrap();
+        // A folder is not removed as a file is.
+        std::fs::create_dir(&path).unwrap();
+        records.add(ID, &unfinished()).unwrap();
+        records.write(false).unwrap();
     }
 
     #[test]

@@ -309,3 +309,55 @@ async fn texts_that_no_timer_has_begin_no_operation() {
     let list = inside.send("GET", "/v1/namespaces/default/operations", Value::Null).await.json();
     assert_eq!(list["items"].as_array().unwrap().len(), 3, "{list}");
 }
+
+/// Lets an operation end while its file cannot be replaced. Returns the folder that is in the way, and the file.
+#[cfg(unix)]
+async fn end_without_file(
+    inside: &Inside,
+    store: &Faulty,
+    folder: &std::path::Path,
+) -> [std::path::PathBuf; 2] {
+    make(inside, 10, "a", "x").await;
+    store.hook().fail(Fails::Reads);
+    let begun = inside.send("POST", CANCELLATIONS, json!({ "label": "x" })).await;
+    let [in_the_way, file] = ["operations.new", "operations.json"].map(|name| folder.join(name));
+    std::fs::create_dir(&in_the_way).unwrap();
+    store.hook().fail(Fails::Nothing);
+    let operation = ended(inside, &begun.json()["id"]).await;
+    assert_eq!((&operation["state"], &operation["changed"]), (&json!("done"), &json!(10)), "{operation}");
+    assert!(stored(&file) != json!({}), "the file has the operation still");
+    [in_the_way, file]
+}
+
+/// Returns the content of a file of operations.
+#[cfg(unix)]
+fn stored(file: &std::path::Path) -> Value {
+    serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_an_operation_that_ran_is_written_until_it_is_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Faulty::default());
+    let inside = Inside::on(&folder, store.clone());
+    let [in_the_way, file] = end_without_file(&inside, &store, folder.path()).await;
+    std::fs::remove_dir(&in_the_way).unwrap();
+    let begun = std::time::Instant::now();
+    while stored(&file) != json!({}) {
+        assert!(begun.elapsed().as_secs() < 20, "the end is not stored");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_stops_makes_a_last_attempt_to_store_the_end_of_an_operation() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Faulty::default());
+    let inside = Inside::on(&folder, store.clone());
+    let [in_the_way, file] = end_without_file(&inside, &store, folder.path()).await;
+    std::fs::remove_dir(&in_the_way).unwrap();
+    inside.stop().await;
+    assert_eq!(stored(&file), json!({}));
+}

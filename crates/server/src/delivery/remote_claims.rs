@@ -8,16 +8,22 @@
 //! Each namespace has a document of its own, with a limited number of renewals. A renewal stays in it until the moment
 //! that the renewal has given the claim, even if the claim ends earlier. So the clients of a namespace can use up only
 //! the renewals of their own namespace. The document goes with its namespace.
+//!
+//! The renewals of one process are written one after the other, because of several writes of a document at the same
+//! time only one succeeds. So a write fails only beside a write of another node.
 
 use super::retry_pause::RetryPause;
 use crate::convert::unavailable;
 use crate::state::ClusterStore;
 use crate::work::{LONGEST_CLAIM, PULL, StoredPull, read};
 use core::fmt;
+use core::hash::{Hash as _, Hasher as _};
 use core::time::Duration;
 use std::collections::BTreeMap;
+use std::hash::DefaultHasher;
 use std::io;
 use std::sync::Arc;
+use tokio::sync::Mutex;
 use tourbillon_api::{Moment, Problem, ProblemKind};
 use tourbillon_durable::state::{Failure, Phase, State, Token};
 use tourbillon_durable::store::{Durability, Op, Outcome, StoreError};
@@ -30,6 +36,8 @@ const MOST_RENEWALS: usize = 2_000;
 /// The greatest number of attempts to write a renewed claim into the document of its namespace. An attempt fails if
 /// another node changes the document at the same time.
 const TURNS: usize = 64;
+/// The number of locks for the documents of renewals.
+const LOCKS: usize = 64;
 /// The greatest length of an error that the store keeps with a timer, in bytes.
 const LONGEST_ERROR: usize = 500;
 
@@ -38,6 +46,9 @@ const LONGEST_ERROR: usize = 500;
 pub(crate) struct RemoteClaims {
     store: Arc<dyn ClusterStore>,
     retry_pause: RetryPause,
+    /// The locks of the documents of renewals. The hash of a namespace chooses the lock, so that a namespace with many
+    /// renewals holds up few others.
+    writes: Arc<[Mutex<()>; LOCKS]>,
 }
 
 impl fmt::Debug for RemoteClaims {
@@ -118,7 +129,7 @@ fn op_of(name: &ClaimName, verdict: &Verdict) -> Option<Op> {
 
 impl RemoteClaims {
     pub(crate) fn new(store: Arc<dyn ClusterStore>, retry_pause: RetryPause) -> Self {
-        Self { store, retry_pause }
+        Self { store, retry_pause, writes: Arc::new(core::array::from_fn(|_| Mutex::new(()))) }
     }
 
     /// Makes the name of a claim from a random number, the timer's id and the timer's lease. Returns `None` if the
@@ -180,6 +191,10 @@ impl RemoteClaims {
     async fn note(&self, namespace: &str, lease: String, until: UtcMillis) -> Result<UtcMillis, Problem> {
         let document = document_of(namespace);
         let failed = |error: StoreError| unavailable(&error);
+        let mut hasher = DefaultHasher::new();
+        namespace.hash(&mut hasher);
+        let lock = usize::try_from(hasher.finish() % LOCKS as u64).unwrap_or_default();
+        let _written_alone = self.writes[lock].lock().await;
         for _ in 0..TURNS {
             let (version, mut renewals) = self.renewals(&document).await.map_err(failed)?;
             let now = self.store.now().as_millis();

@@ -186,6 +186,22 @@ async fn a_claim_that_is_renewed_under_invented_names_keeps_its_single_entry_and
     tokio::task::spawn_blocking(move || node.close(Duration::ZERO)).await.unwrap();
 }
 
+/// Checks that the renewals of one process do not keep each other from being written.
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_renewals_at_the_same_time_all_succeed() {
+    let Some(server) = tourbillon_fault::Server::start(&[]) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let node = tokio::task::block_in_place(|| Service::open(on_redis(&server, folder.path()))).unwrap();
+    place(&node, "k", 1).await;
+    let claim = fetch(&node).await;
+    let claims = node.deliveries().remote_claims.clone().unwrap();
+    let renewals = futures_util::future::join_all((0..200).map(|_| claims.renew("default", &claim))).await;
+    let refused: Vec<_> = renewals.into_iter().filter_map(Result::err).collect();
+    assert!(refused.is_empty(), "{}: {}", refused.len(), refused[0]);
+    tokio::task::spawn_blocking(move || node.close(Duration::ZERO)).await.unwrap();
+}
+
 /// Checks that a full document of renewals refuses only claims of its own namespace that have no entry in it.
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -32,6 +32,11 @@ pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     plain.into()
 }
 
+/// Escapes hidden characters ([`is_hidden`]) as JSON does, except the ends of lines.
+pub(crate) fn escaped_lines(text: &str) -> String {
+    text.split('\n').map(escaped).collect::<Vec<_>>().join("\n")
+}
+
 /// Cuts a text to at most `most` bytes, at the end of a character. Hidden characters ([`is_hidden`]) become spaces, so
 /// the result is a single line.
 pub(crate) fn cut(text: &str, most: usize) -> String {
@@ -47,5 +52,10 @@ mod tests {
     fn a_text_is_cut_to_a_single_line_that_no_terminal_obeys() {
         assert_eq!(cut("a\nb\u{2028}c\u{202e}d\u{1b}", 100), "a b c d ");
         assert_eq!(cut("éé", 3), "é");
+    }
+
+    #[test]
+    fn the_lines_of_an_output_stay_and_no_terminal_obeys_them() {
+        assert_eq!(escaped_lines("a\u{1b}[2J\n\"\u{202e}\"\n"), "a\\u001b[2J\n\"\\u202e\"\n");
     }
 }

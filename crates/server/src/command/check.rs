@@ -142,7 +142,7 @@ fn show(place: &str, report: Option<&Report>, found: &Found, matches: &ArgMatche
     } else {
         let mut text = String::new();
         for line in lines {
-            let _infallible = writeln!(text, "{line}");
+            let _infallible = writeln!(text, "{}", escaped(&line.to_string()));
         }
         match timers {
             Some(timers) => {

@@ -1,7 +1,11 @@
 //! Prints the output of commands and chooses their exit codes. Records changes by commands in the audit trail.
+//!
+//! Outputs and messages may have texts of servers, stores and files. So all of them are escaped here, except the ends
+//! of lines.
 
 use crate::audit::{Deed, End, Trail};
 use crate::config::{Config, ConfigError};
+use crate::text::escaped_lines;
 use crate::tls::TlsError;
 use core::fmt;
 use std::io::{self, Write as _};
@@ -23,7 +27,7 @@ pub(super) fn code_of(failure: &Failure) -> ExitCode {
 /// Prints a message to the standard error.
 pub(super) fn say(line: impl fmt::Display) {
     // The message is lost if the standard error is closed.
-    let _best_effort = writeln!(io::stderr().lock(), "tourbillond: {line}");
+    let _best_effort = writeln!(io::stderr().lock(), "tourbillond: {}", escaped_lines(&line.to_string()));
 }
 
 /// Records the change that a command has made, in the service's audit trail. The audit trail is in the data folder. If
@@ -54,7 +58,7 @@ pub(super) fn note(config: &Config, deed: Deed, end: End) {
 /// Prints a text to the standard output. Fails if the output cannot be written. Succeeds if the output's reader has
 /// ended early, as `head` does.
 pub(super) fn print(text: impl fmt::Display) -> Result<(), Failure> {
-    match write!(io::stdout().lock(), "{text}") {
+    match write!(io::stdout().lock(), "{}", escaped_lines(&text.to_string())) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }

@@ -4,8 +4,9 @@
 //!
 //! 1. Connections are no longer accepted, and connections without a request end. Requests under way are answered.
 //!    Requests that may last for ever, such as streams of events, end.
-//! 2. Once these answers are sent, or after a second, the service claims no more timers. The callbacks under way may
-//!    continue until the time `drain` is over.
+//! 2. Once these answers are sent, or after a second, operations on many timers and removals of namespaces end. Once
+//!    they have ended, or after half of the remaining time, the service claims no more timers. The callbacks under way
+//!    may continue until the time `drain` is over.
 //! 3. Timers whose callbacks have not ended are given back. The next start delivers them again, with the same ids.
 //! 4. A second later, the answers that clients have not taken are cut off, and the process ends.
 //!

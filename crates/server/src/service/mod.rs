@@ -114,8 +114,9 @@ impl Service {
         self.0.stop.begin();
     }
 
-    /// Stops the service, and blocks the calling thread. The service claims no further timers. Running operations and
-    /// deliveries have the time `patience` to end. The timers of the deliveries that do not end in time are given back
+    /// Stops the service, and blocks the calling thread. Operations on many timers and removals of namespaces have half
+    /// of the time `patience` to end. Once they have ended, or this time is over, the service claims no further timers.
+    /// Deliveries have the rest of the time to end. The timers of the deliveries that do not end in time are given back
     /// to the store.
     ///
     /// If the settings name a collector, sends the last spans to it. This may take the rest of `patience`. The time

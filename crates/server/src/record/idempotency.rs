@@ -13,6 +13,13 @@
 //! - after a restart, and at a node that has not ended the timer
 //! - more than an hour after the timer's request, if the timer was replaced, or was skipped because it was too late
 //! - if the memory is full. It then forgets the oldest fingerprint of the namespace with the most fingerprints.
+//!
+//! A remembered request passes all limits, because the store only repeats its first answer. So the memory of a request
+//! must not last longer than the store's memory of the timer's id:
+//!
+//! - A request that has kept another timer has made none, and the store has no id to remember. Such a request is
+//!   remembered only to refuse other requests.
+//! - The store removes a timer that is delivered at most once when it is claimed. So the hour counts from the claim.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -47,15 +54,24 @@ pub(crate) fn fingerprint(key: Option<&str>, timer: &NewTimer) -> u128 {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Idempotency(Arc<Mutex<Inner>>);
 
+/// A request in the memory.
+#[derive(Debug)]
+struct Remembered {
+    fingerprint: u128,
+    /// The request's key in [`Inner::order`].
+    place: u64,
+    /// Whether the request has made a timer, whose id the store remembers.
+    has_made_timer: bool,
+}
+
 #[derive(Debug, Default)]
 struct Inner {
     /// The ids of the timers that the running requests create.
     under_way: HashSet<u128>,
-    /// The fingerprint of each remembered request and its key in `order`, by the id of the timer that the request
-    /// created.
-    known: HashMap<u128, (u128, u64)>,
-    /// The ids of the timers in `known`, each with its namespace and the moment at which it was last added to `known`,
-    /// the oldest first.
+    /// The remembered requests, by the id of the timer that the request created.
+    known: HashMap<u128, Remembered>,
+    /// The ids of the timers in `known`, each with its namespace and the moment from which it is remembered, in the
+    /// order in which they were last added to `known`.
     order: BTreeMap<u64, (Instant, u128, Arc<str>)>,
     /// The keys in `order`, by namespace.
     by_namespace: HashMap<Arc<str>, BTreeSet<u64>>,
@@ -64,25 +80,37 @@ struct Inner {
 }
 
 impl Inner {
-    /// Returns the remembered fingerprint of the request that created the timer with this id.
-    fn known(&self, id: u128) -> Option<u128> {
-        let (fingerprint, place) = self.known.get(&id)?;
-        let (added, ..) = self.order.get(place)?;
-        (added.elapsed() <= WINDOW).then_some(*fingerprint)
+    fn get(&self, id: u128) -> Option<&Remembered> {
+        let remembered = self.known.get(&id)?;
+        let (added, ..) = self.order.get(&remembered.place)?;
+        (added.elapsed() <= WINDOW).then_some(remembered)
     }
 
-    fn remember(&mut self, namespace: &str, id: u128, fingerprint: u128) {
-        if let Some((_, former)) = self.known.get(&id) {
-            self.forget(*former);
+    /// Returns the remembered fingerprint of the request that created the timer with this id.
+    fn known(&self, id: u128) -> Option<u128> {
+        self.get(id).map(|remembered| remembered.fingerprint)
+    }
+
+    /// Remembers a request from the moment `since` on.
+    fn remember(
+        &mut self,
+        namespace: &str,
+        id: u128,
+        fingerprint: u128,
+        has_made_timer: bool,
+        since: Instant,
+    ) {
+        if let Some(former) = self.known.get(&id) {
+            self.forget(former.place);
         }
         self.last += 1;
         let namespace = match self.by_namespace.get_key_value(namespace) {
             Some((namespace, _)) => Arc::clone(namespace),
             None => namespace.into(),
         };
-        self.known.insert(id, (fingerprint, self.last));
+        self.known.insert(id, Remembered { fingerprint, place: self.last, has_made_timer });
         self.by_namespace.entry(Arc::clone(&namespace)).or_default().insert(self.last);
-        self.order.insert(self.last, (Instant::now(), id, namespace));
+        self.order.insert(self.last, (since, id, namespace));
         while let Some(entry) = self.order.first_entry().filter(|entry| entry.get().0.elapsed() > WINDOW) {
             let place = *entry.key();
             self.forget(place);
@@ -136,7 +164,7 @@ impl Idempotency {
         if known.is_some_and(|known| known != fingerprint) {
             return Err(mismatch());
         }
-        let is_known = known.is_some();
+        let is_known = inner.get(id).is_some_and(|remembered| remembered.has_made_timer);
         if !inner.under_way.insert(id) {
             let detail = "a request with this idempotency key is under way";
             return Err(Problem::new(ProblemKind::IdempotencyInProgress, detail).with_retry_after_ms(1_000));
@@ -146,8 +174,20 @@ impl Idempotency {
 
     /// Remembers the fingerprint of the request that created a timer. Called when the timer may have ended.
     pub(super) fn ended(&self, namespace: &str, id: TimerId, fingerprint: Option<u128>) {
-        if let Some(fingerprint) = fingerprint {
-            self.lock().remember(namespace, id.as_u128(), fingerprint);
+        self.ended_before(namespace, id, fingerprint, Duration::ZERO);
+    }
+
+    /// Remembers the fingerprint of the request that created a timer, as if this call were made the time `before` ago.
+    /// Called when a timer has ended that the store has removed so long ago.
+    pub(super) fn ended_before(
+        &self,
+        namespace: &str,
+        id: TimerId,
+        fingerprint: Option<u128>,
+        before: Duration,
+    ) {
+        if let (Some(fingerprint), Some(since)) = (fingerprint, Instant::now().checked_sub(before)) {
+            self.lock().remember(namespace, id.as_u128(), fingerprint, true, since);
         }
     }
 
@@ -174,7 +214,7 @@ impl Entered {
         // After the timer's end, a repetition must not prolong the memory. The store forgets the timer's id an hour
         // after the end. Later the request would create a timer, and as a known request it would pass all limits.
         if let Some(first) = stored {
-            inner.remember(&self.namespace, self.id, first);
+            inner.remember(&self.namespace, self.id, first, true, Instant::now());
         }
         Ok(())
     }
@@ -185,9 +225,11 @@ impl Entered {
         self.is_known
     }
 
-    /// Remembers the fingerprint of this request. Called once the request is fulfilled.
-    pub(crate) fn remember(&self) {
-        self.all.lock().remember(&self.namespace, self.id, self.fingerprint);
+    /// Remembers the fingerprint of this request. Called once the request is fulfilled. `has_made_timer` is whether it
+    /// has made a timer.
+    pub(crate) fn remember(&self, has_made_timer: bool) {
+        let mut inner = self.all.lock();
+        inner.remember(&self.namespace, self.id, self.fingerprint, has_made_timer, Instant::now());
     }
 }
 
@@ -210,8 +252,8 @@ mod tests {
     fn the_number_of_fingerprints_is_bounded() {
         let all = Idempotency::default();
         for id in 0..MOST as u128 + 10 {
-            all.enter("n", id, id).unwrap().remember();
-            all.enter("n", id, id).unwrap().remember();
+            all.enter("n", id, id).unwrap().remember(true);
+            all.enter("n", id, id).unwrap().remember(true);
         }
         let (order, under_way) = {
             let inner = all.lock();
@@ -226,7 +268,7 @@ mod tests {
     #[test]
     fn a_namespace_with_many_fingerprints_takes_no_places_of_other_namespaces() {
         let all = Idempotency::default();
-        let remember = |namespace: &str, id| all.enter(namespace, id, id).unwrap().remember();
+        let remember = |namespace: &str, id| all.enter(namespace, id, id).unwrap().remember(true);
         let known = |id| all.lock().known(id);
         remember("small", 0);
         (1..=MOST as u128).for_each(|id| remember("great", id));
@@ -254,6 +296,34 @@ mod tests {
         assert!(is_refused(other.repeated(None)));
         drop(other);
         all.enter("n", 1, 1).unwrap().repeated(None).unwrap();
+    }
+
+    #[test]
+    fn a_repetition_after_the_end_of_a_timer_prolongs_no_memory() {
+        let all = Idempotency::default();
+        all.ended("n", TimerId::from_u128(1), Some(1));
+        let entry = || {
+            let inner = all.lock();
+            let place = inner.known[&1].place;
+            (place, inner.order[&place].0)
+        };
+        let before = entry();
+        all.enter("n", 1, 1).unwrap().repeated(None).unwrap();
+        assert_eq!(entry(), before);
+    }
+
+    #[test]
+    fn no_request_passes_limits_for_longer_than_the_store_knows_its_timer() {
+        let all = Idempotency::default();
+        let is_known = |id, fingerprint| all.enter("n", id, fingerprint).map(|entered| entered.is_known());
+        all.enter("n", 1, 1).unwrap().remember(false);
+        assert!(!is_known(1, 1).unwrap(), "it has kept another timer");
+        assert_eq!(is_known(1, 2).unwrap_err().kind, ProblemKind::IdempotencyMismatch);
+        let (once, minute) = (TimerId::from_u128(2), Duration::from_secs(60));
+        all.ended_before("n", once, Some(2), minute);
+        assert!(is_known(2, 2).unwrap());
+        all.ended_before("n", once, Some(2), WINDOW + minute);
+        assert!(!is_known(2, 2).unwrap(), "the store has removed it more than an hour ago");
     }
 
     #[test]

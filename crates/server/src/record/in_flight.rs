@@ -156,11 +156,17 @@ impl InFlight {
     /// Records the verdict on a delivery of a timer. `work` is the stored form of the timer's work.
     pub(crate) fn handled(&self, delivery: &Delivery, work: &[u8], verdict: &Verdict) {
         let fingerprint = work::head(work).fingerprint;
-        if *verdict == Verdict::Done {
+        if delivery.token.is_none()
+            && matches!(verdict, Verdict::Done | Verdict::Retry { .. } | Verdict::Dead(_))
+        {
+            // The claim has removed a timer that is delivered at most once, and no result brings it back.
+            let before = self.store.now() - (delivery.due + delivery.lateness);
+            self.idempotency.ended_before(&delivery.namespace, delivery.id, fingerprint, before);
+        } else if *verdict == Verdict::Done {
             // The timer may have left the store before the event about its end.
             self.idempotency.ended(&delivery.namespace, delivery.id, fingerprint);
         } else if let Some(fingerprint) = fingerprint {
-            // The timer stays in the store, unless it is delivered at most once or was withdrawn.
+            // The timer stays in the store, unless it was withdrawn.
             let mut state = self.lock();
             if state.fingerprints.len() < MOST {
                 state.fingerprints.insert(delivery.id, fingerprint);

@@ -55,6 +55,25 @@ async fn a_repeated_request_makes_one_timer_and_another_request_with_the_key_is_
     assert_eq!(inside.send("GET", &path, Value::Null).await.status, 404);
 }
 
+/// The store remembers no id of a request that has kept another timer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_kept_another_timer_passes_no_limit_when_it_is_repeated() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let (namespace, timers) = ("/v1/namespaces/n", "/v1/namespaces/n/timers");
+    assert_eq!(inside.send("PUT", namespace, json!({ "max_timers": 2 })).await.status, 201);
+    let path = format!("{timers}/k");
+    let mut keep = timer(60_000);
+    keep["if_present"] = json!("keep");
+    let key = [("idempotency-key", "order 17")];
+    assert_eq!(inside.send("PUT", &path, timer(60_000)).await.status, 201);
+    assert_eq!(inside.with("PUT", &path, &key, keep.clone()).await.json()["outcome"], "kept");
+    assert_eq!(inside.send("DELETE", &path, Value::Null).await.status, 200);
+    assert_eq!(inside.send("PUT", namespace, json!({ "max_timers": 0 })).await.status, 200);
+    let again = inside.with("PUT", &path, &key, keep).await;
+    assert_eq!(again.problem(), (429, "limit-reached".to_owned()));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repeated_request_has_the_first_answer_although_the_namespace_is_full_by_now() {
     let folder = tempfile::tempdir().unwrap();

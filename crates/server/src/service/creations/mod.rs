@@ -130,7 +130,7 @@ impl Creations {
                 let stored = self.timers.get(id).await.map_err(|error| unavailable(&error))?;
                 entered.repeated(stored.and_then(|timer| work::head(&timer.payload.0).fingerprint))?;
             } else {
-                entered.remember();
+                entered.remember(!matches!(placed, durable::Placed::Kept { .. }));
             }
         }
         let shown = shown(placed, key);

@@ -14,7 +14,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use core::time::Duration;
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tourbillon_api::{
     AuditAction, LimitsPatch, NamespaceLimits, NamespaceView, NewSecret, Problem, ProblemKind, SecretView,
@@ -52,6 +52,26 @@ fn random_bytes<const COUNT: usize>() -> Result<[u8; COUNT], Problem> {
 
 fn random() -> Result<u64, Problem> {
     random_bytes().map(u64::from_ne_bytes)
+}
+
+/// A removal of a namespace that is under way. Keeps a second removal away until it is dropped, also by a panic.
+struct Removing {
+    removals: Arc<Mutex<BTreeSet<String>>>,
+    name: String,
+}
+
+impl Removing {
+    /// Begins a removal. Returns `None` if a removal of the namespace is under way.
+    fn begin(removals: &Arc<Mutex<BTreeSet<String>>>, name: &str) -> Option<Self> {
+        let is_first = removals.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+        is_first.then(|| Self { removals: Arc::clone(removals), name: name.to_owned() })
+    }
+}
+
+impl Drop for Removing {
+    fn drop(&mut self) {
+        self.removals.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.name);
+    }
 }
 
 /// Serves the requests that create, change, show and remove namespaces. Clones share the state.
@@ -210,15 +230,15 @@ impl NamespaceAdmin {
         let removal = async move {
             // The fourth step may last as long as the store does not answer. Without this check, each further request
             // would add a task.
-            if !this.lock_removals().insert(name.clone()) {
+            let Some(removing) = Removing::begin(&this.removals, &name) else {
                 let detail = "a removal of this namespace is under way";
                 return Err(Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(1_000));
-            }
+            };
             // A service that stops waits for the fourth step.
             let task = this.tasks.begin();
             let removed = tokio::spawn(async move {
                 let removed = this.remove_empty(&name).await;
-                this.lock_removals().remove(&name);
+                drop(removing);
                 // Once no task is counted, no task holds the store.
                 drop(this);
                 drop(task);
@@ -228,10 +248,6 @@ impl NamespaceAdmin {
             removed.unwrap_or_else(|error| Err(Problem::new(ProblemKind::Internal, error.to_string())))
         };
         self.audit.note(deed, removal).await
-    }
-
-    fn lock_removals(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.removals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn remove_empty(&self, name: &str) -> Result<(), Problem> {

@@ -493,3 +493,13 @@ async fn the_removal_of_a_namespace_is_undone_if_its_timers_cannot_be_counted() 
     faulty.hook().fail(Fails::Nothing);
     assert_eq!(inside.send("GET", NAMESPACE, Value::Null).await.status, StatusCode::OK);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removal_that_panics_bars_no_further_removal() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, inside) = interposed(&folder);
+    assert_eq!(inside.send("PUT", NAMESPACE, json!({})).await.status, StatusCode::CREATED);
+    store.hook().at(|call| call == Call::Counts, 0, || panic!("a count panics"));
+    assert_eq!(inside.send("DELETE", NAMESPACE, Value::Null).await.problem().0, 500);
+    assert_eq!(inside.send("DELETE", NAMESPACE, Value::Null).await.status, StatusCode::NO_CONTENT);
+}

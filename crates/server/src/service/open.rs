@@ -240,8 +240,14 @@ impl Service {
             return Err(OpenError::HalfRestoredDeployment(redis.deployment.as_str().into()));
         }
         let shared: Arc<dyn ClusterStore> = Arc::clone(&store) as _;
-        let namespaces = Namespaces::open(NamespaceStorage::Shared(shared))
-            .map_err(|error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error)))?;
+        let failed = |error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error));
+        let namespaces = Namespaces::open(NamespaceStorage::Shared(shared)).map_err(failed)?;
+        // A removal whose process has died may have left timers in a namespace that is gone. A server that does not
+        // answer now must not stop the start.
+        if let Ok(counts) = block_on(store.counts()) {
+            let missing = namespaces.missing(&counts);
+            add_missing(&namespaces, &missing, "made", &mut notices).map_err(failed)?;
+        }
         Self::begin_on(settings, store, namespaces, Checked { notices, folder })
     }
 

@@ -16,12 +16,14 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+use tokio::sync::oneshot;
 use tourbillon_api::{
     AuditAction, LimitsPatch, NamespaceLimits, NamespaceView, NewSecret, Problem, ProblemKind, SecretView,
 };
 use tourbillon_durable::Timers;
 use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::timer::TimerId;
+use tracing::error;
 
 /// The time for which the earlier secrets of a namespace still sign callbacks after a new secret was made.
 const ROTATION: Duration = Duration::from_secs(86_400);
@@ -72,6 +74,15 @@ impl Drop for Removing {
     fn drop(&mut self) {
         self.removals.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.name);
     }
+}
+
+/// A mark of a removal that must be removed from its namespace.
+#[derive(Clone)]
+struct LeftMark {
+    /// The number of the removal.
+    removal: u64,
+    /// The namespace as it was before the mark. `None` if nobody knows whether the mark was stored.
+    before: Option<Arc<Namespace>>,
 }
 
 /// Serves the requests that create, change, show and remove namespaces. Clones share the state.
@@ -221,9 +232,10 @@ impl NamespaceAdmin {
     ///    this change is lost, the store may have the mark, so the removal continues with the fourth step.
     /// 2. The removal waits until the creations that were already admitted have ended.
     /// 3. It counts the timers and schedules. If there are none, it removes the namespace, and is complete.
-    /// 4. Otherwise, or if the service stops during the wait, it removes the mark, again and again until this change is
-    ///    stored. Once the service stops, it makes a last attempt. If the mark is still stored when the process ends,
-    ///    the next start or another node removes it.
+    /// 4. Otherwise, or if the service stops during the wait, it removes the mark. If this change is not stored, the
+    ///    client gets an answer with an unknown outcome, and the removal tries again and again. Once the service stops,
+    ///    it makes a last attempt. If the mark is still stored when the process ends, the next start or another node
+    ///    removes it.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), Problem> {
         let deed = Deed::new(AuditAction::RemoveNamespace).namespace(name);
         let (this, name) = (self.clone(), name.to_owned());
@@ -236,21 +248,40 @@ impl NamespaceAdmin {
             };
             // A service that stops waits for the fourth step.
             let task = this.tasks.begin();
-            let removed = tokio::spawn(async move {
-                let removed = this.remove_empty(&name).await;
-                drop(removing);
+            let (send, answer) = oneshot::channel();
+            task::start(async move {
+                // In the case of a panic, the answer follows the end of the removal.
+                let (send, removing) = (send, removing);
+                let mut left = None;
+                let removed = this.remove_empty(&name, &mut left).await;
+                match left {
+                    Some(left) if !this.unmark(&name, &left).await => {
+                        let detail =
+                            format!("the end of the removal of the namespace {name:?} is not stored");
+                        error!(target: "namespaces", namespace = &*name, "{detail}");
+                        let unknown = Problem::new(ProblemKind::StoreUnavailable, detail);
+                        let _has_gone =
+                            send.send(Err(unknown.with_unknown_outcome().with_retry_after_ms(1_000)));
+                        this.unmark_later(&name, &left).await;
+                        drop(removing);
+                    }
+                    _ => {
+                        drop(removing);
+                        let _has_gone = send.send(removed);
+                    }
+                }
                 // Once no task is counted, no task holds the store.
                 drop(this);
                 drop(task);
-                removed
-            })
-            .await;
-            removed.unwrap_or_else(|error| Err(Problem::new(ProblemKind::Internal, error.to_string())))
+            });
+            let panicked = |_| Err(Problem::new(ProblemKind::Internal, "the removal has panicked"));
+            answer.await.unwrap_or_else(panicked)
         };
         self.audit.note(deed, removal).await
     }
 
-    async fn remove_empty(&self, name: &str) -> Result<(), Problem> {
+    /// Makes the first three steps of a removal. Sets `left` if the fourth step must follow.
+    async fn remove_empty(&self, name: &str, left: &mut Option<LeftMark>) -> Result<(), Problem> {
         let has_timers =
             || Problem::new(ProblemKind::NamespaceNotEmpty, "timers or schedules are stored in it");
         if name == DEFAULT {
@@ -266,7 +297,7 @@ impl NamespaceAdmin {
         let before = self.change(move |map| mark(map, &key, removal).ok_or_else(there_is_none)).await;
         let before = match before {
             Err(problem) if problem.kind == ProblemKind::StoreUnavailable => {
-                self.unmark(name, removal, None).await;
+                *left = Some(LeftMark { removal, before: None });
                 return Err(problem);
             }
             before => before?,
@@ -290,7 +321,7 @@ impl NamespaceAdmin {
             match &removed {
                 Ok(()) => self.deliveries.forget(name).await,
                 Err(problem) if problem.kind == ProblemKind::StoreUnavailable => {
-                    self.unmark(name, removal, Some(&before)).await;
+                    *left = Some(LeftMark { removal, before: Some(before) });
                 }
                 Err(_) => {}
             }
@@ -298,7 +329,7 @@ impl NamespaceAdmin {
         }
         // A timer was stored during the wait, a creation may still store its timer, the store does not answer, or the
         // service stops.
-        self.unmark(name, removal, Some(&before)).await;
+        *left = Some(LeftMark { removal, before: Some(before) });
         if !found? && self.stop.has_begun() {
             return Err(Problem::new(ProblemKind::Stopping, "the namespace was not removed"));
         }
@@ -320,21 +351,31 @@ impl NamespaceAdmin {
         }
     }
 
-    /// Removes the mark of a removal from a namespace, as [`unmark`] does. Tries again until the change is stored.
-    async fn unmark(&self, name: &str, removal: u64, before: Option<&Arc<Namespace>>) {
-        loop {
-            let (key, before): (Box<str>, _) = (name.into(), before.cloned());
-            let is_last = self.stop.has_begun();
-            let unmarked = self.change(move |map| {
-                unmark(map, &key, removal, before.as_ref());
-                Ok(())
-            });
-            if unmarked.await.is_ok() || is_last {
-                return;
-            }
+    /// Removes the mark of a removal from a namespace, as [`unmark`] does. Returns whether the stored namespaces are
+    /// without the mark.
+    async fn unmark(&self, name: &str, left: &LeftMark) -> bool {
+        let (key, LeftMark { removal, before }) = (Box::from(name), left.clone());
+        let unmarked = self.change(move |map| match unmark(map, &key, removal, before.as_ref()) {
+            true => Ok(()),
+            // Without the mark, nothing needs to be stored, which may be impossible now.
+            false => Err(Problem::new(ProblemKind::NotFound, "")),
+        });
+        match unmarked.await {
+            Ok(()) => true,
+            Err(problem) => problem.kind == ProblemKind::NotFound,
+        }
+    }
+
+    /// Removes the mark of a removal from a namespace after a first attempt has failed. Tries again until the stored
+    /// namespaces are without the mark. Once the service stops, makes a last attempt.
+    async fn unmark_later(&self, name: &str, left: &LeftMark) {
+        while !self.stop.has_begun() {
             tokio::select! {
                 () = tokio::time::sleep(REPEATED) => {}
                 () = self.stop.begun() => {}
+            }
+            if self.unmark(name, left).await {
+                return;
             }
         }
     }
@@ -478,6 +519,25 @@ mod tests {
         assert_eq!(removal.await.unwrap().unwrap_err().kind, ProblemKind::StoreUnavailable);
         other.renew().await.unwrap();
         assert!(other.get("shop").is_none(), "the namespace is back");
+        close(service).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_whose_answers_are_lost_leaves_the_namespace_with_its_secrets() {
+        let documents = Documents::default();
+        let (_folder, store, service) = node(&documents);
+        service.namespace_admin().make("shop").await.unwrap();
+        service.namespace_admin().make_secret("shop").await.unwrap();
+        store.hook().loses_answers.store(true, Ordering::Relaxed);
+        let problem = service.namespace_admin().remove("shop").await.unwrap_err();
+        assert!(problem.kind == ProblemKind::StoreUnavailable && problem.outcome.is_some(), "{problem}");
+        let other = other(&documents);
+        while other.get("shop").is_none() {
+            tokio::time::sleep(REPEATED).await;
+            other.renew().await.unwrap();
+        }
+        assert_eq!(other.get("shop").unwrap().secrets.len(), 1);
+        store.hook().loses_answers.store(false, Ordering::Relaxed);
         close(service).await;
     }
 

@@ -60,20 +60,24 @@ pub(crate) fn remove_marked(map: &mut Map, name: &str, removal: u64) -> bool {
 }
 
 /// Removes the mark of this removal from the namespace `name`, if it has the mark. Puts `before`, the namespace as it
-/// was before the mark, back in its place if the caller has it.
-pub(crate) fn unmark(map: &mut Map, name: &str, removal: u64, before: Option<&Arc<Namespace>>) {
-    if let Some(namespace) = marked(map, name, removal) {
-        match before {
-            Some(before) => *namespace = Arc::clone(before),
-            None => Arc::make_mut(namespace).removal = None,
-        }
+/// was before the mark, back in its place if the caller has it. Returns whether the namespace had the mark.
+pub(crate) fn unmark(map: &mut Map, name: &str, removal: u64, before: Option<&Arc<Namespace>>) -> bool {
+    let Some(namespace) = marked(map, name, removal) else { return false };
+    match before {
+        Some(before) => *namespace = Arc::clone(before),
+        None => Arc::make_mut(namespace).removal = None,
     }
+    true
 }
 
 /// Ends removals without an effect, so that their namespaces are there again. Each removal has the name of its
 /// namespace and its number. Blocks the calling thread.
 pub(crate) fn end_removals(namespaces: &Namespaces, removals: &[(Box<str>, u64)]) -> io::Result<()> {
-    namespaces.change(|map| removals.iter().for_each(|(name, removal)| unmark(map, name, *removal, None)))
+    namespaces.change(|map| {
+        for (name, removal) in removals {
+            let _had_mark = unmark(map, name, *removal, None);
+        }
+    })
 }
 
 #[cfg(test)]

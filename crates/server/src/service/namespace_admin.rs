@@ -542,6 +542,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_service_that_stops_ends_the_wait_of_a_removal() {
+        let documents = Documents::default();
+        let (_folder, _store, service) = node(&documents);
+        service.namespace_admin().make("shop").await.unwrap();
+        let removal = tokio::spawn({
+            let service = service.clone();
+            async move { service.namespace_admin().remove("shop").await }
+        });
+        while service.namespaces().get("shop").is_some() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let begun = tokio::time::Instant::now();
+        service.begin_stop();
+        assert_eq!(removal.await.unwrap().unwrap_err().kind, ProblemKind::Stopping);
+        assert!(begun.elapsed() < VIEW && service.namespaces().get("shop").is_some());
+        close(service).await;
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_removed_namespace_leaves_no_renewals_of_claims() {
         let documents = Documents::default();
         let (_folder, _store, service) = node(&documents);

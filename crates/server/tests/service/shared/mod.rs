@@ -135,8 +135,9 @@ async fn what_one_node_has_made_the_other_sees_cancels_and_delivers(deployment: 
     let (_, answer) = one.send("PUT", &format!("{TIMERS}/late"), callback(&receiver, "/late", 1_000)).await;
     assert_eq!(answer["outcome"], "created");
     drop(one);
-    let received = until("the delivery by the other node", async || Some(receiver.next().await)).await;
-    assert_eq!(received.path, "/late");
+    // The node that stopped had no time to store all results, so the other node may repeat its last deliveries.
+    until("the delivery by the other node", async || (receiver.next().await.path == "/late").then_some(()))
+        .await;
 }
 
 async fn an_idempotency_key_makes_one_timer_whatever_nodes_the_requests_reach(deployment: Deployment) {

@@ -133,7 +133,7 @@ impl Task {
 
     fn leave(mut self) {
         if let Some(place) = self.place.take() {
-            self.queue.leave(place);
+            self.queue.leave(place, false);
         }
     }
 }

@@ -13,8 +13,12 @@
 //! after the other, even if a shard is empty. So a [`take_all`](LockedMap::take_all) that begins after an insertion
 //! finds the entry. If a `take_all` does not find an entry, the insertion comes later. Then the inserting thread sees
 //! everything that happened before the `take_all`.
+//!
+//! In the child of a fork, a shard stays locked for ever if another thread of the parent held its lock at the fork. A
+//! drop must end all the same, so methods for drops get `is_in_child`, and leave such a shard out
+//! ([`lock_unless_lost`]).
 
-use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, ignore_poison};
+use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, ignore_poison, lock_unless_lost};
 use core::borrow::Borrow;
 use core::hash::{BuildHasher, Hash};
 use hashbrown::HashTable;
@@ -64,6 +68,17 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
         Entry { table: self.shard(hash).write(), hasher: &self.hasher, hash }
     }
 
+    /// Works as [`entry`](Self::entry), but returns `None` if the shard stays locked for ever in the child of a fork:
+    /// see [`lock_unless_lost`].
+    fn entry_unless_lost<Q: Hash + ?Sized>(&self, is_in_child: bool, key: &Q) -> Option<Entry<'_, K, V>>
+    where
+        K: Borrow<Q>,
+    {
+        let hash = self.hasher.hash_one(key);
+        let table = self.shard(hash).write_unless_lost(is_in_child)?;
+        Some(Entry { table, hasher: &self.hasher, hash })
+    }
+
     /// Calls `f` with the value of a key, and returns the result of `f`; `None` if the key has no entry. Other threads
     /// may read the entry during the call.
     pub(crate) fn read<Q: Hash + Eq + ?Sized, R>(&self, key: &Q, f: impl FnOnce(&V) -> R) -> Option<R>
@@ -91,9 +106,21 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
     where
         K: Borrow<Q>,
     {
-        let Entry { mut table, hash, .. } = self.entry(key);
-        let mut found = table.find_entry(hash, |(other, _)| other.borrow() == key).ok()?;
-        is_wanted(&mut found.get_mut().1).then(|| found.remove().0)
+        self.entry(key).remove_if(key, is_wanted)
+    }
+
+    /// Works as [`remove_if`](Self::remove_if), for a drop. If the key's shard stays locked for ever in the child of a
+    /// fork, leaves the entry in the map and returns `None`.
+    pub(crate) fn remove_if_unless_lost<Q: Hash + Eq + ?Sized>(
+        &self,
+        is_in_child: bool,
+        key: &Q,
+        is_wanted: impl FnOnce(&mut V) -> bool,
+    ) -> Option<(K, V)>
+    where
+        K: Borrow<Q>,
+    {
+        self.entry_unless_lost(is_in_child, key)?.remove_if(key, is_wanted)
     }
 
     /// Removes and returns all entries for which `is_wanted` returns true.
@@ -105,14 +132,10 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
         taken
     }
 
-    /// Removes and returns all entries.
-    pub(crate) fn take_all(&self) -> Vec<(K, V)> {
-        let mut taken = Vec::new();
-        for shard in &self.shards {
-            let table = core::mem::take(&mut *shard.write());
-            taken.extend(table);
-        }
-        taken
+    /// Removes and returns all entries. Leaves out shards that stay locked for ever in the child of a fork.
+    pub(crate) fn take_all(&self, is_in_child: bool) -> Vec<(K, V)> {
+        let tables = self.shards.iter().filter_map(|shard| shard.write_unless_lost(is_in_child));
+        tables.flat_map(|mut table| core::mem::take(&mut *table)).collect()
     }
 
     pub(crate) fn for_each(&self, mut f: impl FnMut(&K, &V)) {
@@ -159,6 +182,15 @@ impl<K: Eq + Hash, V> Entry<'_, K, V> {
         let Self { table, hasher, hash } = &mut self;
         table.insert_unique(*hash, (key, value), |(key, _)| hasher.hash_one(key));
     }
+
+    /// Removes and returns the entry of the key, if `is_wanted` returns true for its value.
+    fn remove_if<Q: Eq + ?Sized>(mut self, key: &Q, is_wanted: impl FnOnce(&mut V) -> bool) -> Option<(K, V)>
+    where
+        K: Borrow<Q>,
+    {
+        let mut found = self.table.find_entry(self.hash, |(other, _)| other.borrow() == key).ok()?;
+        is_wanted(&mut found.get_mut().1).then(|| found.remove().0)
+    }
 }
 
 impl<K, V> Shard<K, V> {
@@ -168,6 +200,10 @@ impl<K, V> Shard<K, V> {
 
     fn write(&self) -> RwLockWriteGuard<'_, Table<K, V>> {
         ignore_poison(self.0.write())
+    }
+
+    fn write_unless_lost(&self, is_in_child: bool) -> Option<RwLockWriteGuard<'_, Table<K, V>>> {
+        lock_unless_lost(is_in_child, || self.0.write(), || self.0.try_write())
     }
 }
 
@@ -196,7 +232,7 @@ mod tests {
         assert_eq!(map.extract_if(|key, _| key % 2 == 0).len(), 5_000);
         let mut sum = 0;
         map.for_each(|_, _| sum += 1);
-        assert_eq!((sum, map.take_all().len(), map.len(), map.is_empty()), (4_999, 4_999, 0, true));
+        assert_eq!((sum, map.take_all(false).len(), map.len(), map.is_empty()), (4_999, 4_999, 0, true));
     }
 
     #[test]

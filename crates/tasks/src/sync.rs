@@ -43,7 +43,8 @@ const PATIENCE: Duration = Duration::from_millis(2);
 const LOOKS: u32 = 40;
 
 /// Takes a lock. In the child of a fork, a lock stays locked for ever if another thread of the parent held it at the
-/// fork. So in the child, this function tries for a moment, and returns `None` if the lock stays locked.
+/// fork. So in the child, this function tries for a moment, and returns `None` if the lock stays locked. Each `Drop` of
+/// this crate takes its locks by this function, since a shutdown in the child may drop any object.
 pub(crate) fn lock_unless_lost<G>(
     is_in_child: bool,
     lock: impl FnOnce() -> LockResult<G>,

@@ -363,7 +363,7 @@ impl<K: Key, V: Send + 'static> Shared<K, V> {
             self.drop_timer(pending.timer);
             (key, pending.into_value())
         };
-        self.entries.take_all().into_iter().map(give_up).collect()
+        self.entries.take_all(self.tasks.is_in_child()).into_iter().map(give_up).collect()
     }
 }
 

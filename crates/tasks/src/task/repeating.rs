@@ -193,7 +193,8 @@ impl<B: Body, T: Deref<Target = Repeating<B>>> Drop for UnderWay<B, T> {
             return;
         }
         let is_over = {
-            let mut state = self.task.lock();
+            // In the child of a fork, a shutdown drops runs that waited for a worker of the parent.
+            let Some(mut state) = self.task.tasks.lock_unless_lost(&self.task.state) else { return };
             self.task.count_end(&mut state, self.is_made);
             // A parallel run that has begun but not called the closure must still find the closure.
             state.has_ended() && (state.is_stopped || state.running == 0)

@@ -298,10 +298,11 @@ impl<T, A: Alarm> Items<T, A> {
     }
 
     /// Gives up a receiver's place in line. If that receiver was woken but has not taken an item, wakes the next
-    /// receiver instead.
-    pub(crate) fn leave(&self, place: Place) {
+    /// receiver instead. `is_in_child` has the meaning as for [`end`](Self::end). If the queue stays locked for ever,
+    /// the receiver stays in line.
+    pub(crate) fn leave(&self, place: Place, is_in_child: bool) {
         let (_waker, next, ring_at) = {
-            let mut state = self.lock();
+            let Some(mut state) = self.lock_unless_lost(is_in_child) else { return };
             let (waker, next) = match state.line.leave(place) {
                 None if !state.due.is_empty() => (None, state.line.call(1)),
                 waker => (waker, Vec::new()),
@@ -321,8 +322,7 @@ impl<T, A: Alarm> Items<T, A> {
     pub(crate) fn end(&self, now: Timestamp, is_in_child: bool) -> Vec<T> {
         let mut left = Vec::new();
         let woken = {
-            let locked = lock_unless_lost(is_in_child, || self.state.lock(), || self.state.try_lock());
-            let Some(mut state) = locked else { return left };
+            let Some(mut state) = self.lock_unless_lost(is_in_child) else { return left };
             (state.is_ended, state.watch) = (true, None);
             while state.look(self.present(now)) > 0 {}
             left.reserve_exact(state.waiting.len());
@@ -374,6 +374,10 @@ impl<T, A: Alarm> Items<T, A> {
 
     fn lock(&self) -> ModelledMutexGuard<'_, State<T>> {
         ignore_poison(self.state.lock())
+    }
+
+    fn lock_unless_lost(&self, is_in_child: bool) -> Option<ModelledMutexGuard<'_, State<T>>> {
+        lock_unless_lost(is_in_child, || self.state.lock(), || self.state.try_lock())
     }
 }
 

@@ -139,7 +139,8 @@ impl Wake for Unpark {
 impl<T: Send + 'static> Drop for Receiver<T> {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
-            self.queue.shared.items.leave(place);
+            let Shared { items, tasks, .. } = &*self.queue.shared;
+            items.leave(place, tasks.is_in_child());
         }
     }
 }

@@ -75,6 +75,8 @@ impl<I: Key> Shared<I> {
     /// threads try to remove a connection, only one thread gets the id.
     pub(super) fn take_out(&self, end: &End<I>, may_remove: impl FnOnce(&Life) -> bool) -> Option<I> {
         let is_it = |link: &mut Link<I>| core::ptr::eq(&*link.end, end) && may_remove(&end.life);
-        end.life.take_out(|| self.connections.remove_if(&end.id, is_it)).map(|(id, _)| id)
+        let is_in_child = self.tasks.is_in_child();
+        let take = || self.connections.remove_if_unless_lost(is_in_child, &end.id, is_it);
+        end.life.take_out(take).map(|(id, _)| id)
     }
 }

@@ -73,10 +73,15 @@ impl<T> ForkLock<T> {
         Self { made_in: Generation::current(), value: ModelledMutex::new(value) }
     }
 
+    /// Returns whether this process is the child of a fork, and the lock was made before the fork.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.made_in.is_past()
+    }
+
     /// Locks the value. Returns `None` only in a child of the process that made the lock. This happens if another
     /// thread of the parent held the lock at the fork (M1).
     pub(crate) fn lock(&self) -> Option<ModelledMutexGuard<'_, T>> {
-        if !self.made_in.is_past() {
+        if !self.is_inherited() {
             return Some(ignore_poison(self.value.lock()));
         }
         match lock_patiently(&self.value) {

@@ -153,6 +153,10 @@ impl Place {
     }
 
     fn wake(&self) {
+        // In the child of a fork, the loop does not turn, and its wake function may need a lock that stays locked.
+        if self.0.is_inherited() {
+            return;
+        }
         let waking = self.0.lock().and_then(|occupant| {
             let is_here = occupant.runs_on == Some(this_thread());
             occupant.waking.clone().filter(|waking| waking.is_of_task || !is_here)
@@ -167,5 +171,26 @@ impl Place {
 impl fmt::Debug for Occupant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Occupant").field("is_taken", &self.is_taken).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, unix, not(tourbillon_loom)))]
+mod tests {
+    use super::*;
+    use crate::base::sync::{AtomicBool, Ordering};
+    use crate::system::forks::tests::in_child;
+
+    #[test]
+    fn a_child_does_not_call_the_wake_function_of_a_loop() {
+        let (roster, was_woken) = (Roster::of_loops(1), StdArc::new(AtomicBool::new(false)));
+        let woken = StdArc::clone(&was_woken);
+        let function = StdArc::new(move || woken.store(true, Ordering::Relaxed));
+        roster.wake_by(0, Waking { function, is_of_task: true });
+        let wakes = || {
+            roster.wake(0);
+            was_woken.load(Ordering::Relaxed)
+        };
+        assert!(in_child(|| !wakes()));
+        assert!(wakes(), "the parent's loop is woken");
     }
 }

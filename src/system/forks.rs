@@ -128,13 +128,13 @@ mod imp {
 }
 
 #[cfg(all(test, unix, not(tourbillon_loom)))]
-mod tests {
+pub(crate) mod tests {
     use super::listen;
     use crate::base::fork::ForkLock;
     use crate::base::sync::thread;
 
-    /// Forks, and returns the result of `f` in the child.
-    fn in_child(f: impl FnOnce() -> bool) -> bool {
+    /// Forks, and returns the result of `f` in the child. Returns false if the child hangs.
+    pub(crate) fn in_child(f: impl FnOnce() -> bool) -> bool {
         listen();
         // SAFETY: the child calls `f` and ends; `f` uses what a fork leaves whole.
         let child = unsafe { libc::fork() };

@@ -1,7 +1,8 @@
 //! Turns a loop's shard in a task of an asynchronous runtime.
 
 use crate::api::loops::LoopShard;
-use crate::base::sync::{ModelledMutex, PoisonError, StdArc};
+use crate::base::fork::ForkLock;
+use crate::base::sync::StdArc;
 use crate::shard::LoopLeft;
 use core::convert::Infallible;
 use core::future::{Future, pending, poll_fn};
@@ -77,7 +78,7 @@ impl LoopShard {
         loop {
             let left = self.turn(self.true_now(), BUDGET);
             if self.is_forked() {
-                // A thread that does not exist in this child of a fork may hold the bell's lock.
+                // In the child of a fork the shard does not turn, and nothing rings the bell.
                 pending::<()>().await;
             }
             let has_waited = match self.rest() {
@@ -94,7 +95,7 @@ impl LoopShard {
 }
 
 /// Wakes the task that turns a shard. A thread that arms an earlier timer rings this bell.
-pub(crate) struct Bell(ModelledMutex<Rope>);
+pub(crate) struct Bell(ForkLock<Rope>);
 
 #[derive(Default)]
 struct Rope {
@@ -106,15 +107,14 @@ struct Rope {
 
 impl Bell {
     pub(crate) fn new() -> Self {
-        Self(ModelledMutex::new(Rope::default()))
+        Self(ForkLock::default())
     }
 
     pub(crate) fn ring(&self) {
-        let waits = {
-            let mut rope = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = self.0.lock().and_then(|mut rope| {
             rope.has_rung = true;
             rope.waits.take()
-        };
+        });
         // The runtime's code runs outside of the lock.
         if let Some(task) = waits {
             task.wake();
@@ -137,11 +137,12 @@ impl Bell {
     }
 
     /// Returns whether the bell has rung after the last wait. If it has not, stores the task's waker, so that the next
-    /// ring wakes the task.
+    /// ring wakes the task. Returns true in the child of a fork if the lock is held for ever. Then the task goes on,
+    /// and finds that it is in the child.
     fn take_ring(&self, cx: &Context<'_>) -> bool {
         let task = cx.waker().clone();
         let former = {
-            let mut rope = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(mut rope) = self.0.lock() else { return true };
             if mem::take(&mut rope.has_rung) {
                 return true;
             }
@@ -164,4 +165,26 @@ async fn let_the_others_go_on() {
         Poll::Pending
     })
     .await;
+}
+
+#[cfg(all(test, unix, not(tourbillon_loom)))]
+mod tests {
+    use super::*;
+    use crate::base::sync::thread;
+    use crate::system::forks::tests::in_child;
+
+    #[test]
+    fn a_child_goes_on_without_a_bell_whose_lock_its_parent_holds() {
+        let bell = Bell::new();
+        let held = bell.0.lock();
+        let goes_on = || {
+            let mut cx = Context::from_waker(Waker::noop());
+            pin!(bell.rung_or(pending::<()>())).poll(&mut cx).is_ready()
+        };
+        // The thread that forks is not the holder.
+        let fork = || thread::scope(|scope| scope.spawn(|| in_child(goes_on)).join());
+        assert!(fork().expect("it ends"));
+        drop(held);
+        assert!(!goes_on(), "the parent's task waits");
+    }
 }

@@ -22,7 +22,7 @@
 //! engine's locks. A timer's handler that forks would wait for the lock of its own shard.
 
 use super::sync::{
-    ModelledMutex, ModelledMutexGuard, Ordering, TryLockError, TryLockResult, doze, ignore_poison,
+    ModelledMutex, ModelledMutexGuard, Ordering, TryLockError, TryLockResult, ignore_poison, sleep,
 };
 use core::time::Duration;
 use std::sync::atomic::AtomicU32;
@@ -97,7 +97,7 @@ impl<T> ForkLock<T> {
 pub(crate) fn lock_patiently<T>(lock: &ModelledMutex<T>) -> TryLockResult<ModelledMutexGuard<'_, T>> {
     for _ in 0..LOOKS {
         match lock.try_lock() {
-            Err(TryLockError::WouldBlock) => doze(PATIENCE / LOOKS),
+            Err(TryLockError::WouldBlock) => sleep(PATIENCE / LOOKS),
             locked_or_poisoned => return locked_or_poisoned,
         }
     }

@@ -31,11 +31,6 @@ mod imp {
         thread::park();
     }
 
-    /// Lets other threads go on, in place of a short park: a model has no time.
-    pub(crate) fn doze(_: std::time::Duration) {
-        thread::yield_now();
-    }
-
     /// Lets other threads go on, in place of a sleep: a model has no time.
     pub(crate) fn sleep(_: std::time::Duration) {
         thread::yield_now();
@@ -51,9 +46,6 @@ mod imp {
     #[cfg(not(all(test, tourbillon_lines)))]
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
     pub(crate) use std::sync::atomic::{Ordering, fence};
-    /// Parks the calling thread for a short time. In a model, this park ends by itself, but a park by `park_timeout`
-    /// does not.
-    pub(crate) use std::thread::park_timeout as doze;
     pub(crate) use std::thread::{self, park_timeout, sleep};
 
     #[cfg(all(test, tourbillon_lines))]

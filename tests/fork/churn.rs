@@ -58,6 +58,7 @@ pub(crate) fn no_child_hangs_while_threads_of_the_parent_come_and_go() {
     let engines = Engines::start();
     let (all, ends) = (engines.all(), AtomicBool::new(false));
     let failed = thread::scope(|scope| {
+        let _end = SetAtEnd(&ends);
         for _ in 0..CHURNING {
             scope.spawn(|| {
                 while !ends.load(Ordering::Relaxed) {
@@ -67,11 +68,19 @@ pub(crate) fn no_child_hangs_while_threads_of_the_parent_come_and_go() {
             });
         }
         let mut ended = (0..forks).map(|fork| (fork, fork_once(&engines, fork)));
-        let failed = ended.find(|(_, status)| *status != 0);
-        ends.store(true, Ordering::Relaxed);
-        failed
+        ended.find(|(_, status)| *status != 0)
     });
     assert_eq!(failed, None, "a child of {forks} hung (then its status is 14), or failed");
+}
+
+/// Sets a flag when it is dropped, so also after a panic. Otherwise the threads that wait for the flag would never end,
+/// and the scope that joins them would hang instead of failing.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Forks on a thread that has used the engines, as most threads of a server have. Returns the exit status of the child.

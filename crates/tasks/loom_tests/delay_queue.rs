@@ -27,7 +27,7 @@
 //! | Q4: `push` does not look for the end | `a_push_races_with_the_end` |
 
 use super::model;
-use crate::sync::{ModelledMutex, StdArc, thread};
+use crate::sync::{ModelledMutex, Patience, StdArc, thread};
 use crate::uses::delay_queue::items::{Alarm, Items};
 use crate::uses::delay_queue::line::Place;
 use core::time::Duration;
@@ -133,7 +133,7 @@ impl Task {
 
     fn leave(mut self) {
         if let Some(place) = self.place.take() {
-            self.queue.leave(place, false);
+            self.queue.leave(place, Patience::Endless);
         }
     }
 }
@@ -428,7 +428,7 @@ fn a_push_races_with_the_end() {
         let mut waiting = Task::in_line(&queue);
         let shared = StdArc::clone(&queue);
         let pushing = thread::spawn(move || shared.push(at(2), 7).err().map(|(_, item)| item));
-        let left = queue.end(at(1), false);
+        let left = queue.end(at(1), Patience::Endless);
         let refused = pushing.join().unwrap();
         assert_eq!(left.first().copied().xor(refused), Some(7), "lost, or there twice");
         waiting.look_if_woken(at(1));
@@ -447,7 +447,7 @@ fn the_last_item_races_with_the_end() {
         push(&queue, 1);
         let shared = StdArc::clone(&queue);
         let ringing = thread::spawn(move || ring_if_set(&shared, at(1)));
-        assert!(queue.end(at(1), false).is_empty());
+        assert!(queue.end(at(1), Patience::Endless).is_empty());
         ringing.join().unwrap();
         waiting.iter_mut().for_each(|task| task.look_if_woken(at(1)));
         let mut received: Vec<_> = waiting.iter().map(|task| task.received).collect();

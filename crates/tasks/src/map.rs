@@ -15,10 +15,9 @@
 //! everything that happened before the `take_all`.
 //!
 //! In the child of a fork, a shard stays locked for ever if another thread of the parent held its lock at the fork. A
-//! drop must end all the same, so methods for drops get `is_in_child`, and leave such a shard out
-//! ([`lock_unless_lost`]).
+//! drop must end all the same, so methods for drops get a [`Patience`], and leave such a shard out.
 
-use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, ignore_poison, lock_unless_lost};
+use crate::sync::{Losable, Patience, RwLock, RwLockReadGuard, RwLockWriteGuard, ignore_poison};
 use core::borrow::Borrow;
 use core::hash::{BuildHasher, Hash};
 use hashbrown::HashTable;
@@ -32,7 +31,7 @@ type Table<K, V> = HashTable<(K, V)>;
 /// A shard of the map: a table behind a lock. Locking a shard writes to its cache line. No two shards share a cache
 /// line, so threads that lock different shards do not slow each other down.
 #[repr(align(64))]
-struct Shard<K, V>(RwLock<Table<K, V>>);
+struct Shard<K, V>(Losable<RwLock<Table<K, V>>>);
 
 pub(crate) struct LockedMap<K, V> {
     hasher: RandomState,
@@ -55,7 +54,7 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
     /// shards.
     pub(crate) fn with_shards(shards: usize) -> Self {
         assert!(shards.is_power_of_two());
-        let shards = (0..shards).map(|_| Shard(RwLock::new(HashTable::new()))).collect();
+        let shards = (0..shards).map(|_| Shard(Losable::new(RwLock::new(HashTable::new())))).collect();
         Self { hasher: RandomState::new(), shards }
     }
 
@@ -68,14 +67,13 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
         Entry { table: self.shard(hash).write(), hasher: &self.hasher, hash }
     }
 
-    /// Works as [`entry`](Self::entry), but returns `None` if the shard stays locked for ever in the child of a fork:
-    /// see [`lock_unless_lost`].
-    fn entry_unless_lost<Q: Hash + ?Sized>(&self, is_in_child: bool, key: &Q) -> Option<Entry<'_, K, V>>
+    /// Works as [`entry`](Self::entry), but returns `None` if the shard stays locked for ever in the child of a fork.
+    fn entry_unless_lost<Q: Hash + ?Sized>(&self, patience: Patience, key: &Q) -> Option<Entry<'_, K, V>>
     where
         K: Borrow<Q>,
     {
         let hash = self.hasher.hash_one(key);
-        let table = self.shard(hash).write_unless_lost(is_in_child)?;
+        let table = self.shard(hash).write_unless_lost(patience)?;
         Some(Entry { table, hasher: &self.hasher, hash })
     }
 
@@ -113,14 +111,14 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
     /// fork, leaves the entry in the map and returns `None`.
     pub(crate) fn remove_if_unless_lost<Q: Hash + Eq + ?Sized>(
         &self,
-        is_in_child: bool,
+        patience: Patience,
         key: &Q,
         is_wanted: impl FnOnce(&mut V) -> bool,
     ) -> Option<(K, V)>
     where
         K: Borrow<Q>,
     {
-        self.entry_unless_lost(is_in_child, key)?.remove_if(key, is_wanted)
+        self.entry_unless_lost(patience, key)?.remove_if(key, is_wanted)
     }
 
     /// Removes and returns all entries for which `is_wanted` returns true.
@@ -133,8 +131,8 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
     }
 
     /// Removes and returns all entries. Leaves out shards that stay locked for ever in the child of a fork.
-    pub(crate) fn take_all(&self, is_in_child: bool) -> Vec<(K, V)> {
-        let tables = self.shards.iter().filter_map(|shard| shard.write_unless_lost(is_in_child));
+    pub(crate) fn take_all(&self, patience: Patience) -> Vec<(K, V)> {
+        let tables = self.shards.iter().filter_map(|shard| shard.write_unless_lost(patience));
         tables.flat_map(|mut table| core::mem::take(&mut *table)).collect()
     }
 
@@ -202,8 +200,8 @@ impl<K, V> Shard<K, V> {
         ignore_poison(self.0.write())
     }
 
-    fn write_unless_lost(&self, is_in_child: bool) -> Option<RwLockWriteGuard<'_, Table<K, V>>> {
-        lock_unless_lost(is_in_child, || self.0.write(), || self.0.try_write())
+    fn write_unless_lost(&self, patience: Patience) -> Option<RwLockWriteGuard<'_, Table<K, V>>> {
+        self.0.unless_lost(patience, RwLock::write, RwLock::try_write)
     }
 }
 
@@ -232,7 +230,10 @@ mod tests {
         assert_eq!(map.extract_if(|key, _| key % 2 == 0).len(), 5_000);
         let mut sum = 0;
         map.for_each(|_, _| sum += 1);
-        assert_eq!((sum, map.take_all(false).len(), map.len(), map.is_empty()), (4_999, 4_999, 0, true));
+        assert_eq!(
+            (sum, map.take_all(Patience::Endless).len(), map.len(), map.is_empty()),
+            (4_999, 4_999, 0, true)
+        );
     }
 
     #[test]

@@ -43,7 +43,7 @@ mod error;
 pub use error::{KeyedError, KeyedErrorKind, MoveError};
 
 use crate::map::LockedMap;
-use crate::sync::{Mutex, StdArc, Weak, ignore_poison};
+use crate::sync::{Mutex, Patience, StdArc, Weak, ignore_poison};
 use crate::task::{Call, IfPresent, Key, Moment, Shot, TaskCore, Tasks};
 use core::borrow::Borrow;
 use core::fmt;
@@ -278,7 +278,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
     /// the engine, when no handler runs any more.
     #[must_use = "the entries whose jobs did not run"]
     pub fn drain(&self) -> Vec<(K, V)> {
-        self.shared.drain()
+        self.shared.drain(Patience::Endless)
     }
 }
 
@@ -358,18 +358,18 @@ impl<K: Key, V: Send + 'static> Shared<K, V> {
         drop(self.tasks.handle().cancel(timer));
     }
 
-    fn drain(&self) -> Vec<(K, V)> {
+    fn drain(&self, patience: Patience) -> Vec<(K, V)> {
         let give_up = |(key, pending): (K, Pending<V>)| {
             self.drop_timer(pending.timer);
             (key, pending.into_value())
         };
-        self.entries.take_all(self.tasks.is_in_child()).into_iter().map(give_up).collect()
+        self.entries.take_all(patience).into_iter().map(give_up).collect()
     }
 }
 
 impl<K: Key, V: Send + 'static> Drop for Shared<K, V> {
     fn drop(&mut self) {
-        drop(self.drain());
+        drop(self.drain(self.tasks.patience()));
     }
 }
 

@@ -4,7 +4,7 @@
 use super::handle::Repeats;
 use super::job::{Call, Job, OnDue, OnEnd, Plain, Shot, give_back};
 use super::wall::Wall;
-use crate::sync::{self, Mutex, MutexGuard, StdArc, Weak};
+use crate::sync::{Losable, Mutex, MutexGuard, Patience, StdArc, Weak};
 use core::fmt;
 use core::time::Duration;
 use std::collections::HashMap;
@@ -23,14 +23,14 @@ struct Shared {
     wall: Wall,
     /// The repeating tasks that have not ended, by the ids of their timers. This map keeps a task alive even if its
     /// caller drops the handle.
-    repeating: Mutex<HashMap<TimerId, StdArc<dyn Repeats>>>,
+    repeating: Losable<Mutex<HashMap<TimerId, StdArc<dyn Repeats>>>>,
     /// The listeners to call when the engine shuts down.
-    at_end: Mutex<Vec<Weak<dyn OnEnd>>>,
+    at_end: Losable<Mutex<Vec<Weak<dyn OnEnd>>>>,
 }
 
 impl TaskCore {
     pub(super) fn new(base: Base<Job>, wall: Wall) -> Self {
-        let (repeating, at_end) = (Mutex::default(), Mutex::default());
+        let (repeating, at_end) = (Losable::default(), Losable::default());
         let shared = StdArc::new(Shared { base, wall, repeating, at_end });
         let ended = StdArc::downgrade(&shared);
         shared.base.at_shutdown(move || drop(ended.upgrade().inspect(|shared| shared.end())));
@@ -174,15 +174,14 @@ impl TaskCore {
         self.lock_unless_lost(&self.shared.repeating)?.remove(&timer)
     }
 
-    /// Locks a mutex. Returns `None` if the mutex stays locked for ever in the child of a fork: see
-    /// [`lock_unless_lost`](sync::lock_unless_lost).
-    pub(crate) fn lock_unless_lost<'a, T>(&self, lock: &'a Mutex<T>) -> Option<MutexGuard<'a, T>> {
+    /// Locks a mutex. Returns `None` if the mutex stays locked for ever in the child of a fork.
+    pub(crate) fn lock_unless_lost<'a, T>(&self, lock: &'a Losable<Mutex<T>>) -> Option<MutexGuard<'a, T>> {
         self.shared.lock_unless_lost(lock)
     }
 
-    /// Returns whether this process is the child of a fork that happened after the start of the engine.
-    pub(crate) fn is_in_child(&self) -> bool {
-        self.shared.base.is_in_child()
+    /// Returns how long a drop waits for a lock that the child of a fork may have lost.
+    pub(crate) fn patience(&self) -> Patience {
+        self.shared.patience()
     }
 }
 
@@ -203,12 +202,20 @@ impl Shared {
 
     /// Empties a list and returns its entries. If the list stays locked for ever in the child of a fork, returns an
     /// empty list.
-    fn take_all<T: Default>(&self, list: &Mutex<T>) -> T {
+    fn take_all<T: Default>(&self, list: &Losable<Mutex<T>>) -> T {
         self.lock_unless_lost(list).map(|mut list| core::mem::take(&mut *list)).unwrap_or_default()
     }
 
-    fn lock_unless_lost<'a, T>(&self, lock: &'a Mutex<T>) -> Option<MutexGuard<'a, T>> {
-        sync::lock_unless_lost(self.base.is_in_child(), || lock.lock(), || lock.try_lock())
+    fn lock_unless_lost<'a, T>(&self, lock: &'a Losable<Mutex<T>>) -> Option<MutexGuard<'a, T>> {
+        lock.unless_lost(self.patience(), Mutex::lock, Mutex::try_lock)
+    }
+
+    fn patience(&self) -> Patience {
+        match self.base.is_in_child() {
+            false => Patience::Endless,
+            true if self.base.handle().is_forked() => Patience::Short,
+            true => Patience::Long,
+        }
     }
 
     fn end_repeating(&self) {

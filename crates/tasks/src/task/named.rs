@@ -185,8 +185,8 @@ impl<K: Key> Drop for Leave<K> {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade() {
             let is_ours = |named: &mut Named| named.generation == self.generation;
-            let is_in_child = shared.tasks.is_in_child();
-            drop(shared.entries.remove_if_unless_lost(is_in_child, &self.key, is_ours));
+            let patience = shared.tasks.patience();
+            drop(shared.entries.remove_if_unless_lost(patience, &self.key, is_ours));
         }
     }
 }

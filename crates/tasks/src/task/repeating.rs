@@ -18,7 +18,7 @@ use super::progress::Progress;
 use super::repeat::Repeat;
 use super::report::Report;
 use super::run::Run;
-use crate::sync::{Condvar, Mutex, MutexGuard, OnceLock, StdArc, Weak, ignore_poison, lock_unless_lost};
+use crate::sync::{Condvar, Losable, Mutex, MutexGuard, OnceLock, Patience, StdArc, Weak, ignore_poison};
 use core::ops::Deref;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -38,7 +38,7 @@ pub(super) trait Body: Send + Sync + Sized + 'static {
 
     /// Takes the closure out. Returns `None` if the closure was taken before, or if a run uses it. In the child of a
     /// fork, also returns `None` if the closure stays locked for ever.
-    fn take(&self, is_in_child: bool) -> Option<Self::Routine>;
+    fn take(&self, patience: Patience) -> Option<Self::Routine>;
 }
 
 /// The closure of a task whose runs never overlap.
@@ -49,7 +49,7 @@ pub(super) struct InTurn<F> {
 }
 
 /// The closure of a task whose runs may overlap.
-pub(super) struct InParallel<F>(Mutex<Option<StdArc<F>>>);
+pub(super) struct InParallel<F>(Losable<Mutex<Option<StdArc<F>>>>);
 
 impl<F> InTurn<F> {
     pub(super) fn new(routine: F, call: fn(&mut F, &Run)) -> Self {
@@ -73,14 +73,14 @@ impl<F: Send + 'static> Body for InTurn<F> {
         run.end(panic);
     }
 
-    fn take(&self, _is_in_child: bool) -> Option<F> {
+    fn take(&self, _: Patience) -> Option<F> {
         self.routine.try_lock().ok()?.take()
     }
 }
 
 impl<F> InParallel<F> {
     pub(super) fn new(routine: F) -> Self {
-        Self(Mutex::new(Some(StdArc::new(routine))))
+        Self(Losable::new(Mutex::new(Some(StdArc::new(routine)))))
     }
 }
 
@@ -109,8 +109,8 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Body for InParallel<F> {
         }
     }
 
-    fn take(&self, is_in_child: bool) -> Option<F> {
-        let routine = lock_unless_lost(is_in_child, || self.0.lock(), || self.0.try_lock())?.take();
+    fn take(&self, patience: Patience) -> Option<F> {
+        let routine = self.0.unless_lost(patience, Mutex::lock, Mutex::try_lock)?.take();
         StdArc::into_inner(routine?)
     }
 }
@@ -177,8 +177,9 @@ impl<B: Body, T: Deref<Target = Repeating<B>>> UnderWay<B, T> {
             // The closure is dropped before the run counts as ended, so that a thread that waits for the run's end
             // finds the closure gone.
             task.retire();
+            task.count_end(&mut task.lock(), self.is_made);
         }
-        self.has_ended = !is_over;
+        self.has_ended = true;
         drop(self);
         if let Some(panic) = panic {
             // The engine counts and reports the panic.
@@ -209,7 +210,7 @@ pub(super) struct Repeating<B: Body> {
     timer: OnceLock<Timer<Job>>,
     tasks: TaskCore,
     on_panic: OnPanic,
-    state: Mutex<State>,
+    state: Losable<Mutex<State>>,
     run_ended: Condvar,
     body: B,
     itself: Weak<Self>,
@@ -233,7 +234,7 @@ impl State {
 
 /// Makes the error for a task that cannot be started. The error returns the closure of `body`.
 fn refused<B: Body>(kind: RepeatErrorKind, body: &B) -> RepeatError<B::Routine> {
-    RepeatError { kind, task: body.take(false).expect("it never ran") }
+    RepeatError { kind, task: body.take(Patience::Endless).expect("it never ran") }
 }
 
 impl<B: Body> Repeating<B> {
@@ -251,7 +252,7 @@ impl<B: Body> Repeating<B> {
             timer: OnceLock::new(),
             tasks: tasks.clone(),
             on_panic: plan.on_panic,
-            state: Mutex::new(State { progress, is_stopped: false, running: 0, waiting: 0 }),
+            state: Losable::new(Mutex::new(State { progress, is_stopped: false, running: 0, waiting: 0 })),
             run_ended: Condvar::new(),
             body,
             itself: Weak::clone(itself),
@@ -296,7 +297,7 @@ impl<B: Body> Repeating<B> {
 
     /// Takes the task's closure out. Returns `None` if a run uses the closure.
     pub(super) fn take_back(&self) -> Option<B::Routine> {
-        self.body.take(self.tasks.is_in_child())
+        self.body.take(self.tasks.patience())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -69,7 +69,7 @@
 
 use super::item::{Delayed, DueItem};
 use super::line::{Line, Number, Place};
-use crate::sync::{ModelledMutex, ModelledMutexGuard, ignore_poison, lock_unless_lost};
+use crate::sync::{Losable, ModelledMutex, ModelledMutexGuard, Patience, ignore_poison};
 use core::any::Any;
 use core::task::Waker;
 use std::collections::VecDeque;
@@ -86,7 +86,7 @@ pub(crate) trait Alarm {
 pub(crate) struct Items<T, A> {
     pub(crate) alarm: A,
     ticks: TickLength,
-    state: ModelledMutex<State<T>>,
+    state: Losable<ModelledMutex<State<T>>>,
 }
 
 struct State<T> {
@@ -151,7 +151,7 @@ impl<T, A: Alarm> Items<T, A> {
             watch: None,
             is_ended: false,
         };
-        Self { alarm, ticks, state: ModelledMutex::new(state) }
+        Self { alarm, ticks, state: Losable::new(ModelledMutex::new(state)) }
     }
 
     pub(crate) fn push(&self, deadline: Timestamp, item: T) -> Result<Delayed, (NotPushed, T)> {
@@ -298,13 +298,12 @@ impl<T, A: Alarm> Items<T, A> {
     }
 
     /// Gives up a receiver's place in line. If that receiver was woken but has not taken an item, wakes the next
-    /// receiver instead. `is_in_child` has the meaning as for [`end`](Self::end). If the queue stays locked for ever,
-    /// the receiver stays in line.
-    pub(crate) fn leave(&self, place: Place, is_in_child: bool) {
+    /// receiver instead. If the queue stays locked for ever in the child of a fork, the receiver stays in line.
+    pub(crate) fn leave(&self, place: Place, patience: Patience) {
         let (_waker, next, ring_at) = {
-            let Some(mut state) = self.lock_unless_lost(is_in_child) else { return };
+            let Some(mut state) = self.lock_unless_lost(patience) else { return };
             let (waker, next) = match state.line.leave(place) {
-                None if !state.due.is_empty() => (None, state.line.call(1)),
+                None if !state.due.is_empty() => (None, state.call(1, patience)),
                 waker => (waker, Vec::new()),
             };
             (waker, next, state.keep_watch())
@@ -316,18 +315,17 @@ impl<T, A: Alarm> Items<T, A> {
 
     /// Ends the queue, wakes all receivers in line, and returns the items that are not due at `now`.
     ///
-    /// `is_in_child` says whether this process is the child of a fork. If another thread of the parent held the queue's
-    /// lock at the fork, no thread of the child ever releases it. Then this method leaves the queue as it is, and
-    /// returns no items.
-    pub(crate) fn end(&self, now: Timestamp, is_in_child: bool) -> Vec<T> {
+    /// If the queue stays locked for ever in the child of a fork, this method leaves the queue as it is, and returns no
+    /// items.
+    pub(crate) fn end(&self, now: Timestamp, patience: Patience) -> Vec<T> {
         let mut left = Vec::new();
         let woken = {
-            let Some(mut state) = self.lock_unless_lost(is_in_child) else { return left };
+            let Some(mut state) = self.lock_unless_lost(patience) else { return left };
             (state.is_ended, state.watch) = (true, None);
             while state.look(self.present(now)) > 0 {}
             left.reserve_exact(state.waiting.len());
             _ = state.waiting.advance(Tick::MAX, usize::MAX, |_, expired| left.push(expired.payload.item));
-            state.line.call(usize::MAX)
+            state.call(usize::MAX, patience)
         };
         // If a receiver's waker panics, the items must not be lost.
         drop(wake(woken));
@@ -376,8 +374,8 @@ impl<T, A: Alarm> Items<T, A> {
         ignore_poison(self.state.lock())
     }
 
-    fn lock_unless_lost(&self, is_in_child: bool) -> Option<ModelledMutexGuard<'_, State<T>>> {
-        lock_unless_lost(is_in_child, || self.state.lock(), || self.state.try_lock())
+    fn lock_unless_lost(&self, patience: Patience) -> Option<ModelledMutexGuard<'_, State<T>>> {
+        self.state.unless_lost(patience, ModelledMutex::lock, ModelledMutex::try_lock)
     }
 }
 
@@ -403,6 +401,13 @@ impl<T> State<T> {
         // caller that was not woken takes one of the found items itself.
         let woken = self.line.call(if was_woken { found } else { found.saturating_sub(1) });
         Some(Taken { received, woken, own_waker, ring_at: self.keep_watch() })
+    }
+
+    /// Removes up to `count` receivers from the front of the line for a drop or the end of the queue, and returns their
+    /// wakers. Returns no waker in a child in which the engine's threads are missing. There the receivers were threads
+    /// or tasks of the parent, and their wakers may need locks that stay locked.
+    fn call(&mut self, count: usize, patience: Patience) -> Vec<Waker> {
+        if patience == Patience::Short { Vec::new() } else { self.line.call(count) }
     }
 
     /// Moves waiting items that have become due to the due items. Then works as [`take`](Self::take).

@@ -41,7 +41,7 @@ pub use receiver::Receiver;
 
 use super::error::{PushError, PushErrorKind, TryRecvError};
 use crate::keyed::MoveError;
-use crate::sync::{Mutex, OnceLock, StdArc, Weak};
+use crate::sync::{Losable, Mutex, OnceLock, StdArc, Weak};
 use crate::task::{OnEnd, TaskCore, TaskTimer};
 use core::fmt;
 use core::num::NonZero;
@@ -106,7 +106,7 @@ struct Shared<T: Send + 'static> {
     items: Items<T, LazyTimer>,
     /// The items that were not due when the queue ended, by `close` or by a shutdown of the engine. The first call of
     /// `close` takes them out and returns them.
-    left: Mutex<Vec<T>>,
+    left: Losable<Mutex<Vec<T>>>,
 }
 
 /// The queue's timer. The first push makes the timer, because an empty queue needs none.
@@ -127,7 +127,7 @@ impl<T: Send + 'static> DelayQueue<T> {
         let ticks = TickLength::new(tasks.handle().tick());
         let ticks = ticks.unwrap_or_else(|| TickLength::from_nanos(NonZero::<u64>::MIN));
         let items = Items::new(ticks, tasks.true_now(), LazyTimer::new());
-        let shared = StdArc::new(Shared { tasks: tasks.clone(), items, left: Mutex::default() });
+        let shared = StdArc::new(Shared { tasks: tasks.clone(), items, left: Losable::default() });
         tasks.at_end(StdArc::downgrade(&shared) as Weak<dyn OnEnd>);
         Self { shared }
     }
@@ -291,7 +291,7 @@ impl<T: Send + 'static> DelayQueue<T> {
 
 impl<T: Send + 'static> Shared<T> {
     fn end(&self) {
-        let items = self.items.end(self.tasks.true_now(), self.tasks.is_in_child());
+        let items = self.items.end(self.tasks.true_now(), self.tasks.patience());
         if let Some(timer) = self.items.alarm.get() {
             timer.disarm();
         }

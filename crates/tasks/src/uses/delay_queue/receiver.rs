@@ -140,7 +140,7 @@ impl<T: Send + 'static> Drop for Receiver<T> {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
             let Shared { items, tasks, .. } = &*self.queue.shared;
-            items.leave(place, tasks.is_in_child());
+            items.leave(place, tasks.patience());
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::entries::{End, Shared};
 use super::life::Life;
 use super::limits::Bounds;
-use crate::sync::StdArc;
+use crate::sync::{Patience, StdArc};
 use crate::task::{Job, Key};
 use core::fmt;
 use tourbillon::{Handle, Timer, Timestamp};
@@ -80,7 +80,7 @@ impl<I: Key> Connection<I> {
     #[expect(clippy::must_use_candidate, reason = "whether it had expired is often all the same")]
     pub fn remove(mut self) -> bool {
         self.was_taken_out = true;
-        self.take_out()
+        self.take_out(Patience::Endless)
     }
 
     /// Returns the connection's id.
@@ -102,8 +102,8 @@ impl<I: Key> Connection<I> {
         deadline
     }
 
-    fn take_out(&self) -> bool {
-        self.shared.take_out(&self.end, Life::may_be_removed).is_some()
+    fn take_out(&self, patience: Patience) -> bool {
+        self.shared.take_out(&self.end, patience, Life::may_be_removed).is_some()
     }
 }
 
@@ -113,7 +113,7 @@ impl<I: Key> Drop for Connection<I> {
         // that touch, even if the connection is already out of the map. So the touch ends before the last reference to
         // `end` drops the timer.
         if !self.was_taken_out {
-            self.take_out();
+            self.take_out(self.shared.tasks.patience());
         }
     }
 }

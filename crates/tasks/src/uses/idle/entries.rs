@@ -3,7 +3,7 @@
 use super::life::Life;
 use super::limits::{Bounds, Expired, Limit, Limits};
 use crate::map::LockedMap;
-use crate::sync::{StdArc, Weak};
+use crate::sync::{Patience, StdArc, Weak};
 use crate::task::{Job, Key, Moment, OnDue, TaskCore};
 use tourbillon::extend::WhenFull;
 use tourbillon::{Armed, Refusal, Timer, Timestamp};
@@ -62,7 +62,7 @@ impl<I: Key> End<I> {
 impl<I: Key> OnDue for End<I> {
     fn on_due(&self, moment: &Moment<'_>) {
         let Some(shared) = self.shared.upgrade() else { return };
-        let Some(id) = shared.take_out(self, |_| true) else { return };
+        let Some(id) = shared.take_out(self, Patience::Endless, |_| true) else { return };
         let (deadline, lateness) = (moment.deadline, moment.lateness());
         let limit = if deadline >= self.last { Limit::MaxAge } else { Limit::Idle };
         (shared.callback)(Expired { id, limit, deadline, lateness });
@@ -72,11 +72,16 @@ impl<I: Key> OnDue for End<I> {
 impl<I: Key> Shared<I> {
     /// Removes the connection with this `end` from the map, and returns the connection's id. Returns `None` if the
     /// connection has left the map before, or if `may_remove` returns false for the connection's state. So if several
-    /// threads try to remove a connection, only one thread gets the id.
-    pub(super) fn take_out(&self, end: &End<I>, may_remove: impl FnOnce(&Life) -> bool) -> Option<I> {
+    /// threads try to remove a connection, only one thread gets the id. In the child of a fork, a drop has limited
+    /// `patience`. The other callers need the answer, so their patience is endless.
+    pub(super) fn take_out(
+        &self,
+        end: &End<I>,
+        patience: Patience,
+        may_remove: impl FnOnce(&Life) -> bool,
+    ) -> Option<I> {
         let is_it = |link: &mut Link<I>| core::ptr::eq(&*link.end, end) && may_remove(&end.life);
-        let is_in_child = self.tasks.is_in_child();
-        let take = || self.connections.remove_if_unless_lost(is_in_child, &end.id, is_it);
+        let take = || self.connections.remove_if_unless_lost(patience, &end.id, is_it);
         end.life.take_out(take).map(|(id, _)| id)
     }
 }

@@ -239,7 +239,8 @@ impl<T: Send + 'static> Base<T> {
     /// thread of the parent held a lock of the layer at the fork, the lock stays locked in the child for ever. So
     /// functions of the layer that run at the end of the child must not wait for such a lock: they try it for a moment,
     /// and then leave its contents behind. An engine without threads can be used in the child; the function returns
-    /// true for it, too.
+    /// true for it, too, but [`Handle::is_forked`] returns false. There the lock may also be held by another thread of
+    /// the child, so the functions should try it for longer.
     #[must_use]
     pub fn is_in_child(&self) -> bool {
         self.handle.core().membership().is_in_child()

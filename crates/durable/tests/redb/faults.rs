@@ -307,9 +307,19 @@ fn callers_that_wait_share_a_sync() {
     assert!(stats.largest_batch > 16, "{stats:?}");
 }
 
-/// Tests that reads succeed again after a failed read, although nothing is written.
 #[test]
 fn after_a_read_error_reads_are_answered_again_without_a_change() {
+    assert_reads_return(1);
+}
+
+#[test]
+fn after_failed_reopenings_reads_are_answered_again_without_a_change() {
+    assert_reads_return(4);
+}
+
+/// Tests that reads succeed again after `failures` failed reads, although nothing is written. The first of these reads
+/// is a caller's. Each further read belongs to an attempt to open the database again.
+fn assert_reads_return(failures: u64) {
     let clock = clock();
     let disk = Disk::default();
     let store = disk.open(builder(&clock)).unwrap();
@@ -318,8 +328,8 @@ fn after_a_read_error_reads_are_answered_again_without_a_change() {
     let many = (0..last).map(|id| place(timer(id, 5_000))).collect();
     block_on(store.apply(many, Durability::PowerLoss)).unwrap();
     drop(store);
-    let store = disk.open(builder(&clock)).unwrap();
-    disk.fail_reads_after(0, 1);
+    let store = disk.open(builder(&clock).scrub(0)).unwrap();
+    disk.fail_reads_after(0, failures);
     let read = |id| block_on(store.get(TimerId::from_u128(id).into()));
     let failed = (0..last).find_map(|id| read(id).err()).expect("a page that was not read before");
     assert_eq!(failed.kind(), StoreErrorKind::Io);

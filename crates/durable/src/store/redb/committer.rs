@@ -239,13 +239,14 @@ impl Committer {
         }
     }
 
-    /// Returns the moment of the next sync or checkpoint, at which the thread wakes even without a request. `None` if
-    /// neither is planned.
+    /// Returns the moment at which the thread wakes even without a request: for the next sync or checkpoint, or while
+    /// the database is closed, for the next attempt to open it. `None` if nothing is planned.
     fn wakes_at(&self) -> Option<Instant> {
-        let at = [self.pipe.wakes_at(), self.checkpoint_at].into_iter().flatten().min()?;
-        // During a pause, no checkpoint can be made. Without this delay, a due checkpoint would wake the thread again
-        // and again.
-        Some(self.recovery.after_pause(at))
+        // A closed database is opened again even without a request, since readers wait for it. Until then, no
+        // checkpoint can be made, and a due checkpoint would wake the thread again and again.
+        self.recovery
+            .again()
+            .or_else(|| [self.pipe.wakes_at(), self.checkpoint_at].into_iter().flatten().min())
     }
 
     /// Waits for more requests before the thread makes a batch. During a sync, this wait costs nothing: the batch can

@@ -1,5 +1,5 @@
 //! Closes the database after an error and opens it again, because redb does not work after an error. The pauses between
-//! failed attempts become longer.
+//! failed attempts become longer. The attempts need no request, because readers wait for the database, too.
 //!
 //! | state | begins with | ends with |
 //! |---|---|---|
@@ -46,9 +46,9 @@ impl Recovery {
         self.outage.is_none()
     }
 
-    /// Returns `moment`, or the end of the current pause if that is later.
-    pub(super) fn after_pause(&self, moment: Instant) -> Instant {
-        self.outage.as_ref().map_or(moment, |outage| outage.again.max(moment))
+    /// Returns the moment from which the database may be opened again. `None` while the database is open.
+    pub(super) fn again(&self) -> Option<Instant> {
+        self.outage.as_ref().map(|outage| outage.again)
     }
 
     /// Ends the current pause, so that the database may be opened again at once.

@@ -15,10 +15,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon::{Clock, Timestamp};
 use tourbillon_words::UtcMillis;
 
-/// If a measurement of the server's time is older than this, the next answer of the server replaces the measurement. A
-/// younger measurement is replaced in only two cases: the new answer took at most as long as the answer from which the
-/// measurement was made, or the new answer shows that the server's clock was set.
-const AGE: Duration = Duration::from_secs(10);
+/// The fraction of a measurement's age by which the clocks of the two machines may have drifted apart since then: 200
+/// parts in a million. An answer replaces a measurement if it took longer than that measurement by at most this drift,
+/// because the estimate of the server's time is then no worse than before. A slower answer would put the estimate ahead
+/// by the time that the answer took, and the next quick answer would put it back. So such an answer replaces a
+/// measurement only if it shows that the server's clock was set.
+const DRIFT: u32 = 5_000;
 
 /// The clock by which a store on a database server decides which timers are due: the server's clock, whose time this
 /// process estimates, or a clock of the caller's for tests. For authors of stores.
@@ -130,7 +132,7 @@ fn learned(last: Option<Measured>, new: Measured) -> (bool, Measured) {
     let is_step = (guess - new.server).max(new.server - guess) > uncertain;
     // If the calls overlap, the server may have read its clock for the new answer before it did for the measurement.
     let is_later = new.sent >= last.arrived;
-    let is_better = new.took() <= last.took() || new.sent - last.sent > AGE;
+    let is_better = new.took() <= last.took().saturating_add((new.sent - last.sent) / DRIFT);
     (is_step, if is_later && (is_step || is_better) { new } else { last })
 }
 
@@ -206,13 +208,20 @@ mod tests {
     }
 
     #[test]
-    fn a_measurement_is_replaced_by_a_faster_answer_or_once_it_is_old() {
+    fn a_measurement_is_replaced_by_a_faster_answer_or_by_a_little_slower_one_once_it_is_old() {
         let first = answer(0, 10, 5_000);
         let server_after = |new| learned(Some(first), new).1.server;
         let server = UtcMillis::from_millis;
         assert_eq!(server_after(answer(20, 25, 5_022)), server(5_022));
         assert_eq!(server_after(answer(20, 35, 5_022)), server(5_000));
         assert_eq!(server_after(answer(5, 12, 5_007)), server(5_000), "the calls overlap");
-        assert_eq!(server_after(answer(20_000, 20_015, 25_002)), server(25_002));
+        assert_eq!(server_after(answer(30_000, 30_015, 35_002)), server(35_002));
+    }
+
+    #[test]
+    fn a_slow_answer_does_not_put_the_time_ahead_once_the_measurement_is_old() {
+        let first = answer(0, 10, 5_000);
+        let (is_step, last) = learned(Some(first), answer(20_000, 23_000, 25_005));
+        assert!(!is_step && last.server == first.server);
     }
 }

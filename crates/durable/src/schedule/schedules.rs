@@ -26,7 +26,7 @@ use std::sync::{Arc, PoisonError};
 /// schedule's former rule. In a store that processes share ([`TimerStore::is_shared`]), the call waits for that
 /// process, for at most ten seconds, and fails if the wait was in vain; the change is stored all the same. So once such
 /// a call has returned, no process stores occurrences by the former rule, unless it has stood still for longer than a
-/// lease.
+/// lease, or the store's clock has been set ahead by more than the rest of a lease.
 ///
 /// # Examples
 ///

@@ -17,8 +17,10 @@
 //! | the next change or decision finds neither A nor B in the store | D | C after a change, none after a decision |
 //!
 //! A timer that was replaced is stored as long as its delivery goes on, or until its lease is reaped. A lease that has
-//! expired counts as the end of the delivery, because its process has died or stands still. A decision stores its
-//! occurrences before its new state or together with it. So after the new state, nobody needs to wait for the decision.
+//! expired counts as the end of the delivery, because its process has died or stands still. After a step of the store's
+//! clock past the end of the lease, this is wrong: the process may still store occurrences. A longer wait would not
+//! help, because a reap may end the lease at the same moment. A decision stores its occurrences before its new state or
+//! together with it. So after the new state, nobody needs to wait for the decision.
 //! The exception is a decision in a store without transactions about occurrences that are delivered at most once. It
 //! stores them after its new state, so the new state has the decision's timer among its `formers`.
 //!

@@ -23,9 +23,9 @@
 //! # Invariants
 //! C1. At any moment an end is in a single place: in the state under the runtime's lock, in a queue of this module, in
 //!     a call at the store, or among the answers. It leaves this module once, as stored or as lost.
-//! C2. If a timer is claimed while an end of its last delivery is in this module, the new delivery begins after the
-//!     answer to that end. So the store can accept at most one of the timer's ends in this module. The store gets the
-//!     ends of a timer in their order. An observer gets the timer's deliveries in their order, too.
+//! C2. If a timer is claimed while ends of its deliveries are in this module, the new delivery begins after the
+//!     answers to all these ends. So the store can accept at most one of the timer's ends in this module. The store
+//!     gets the ends of a timer in their order. An observer gets the timer's deliveries in their order, too.
 //! C3. While an end or a claimed timer is in this module, its lease is renewed. So no reap of expired leases ends this
 //!     lease. A claimed timer whose lease is lost is dropped, because another claim has the timer.
 //! C4. In a store without parts, such as a file, claims and ends wait for the same disk. So nothing is claimed while
@@ -51,7 +51,7 @@ use core::future::Future;
 use core::task::{Context, Poll};
 use core::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
@@ -140,11 +140,12 @@ pub(super) struct Ends {
     /// The number of results of deliveries in this value. The delivery loop has handed these results over, and has not
     /// yet taken the store's answers to them.
     count: usize,
-    /// The ids of the timers that have the result of a delivery in this value. If such a timer is claimed again, its
-    /// new delivery must wait (invariant C2 of [`ends`](super::ends)). Empty if the store has no parts
+    /// The number of results of deliveries in this value for each timer that has any. If such a timer is claimed again,
+    /// its new delivery must wait (invariant C2 of [`ends`](super::ends)). A timer has two results if its lease was
+    /// lost, and both its old delivery and its new delivery have ended. Empty if the store has no parts
     /// ([`TimerStore::parts`]). The delivery loop claims no timers of a store without parts until the store has
     /// answered all results (invariant C4 of [`ends`](super::ends)).
-    ids: HashSet<TimerId>,
+    ids: HashMap<TimerId, usize>,
     /// The claimed timers whose new deliveries must wait, by id. A new delivery waits until the result of the timer's
     /// last delivery is confirmed or lost (invariant C2 of [`ends`](super::ends)).
     kept: HashMap<TimerId, Vec<Leased>>,
@@ -165,7 +166,7 @@ impl Ends {
             answered: Vec::new(),
             errors: Vec::new(),
             count: 0,
-            ids: HashSet::new(),
+            ids: HashMap::new(),
             kept: HashMap::new(),
             is_stopping: false,
         }
@@ -271,7 +272,7 @@ impl Ends {
                 false => 0,
             };
             if has_parts {
-                self.ids.insert(id);
+                *self.ids.entry(id).or_default() += 1;
             }
             self.count += 1;
             let part = self.parts.entry(number).or_insert_with(|| {
@@ -386,8 +387,14 @@ impl Ends {
         let mut free = Vec::new();
         let mut forget = |id: TimerId| {
             self.count -= 1;
-            self.ids.remove(&id);
-            free.extend(self.kept.remove(&id).unwrap_or_default());
+            let left = self.ids.get_mut(&id).map_or(0, |left| {
+                *left -= 1;
+                *left
+            });
+            if left == 0 {
+                self.ids.remove(&id);
+                free.extend(self.kept.remove(&id).unwrap_or_default());
+            }
         };
         for batch in &batches {
             match batch {
@@ -407,7 +414,7 @@ impl Ends {
     /// answer, or if the delivery loop has not taken this answer yet. The new delivery must then wait. Otherwise
     /// returns the timer, because the new delivery may begin.
     pub(super) fn keep(&mut self, leased: Leased) -> Option<Leased> {
-        if !self.ids.contains(&leased.timer.id) {
+        if !self.ids.contains_key(&leased.timer.id) {
             return Some(leased);
         }
         let kept = self.kept.entry(leased.timer.id).or_default();
@@ -471,4 +478,65 @@ fn next_delivery(id: TimerId, returned: Option<Phase>, outcome: &Outcome) -> Opt
         (None, _) => return None,
     };
     next.or((phase == Phase::Pending).then_some(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::shared::UnderWay;
+    use crate::state::Lease;
+    use crate::store::MemoryStore;
+    use crate::timer::Timer;
+
+    const LEASE: Duration = Duration::from_secs(10);
+
+    fn token(claim: u64) -> Token {
+        Token { incarnation: 1, claim }
+    }
+
+    /// Makes a timer that the claim with the number `claim` has leased until the 10th second.
+    fn leased(number: u128, claim: u64) -> Leased {
+        let lease = Lease { token: token(claim), until: UtcMillis::from_millis(10_000), withdrawn: None };
+        let timer = Timer::new(TimerId::from_u128(number), "kind", UtcMillis::from_millis(5));
+        Leased { timer: Timer { state: State::Leased(lease), ..timer }, token: token(claim) }
+    }
+
+    /// Makes the result of a delivery of timer 1 that the claim with the number `claim` has begun.
+    fn end(claim: u64) -> DeliveryEnd {
+        let Leased { timer, token } = leased(1, claim);
+        let delivery = UnderWay {
+            id: timer.id,
+            token,
+            settlement: Arc::default(),
+            unstored: None,
+            number: claim,
+            timeout: None,
+            due: timer.due,
+            until: UtcMillis::from_millis(10_000),
+            key: None,
+            begun: None,
+            is_snoozed: false,
+            observed: None,
+        };
+        DeliveryEnd { delivery, op: Op::Ack(timer.id, token) }
+    }
+
+    /// Makes the value for a store of one part, which has the results of these claims' deliveries of timer 1.
+    fn ends(claims: &[u64]) -> Ends {
+        let mut ends = Ends::new(Arc::new(MemoryStore::default()), Durability::Volatile, LEASE);
+        ends.store_parts = 1;
+        ends.take(claims.iter().map(|claim| end(*claim)).collect());
+        ends
+    }
+
+    #[test]
+    fn a_delivery_begins_after_the_answers_to_all_ends_of_its_timer() {
+        let mut ends = ends(&[1, 2]);
+        assert!(ends.keep(leased(2, 3)).is_some() && ends.keep(leased(1, 3)).is_none());
+        ends.answered.push(Err(vec![end(1)]));
+        assert_eq!(ends.take_answered().free.len(), 0, "the second end has no answer yet");
+        ends.answered.push(Err(vec![end(2)]));
+        assert_eq!(ends.take_answered().free.len(), 1);
+        assert!(ends.keep(leased(1, 4)).is_some());
+    }
 }

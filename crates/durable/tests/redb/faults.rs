@@ -283,6 +283,30 @@ fn a_full_disk_is_used_again_once_it_has_room() {
     assert_answers_hold(&store, &answers);
 }
 
+/// Tests creations whose disk fails at any single call, and a loss of power after the next opening. If the removal of
+/// the creation's note has not reached the disk, the store must not be taken for another store.
+#[test]
+fn a_store_whose_creation_has_failed_at_any_call_keeps_its_timers_after_a_loss_of_power() {
+    let clock = clock();
+    let mut failed = 0;
+    loop {
+        let disk = Disk::default();
+        disk.fail_after(failed, io::ErrorKind::Other, 1);
+        if disk.open(builder(&clock)).is_ok() && disk.failures_left() > 0 {
+            break;
+        }
+        let store = disk.open(builder(&clock)).unwrap();
+        apply(&store, place(timer(1, 5_000)), Durability::Volatile).unwrap();
+        // A compaction includes a checkpoint, which does not need the journal.
+        block_on(store.compact()).unwrap();
+        let after = disk.after_the_cut(None).open(builder(&clock));
+        let after = after.unwrap_or_else(|error| panic!("call {failed}: {error}"));
+        assert!(get(&after, 1).is_some(), "call {failed}");
+        failed += 1;
+    }
+    assert!(failed > 5, "{failed}");
+}
+
 /// Tests many callers that wait for the disk at the same time. Several callers share a sync.
 #[test]
 fn callers_that_wait_share_a_sync() {

@@ -192,17 +192,24 @@ fn a_database_beside_the_note_of_a_failed_creation_keeps_its_timers() {
     block_on(store.compact()).unwrap();
     let unclosed = copy(&place_of);
     store.close().unwrap();
-    let (closed, damaged) = (copy(&place_of), copy(&place_of));
-    let mut bytes = fs::read(damaged.file()).unwrap();
-    bytes[12..64].fill(0xaa);
-    fs::write(damaged.file(), &bytes).unwrap();
-    for place_of in [&unclosed, &closed, &damaged] {
+    let closed = copy(&place_of);
+    // Of the second database, the bytes are damaged by which redb recognizes its files.
+    let damaged = [12..64, 0..9].map(|part| {
+        let copied = copy(&place_of);
+        let mut bytes = fs::read(copied.file()).unwrap();
+        bytes[part].fill(0xaa);
+        fs::write(copied.file(), &bytes).unwrap();
+        (copied, bytes)
+    });
+    for place_of in [&unclosed, &closed, &damaged[0].0, &damaged[1].0] {
         fs::write(operations(place_of), b"\xff\xff\xff\xffmaking......").unwrap();
     }
     for _ in 0..2 {
         assert_eq!(builder(&clock()).open(unclosed.file()).unwrap_err().kind(), StoreErrorKind::Corrupt);
-        assert_eq!(builder(&clock()).open(damaged.file()).unwrap_err().kind(), StoreErrorKind::Corrupt);
-        assert!(fs::read(damaged.file()).unwrap() == bytes, "the damaged database was changed");
+        for (damaged, bytes) in &damaged {
+            assert_eq!(builder(&clock()).open(damaged.file()).unwrap_err().kind(), StoreErrorKind::Corrupt);
+            assert!(fs::read(damaged.file()).unwrap() == *bytes, "the damaged database was changed");
+        }
     }
     // The documented way to go on without the operations is an empty file in place of the journal.
     fs::write(operations(&unclosed), []).unwrap();

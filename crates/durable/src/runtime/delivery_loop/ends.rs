@@ -539,4 +539,23 @@ mod tests {
         assert_eq!(ends.take_answered().free.len(), 1);
         assert!(ends.keep(leased(1, 4)).is_some());
     }
+
+    /// Tests a claimed timer that waits, and the answers to renewals that were sent before and after its claim.
+    #[test]
+    fn the_lease_of_a_timer_that_waits_is_extended_only_by_a_renewal_that_has_asked_for_it() {
+        let mut ends = ends(&[1]);
+        assert!(ends.keep(leased(1, 2)).is_none());
+        let until = |ends: &Ends| match &ends.kept[&TimerId::from_u128(1)][0].timer.state {
+            State::Leased(lease) => lease.until.as_millis(),
+            other => panic!("{other:?}"),
+        };
+        let lease_of = |claim| [(TimerId::from_u128(1), token(claim))].into();
+        let later = UtcMillis::from_millis(20_000);
+        assert_eq!(ends.renewed(&Answer { renewed: lease_of(1), lost: [].into() }, later), 0);
+        assert_eq!(until(&ends), 10_000, "the renewal was sent before the claim");
+        assert_eq!(ends.renewed(&Answer { renewed: lease_of(2), lost: lease_of(1) }, later), 0);
+        assert_eq!(until(&ends), 20_000);
+        assert_eq!(ends.renewed(&Answer { renewed: [].into(), lost: lease_of(2) }, later), 1);
+        assert_eq!(ends.kept(), 0);
+    }
 }

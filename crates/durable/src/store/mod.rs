@@ -238,8 +238,8 @@ pub enum Outcome {
     /// operation, no timer is parked for the operation's reason any longer.
     Unparked(u32),
     /// No stored timer has the id or key. After this outcome, a timer that is delivered at most once may still be
-    /// delivered: its claim removes it from the store before the delivery begins. The delivery may begin until the
-    /// claim's lease expires.
+    /// delivered: its claim removes it from the store before the delivery begins. The delivery begins once the claiming
+    /// process has a free worker, with no other bound on its time.
     NotFound,
     /// The timer is in a state that does not permit the change.
     Refused(Refusal),

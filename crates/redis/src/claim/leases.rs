@@ -191,22 +191,12 @@ impl Leases {
         for (place, (id, _)) in leases.iter().enumerate() {
             match self.held.shard_of(*id) {
                 Some(shard) => shards.entry(shard).or_default().push(place),
-                None => others.push((place, find_id(&self.deployment, *id))),
+                None => others.push((None, vec![place])),
             }
         }
-        let mut found = self.deployment.gather_or_fail(others).await?;
-        if shards.is_empty() {
-            found = found.any()?;
-        }
-        for (place, found) in found.answers {
-            match found {
-                Some(found) => shards.entry(found.shard).or_default().push(place),
-                None => answers[place] = Some(true),
-            }
-        }
-        let calls = shards
-            .into_iter()
-            .map(|(shard, places)| (shard, self.renew_in(shard, claimant, &leases, places)));
+        // A timer without a kept copy is searched, and its server may be gone. No other lease waits for this search.
+        let groups = shards.into_iter().map(|(shard, places)| (Some(shard), places)).chain(others);
+        let calls = groups.map(|(shard, places)| ((), self.renew_at(shard, claimant, &leases, places)));
         let renewed = self.deployment.gather_or_fail(calls.collect::<Vec<_>>()).await?.any()?;
         for (place, is_lost) in renewed.answers.into_iter().flat_map(|(_, answered)| answered) {
             answers[place] = Some(is_lost);
@@ -218,6 +208,26 @@ impl Leases {
         let renewal = Renewal { lost: those(Some(true)), silent: those(None) };
         renewal.lost.iter().for_each(|(id, token)| self.held.let_go_of(*id, *token));
         Ok(renewal)
+    }
+
+    /// Works as [`renew_in`](Self::renew_in). If `shard` is `None`, first searches the shard of the first lease. All
+    /// leases are lost if the timer is not found.
+    async fn renew_at(
+        &self,
+        shard: Option<Shard>,
+        claimant: Claimant,
+        leases: &[(TimerId, Token)],
+        places: Vec<usize>,
+    ) -> Result<Vec<(usize, bool)>, StoreError> {
+        let first = places.first().and_then(|place| leases.get(*place));
+        let shard = match (shard, first) {
+            (None, Some((id, _))) => find_id(&self.deployment, *id).await?.map(|found| found.shard),
+            (shard, _) => shard,
+        };
+        match shard {
+            Some(shard) => self.renew_in(shard, claimant, leases, places).await,
+            None => Ok(places.into_iter().map(|place| (place, true)).collect()),
+        }
     }
 
     /// Renews leases of timers in the shard `shard`. `places` has the indices of these leases in `leases`. Returns each

@@ -215,6 +215,25 @@ fn a_renewal_names_the_timers_whose_servers_have_not_answered() {
     assert_eq!(now(store.renew(BY, leases.to_vec())), Renewal::default());
 }
 
+/// Tests a renewal of two leases. The store has no copy of the first lease's timer, because this process has cancelled
+/// the timer in flight, for example. The server of that timer may be gone.
+#[test]
+fn a_renewal_does_not_wait_for_the_search_of_another_timer() {
+    let Some(Two { store, link, server: _server, .. }) = start_split() else { return };
+    let (leases, _) = lease_two(&store);
+    store.held.let_go(leases[0].0);
+    let calls = Arc::<Mutex<Vec<&str>>>::default();
+    let note = |text| {
+        let calls = Arc::clone(&calls);
+        Act::First(Box::new(move || calls.lock().unwrap().push(text)))
+    };
+    link.at("find_id", 1, note("search"));
+    link.also_at("renew", 1, note("renewal"));
+    link.also_at("renew", 2, note("renewal"));
+    assert_eq!(now(store.renew(BY, leases.to_vec())), Renewal::default());
+    assert_eq!(*calls.lock().unwrap(), ["renewal", "search", "renewal"]);
+}
+
 /// Tests a runtime with one worker, which has claimed two timers. The server of the second timer answers no renewal, so
 /// the second lease ends while the handler of the first timer still runs.
 #[test]

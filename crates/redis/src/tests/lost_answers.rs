@@ -215,6 +215,25 @@ fn a_renewal_names_the_timers_whose_servers_have_not_answered() {
     assert_eq!(now(store.renew(BY, leases.to_vec())), Renewal::default());
 }
 
+#[test]
+fn a_lost_lease_of_an_earlier_claim_leaves_the_copy_of_the_claimed_timer() {
+    let Some(Two { store, clock, server: _server, .. }) = start(1) else { return };
+    place(&store, timer(1, 5));
+    let mut claim = 0;
+    let mut token = || {
+        claim += 1;
+        now(store.claim(BY, claim, ALL)).leased[0].token
+    };
+    let first = token();
+    clock.advance(2 * LEASE);
+    let _reaped = now(store.reap(10));
+    clock.advance(Duration::from_secs(3_600));
+    let second = token();
+    let lost = Renewal { lost: vec![(id(1), first)], ..Renewal::default() };
+    assert_eq!(now(store.renew(BY, vec![(id(1), first), (id(1), second)])), lost);
+    assert!(store.held.get(id(1)).is_some(), "the copy belongs to the second claim");
+}
+
 /// Tests a renewal of two leases. The store has no copy of the first lease's timer, because this process has cancelled
 /// the timer in flight, for example. The server of that timer may be gone.
 #[test]

@@ -361,7 +361,8 @@ pub struct Reaped {
 pub struct Renewal {
     /// The lost leases. A lease is lost if another claim has leased the timer, or if the timer has ended.
     pub lost: Vec<(TimerId, Token)>,
-    /// The leases whose servers have not answered. They may be renewed, or may end as before, or may be lost.
+    /// The leases of which nothing is known: their servers have not answered, or other transactions have locked them.
+    /// They may be renewed, or may end as before, or may be lost.
     pub silent: Vec<(TimerId, Token)>,
 }
 

@@ -19,8 +19,8 @@ const AT_ONCE: i64 = 200;
 /// The pause before the next reap (search for expired leases) if a reap could not end an expired lease.
 const BLOCKED: Duration = Duration::from_millis(250);
 
-/// Extends leases: each lease lasts for [`Claimant::lease`] from now on. Returns the lost leases.
-/// Does not wait for leases that other transactions have locked. During such a wait the node's other leases would
+/// Extends leases: each lease lasts for [`Claimant::lease`] from now on. Returns the lost leases, and the leases that
+/// other transactions have locked. Does not wait for these locks. During such a wait the node's other leases would
 /// expire.
 pub(crate) async fn renew(
     deployment: &Deployment,
@@ -55,19 +55,23 @@ pub(crate) async fn renew(
         )
         .await
         .map_err(Failure::into_error)?;
-    let mut kept: BTreeSet<(TimerId, Token)> = rows
+    let renewed: BTreeSet<(TimerId, Token)> = rows
         .iter()
         .map(|row| {
             let number = |nth| row.get::<_, i64>(nth).cast_unsigned();
             (row.get::<_, Id>(0).0, Token { incarnation: number(1), claim: number(2) })
         })
         .collect();
-    if kept.len() < leases.len() {
-        // A caller's transaction that ends a delivery has locked the lease. Such a lease counts as lost only once it
-        // has expired, because then the transaction that has locked the lease may be a reap.
-        kept.extend(lasting(&mut session, now, &ids).await.map_err(Failure::into_error)?);
+    let others: Vec<_> = leases.into_iter().filter(|lease| !renewed.contains(lease)).collect();
+    if others.is_empty() {
+        return Ok(Renewal::default());
     }
-    Ok(Renewal::without(leases.into_iter().filter(|lease| !kept.contains(lease)).collect()))
+    // A caller's transaction that ends a delivery has locked the lease. The end of such a lease has not moved. The
+    // lease counts as lost only once it has expired, because then the transaction that has locked the lease may be a
+    // reap.
+    let lasting = lasting(&mut session, now, &ids).await.map_err(Failure::into_error)?;
+    let (silent, lost) = others.into_iter().partition(|lease| lasting.contains(lease));
+    Ok(Renewal { lost, silent })
 }
 
 /// Returns the moment at which the first lease expires. `None` if there is no lease. If `beside` is given, ignores the

@@ -333,6 +333,9 @@ impl Service {
             notices: checked.notices,
             _folder: checked.folder,
         };
+        // A restore may have looked for nodes just before this node has started. From now on, this node's timers must
+        // not be removed.
+        block_on(inner.renewal.revoke()).map_err(OpenError::Store)?;
         inner.operations.resume();
         inner.sampler.begin();
         inner.renewal.begin();

@@ -11,6 +11,7 @@ use crate::task;
 use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_durable::Timers;
+use tourbillon_durable::store::StoreError;
 
 /// The time between two rounds. In a round, the node reads the changes that other nodes have made.
 const RENEWED: Duration = Duration::from_secs(1);
@@ -56,7 +57,19 @@ impl Renewal {
         });
     }
 
+    /// Revokes the permission of a restore that runs beside this node, so that it removes no timers of this node.
+    pub(super) async fn revoke(&self) -> Result<(), StoreError> {
+        // Only a restore into Redis has a note.
+        match self.namespaces.shared().filter(|_| self.settings.redis.is_some()) {
+            Some(store) => revoke(&*store, &self.stop).await,
+            None => Ok(()),
+        }
+    }
+
     async fn take(&self, turn: u32, takeovers: &mut Takeovers) {
+        // This comes first, because the other steps may take long. If the servers do not answer, the next round looks
+        // again.
+        let _revoked = self.revoke().await;
         if turn.is_multiple_of(TURNS_OF_OPERATIONS) {
             self.operations.take_over().await;
         }
@@ -64,11 +77,6 @@ impl Renewal {
             && let Ok(Some(nodes)) = self.timers.timer_store().nodes().await
         {
             takeovers.look(&nodes);
-        }
-        // Only a restore into Redis has a note.
-        if let Some(store) = self.namespaces.shared().filter(|_| self.settings.redis.is_some()) {
-            // If the servers do not answer, the next round looks again.
-            let _revoked = revoke(&*store, &self.stop).await;
         }
         let stale = self.namespaces.stale_removals(STALE);
         if !stale.is_empty() {

@@ -37,13 +37,15 @@
 //! | permission revoked by a node | a bare note | takes it, checks for timers | removes no timer, leaves the note |
 //!
 //! A restore confirms before each change of timers that its note still lasts for some seconds. A process that stood
-//! still thus does not change the timers of another restore.
+//! still thus does not change the timers of another restore. Before a removal, the restore reads the note first: a note
+//! that it reads while its own note lasts is its own.
 //!
 //! A node may have stood still while a restore looked for live nodes, or may have started at the same moment. Its
-//! timers then come to those of the restore. So each node looks for the note about once a second, and revokes the
-//! permission in it: a restore removes no timers that may be a node's. The restore finds its note lost at the next
-//! renewal, within three seconds. It also reads the note before each removal of timers. A node that stops revokes
-//! nothing, because a restore may begin as soon as the node has left.
+//! timers then come to those of the restore. So each node looks for the note before it takes the first call, and then
+//! about once a second, and revokes the permission in it: a restore removes no timers that may be a node's. The restore
+//! finds its note lost at the next renewal, within three seconds. Before each removal of timers, it also looks for live
+//! nodes and reads the note. A node that stops revokes nothing, because a restore may begin as soon as the node has
+//! left.
 //!
 //! **PostgreSQL.** A restore is one transaction (`postgres.rs`). A kill or an error in any state leaves nothing, and
 //! the next restore starts again.
@@ -75,8 +77,8 @@ use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::store::{Counts, Durability, Filter, Op, StoreError, StoreErrorKind, TimerStore};
 
 /// The lifetime of the note in Redis that marks a running restore. If the restore does not renew its note within this
-/// time, it counts as killed.
-const DEAD: Duration = Duration::from_secs(15);
+/// time, it counts as killed. The time has room for the slowest change of timers and several renewals.
+const DEAD: Duration = Duration::from_secs(30);
 
 /// The reason why a restore of a backup failed.
 #[derive(Debug)]
@@ -96,7 +98,7 @@ pub(crate) enum RestoreError {
     /// This deployment already has timers, or cannot be read or written. The text names it, for example "the schema
     /// shop".
     Deployment(Box<str>, BackupError),
-    /// Another process is restoring a backup into this deployment, or was doing so within the last 15 seconds.
+    /// Another process is restoring a backup into this deployment, or was doing so within the last 30 seconds.
     DeploymentUnderWay(Box<str>),
     /// These nodes of this deployment are running. The values are the deployment and the names of the nodes.
     Nodes(Box<str>, Names),

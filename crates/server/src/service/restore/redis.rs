@@ -22,8 +22,9 @@ use tourbillon_redis::RedisStore;
 
 /// The time between two renewals of a restore's note in Redis (the document that marks a running restore).
 const WRITTEN: Duration = Duration::from_secs(3);
-/// The time for which the note must still last when a restore begins to change timers. A single change takes less.
-const MARGIN: Duration = Duration::from_secs(5);
+/// The time for which the note must still last when a restore begins to change timers. With the default settings of the
+/// connection, a single change takes less: five seconds until it is sent, and five seconds for the reply.
+const MARGIN: Duration = Duration::from_secs(15);
 /// The word in a note after the moment, which says that the restore has found the deployment empty.
 const EMPTY: &str = "empty";
 
@@ -138,12 +139,18 @@ impl Hold {
         if self.thread.is_finished() || until <= store.now() + MARGIN { Err(lost()) } else { Ok(()) }
     }
 
-    /// Fails if another restore may take the note soon, or if a node has revoked the permission to remove timers.
+    /// Fails if another restore may take the note soon, if a node runs, or if a node has revoked the permission to
+    /// remove timers.
     fn confirm_removal(&self, store: &RedisStore) -> Result<(), StoreError> {
-        self.confirm(store)?;
+        let refused = |error| StoreError::caused_by(StoreErrorKind::Closed, error);
+        refuse_beside_nodes(store, "the deployment").map_err(refused)?;
         let note = block_on(store.document(RESTORING))?;
         let text = note.as_ref().and_then(|note| core::str::from_utf8(&note.value).ok()).unwrap_or_default();
-        if matches!(text.split_once(' '), Some((_, EMPTY))) { Ok(()) } else { Err(lost()) }
+        if !matches!(text.split_once(' '), Some((_, EMPTY))) {
+            return Err(lost());
+        }
+        // The note is this restore's own only if it still lasts after the read, which may be slow.
+        self.confirm(store)
     }
 
     /// Stops the thread that renews the note. Returns the note, with whose version the caller removes it. Fails if
@@ -238,7 +245,7 @@ fn begin(store: &RedisStore, name: &str) -> Result<(Note, bool), RestoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tourbillon_durable::store::{Durability, IfPresent, Op};
+    use tourbillon_durable::store::{Claimant, Durability, IfPresent, Limit, Op};
     use tourbillon_durable::timer::{Timer, TimerId};
     use tourbillon_fault::Server;
     use tourbillon_redis::Connect;
@@ -265,6 +272,23 @@ mod tests {
         // A later restore takes the note at once, with its permission.
         let (note, is_left_behind) = begin(&store, "the deployment").unwrap();
         assert!(note.may_drop && is_left_behind);
+    }
+
+    #[test]
+    fn a_restore_removes_no_timers_beside_a_node_that_has_just_started() {
+        let Some(server) = Server::start(&[]) else { return };
+        let connect = Connect::single(&server.url()).unwrap();
+        let open = |node| block_on(RedisStore::builder("tourbillon").node(node).open(&connect)).unwrap();
+        let store = Arc::new(open("the restore"));
+        let (note, _) = begin(&store, "the deployment").unwrap();
+        let hold = Hold::begin(&store, note).unwrap();
+        hold.confirm_removal(&store).unwrap();
+        // The node has looked for a note before this restore began, and has not revoked its permission yet.
+        let node = open("the node");
+        let by = Claimant { incarnation: 7, lease: Duration::from_secs(60) };
+        block_on(node.claim(by, 1, Limit { timers: 1, bytes: u64::MAX })).unwrap();
+        let error = hold.confirm_removal(&store).unwrap_err();
+        assert!(error.to_string().contains("the node"), "{error}");
     }
 
     #[test]

@@ -158,3 +158,32 @@ async fn keep(
         pause = (pause * 2).min(LONGEST);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::roles::FRESH;
+    use super::*;
+    use crate::Connect;
+    use tourbillon_fault::Server;
+
+    /// Tests an attempt to connect that takes longer than an event of a Sentinel counts. The event comes during the
+    /// attempt, after a Sentinel has named the former primary.
+    #[test]
+    fn a_connection_to_a_former_primary_is_not_stored_after_a_long_attempt() {
+        let Some(server) = Server::start(&[]) else { return };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let dial = Dial::new(Connect::single(&server.url()).unwrap()).unwrap();
+            let made = dial.connect(Arc::new(|| {})).await.unwrap();
+            let former = Wire { server: Some(("a".into(), 1)), ..made };
+            let [begun, event, later] =
+                [3, 2, 1].map(|times| Instant::now().checked_sub(FRESH * times).unwrap());
+            *dial.roles().lock() = Some((("b".into(), 1), event));
+            let states = watch::channel(State::default()).0;
+            assert!(!store(&states, dial.roles(), &former, begun));
+            assert!(states.borrow().connection.is_none() && states.borrow().trouble.is_some());
+            assert!(store(&states, dial.roles(), &former, later), "an old event before the attempt");
+            assert!(states.borrow().connection.is_some());
+        });
+    }
+}

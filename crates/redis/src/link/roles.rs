@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 /// The longest time for which calls are held back during a failover. It is shorter than the default patience of a call.
 const LONGEST: Duration = Duration::from_secs(4);
 /// After a Sentinel has named a server as the primary, connections to any other server are not used for this time.
-const FRESH: Duration = Duration::from_secs(3);
+pub(super) const FRESH: Duration = Duration::from_secs(3);
 
 /// The host and port under which the Sentinels know a server.
 pub(crate) type Named = (Box<str>, u16);
@@ -43,7 +43,7 @@ pub(crate) fn named(address: &ConnectionAddr) -> Option<Named> {
 }
 
 impl Roles {
-    fn lock(&self) -> MutexGuard<'_, Option<(Named, Instant)>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Option<(Named, Instant)>> {
         self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -434,7 +434,7 @@ pub struct Scrub {
 ///
 /// A read sees every change that was answered before the read. A read may also see a change that is not durable yet,
 /// whose caller still waits for the answer. Such a change can be lost. After a call of [`apply`](Self::apply) without
-/// operations, all changes that earlier reads have seen are durable.
+/// operations, all changes that earlier reads have seen are durable, with the exception that `apply` names.
 pub trait TimerStore: Send + Sync + 'static {
     /// Returns the store's time, by which the store decides whether timers are due and leases have ended.
     fn now(&self) -> UtcMillis;
@@ -450,7 +450,9 @@ pub trait TimerStore: Send + Sync + 'static {
     /// Applies the operations in one transaction, in order, with one outcome for each operation.
     ///
     /// The call is answered once the changes have the given durability. At this time, all changes that were answered
-    /// before the call have this durability, too. So a call without operations makes earlier changes durable.
+    /// before the call have this durability, too. So a call without operations makes earlier changes durable. The
+    /// exception is a store whose servers fail over. After a failover, the call says nothing about changes that the
+    /// former primary answered with a lower durability.
     fn apply(&self, ops: Vec<Op>, durability: Durability) -> StoreFuture<'_, Vec<Outcome>>;
 
     /// Leases timers that are due, the earliest due moments first. `by` and `claim` make up the token of the leases, so

@@ -179,7 +179,8 @@ impl Timers {
     /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
     /// # let timers = durable.handle();
     /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
-    /// // After this call, all earlier changes survive a loss of power, even changes with a lower durability.
+    /// // After this call, all earlier changes survive a loss of power, even changes with a lower durability. On Redis,
+    /// // the call confirms only changes that the present servers have. An earlier failover may have lost others.
     /// block_on(timers.timer_store().apply(Vec::new(), Durability::PowerLoss))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -4,7 +4,7 @@
 //!
 //! | the call was sent | its answer | effect |
 //! |---|---|---|
-//! | after the answer of the measurement had arrived | agrees with the measurement | replaces the measurement if it is better |
+//! | after the answer of the measurement had arrived | agrees with the measurement | replaces the measurement if it is better, or if it shows that the estimate is behind the server's time |
 //! | after the answer of the measurement had arrived | disagrees | replaces the measurement: the server's clock was set |
 //! | before that | agrees | none |
 //! | before that | disagrees | none on the measurement. The server's clock was set, but nobody knows which of the two answers is from before that. The caller makes another call, whose answer decides. |
@@ -19,7 +19,7 @@ use tourbillon_words::UtcMillis;
 /// parts in a million. An answer replaces a measurement if it took longer than that measurement by at most this drift,
 /// because the estimate of the server's time is then no worse than before. A slower answer would put the estimate ahead
 /// by the time that the answer took, and the next quick answer would put it back. So such an answer replaces a
-/// measurement only if it shows that the server's clock was set.
+/// measurement only if it shows that the server's clock was set, or that the estimate is behind the server's time.
 const DRIFT: u32 = 5_000;
 
 /// The clock by which a store on a database server decides which timers are due: the server's clock, whose time this
@@ -133,7 +133,9 @@ fn learned(last: Option<Measured>, new: Measured) -> (bool, Measured) {
     // If the calls overlap, the server may have read its clock for the new answer before it did for the measurement.
     let is_later = new.sent >= last.arrived;
     let is_better = new.took() <= last.took().saturating_add((new.sent - last.sent) / DRIFT);
-    (is_step, if is_later && (is_step || is_better) { new } else { last })
+    // The server's time was `new.server` before the answer arrived, and the estimate must not be behind it.
+    let is_behind = last.at(new.arrived) < new.server;
+    (is_step, if is_later && (is_step || is_better || is_behind) { new } else { last })
 }
 
 impl Measured {
@@ -223,5 +225,18 @@ mod tests {
         let first = answer(0, 10, 5_000);
         let (is_step, last) = learned(Some(first), answer(20_000, 23_000, 25_005));
         assert!(!is_step && last.server == first.server);
+    }
+
+    /// Tests a failover to a primary that is farther away, and whose clock is ahead by less than the uncertainty of the
+    /// two measurements.
+    #[test]
+    fn a_slower_answer_that_shows_that_the_time_is_behind_replaces_the_measurement() {
+        let first = answer(0, 1, 5_000);
+        let (is_step, last) = learned(Some(first), answer(1_000, 1_021, 6_070));
+        assert!(!is_step && last.server == UtcMillis::from_millis(6_070));
+        let (_, last) = learned(Some(first), answer(1_000, 1_021, 6_015));
+        assert_eq!(last.server, first.server, "the time is not behind");
+        let (_, last) = learned(Some(first), answer(0, 21, 5_060));
+        assert_eq!(last.server, first.server, "the calls overlap");
     }
 }

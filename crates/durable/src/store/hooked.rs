@@ -179,6 +179,10 @@ impl<H: Hook> TimerStore for Hooked<H> {
         self.store.now()
     }
 
+    fn least_now(&self) -> UtcMillis {
+        self.store.least_now()
+    }
+
     fn fresh_id(&self, namespace: &str, key: Option<&str>) -> TimerId {
         self.store.fresh_id(namespace, key)
     }

@@ -436,8 +436,15 @@ pub struct Scrub {
 /// whose caller still waits for the answer. Such a change can be lost. After a call of [`apply`](Self::apply) without
 /// operations, all changes that earlier reads have seen are durable, with the exception that `apply` names.
 pub trait TimerStore: Send + Sync + 'static {
-    /// Returns the store's time, by which the store decides whether timers are due and leases have ended.
+    /// Returns the store's time, by which the store decides whether timers are due and leases have ended. A store on a
+    /// server returns an estimate, which may be ahead of the server's time.
     fn now(&self) -> UtcMillis;
+
+    /// Returns a lower bound of the store's time. A lease lasts for at least its full length from the bound that the
+    /// caller has read before it asked for the lease. By default, the bound is [`now`](Self::now).
+    fn least_now(&self) -> UtcMillis {
+        self.now()
+    }
 
     /// Returns an id for a new timer with the given namespace and key. Each call returns a different id. By default,
     /// the method calls [`TimerId::fresh`]. A store with several parts may choose an id that determines the timer's

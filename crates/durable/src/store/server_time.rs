@@ -82,6 +82,18 @@ impl ServerTime {
         }
     }
 
+    /// Returns a lower bound of the server's time: the estimate [`now`](Self::now) without the time that the measured
+    /// answer took.
+    #[must_use]
+    pub fn least(&self) -> UtcMillis {
+        match &self.0 {
+            Source::Server(measured) => {
+                lock(measured).map_or(UtcMillis::ZERO, |measured| measured.least_at(Self::moment()))
+            }
+            Source::Test(_) => self.now(),
+        }
+    }
+
     /// Returns the time of the clock for tests, or `None` if the server's clock decides.
     #[must_use]
     pub fn of_caller(&self) -> Option<UtcMillis> {
@@ -147,6 +159,10 @@ impl Measured {
         // The server rounds its time down to a millisecond, so the sum is rounded up.
         self.server + (moment - self.sent) + Duration::from_millis(1)
     }
+
+    fn least_at(&self, moment: Timestamp) -> UtcMillis {
+        self.server + (moment - self.arrived)
+    }
 }
 
 #[cfg(test)]
@@ -167,6 +183,7 @@ mod tests {
         assert!(!time.learn(sent, UtcMillis::from_millis(5_000)), "the first answer is no step");
         let now = time.now();
         assert!(now > UtcMillis::from_millis(5_000));
+        assert!(time.least() >= UtcMillis::from_millis(5_000) && time.least() <= time.now());
         assert!(
             now <= UtcMillis::from_millis(5_001) + (ServerTime::moment() - sent) + Duration::from_millis(1)
         );
@@ -218,6 +235,15 @@ mod tests {
         assert_eq!(server_after(answer(20, 35, 5_022)), server(5_000));
         assert_eq!(server_after(answer(5, 12, 5_007)), server(5_000), "the calls overlap");
         assert_eq!(server_after(answer(30_000, 30_015, 35_002)), server(35_002));
+    }
+
+    #[test]
+    fn the_lower_bound_of_the_time_is_not_ahead_after_a_slow_answer() {
+        // The server read its clock at the moment 2,990.
+        let slow = answer(0, 3_000, 5_000);
+        let moment = Timestamp::from_nanos(4_000_000_000);
+        assert_eq!(slow.at(moment), UtcMillis::from_millis(9_001));
+        assert_eq!(slow.least_at(moment), UtcMillis::from_millis(6_000));
     }
 
     #[test]

@@ -138,6 +138,10 @@ impl TimerStore for PostgresStore {
         self.deployment.time.now()
     }
 
+    fn least_now(&self) -> UtcMillis {
+        self.deployment.time.least()
+    }
+
     fn apply(&self, ops: Vec<Op>, durability: Durability) -> StoreFuture<'_, Vec<Outcome>> {
         let batches = Arc::clone(&self.batches);
         self.call(async move { batches.apply(ops, durability).await })

@@ -121,6 +121,10 @@ impl TimerStore for RedisStore {
         self.deployment.time.now()
     }
 
+    fn least_now(&self) -> UtcMillis {
+        self.deployment.time.least()
+    }
+
     fn fresh_id(&self, namespace: &str, key: Option<&str>) -> TimerId {
         // An id that belongs to the shard of the key needs no redirect.
         key.map_or_else(TimerId::fresh, |key| self.deployment.layout.fresh_id(namespace, key))

@@ -24,8 +24,8 @@ pub(super) type Lease = (TimerId, Token);
 
 /// A renewal of leases that the store has answered.
 pub(super) struct Renewed {
-    /// The time of the store's clock before the renewal was sent. Each renewed lease lasts for at least its full length
-    /// from this moment.
+    /// A lower bound of the store's time before the renewal was sent. Each renewed lease lasts for at least its full
+    /// length from this moment.
     pub(super) begin: UtcMillis,
     /// The store's answer, or the error that the renewal returned.
     pub(super) answer: Result<Answer, StoreError>,
@@ -93,7 +93,7 @@ impl Renewals {
     /// Prepares a renewal of leases. It reaches the store at the next [`poll`](Self::poll).
     pub(super) fn send(&mut self, leases: Vec<Lease>) {
         let (store, claimant, sent) = (Arc::clone(&self.store), self.claimant, leases.clone());
-        let begin = self.store.now();
+        let begin = self.store.least_now();
         let call = Call::new(async move {
             // A renewal without leases still gets an answer, because a reap follows each answer.
             match leases.is_empty() {

@@ -8,8 +8,8 @@ use crate::read::{find_id, read_found};
 use crate::script::{damaged, decimal};
 use core::time::Duration;
 use futures_util::future::join_all;
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::policy::Guarantee;
 use tourbillon_durable::state::{Lease, Refusal, State, Token};
@@ -53,13 +53,20 @@ pub(crate) struct Leases {
     node: Arc<Node>,
     held: Arc<Held>,
     pub(super) transactions: Arc<Transactions>,
+    /// The shards of leased timers without a kept copy, as renewals have found them. On slow servers, a renewal may end
+    /// after the search of such a timer. The next renewal then needs no search.
+    searched: Mutex<HashMap<TimerId, Shard>>,
 }
 
 impl Leases {
     pub(crate) fn new(transactions: Arc<Transactions>) -> Self {
         let Transactions { deployment, node, held } = &*transactions;
         let (deployment, node, held) = (Arc::clone(deployment), Arc::clone(node), Arc::clone(held));
-        Self { deployment, node, held, transactions }
+        Self { deployment, node, held, transactions, searched: Mutex::default() }
+    }
+
+    fn searched(&self) -> MutexGuard<'_, HashMap<TimerId, Shard>> {
+        self.searched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Decodes the record of a timer that a claim has leased. Moves an unreadable record to the quarantine and returns
@@ -189,7 +196,7 @@ impl Leases {
         let mut answers: Vec<Option<bool>> = vec![None; leases.len()];
         let mut others = Vec::new();
         for (place, (id, _)) in leases.iter().enumerate() {
-            match self.held.shard_of(*id) {
+            match self.held.shard_of(*id).or_else(|| self.searched().get(id).copied()) {
                 Some(shard) => shards.entry(shard).or_default().push(place),
                 None => others.push((None, vec![place])),
             }
@@ -207,6 +214,14 @@ impl Leases {
         };
         let renewal = Renewal { lost: those(Some(true)), silent: those(None) };
         renewal.lost.iter().for_each(|(id, token)| self.held.let_go_of(*id, *token));
+        let mut searched = self.searched();
+        if !searched.is_empty() {
+            // A shard is remembered until the lease has ended.
+            let lost: HashSet<_> = renewal.lost.iter().collect();
+            let kept: HashSet<_> =
+                leases.iter().filter(|lease| !lost.contains(lease)).map(|(id, _)| id).collect();
+            searched.retain(|id, _| kept.contains(id));
+        }
         Ok(renewal)
     }
 
@@ -221,7 +236,12 @@ impl Leases {
     ) -> Result<Vec<(usize, bool)>, StoreError> {
         let first = places.first().and_then(|place| leases.get(*place));
         let shard = match (shard, first) {
-            (None, Some((id, _))) => find_id(&self.deployment, *id).await?.map(|found| found.shard),
+            (None, Some((id, _))) => {
+                let shard = find_id(&self.deployment, *id).await?.map(|found| found.shard);
+                // This comes before the renewal, which may not end in time.
+                shard.and_then(|shard| self.searched().insert(*id, shard));
+                shard
+            }
             (shard, _) => shard,
         };
         match shard {

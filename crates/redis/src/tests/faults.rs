@@ -4,7 +4,7 @@ use super::plain;
 use crate::RedisBuilder;
 use crate::RedisStore;
 use crate::layout::{Layout, PERIOD, slot_of};
-use crate::link::{Answer, Link, LinkError};
+use crate::link::{Answer, Link, LinkError, Pause};
 use crate::script::Script;
 use crate::script::Words;
 use core::future::poll_fn;
@@ -36,6 +36,9 @@ pub(super) enum Act {
     Lose,
     /// The server gets the call only after the caller has polled the answer twice.
     Late,
+    /// The call is never answered, and the server gets nothing. From then on, the limits on the times of other calls
+    /// end at once.
+    Hang,
     /// Before the call, the link calls this function, which usually acts as another process.
     First(Box<dyn FnOnce() + Send>),
 }
@@ -47,6 +50,8 @@ pub(super) struct Acting {
     next: Mutex<Vec<(&'static str, u32, Act)>>,
     /// True if all keys of a script must be in one slot, as in a cluster.
     has_slots: AtomicBool,
+    /// True once a call hangs.
+    hangs: AtomicBool,
 }
 
 impl Acting {
@@ -104,6 +109,10 @@ impl Link for Acting {
                     self.link.run(script, keys, arguments).await
                 });
             }
+            Some(Act::Hang) => {
+                self.hangs.store(true, Ordering::Relaxed);
+                return Box::pin(core::future::pending());
+            }
             Some(Act::First(act)) => act(),
             None => {}
         }
@@ -112,6 +121,13 @@ impl Link for Acting {
 
     fn is_cluster(&self) -> bool {
         self.link.is_cluster()
+    }
+
+    fn wait(&self, _: Duration) -> Pause {
+        match self.hangs.load(Ordering::Relaxed) {
+            true => Box::pin(core::future::ready(())),
+            false => Box::pin(core::future::pending()),
+        }
     }
 }
 
@@ -137,8 +153,12 @@ pub(super) fn start_with(shards: u16, set: impl Fn(RedisBuilder) -> RedisBuilder
         let builder = set(RedisStore::builder("d").shards(shards).on_clock(clock.clone()));
         pollster::block_on(builder.open_on(link)).unwrap()
     };
-    let link =
-        Arc::new(Acting { link: plain.session(), next: Mutex::default(), has_slots: AtomicBool::default() });
+    let link = Arc::new(Acting {
+        link: plain.session(),
+        next: Mutex::default(),
+        has_slots: AtomicBool::default(),
+        hangs: AtomicBool::default(),
+    });
     let (store, other) = (open(Arc::clone(&link) as _), Arc::new(open(plain.session())));
     Some(Two { store, other, link, plain, clock, server })
 }

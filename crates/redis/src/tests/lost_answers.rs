@@ -253,6 +253,38 @@ fn a_renewal_does_not_wait_for_the_search_of_another_timer() {
     assert_eq!(*calls.lock().unwrap(), ["renewal", "search", "renewal"]);
 }
 
+/// Tests a renewal of two leases. The store has no copy of the first lease's timer, and the server of that timer does
+/// not answer the search.
+#[test]
+fn a_dead_server_of_a_timer_without_a_copy_keeps_no_other_lease_from_its_renewal() {
+    let Some(Two { store, link, server: _server, .. }) = start_split() else { return };
+    let (leases, _) = lease_two(&store);
+    store.held.let_go(leases[0].0);
+    link.at("find_id", 1, Act::Hang);
+    let silent = Renewal { silent: vec![leases[0]], ..Renewal::default() };
+    assert_eq!(now(store.renew(BY, leases.to_vec())), silent);
+}
+
+/// Tests two renewals of the lease of a timer without a copy. On slow servers, the search and the renewal together may
+/// take longer than the time that a call has after the first answer. The second renewal then needs no search.
+#[test]
+fn a_second_renewal_does_not_search_a_timer_again() {
+    let Some(Two { store, link, server: _server, .. }) = start_split() else { return };
+    let (leases, _) = lease_two(&store);
+    store.held.let_go(leases[0].0);
+    link.at("renew", 2, Act::Fail);
+    assert_eq!(
+        now(store.renew(BY, leases.to_vec())),
+        Renewal { silent: vec![leases[0]], ..Renewal::default() }
+    );
+    link.at("find_id", 1, Act::Fail);
+    assert_eq!(now(store.renew(BY, leases.to_vec())), Renewal::default());
+    // The end of the lease ends the memory of its shard.
+    assert_eq!(now(store.renew(BY, vec![leases[1]])), Renewal::default());
+    let silent = Renewal { silent: vec![leases[0]], ..Renewal::default() };
+    assert_eq!(now(store.renew(BY, leases.to_vec())), silent, "the search that fails");
+}
+
 /// Tests a runtime with one worker, which has claimed two timers. The server of the second timer answers no renewal, so
 /// the second lease ends while the handler of the first timer still runs.
 #[test]

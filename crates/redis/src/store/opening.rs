@@ -187,17 +187,7 @@ impl RedisBuilder {
         let (answered, _) = run(link, time, |scripts| &scripts.open, keys, arguments).await?;
         let mut rest = answered.rest;
         let version = rest.number()?;
-        if version > VERSION {
-            let message = format!("the layout has version {version}, and {VERSION} is known here");
-            return Err(StoreError::new(StoreErrorKind::NewerSchema, message));
-        }
-        if version < VERSION {
-            let message = format!(
-                "the layout has version {version}, and {VERSION} is needed here: make a backup with the program of \
-                 before, and restore it into another deployment"
-            );
-            return Err(StoreError::new(StoreErrorKind::OlderSchema, message));
-        }
+        refuse_other_layout(version)?;
         let stored = rest.number()?;
         if stored == 0 || stored > u64::from(MOST_SHARDS) || !stored.is_power_of_two() {
             let message = format!("the deployment has {stored} shards");
@@ -225,6 +215,22 @@ struct Opened {
     id: Vec<u8>,
     /// True if all shards have the deployment's id. Otherwise, the process that opens the deployment writes the ids.
     is_ready: bool,
+}
+
+/// Fails if a program with another version of the layout has created the deployment. `version` is that version.
+pub(super) fn refuse_other_layout(version: u64) -> Result<(), StoreError> {
+    if version > VERSION {
+        let message = format!("the layout has version {version}, and {VERSION} is known here");
+        return Err(StoreError::new(StoreErrorKind::NewerSchema, message));
+    }
+    if version < VERSION {
+        let message = format!(
+            "the layout has version {version}, and {VERSION} is needed here: make a backup with the program of \
+             before, and restore it into another deployment"
+        );
+        return Err(StoreError::new(StoreErrorKind::OlderSchema, message));
+    }
+    Ok(())
 }
 
 fn limit(message: String) -> StoreError {

@@ -1,8 +1,9 @@
 //! Repairs a deployment after a server has lost a part of its data.
 
 use super::builder::{RedisBuilder, SHARDS};
+use super::opening::refuse_other_layout;
 use crate::deployment::{Marks, REMEDY, Topology, listed, marks_of, run};
-use crate::layout::{Layout, MOST_SHARDS, Part, Shard, fresh_deployment_id, version_in};
+use crate::layout::{Layout, MOST_SHARDS, Part, Shard, VERSION, fresh_deployment_id, version_in};
 use crate::link::{Connect, Link, Session};
 use crate::script::bytes;
 use futures_util::future::join_all;
@@ -38,15 +39,16 @@ impl RedisBuilder {
     /// # Errors
     ///
     /// Fails with [`StoreErrorKind::Limit`] if the deployment does not exist, or if no connection can work with the
-    /// settings. Fails with [`StoreErrorKind::Corrupt`] if the shards have the ids of different deployments. Also fails
-    /// if no server answers.
+    /// settings. Fails with [`StoreErrorKind::Corrupt`] if the shards have the ids of different deployments. Fails with
+    /// [`StoreErrorKind::NewerSchema`] or [`StoreErrorKind::OlderSchema`] if a version with another layout has created
+    /// the deployment. Also fails if no server answers.
     pub async fn mend(&self, connect: &Connect) -> Result<Mended, StoreError> {
         let session =
             Session::open(connect).map_err(|error| StoreError::caused_by(StoreErrorKind::Limit, error))?;
         let time = self.clock.clone().map_or_else(ServerTime::new, ServerTime::of_test);
         let key = Layout::deployment(&self.name);
         let (mut known, _) = run(&session, &time, |scripts| &scripts.deployment, vec![key], []).await?;
-        let _version = known.rest.next()?;
+        let version = known.rest.maybe_number()?;
         let (count, id) = (known.rest.maybe_number()?, bytes(known.rest.next()?)?);
         let count = count.and_then(|count| u16::try_from(count).ok());
         let topology = Topology::new(connect.is_cluster());
@@ -96,6 +98,9 @@ impl RedisBuilder {
             let message = "some shards have the mark of another deployment of this name";
             return Err(StoreError::new(StoreErrorKind::Corrupt, message));
         }
+        // This program does not know the parts of another layout. A key that is there names the version, even if the id
+        // does not.
+        refuse_other_layout(version.unwrap_or_else(|| version_in(&id)))?;
         let mut mended = Mended { shards: layout.shards().end, ..Mended::default() };
         // A server that does not answer may still have its marks, so its shards do not count as lost.
         let silent = marks.iter().filter(|(_, mark)| mark.is_err());
@@ -169,8 +174,7 @@ impl RedisBuilder {
     }
 
     /// Creates the key of the deployment. The shards already have the deployment's id. So a process that finds the key
-    /// also finds this id in the shards. The key gets the version of the layout that the id names, because a program
-    /// with another layout may have written the shards.
+    /// also finds this id in the shards. The deployment has this program's layout.
     async fn make_key(
         &self,
         session: &Session,
@@ -181,7 +185,7 @@ impl RedisBuilder {
     ) -> Result<(), StoreError> {
         let kind = if self.clock.is_some() { "test" } else { "server" };
         let key = Layout::deployment(&self.name);
-        let mut words = [version_in(id).to_string(), layout.shards().end.to_string(), kind.to_owned()]
+        let mut words = [VERSION.to_string(), layout.shards().end.to_string(), kind.to_owned()]
             .map(String::into_bytes)
             .to_vec();
         words.extend([id.to_vec(), Layout::channel(&self.name)]);

@@ -304,22 +304,23 @@ fn a_lost_key_is_noticed_with_any_number_of_shards() {
 }
 
 /// Tests a deployment that a program with another layout has created. In the id, the number before the dot is the
-/// version of that layout.
+/// version of that layout. A program with that layout must mend the deployment.
 #[test]
-fn a_lost_key_is_made_again_with_the_layout_of_the_shards() {
+fn a_deployment_of_another_layout_is_not_mended() {
     let Some(server) = Server::start(&[]) else { return };
     let connect = Connect::single(&server.url()).unwrap();
     let builder = || RedisStore::builder("d").shards(4).poll(None);
+    let meta = |shard| String::from_utf8(Layout::new("d", 4).key(shard, Part::Meta)).unwrap();
     for (version, kind) in [(4, StoreErrorKind::OlderSchema), (6, StoreErrorKind::NewerSchema)] {
         drop(block_on(builder().open(&connect)).unwrap());
-        for shard in 0..4 {
-            let meta = String::from_utf8(Layout::new("d", 4).key(shard, Part::Meta)).unwrap();
-            server.command(&["HSET", &meta, "id", &format!("{version}.0190a5b2")]);
+        server.command(&["DEL", &meta(0)]);
+        for shard in 1..4 {
+            server.command(&["HSET", &meta(shard), "id", &format!("{version}.0190a5b2")]);
         }
         server.command(&["DEL", "tb:{d}:deployment"]);
-        assert!(block_on(builder().mend(&connect)).unwrap().has_made_key);
-        let error = block_on(builder().open(&connect)).unwrap_err();
+        let error = block_on(builder().mend(&connect)).unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
+        assert_eq!(server.query::<u32>(&["EXISTS", "tb:{d}:deployment", &meta(0)]), 0, "nothing is written");
         server.command(&["FLUSHALL"]);
     }
 }

@@ -77,7 +77,7 @@ use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::store::{Counts, Durability, Filter, Op, StoreError, StoreErrorKind, TimerStore};
 
 /// The lifetime of the note in Redis that marks a running restore. If the restore does not renew its note within this
-/// time, it counts as killed. The time has room for the slowest change of timers and several renewals.
+/// time, it counts as killed. The time has room for a slow change of timers and several renewals.
 const DEAD: Duration = Duration::from_secs(30);
 
 /// The reason why a restore of a backup failed.

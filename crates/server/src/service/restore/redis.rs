@@ -23,7 +23,9 @@ use tourbillon_redis::RedisStore;
 /// The time between two renewals of a restore's note in Redis (the document that marks a running restore).
 const WRITTEN: Duration = Duration::from_secs(3);
 /// The time for which the note must still last when a restore begins to change timers. With the default settings of the
-/// connection, a single change takes less: five seconds until it is sent, and five seconds for the reply.
+/// connection, a script takes less: five seconds until it is sent, and five seconds for the reply. A call of the store
+/// may run several scripts one after another. So it takes longer than this margin if the servers answer each of them
+/// only after seconds.
 const MARGIN: Duration = Duration::from_secs(15);
 /// The word in a note after the moment, which says that the restore has found the deployment empty.
 const EMPTY: &str = "empty";

@@ -34,6 +34,7 @@
 //! | found empty, storing, or all is stored | a note with `empty` | removes the timers | removes the timers, then the note |
 //! | removing the timers, renewing the note | a note with `empty` | removes the timers | leaves the note with `empty` |
 //! | note lost to another restore | the note of that restore | as after a kill of that restore | changes nothing |
+//! | live node seen before a removal | a note with `empty` until its next renewal, then a bare note | as it finds the note | removes no timer, leaves a bare note |
 //! | permission revoked by a node | a bare note | takes it, checks for timers | removes no timer, leaves the note |
 //!
 //! A restore confirms before each change of timers that its note still lasts for some seconds. A process that stood

@@ -6,7 +6,7 @@ use super::{
 use crate::service::deployment::{RESTORING, open_store};
 use crate::settings::RedisSettings;
 use crate::state::{ClusterStore, NamespaceStorage, Stop};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 use pollster::block_on;
 use std::fs::File;
@@ -78,14 +78,21 @@ impl Note {
         Self::write(store, self.version, store.now() + DEAD, may_drop)
     }
 
-    /// Gives up the note after a failure. Removes the note if no restore has stored timers under it. Otherwise a part
-    /// of a backup may be stored, so the note stays, and the next restore takes it without a wait.
+    /// Gives up the note after a failure. Removes the note if no restore has stored timers under it. Otherwise
+    /// [leaves](Self::leave) it.
     fn give_up(self, store: &RedisStore) {
+        if self.may_drop {
+            return self.leave(store);
+        }
         // The caller reports the first error. If this change fails, too, the note is as a killed restore leaves it.
-        let _given_up = match self.may_drop {
-            true => Self::write(store, self.version, UtcMillis::from_millis(0), true).map(|_| ()),
-            false => block_on(store.replace_document(RESTORING, self.version, None)).map(|_| ()),
-        };
+        let _removed = block_on(store.replace_document(RESTORING, self.version, None));
+    }
+
+    /// Leaves the note behind after a failure, because a part of a backup may be stored. The next restore takes the
+    /// note without a wait.
+    fn leave(self, store: &RedisStore) {
+        // If this change fails, too, the note is as a killed restore leaves it.
+        let _left = Self::write(store, self.version, UtcMillis::from_millis(0), self.may_drop);
     }
 }
 
@@ -118,21 +125,25 @@ struct Hold {
     thread: JoinHandle<Result<Note, StoreError>>,
     /// The moment until which the note lasts, in milliseconds.
     until: Arc<AtomicU64>,
+    /// Whether the restore has seen a live node. From then on, the restore removes no timers, and writes its note
+    /// without the permission. The node itself may die before it revokes the permission.
+    is_beside_node: Arc<AtomicBool>,
 }
 
 impl Hold {
     fn begin(store: &Arc<RedisStore>, mut note: Note) -> Result<Self, StoreError> {
         let (ending, ended) = channel();
         let until = Arc::new(AtomicU64::new(note.until.as_millis()));
-        let (store, written) = (Arc::clone(store), Arc::clone(&until));
+        let is_beside_node = Arc::<AtomicBool>::default();
+        let (store, written, beside) = (Arc::clone(store), Arc::clone(&until), Arc::clone(&is_beside_node));
         let thread = thread::Builder::new().name("tourbillond-restore".to_owned()).spawn(move || {
             while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(WRITTEN) {
-                note = note.renew(&store, true)?.ok_or_else(lost)?;
+                note = note.renew(&store, !beside.load(Ordering::Relaxed))?.ok_or_else(lost)?;
                 written.store(note.until.as_millis(), Ordering::Relaxed);
             }
             Ok(note)
         })?;
-        Ok(Self { ending, thread, until })
+        Ok(Self { ending, thread, until, is_beside_node })
     }
 
     /// Fails if another restore may take the note before a change of timers that begins now has ended.
@@ -141,11 +152,18 @@ impl Hold {
         if self.thread.is_finished() || until <= store.now() + MARGIN { Err(lost()) } else { Ok(()) }
     }
 
-    /// Fails if another restore may take the note soon, if a node runs, or if a node has revoked the permission to
-    /// remove timers.
+    /// Fails if another restore may take the note soon, if a node runs or has run under this note, or if a node has
+    /// revoked the permission to remove timers.
     fn confirm_removal(&self, store: &RedisStore) -> Result<(), StoreError> {
-        let refused = |error| StoreError::caused_by(StoreErrorKind::Closed, error);
-        refuse_beside_nodes(store, "the deployment").map_err(refused)?;
+        refuse_beside_nodes(store, "the deployment").map_err(|error| {
+            if matches!(error, RestoreError::Nodes(..)) {
+                self.is_beside_node.store(true, Ordering::Relaxed);
+            }
+            StoreError::caused_by(StoreErrorKind::Closed, error)
+        })?;
+        if self.is_beside_node.load(Ordering::Relaxed) {
+            return Err(lost());
+        }
         let note = block_on(store.document(RESTORING))?;
         let text = note.as_ref().and_then(|note| core::str::from_utf8(&note.value).ok()).unwrap_or_default();
         if !matches!(text.split_once(' '), Some((_, EMPTY))) {
@@ -155,13 +173,15 @@ impl Hold {
         self.confirm(store)
     }
 
-    /// Stops the thread that renews the note. Returns the note, with whose version the caller removes it. Fails if
-    /// another process has taken the note.
+    /// Stops the thread that renews the note. Returns the note, with whose version the caller removes it. The returned
+    /// note has no permission to remove timers if the restore has seen a live node. Fails if another process has taken
+    /// the note.
     fn end(self) -> Result<Note, StoreError> {
         drop(self.ending);
         let panicked =
             |_| Err(StoreError::new(StoreErrorKind::Io, "the thread of the restore's note has panicked"));
-        self.thread.join().unwrap_or_else(panicked)
+        let note = self.thread.join().unwrap_or_else(panicked)?;
+        Ok(Note { may_drop: !self.is_beside_node.load(Ordering::Relaxed), ..note })
     }
 }
 
@@ -213,7 +233,7 @@ pub(crate) fn restore_shared(
     // does not change the note.
     let note = hold.end().map_err(of_store)?;
     if let Err(error) = dropped {
-        note.give_up(&store);
+        note.leave(&store);
         return Err(of_store(error));
     }
     let is_removed = block_on(store.replace_document(RESTORING, note.version, None)).map_err(of_store)?;
@@ -265,7 +285,7 @@ mod tests {
         let thread = thread::spawn(move || ended.recv().map_or(Ok(note), |()| Ok(note)));
         let hour = Duration::from_secs(3_600);
         let until = Arc::new(AtomicU64::new((store.now() + hour).as_millis()));
-        let hold = Hold { ending, thread, until };
+        let hold = Hold { ending, thread, until, is_beside_node: Arc::default() };
         hold.confirm(&store).unwrap();
         hold.until.store((store.now() + MARGIN).as_millis(), Ordering::Relaxed);
         assert!(hold.confirm(&store).is_err());
@@ -291,6 +311,14 @@ mod tests {
         block_on(node.claim(by, 1, Limit { timers: 1, bytes: u64::MAX })).unwrap();
         let error = hold.confirm_removal(&store).unwrap_err();
         assert!(error.to_string().contains("the node"), "{error}");
+        // The node leaves before it revokes the permission. Its timers stay, also under a later restore.
+        let timer = Box::new(Timer::new(TimerId::fresh(), "of the node", node.now()));
+        block_on(node.apply(vec![Op::Place(timer, IfPresent::Reject)], Durability::PowerLoss)).unwrap();
+        block_on(node.leave()).unwrap();
+        assert!(hold.confirm_removal(&store).is_err());
+        hold.end().unwrap().leave(&store);
+        let refused = begin(&store, "the deployment");
+        assert!(matches!(refused, Err(RestoreError::Deployment(_, BackupError::NotEmpty))));
     }
 
     #[test]

@@ -487,7 +487,7 @@ mod tests {
     fn node(documents: &Documents) -> (TempDir, Arc<Hooked<Node>>, Service) {
         let folder = tempfile::tempdir().unwrap();
         let store = double::node(documents, 1);
-        let service = Service::open_on_double(Settings::new(folder.path()), Arc::clone(&store) as _);
+        let service = Service::open_on_double(Settings::new(folder.path()), Arc::clone(&store) as _).unwrap();
         (folder, store, service)
     }
 

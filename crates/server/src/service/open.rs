@@ -81,6 +81,14 @@ fn refuse_half_restored(data: &Path) -> Result<(), OpenError> {
     if is_half_restored(data) { Err(OpenError::HalfRestored(data.to_owned())) } else { Ok(()) }
 }
 
+/// Fails if a restore into this deployment on Redis has begun and not ended.
+fn refuse_note(store: &dyn ClusterStore, redis: &RedisSettings) -> Result<(), OpenError> {
+    match block_on(store.document(RESTORING)).map_err(OpenError::Store)? {
+        Some(_) => Err(OpenError::HalfRestoredDeployment(redis.deployment.as_str().into())),
+        None => Ok(()),
+    }
+}
+
 /// Returns a notice for each file in the data folder that the service no longer uses, because nodes now share the
 /// timers and namespaces. `place` says where the timers and namespaces are.
 fn unused_files(data: &Path, place: &str) -> Vec<Box<str>> {
@@ -236,9 +244,7 @@ impl Service {
         let place = format!("the deployment {} in Redis", redis.deployment);
         notices.extend(unused_files(&settings.data, &place));
         let store = Arc::new(open_store(redis).map_err(OpenError::Store)?);
-        if block_on(store.document(RESTORING)).map_err(OpenError::Store)?.is_some() {
-            return Err(OpenError::HalfRestoredDeployment(redis.deployment.as_str().into()));
-        }
+        refuse_note(&*store, redis)?;
         let shared: Arc<dyn ClusterStore> = Arc::clone(&store) as _;
         let failed = |error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error));
         let namespaces = Namespaces::open(NamespaceStorage::Shared(shared)).map_err(failed)?;
@@ -279,9 +285,12 @@ impl Service {
 
     /// Opens a node of a deployment whose store is a double.
     #[cfg(test)]
-    pub(super) fn open_on_double(settings: Settings, store: Arc<dyn ClusterStore>) -> Self {
+    pub(super) fn open_on_double(
+        settings: Settings,
+        store: Arc<dyn ClusterStore>,
+    ) -> Result<Self, OpenError> {
         let namespaces = Namespaces::open(NamespaceStorage::Shared(Arc::clone(&store))).unwrap();
-        Self::begin_on(settings, store, namespaces, Checked::default()).unwrap()
+        Self::begin_on(settings, store, namespaces, Checked::default())
     }
 
     /// Builds the parts of the service on an open store, and begins to deliver timers.
@@ -333,9 +342,14 @@ impl Service {
             notices: checked.notices,
             _folder: checked.folder,
         };
-        // A restore may have looked for nodes just before this node has started. From now on, this node's timers must
-        // not be removed.
-        block_on(inner.renewal.revoke()).map_err(OpenError::Store)?;
+        // A restore may have looked for nodes just before this node has started. If the servers do not answer now, the
+        // first round of the renewal looks again.
+        if let (Some(redis), Some(store)) = (&inner.settings.redis, inner.namespaces.shared()) {
+            match refuse_note(&*store, redis) {
+                Err(OpenError::Store(error)) if error.is_transient() => {}
+                checked => checked?,
+            }
+        }
         inner.operations.resume();
         inner.sampler.begin();
         inner.renewal.begin();
@@ -543,4 +557,24 @@ fn builder(settings: &Settings, store: Arc<dyn TimerStore>) -> Builder {
         .limits(limits)
         .catch_up_rate(settings.catch_up_rate)
         .on_incident(incidents::log)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::double::{self, Documents};
+    use tourbillon_redis::Connect;
+
+    /// Tests a restore that has begun after the check for its note and before the first claim of the node.
+    #[tokio::test]
+    async fn a_node_that_finds_the_note_of_a_restore_after_it_has_begun_does_not_start() {
+        let (folder, documents) = (tempfile::tempdir().unwrap(), Documents::default());
+        let note = (1, b"5 empty".to_vec());
+        documents.lock().unwrap().insert(RESTORING.to_owned(), note.clone());
+        let mut settings = Settings::new(folder.path());
+        settings.redis = Some(RedisSettings::new(Connect::single("redis://127.0.0.1:1").unwrap(), "d"));
+        let opened = Service::open_on_double(settings, double::node(&documents, 1));
+        assert!(matches!(opened, Err(OpenError::HalfRestoredDeployment(_))));
+        assert_eq!(documents.lock().unwrap().get(RESTORING), Some(&note), "the restore goes on");
+    }
 }

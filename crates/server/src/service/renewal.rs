@@ -11,7 +11,6 @@ use crate::task;
 use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_durable::Timers;
-use tourbillon_durable::store::StoreError;
 
 /// The time between two rounds. In a round, the node reads the changes that other nodes have made.
 const RENEWED: Duration = Duration::from_secs(1);
@@ -58,18 +57,17 @@ impl Renewal {
     }
 
     /// Revokes the permission of a restore that runs beside this node, so that it removes no timers of this node.
-    pub(super) async fn revoke(&self) -> Result<(), StoreError> {
+    async fn revoke(&self) {
         // Only a restore into Redis has a note.
-        match self.namespaces.shared().filter(|_| self.settings.redis.is_some()) {
-            Some(store) => revoke(&*store, &self.stop).await,
-            None => Ok(()),
+        if let Some(store) = self.namespaces.shared().filter(|_| self.settings.redis.is_some()) {
+            // If the servers do not answer, the next round looks again.
+            let _revoked = revoke(&*store, &self.stop).await;
         }
     }
 
     async fn take(&self, turn: u32, takeovers: &mut Takeovers) {
-        // This comes first, because the other steps may take long. If the servers do not answer, the next round looks
-        // again.
-        let _revoked = self.revoke().await;
+        // This comes first, because the other steps may take long.
+        self.revoke().await;
         if turn.is_multiple_of(TURNS_OF_OPERATIONS) {
             self.operations.take_over().await;
         }

@@ -41,12 +41,13 @@
 //! still thus does not change the timers of another restore. Before a removal, the restore reads the note first: a note
 //! that it reads while its own note lasts is its own.
 //!
-//! A node may have stood still while a restore looked for live nodes, or may have started at the same moment. Its
-//! timers then come to those of the restore. So each node looks for the note before it takes the first call, and then
-//! about once a second, and revokes the permission in it: a restore removes no timers that may be a node's. The restore
-//! finds its note lost at the next renewal, within three seconds. Before each removal of timers, it also looks for live
-//! nodes and reads the note. A node that stops revokes nothing, because a restore may begin as soon as the node has
-//! left.
+//! A node may have stood still while a restore looked for live nodes. Its timers then come to those of the restore. So
+//! each node looks for the note about once a second, and revokes the permission in it: a restore removes no timers that
+//! may be a node's. The restore finds its note lost at the next renewal, within three seconds. Before each removal of
+//! timers, it also looks for live nodes and reads the note. A node that stops revokes nothing, because a restore may
+//! begin as soon as the node has left. A node may also start while a restore begins. So it looks for the note again
+//! after its deliveries have begun, before it takes the first call. If it finds a note, it fails to start. It has then
+//! stored no timers, so it revokes nothing.
 //!
 //! **PostgreSQL.** A restore is one transaction (`postgres.rs`). A kill or an error in any state leaves nothing, and
 //! the next restore starts again.

@@ -1,5 +1,8 @@
 //! Administers namespaces: sets their limits, makes their signing secrets, and removes them.
 
+#[cfg(test)]
+mod tests;
+
 use crate::audit::{Audit, Deed};
 use crate::clock::{moment_in, now};
 use crate::convert::{is_name, unavailable};
@@ -469,109 +472,5 @@ impl NamespaceAdmin {
             })
             .await?;
         Ok(NewSecret { secret, former_until })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::service::Service;
-    use crate::settings::Settings;
-    use crate::state::NamespaceStorage;
-    use crate::state::double::{self, Documents, Node};
-    use core::sync::atomic::Ordering;
-    use tempfile::TempDir;
-    use tourbillon_durable::store::Hooked;
-
-    /// Opens a node of the deployment with these documents.
-    fn node(documents: &Documents) -> (TempDir, Arc<Hooked<Node>>, Service) {
-        let folder = tempfile::tempdir().unwrap();
-        let store = double::node(documents, 1);
-        let service = Service::open_on_double(Settings::new(folder.path()), Arc::clone(&store) as _).unwrap();
-        (folder, store, service)
-    }
-
-    /// Returns the namespaces of another node of the deployment.
-    fn other(documents: &Documents) -> Namespaces {
-        Namespaces::open(NamespaceStorage::Shared(double::node(documents, 2))).unwrap()
-    }
-
-    async fn close(service: Service) {
-        tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_namespace_that_another_node_has_removed_stays_removed() {
-        let documents = Documents::default();
-        let (_folder, store, service) = node(&documents);
-        service.namespace_admin().make("shop").await.unwrap();
-        service.namespace_admin().make_secret("shop").await.unwrap();
-        let other = other(&documents);
-        other.change(|map| drop(map.remove("shop").unwrap())).unwrap();
-        // This node finds that the namespaces have changed, and cannot read them again at first.
-        store.hook().fails_reads.store(true, Ordering::Relaxed);
-        let removal = tokio::spawn({
-            let service = service.clone();
-            async move { service.namespace_admin().remove("shop").await }
-        });
-        tokio::time::sleep(Duration::from_secs(10)).await;
-        store.hook().fails_reads.store(false, Ordering::Relaxed);
-        assert_eq!(removal.await.unwrap().unwrap_err().kind, ProblemKind::StoreUnavailable);
-        other.renew().await.unwrap();
-        assert!(other.get("shop").is_none(), "the namespace is back");
-        close(service).await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_removal_whose_answers_are_lost_leaves_the_namespace_with_its_secrets() {
-        let documents = Documents::default();
-        let (_folder, store, service) = node(&documents);
-        service.namespace_admin().make("shop").await.unwrap();
-        service.namespace_admin().make_secret("shop").await.unwrap();
-        store.hook().loses_answers.store(true, Ordering::Relaxed);
-        let problem = service.namespace_admin().remove("shop").await.unwrap_err();
-        assert!(problem.kind == ProblemKind::StoreUnavailable && problem.outcome.is_some(), "{problem}");
-        let other = other(&documents);
-        while other.get("shop").is_none() {
-            tokio::time::sleep(REPEATED).await;
-            other.renew().await.unwrap();
-        }
-        assert_eq!(other.get("shop").unwrap().secrets.len(), 1);
-        store.hook().loses_answers.store(false, Ordering::Relaxed);
-        close(service).await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_service_that_stops_ends_the_wait_of_a_removal() {
-        let documents = Documents::default();
-        let (_folder, _store, service) = node(&documents);
-        service.namespace_admin().make("shop").await.unwrap();
-        let removal = tokio::spawn({
-            let service = service.clone();
-            async move { service.namespace_admin().remove("shop").await }
-        });
-        while service.namespaces().get("shop").is_some() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        let begun = tokio::time::Instant::now();
-        service.begin_stop();
-        assert_eq!(removal.await.unwrap().unwrap_err().kind, ProblemKind::Stopping);
-        assert!(begun.elapsed() < VIEW && service.namespaces().get("shop").is_some());
-        close(service).await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_removed_namespace_leaves_no_renewals_of_claims() {
-        let documents = Documents::default();
-        let (_folder, _store, service) = node(&documents);
-        service.namespace_admin().make("shop").await.unwrap();
-        let renewals = |name: &str| format!("renewals/{name}");
-        for name in ["shop", "default"] {
-            documents.lock().unwrap().insert(renewals(name), (7, b"{}".to_vec()));
-        }
-        service.namespace_admin().remove("shop").await.unwrap();
-        let left = |name: &str| documents.lock().unwrap().contains_key(&renewals(name));
-        assert_eq!((left("shop"), left("default")), (false, true));
-        close(service).await;
     }
 }

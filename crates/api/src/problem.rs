@@ -107,7 +107,8 @@ kinds! {
     DueTooFar "/problems/due-too-far" 422 "The due moment is too far away"
     /// The time zone is unknown.
     ZoneUnknown "/problems/zone-unknown" 422 "The time zone is not known"
-    /// A limit of the namespace or of the service is reached, such as the greatest number of stored timers.
+    /// A limit of the namespace or of the service is reached, such as the greatest number of stored timers. Or a
+    /// removal of the namespace is under way: the client may send the request again after the removal.
     LimitReached "/problems/limit-reached" 429 "A limit was reached"
     /// An error inside the service, which is a bug.
     Internal "/problems/internal" 500 "The service has failed"

@@ -91,6 +91,7 @@ fn complete_operation(operation: &mut Operation, path: &str) {
         (true, "408", "The request took too long."),
         (true, "413", "A part of the request is too large."),
         (has_body, "415", "The body is not JSON by its type."),
+        (of_a_namespace, "429", "A limit was reached, or a removal of the namespace is under way."),
         (has_body, "429", "As many bytes of bodies are under way as there may be."),
         (true, "500", "The service has failed."),
         (

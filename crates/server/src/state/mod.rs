@@ -21,7 +21,7 @@ pub(crate) use counters::{Counter, Counters};
 pub(crate) use events::{Events, Subscription, event, schedules_of};
 pub(crate) use namespace_storage::{NAMESPACES, NamespaceStorage};
 pub(crate) use namespaces::{
-    DEFAULT, Map, Namespace, Namespaces, SigningSecret, VIEW, allows_host, canonical,
+    DEFAULT, Map, Namespace, Namespaces, SigningSecret, VIEW, allows_host, being_removed, canonical,
 };
 pub use principal::Principal;
 pub(crate) use removal::{STALE, end_removals, mark, present, remove_marked, unmark};

@@ -48,6 +48,13 @@ pub(crate) struct SigningSecret {
 
 pub(crate) type Map = BTreeMap<Box<str>, Arc<Namespace>>;
 
+/// Returns the problem of each request about a namespace that is being removed. The client may send the request again,
+/// because the removal may find timers, and then the namespace stays.
+pub(crate) fn being_removed() -> Problem {
+    let detail = "a removal of this namespace is under way";
+    Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(1_000)
+}
+
 /// The greatest number of hosts in a namespace's list of allowed hosts.
 const MOST_HOSTS: usize = 100;
 
@@ -232,7 +239,7 @@ impl Namespaces {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns all namespaces in this node's copy.
+    /// Returns all namespaces in this node's copy, without those that are being removed.
     pub(crate) fn all(&self) -> Arc<Map> {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner).map)
     }
@@ -242,14 +249,18 @@ impl Namespaces {
         self.all().get(name).cloned()
     }
 
-    /// Returns the namespace with this name. Fails if this node's copy does not have it.
+    /// Returns the namespace with this name. Fails if this node's copy does not have it, or if it is being removed.
     pub(crate) fn require(&self, name: &str) -> Result<Arc<Namespace>, Problem> {
-        let detail = || format!("there is no namespace {name:?}");
-        self.get(name).ok_or_else(|| Problem::new(ProblemKind::NotFound, detail()))
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        match known.map.get(name) {
+            Some(namespace) => Ok(Arc::clone(namespace)),
+            None if known.removed.contains_key(name) => Err(being_removed()),
+            None => Err(Problem::new(ProblemKind::NotFound, format!("there is no namespace {name:?}"))),
+        }
     }
 
     /// Returns the namespace with this name. First reads the namespaces again if this node's copy is old. Fails if the
-    /// namespace does not exist.
+    /// namespace does not exist, or if it is being removed.
     ///
     /// Called before something is stored in the namespace, because another node may have removed the namespace.
     pub(crate) async fn require_fresh(&self, name: &str) -> Result<Arc<Namespace>, Problem> {

@@ -2,7 +2,8 @@
 //! it:
 //!
 //! 1. [`mark`] marks the namespace with the number of the removal, which is random. The namespace stays stored with its
-//!    limits and secrets, but it is gone for all requests: this node's copy has it apart from the others.
+//!    limits and secrets. This node's copy has it apart from the others. All requests about it are refused with
+//!    [`being_removed`], at every node that has read the mark: the client may send them again after the removal.
 //! 2. The removal waits for the creations, and counts the timers.
 //! 3. If there are none, [`remove_marked`] removes the namespace. Otherwise [`unmark`] removes the mark, and the
 //!    namespace is there again.
@@ -10,9 +11,7 @@
 //! The third step has an effect only if the namespace still has the mark of this removal. So these events are possible
 //! between the first step and the third:
 //!
-//! - Another node or request removes the namespace: it finds none.
-//! - A request makes a namespace of this name: the new namespace, without a mark, takes the place of the marked one. It
-//!   has neither the limits nor the secrets of the marked one. The third step finds no mark, and has no effect.
+//! - A request makes, changes or removes the namespace: [`present`] refuses it.
 //! - The process ends: the mark stays. A file has no other users, so the next start ignores its marks. In a shared
 //!   document, another node removes each mark that its copy has had for the time [`STALE`]. So the namespace is there
 //!   again, with its limits and secrets.
@@ -20,29 +19,33 @@
 //! - A node of an earlier version changes the shared document: it does not know marks, and loses them. It may have
 //!   created timers in the meantime. The third step finds no mark, and the removal fails.
 
-use super::namespaces::{Map, Namespace, Namespaces};
+use super::namespaces::{Map, Namespace, Namespaces, being_removed};
 use core::time::Duration;
 use std::io;
 use std::sync::Arc;
+use tourbillon_api::Problem;
 
 /// The time after which a node takes the process of a removal for dead, and removes its mark from the namespace. Many
 /// times as long as a removal takes.
 pub(crate) const STALE: Duration = Duration::from_secs(60);
 
-/// Returns the namespace `name`, unless it is being removed.
-pub(crate) fn present<'a>(map: &'a Map, name: &str) -> Option<&'a Arc<Namespace>> {
-    map.get(name).filter(|namespace| namespace.removal.is_none())
+/// Returns the namespace `name`, or `None` if it does not exist. Fails if it is being removed.
+pub(crate) fn present<'a>(map: &'a Map, name: &str) -> Result<Option<&'a Arc<Namespace>>, Problem> {
+    match map.get(name) {
+        Some(namespace) if namespace.removal.is_some() => Err(being_removed()),
+        found => Ok(found),
+    }
 }
 
-/// Marks the namespace `name` with the number of its removal. Returns the namespace as it was. Returns `None` if there
-/// is no such namespace, or if it is being removed already.
-pub(crate) fn mark(map: &mut Map, name: &str, removal: u64) -> Option<Arc<Namespace>> {
-    let before = Arc::clone(present(map, name)?);
+/// Marks the namespace `name` with the number of its removal. Returns the namespace as it was, or `None` if it does not
+/// exist. Fails if it is being removed already.
+pub(crate) fn mark(map: &mut Map, name: &str, removal: u64) -> Result<Option<Arc<Namespace>>, Problem> {
+    let Some(before) = present(map, name)?.cloned() else { return Ok(None) };
     let Namespace { limits, secrets, .. } = (*before).clone();
     // The marked namespace does not count as a holder of the namespace as it was: see `Namespace::is_held`.
     let marked = Namespace { limits, secrets, removal: Some(removal), former: Arc::default() };
     map.insert(name.into(), Arc::new(marked));
-    Some(before)
+    Ok(Some(before))
 }
 
 /// Returns the namespace `name` if it has the mark of this removal.
@@ -104,11 +107,11 @@ mod tests {
         let (one, other) = (node(&documents, 1), node(&documents, 2));
         let limits = NamespaceLimits { max_timers: Some(7), ..NamespaceLimits::default() };
         insert(&one, &limits);
-        one.change(|map| mark(map, "a", 5).unwrap()).unwrap();
+        one.try_change(|map| mark(map, "a", 5)).unwrap().unwrap().unwrap();
         assert!(block_on(other.renew()).unwrap());
         for node in [&one, &other] {
             assert!(node.get("a").is_none() && !node.all().contains_key("a"));
-            node.change(|map| assert!(mark(map, "a", 6).is_none() && present(map, "a").is_none())).unwrap();
+            node.change(|map| assert!(mark(map, "a", 6).is_err() && present(map, "a").is_err())).unwrap();
         }
         assert_eq!(other.stale_removals(STALE), [], "the removal may still be under way");
         let stale = other.stale_removals(Duration::ZERO);
@@ -121,16 +124,16 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_is_made_during_its_removal_is_a_new_one_and_stays() {
+    fn a_namespace_that_an_earlier_version_has_made_during_its_removal_is_a_new_one_and_stays() {
         let documents = Documents::default();
         let one = node(&documents, 1);
         insert(&one, &NamespaceLimits { max_timers: Some(7), ..NamespaceLimits::default() });
-        let before = one.change(|map| mark(map, "a", 5).unwrap()).unwrap();
+        let before = one.try_change(|map| mark(map, "a", 5)).unwrap().unwrap().unwrap();
         insert(&one, &NamespaceLimits::default());
         one.change(|map| unmark(map, "a", 5, Some(&before))).unwrap();
         assert!(!one.change(|map| remove_marked(map, "a", 5)).unwrap());
         assert_eq!(one.get("a").unwrap().limits, NamespaceLimits::default());
-        one.change(|map| mark(map, "a", 6).unwrap()).unwrap();
+        one.try_change(|map| mark(map, "a", 6)).unwrap().unwrap().unwrap();
         assert!(one.change(|map| remove_marked(map, "a", 6)).unwrap());
         assert!(one.get("a").is_none());
         assert_eq!(one.stale_removals(Duration::ZERO), []);
@@ -142,10 +145,10 @@ mod tests {
         let one = node(&documents, 1);
         insert(&one, &NamespaceLimits::default());
         let holder = one.get("a").unwrap();
-        let before = one.change(|map| mark(map, "a", 5).unwrap()).unwrap();
+        let before = one.try_change(|map| mark(map, "a", 5)).unwrap().unwrap().unwrap();
         one.change(|map| unmark(map, "a", 5, Some(&before))).unwrap();
         drop(before);
-        let before = one.change(|map| mark(map, "a", 6).unwrap()).unwrap();
+        let before = one.try_change(|map| mark(map, "a", 6)).unwrap().unwrap().unwrap();
         assert!(Namespace::is_held(&before));
         drop(holder);
         assert!(!Namespace::is_held(&before));

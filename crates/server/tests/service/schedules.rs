@@ -390,11 +390,11 @@ async fn put_under_way(inside: &Arc<Inside>, store: &Hooked<Interposed>) -> Unde
     UnderWay { put, goes_on }
 }
 
-/// Begins to remove the namespace `n`. Returns the request once the namespace is gone for other requests.
+/// Begins to remove the namespace `n`. Returns the request once other requests about the namespace are refused.
 async fn removal(inside: &Arc<Inside>) -> tokio::task::JoinHandle<Answered> {
     let at = Arc::clone(inside);
     let removal = tokio::spawn(async move { at.send("DELETE", NAMESPACE, Value::Null).await });
-    inside.until(NAMESPACE, |answer| answer["status"] == 404).await;
+    inside.until(NAMESPACE, |answer| answer["status"] == 429).await;
     removal
 }
 

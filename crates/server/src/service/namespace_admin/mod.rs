@@ -9,8 +9,8 @@ use crate::convert::{is_name, unavailable};
 use crate::delivery::Deliveries;
 use crate::record::InFlight;
 use crate::state::{
-    DEFAULT, Map, Namespace, Namespaces, SigningSecret, Stop, VIEW, canonical, mark, present, remove_marked,
-    unmark,
+    DEFAULT, Map, Namespace, Namespaces, SigningSecret, Stop, VIEW, being_removed, canonical, mark, present,
+    remove_marked, unmark,
 };
 use crate::task::{self, Tasks};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -197,7 +197,7 @@ impl NamespaceAdmin {
 
     /// Sets the limits of a namespace to the result of `new`, and creates the namespace if it is missing. `new` gets
     /// the stored limits, or `None` if the namespace is missing. Returns whether the namespace was created, and its new
-    /// limits.
+    /// limits. Fails if the namespace is being removed.
     async fn change_limits(
         &self,
         name: &str,
@@ -212,7 +212,7 @@ impl NamespaceAdmin {
             .change(move |map| {
                 // The limits and the secrets come from the map of this attempt. An earlier read could miss limits or a
                 // secret that another request or node has just stored.
-                let former = present(map, &key).cloned();
+                let former = present(map, &key)?.cloned();
                 let (is_new, limits) =
                     (former.is_none(), new(former.as_deref().map(|former| &former.limits))?);
                 let former = former.unwrap_or_default();
@@ -246,8 +246,7 @@ impl NamespaceAdmin {
             // The fourth step may last as long as the store does not answer. Without this check, each further request
             // would add a task.
             let Some(removing) = Removing::begin(&this.removals, &name) else {
-                let detail = "a removal of this namespace is under way";
-                return Err(Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(1_000));
+                return Err(being_removed());
             };
             // A service that stops waits for the fourth step.
             let task = this.tasks.begin();
@@ -297,7 +296,7 @@ impl NamespaceAdmin {
         let removal = random()?;
         let key: Box<str> = name.into();
         let there_is_none = || Problem::new(ProblemKind::NotFound, "there is no such namespace");
-        let before = self.change(move |map| mark(map, &key, removal).ok_or_else(there_is_none)).await;
+        let before = self.change(move |map| mark(map, &key, removal)?.ok_or_else(there_is_none)).await;
         let before = match before {
             Err(problem) if problem.kind == ProblemKind::StoreUnavailable => {
                 *left = Some(LeftMark { removal, before: None });
@@ -454,7 +453,7 @@ impl NamespaceAdmin {
         let former_until = self
             .change(move |map| {
                 let gone = || Problem::new(ProblemKind::NotFound, "there is no such namespace");
-                let namespace = present(map, &name).ok_or_else(gone)?;
+                let namespace = present(map, &name)?.ok_or_else(gone)?;
                 let until = moment_in(ROTATION);
                 let former = namespace.active_secrets().cloned();
                 // A secret that already has an end keeps this end, because a further new secret must not prolong the

@@ -5,8 +5,10 @@ use crate::service::Service;
 use crate::settings::Settings;
 use crate::state::NamespaceStorage;
 use crate::state::double::{self, Documents, Node};
+use crate::state::end_removals;
 use core::sync::atomic::Ordering;
 use tempfile::TempDir;
+use tokio::task::JoinHandle;
 use tourbillon_durable::store::Hooked;
 
 /// Opens a node of the deployment with these documents.
@@ -20,6 +22,18 @@ fn node(documents: &Documents) -> (TempDir, Arc<Hooked<Node>>, Service) {
 /// Returns the namespaces of another node of the deployment.
 fn other(documents: &Documents) -> Namespaces {
     Namespaces::open(NamespaceStorage::Shared(double::node(documents, 2))).unwrap()
+}
+
+/// Begins to remove the namespace `shop`. Returns the removal once the namespace has its mark.
+async fn removal(service: &Service) -> JoinHandle<Result<(), Problem>> {
+    let removal = tokio::spawn({
+        let service = service.clone();
+        async move { service.namespace_admin().remove("shop").await }
+    });
+    while service.namespaces().get("shop").is_some() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    removal
 }
 
 async fn close(service: Service) {
@@ -72,13 +86,7 @@ async fn a_service_that_stops_ends_the_wait_of_a_removal() {
     let documents = Documents::default();
     let (_folder, _store, service) = node(&documents);
     service.namespace_admin().make("shop").await.unwrap();
-    let removal = tokio::spawn({
-        let service = service.clone();
-        async move { service.namespace_admin().remove("shop").await }
-    });
-    while service.namespaces().get("shop").is_some() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    let removal = removal(&service).await;
     let begun = tokio::time::Instant::now();
     service.begin_stop();
     assert_eq!(removal.await.unwrap().unwrap_err().kind, ProblemKind::Stopping);
@@ -98,5 +106,36 @@ async fn a_removed_namespace_leaves_no_renewals_of_claims() {
     service.namespace_admin().remove("shop").await.unwrap();
     let left = |name: &str| documents.lock().unwrap().contains_key(&renewals(name));
     assert_eq!((left("shop"), left("default")), (false, true));
+    close(service).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_is_being_removed_refuses_all_requests_for_now_and_keeps_its_secrets() {
+    let documents = Documents::default();
+    let (_folder, _store, service) = node(&documents);
+    let admin = service.namespace_admin();
+    admin.make("shop").await.unwrap();
+    admin.make_secret("shop").await.unwrap();
+    // The process of this removal has died.
+    let other = other(&documents);
+    assert!(other.try_change(|map| mark(map, "shop", 5)).unwrap().unwrap().is_some());
+    for has_read_the_mark in [false, true] {
+        assert_eq!(service.namespaces().get("shop").is_none(), has_read_the_mark);
+        let mut answers = vec![admin.set("shop", NamespaceLimits::default()).await.map(drop)];
+        answers.push(admin.patch("shop", LimitsPatch::default()).await.map(drop));
+        answers.push(admin.make("shop").await);
+        answers.push(admin.pause("shop", true).await);
+        answers.push(admin.make_secret("shop").await.map(drop));
+        answers.push(admin.remove("shop").await);
+        answers.push(service.namespaces().require_fresh("shop").await.map(drop));
+        for (at, answer) in answers.into_iter().enumerate() {
+            let problem = answer.unwrap_err();
+            let expected = (ProblemKind::LimitReached, Some(1_000));
+            assert_eq!((problem.kind, problem.retry_after_ms), expected, "request {at}: {problem}");
+        }
+    }
+    end_removals(&other, &other.stale_removals(Duration::ZERO)).unwrap();
+    service.namespaces().renew().await.unwrap();
+    assert_eq!(service.namespaces().get("shop").unwrap().secrets.len(), 1);
     close(service).await;
 }

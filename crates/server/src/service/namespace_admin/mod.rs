@@ -314,10 +314,9 @@ impl NamespaceAdmin {
             let key: Box<str> = name.into();
             let removed = self.change(move |map| match remove_marked(map, &key, removal) {
                 true => Ok(()),
-                false => Err(Problem::new(
-                    ProblemKind::KeyExists,
-                    "others have kept the namespace or made it anew",
-                )),
+                false => {
+                    Err(Problem::new(ProblemKind::NamespaceNotEmpty, "another node has ended the removal"))
+                }
             });
             let removed = removed.await;
             match &removed {

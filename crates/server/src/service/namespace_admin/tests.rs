@@ -139,3 +139,16 @@ async fn a_namespace_that_is_being_removed_refuses_all_requests_for_now_and_keep
     assert_eq!(service.namespaces().get("shop").unwrap().secrets.len(), 1);
     close(service).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_removal_that_another_node_has_ended_tells_of_no_key_of_a_timer() {
+    let documents = Documents::default();
+    let (_folder, _store, service) = node(&documents);
+    service.namespace_admin().make("shop").await.unwrap();
+    let removal = removal(&service).await;
+    let other = other(&documents);
+    end_removals(&other, &other.stale_removals(Duration::ZERO)).unwrap();
+    assert_eq!(removal.await.unwrap().unwrap_err().kind, ProblemKind::NamespaceNotEmpty);
+    assert!(service.namespaces().get("shop").is_some());
+    close(service).await;
+}

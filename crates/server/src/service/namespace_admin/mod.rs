@@ -311,6 +311,8 @@ impl NamespaceAdmin {
         }
         let found = if Namespace::is_held(&before) { Ok(true) } else { self.has_stored(name).await };
         if let (Ok(false), false) = (&found, self.stop.has_begun()) {
+            // After the removal, a namespace of the same name may already have renewals.
+            self.deliveries.forget(name).await;
             let key: Box<str> = name.into();
             let removed = self.change(move |map| match remove_marked(map, &key, removal) {
                 true => Ok(()),
@@ -319,12 +321,8 @@ impl NamespaceAdmin {
                 }
             });
             let removed = removed.await;
-            match &removed {
-                Ok(()) => self.deliveries.forget(name).await,
-                Err(problem) if problem.kind == ProblemKind::StoreUnavailable => {
-                    *left = Some(LeftMark { removal, before: Some(before) });
-                }
-                Err(_) => {}
+            if removed.as_ref().is_err_and(|problem| problem.kind == ProblemKind::StoreUnavailable) {
+                *left = Some(LeftMark { removal, before: Some(before) });
             }
             return removed;
         }

@@ -152,3 +152,18 @@ async fn a_removal_that_another_node_has_ended_tells_of_no_key_of_a_timer() {
     assert!(service.namespaces().get("shop").is_some());
     close(service).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_removal_whose_last_answer_is_lost_leaves_no_renewals_of_claims() {
+    let documents = Documents::default();
+    let (_folder, store, service) = node(&documents);
+    service.namespace_admin().make("shop").await.unwrap();
+    documents.lock().unwrap().insert("renewals/shop".to_owned(), (7, b"{}".to_vec()));
+    let removal = removal(&service).await;
+    store.hook().loses_answers.store(true, Ordering::Relaxed);
+    assert_eq!(removal.await.unwrap().unwrap_err().kind, ProblemKind::StoreUnavailable);
+    store.hook().loses_answers.store(false, Ordering::Relaxed);
+    assert!(service.namespaces().get("shop").is_none());
+    assert!(!documents.lock().unwrap().contains_key("renewals/shop"));
+    close(service).await;
+}

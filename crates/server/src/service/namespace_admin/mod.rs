@@ -145,14 +145,17 @@ impl NamespaceAdmin {
         patch: LimitsPatch,
     ) -> Result<(bool, NamespaceView), Problem> {
         let words = serde_json::to_string(&patch).unwrap_or_default();
-        let changed = self.change_noted(name, &words, move |former| {
+        let change = async {
             // Only the limits of the patch are checked. An earlier version may have stored others.
             let given = canonical(patch.clone().apply(NamespaceLimits::default()))?;
             let allowed_hosts = patch.allowed_hosts.as_ref().map(|_| given.allowed_hosts);
-            let patch = LimitsPatch { allowed_hosts, ..patch.clone() };
-            Ok(patch.apply(former.cloned().unwrap_or_default()))
-        });
-        let (is_new, _) = changed.await?;
+            let patch = LimitsPatch { allowed_hosts, ..patch };
+            self.change_limits(name, move |former| {
+                Ok(patch.clone().apply(former.cloned().unwrap_or_default()))
+            })
+            .await
+        };
+        let (is_new, _) = self.change_noted(name, &words, change).await?;
         // The limits are stored, even if the timers cannot be counted for the answer.
         Ok((is_new, self.view(name).await.map_err(Problem::with_unknown_outcome)?))
     }
@@ -176,19 +179,19 @@ impl NamespaceAdmin {
         };
         let words =
             if paused { "paused, with its other limits" } else { "not paused, with its other limits" };
-        self.change_noted(name, words, pause).await.map(drop)
+        self.change_noted(name, words, self.change_limits(name, pause)).await.map(drop)
     }
 
-    /// Sets the limits of a namespace as [`change_limits`](Self::change_limits) does, and notes the change in the audit
-    /// trail. The entry has the limits that the change has left, or `words` if the change has failed.
+    /// Awaits a change that calls [`change_limits`](Self::change_limits), and notes the change in the audit trail. The
+    /// entry has the limits that the change has left, or `words` if the change has failed.
     async fn change_noted(
         &self,
         name: &str,
         words: &str,
-        new: impl Fn(Option<&NamespaceLimits>) -> Result<NamespaceLimits, Problem> + Send + 'static,
+        change: impl Future<Output = Result<(bool, NamespaceLimits), Problem>>,
     ) -> Result<(bool, NamespaceLimits), Problem> {
         let entry = self.audit.begin(Deed::new(AuditAction::SetNamespace).namespace(name).detail(words));
-        let answer = self.change_limits(name, new).await;
+        let answer = change.await;
         let limits = answer.as_ref().ok().and_then(|(_, limits)| serde_json::to_string(limits).ok());
         let words = limits.unwrap_or_else(|| words.to_owned());
         entry.add(|deed| deed.detail(words)).end(&answer).await;

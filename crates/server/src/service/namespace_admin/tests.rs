@@ -167,3 +167,15 @@ async fn a_removal_whose_last_answer_is_lost_leaves_no_renewals_of_claims() {
     assert!(!documents.lock().unwrap().contains_key("renewals/shop"));
     close(service).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_invalid_patch_is_refused_as_invalid_although_the_namespaces_cannot_be_read() {
+    let documents = Documents::default();
+    let (_folder, store, service) = node(&documents);
+    store.hook().fails_reads.store(true, Ordering::Relaxed);
+    let patch: LimitsPatch = serde_json::from_str(r#"{"rate_per_second":0}"#).unwrap();
+    let problem = service.namespace_admin().patch("shop", patch).await.unwrap_err();
+    assert_eq!((problem.kind, problem.outcome), (ProblemKind::BadRequest, None));
+    store.hook().fails_reads.store(false, Ordering::Relaxed);
+    close(service).await;
+}

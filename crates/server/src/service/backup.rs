@@ -42,9 +42,9 @@ impl Backups {
     }
 
     /// Begins a backup of the store. Returns `None` if too many backups are running.
-    pub(super) fn begin(&self, store: Arc<dyn TimerStore>, namespaces: &Arc<Map>) -> Option<Backup> {
+    pub(super) fn begin(&self, store: Arc<dyn TimerStore>, namespaces: Map) -> Option<Backup> {
         let place = Arc::clone(&self.room).try_acquire_owned().ok()?;
-        let attached = Attached { namespaces: Map::clone(namespaces) };
+        let attached = Attached { namespaces };
         Some(Backup { store, attached, begun: now(), last: Arc::clone(&self.last), _place: place })
     }
 }

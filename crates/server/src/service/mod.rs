@@ -205,7 +205,9 @@ impl Service {
 
     /// Begins a backup of the service's timers and namespaces. Returns `None` if too many backups are running.
     pub(crate) fn begin_backup(&self) -> Option<Backup> {
-        self.0.backups.begin(self.0.timers.timer_store(), &self.0.namespaces.all())
+        // A removal may find timers, and then its namespace stays. Also, the backup may have timers that a removal has
+        // not found yet.
+        self.0.backups.begin(self.0.timers.timer_store(), self.0.namespaces.without_removals())
     }
 
     pub(crate) fn tokens(&self) -> &Tokens {

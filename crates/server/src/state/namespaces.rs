@@ -244,6 +244,15 @@ impl Namespaces {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner).map)
     }
 
+    /// Returns all stored namespaces in this node's copy as they are without removals.
+    pub(crate) fn without_removals(&self) -> Map {
+        let mut all = self.known().all();
+        for namespace in all.values_mut().filter(|namespace| namespace.removal.is_some()) {
+            Arc::make_mut(namespace).removal = None;
+        }
+        all
+    }
+
     /// Returns the namespace with this name, or `None` if this node's copy does not have it.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Namespace>> {
         self.all().get(name).cloned()

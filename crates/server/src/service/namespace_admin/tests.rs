@@ -134,6 +134,9 @@ async fn a_namespace_that_is_being_removed_refuses_all_requests_for_now_and_keep
             assert_eq!((problem.kind, problem.retry_after_ms), expected, "request {at}: {problem}");
         }
     }
+    let mut backup = Vec::new();
+    service.begin_backup().unwrap().write(&mut backup).unwrap();
+    assert!(String::from_utf8_lossy(&backup).contains("shop"), "the backup lacks the namespace");
     end_removals(&other, &other.stale_removals(Duration::ZERO)).unwrap();
     service.namespaces().renew().await.unwrap();
     assert_eq!(service.namespaces().get("shop").unwrap().secrets.len(), 1);

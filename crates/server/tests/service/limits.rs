@@ -82,11 +82,17 @@ async fn a_patch_of_a_namespace_keeps_the_limits_that_it_does_not_name() {
             json!({ "concurrency": 2 }),
         ),
     ] {
-        let (status, view) = rig.send("PATCH", path, patch).await;
+        let (status, view) = rig.send("PATCH", path, patch.clone()).await;
         assert_eq!((status, &view["limits"]), (StatusCode::OK, &limits), "{view}");
         let (_, trail) = rig.send("GET", "/v1/audit?limit=1", Value::Null).await;
-        let detail: Value = serde_json::from_str(trail["items"][0]["detail"].as_str().unwrap()).unwrap();
-        assert_eq!(detail, limits, "the trail has the limits that the change has left: {trail}");
+        let (change, left) = trail["items"][0]["detail"].as_str().unwrap().split_once("; now ").unwrap();
+        assert_eq!(
+            serde_json::from_str::<Value>(change).unwrap(),
+            patch,
+            "the trail has the change: {trail}"
+        );
+        let left: Value = serde_json::from_str(left).unwrap();
+        assert_eq!(left, limits, "the trail has the limits that the change has left: {trail}");
     }
     for (wrong, pointer) in [
         (json!({ "rate_per_second": 0 }), "/rate_per_second"),

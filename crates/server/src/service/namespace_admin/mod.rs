@@ -177,13 +177,13 @@ impl NamespaceAdmin {
             Some(limits) => Ok(NamespaceLimits { paused, ..limits.clone() }),
             None => Err(Problem::new(ProblemKind::NotFound, there_is_none.clone())),
         };
-        let words =
-            if paused { "paused, with its other limits" } else { "not paused, with its other limits" };
+        let words = if paused { "paused" } else { "not paused" };
         self.change_noted(name, words, self.change_limits(name, pause)).await.map(drop)
     }
 
     /// Awaits a change that calls [`change_limits`](Self::change_limits), and notes the change in the audit trail. The
-    /// entry has the limits that the change has left, or `words` if the change has failed.
+    /// entry has `words`, and then the limits that the change has left. A long entry is cut at its end, so the limits
+    /// do not hide the change.
     async fn change_noted(
         &self,
         name: &str,
@@ -193,7 +193,7 @@ impl NamespaceAdmin {
         let entry = self.audit.begin(Deed::new(AuditAction::SetNamespace).namespace(name).detail(words));
         let answer = change.await;
         let limits = answer.as_ref().ok().and_then(|(_, limits)| serde_json::to_string(limits).ok());
-        let words = limits.unwrap_or_else(|| words.to_owned());
+        let words = limits.map_or_else(|| words.to_owned(), |limits| format!("{words}; now {limits}"));
         entry.add(|deed| deed.detail(words)).end(&answer).await;
         answer
     }

@@ -22,7 +22,8 @@ use crate::record::{
 };
 use crate::settings::{PostgresSettings, RedisSettings, Settings};
 use crate::state::{
-    ClusterStore, Counters, Events, Map, NamespaceStorage, Namespaces, Stop, Tokens, files, schedules_of,
+    ClusterStore, Counters, Events, Map, NamespaceStorage, Namespaces, STALE, Stop, Tokens, files,
+    schedules_of,
 };
 use crate::task::Tasks;
 use crate::telemetry::Telemetry;
@@ -539,7 +540,7 @@ impl Base {
 
     fn renewal(&self, operations: Arc<Operations>) -> Renewal {
         let Self { timers, namespaces, deliveries, in_flight, stop, settings, .. } = self.clone();
-        Renewal { timers, namespaces, operations, deliveries, in_flight, stop, settings }
+        Renewal { timers, namespaces, operations, deliveries, in_flight, stop, settings, stale: STALE }
     }
 }
 

@@ -533,6 +533,28 @@ mod tests {
     }
 
     #[test]
+    fn calls_that_wait_for_a_read_share_the_next_read() {
+        let documents = Documents::default();
+        let (node, one) = shared(&documents, 1);
+        let (first_may_end, first) = oneshot::channel();
+        let (second_may_end, second) = oneshot::channel();
+        let (_never, third) = oneshot::channel();
+        let reads = [first, second, third].map(|read| (Looks::Before, read));
+        node.hook().waits.lock().unwrap().extend(reads);
+        let mut context = Context::from_waker(Waker::noop());
+        let mut calls = [(); 3].map(|()| Box::pin(one.renew()));
+        for call in &mut calls {
+            assert!(call.as_mut().poll(&mut context).is_pending());
+        }
+        first_may_end.send(()).unwrap();
+        second_may_end.send(()).unwrap();
+        for call in &mut calls {
+            assert!(call.as_mut().poll(&mut context).is_ready());
+        }
+        assert_eq!(node.hook().waits.lock().unwrap().len(), 1, "the reads that were not made");
+    }
+
+    #[test]
     fn the_holders_of_a_namespace_are_found_after_a_change_of_any_node() {
         let documents = Documents::default();
         let ((_, one), (_, other)) = (shared(&documents, 1), shared(&documents, 2));

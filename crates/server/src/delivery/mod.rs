@@ -259,7 +259,7 @@ impl Deliveries {
         }
     }
 
-    /// Forgets the claims of a namespace that was removed.
+    /// Forgets the renewed claims of a namespace that is being removed and has no timers.
     pub(crate) async fn forget(&self, namespace: &str) {
         if let Some(remote_claims) = &self.remote_claims {
             remote_claims.forget(namespace).await;

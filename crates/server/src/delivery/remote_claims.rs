@@ -218,13 +218,12 @@ impl RemoteClaims {
         Err(failed(io::Error::other(format!("other nodes noted renewals during {TURNS} attempts")).into()))
     }
 
-    /// Removes the document with the renewals of a namespace that was removed. If the store does not answer, the
+    /// Removes the document with the renewals of a namespace that is being removed. If the store does not answer, the
     /// document stays until a claim is renewed in a namespace of the same name.
     pub(super) async fn forget(&self, namespace: &str) {
         let document = document_of(namespace);
         if let Ok(Some(note)) = self.store.document(&document).await {
-            // The document may have got a renewal of a new namespace with the same name. Then its version has changed,
-            // and it stays.
+            // If another node has noted a renewal since the read, the version has changed, and the document stays.
             let _is_removed = self.store.replace_document(&document, note.version, None).await;
         }
     }

@@ -177,8 +177,8 @@ impl Idempotency {
         self.ended_before(namespace, id, fingerprint, Duration::ZERO);
     }
 
-    /// Remembers the fingerprint of the request that created a timer, as if this call were made the time `before` ago.
-    /// Called when a timer has ended that the store has removed so long ago.
+    /// Remembers the fingerprint of the request that created a timer. The hour counts from a moment in the past, which
+    /// is `before` ago: the store removed the timer then.
     pub(super) fn ended_before(
         &self,
         namespace: &str,

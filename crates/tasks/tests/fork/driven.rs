@@ -68,7 +68,7 @@ pub(crate) fn a_key_is_drained_that_another_thread_looks_for() {
 pub(crate) fn a_receiver_leaves_a_queue_that_another_thread_searches() {
     let mut tasks = DrivenTasks::new().expect("an engine");
     let queue = tasks.handle().delay_queue();
-    // A search of so many items takes a while.
+    // The search of these items lasts long enough to meet the drop.
     for number in 0..300_000 {
         queue.push(HOUR, number).expect("room");
     }

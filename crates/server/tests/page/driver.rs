@@ -261,9 +261,10 @@ impl Browser {
         (counters["nodes"].as_u64().unwrap(), counters["jsEventListeners"].as_u64().unwrap())
     }
 
-    /// Takes a picture of the whole page, and writes it to a file named `name`. The file is in the folder
-    /// `TOURBILLON_PICTURES`, or without this variable in a folder below `target`.
+    /// Takes a picture of the whole page, and writes it to a file named `name` in the folder `TOURBILLON_PICTURES`.
+    /// Without this variable, takes none: people look at the pictures, and a test takes 200 of them.
     pub(crate) async fn picture(&self, name: &str) {
+        let Some(folder) = std::env::var_os("TOURBILLON_PICTURES").map(PathBuf::from) else { return };
         let size = "[innerWidth, document.documentElement.scrollHeight]";
         let size = self.value(size).await;
         let height = size[1].as_u64().unwrap().min(4_000);
@@ -272,8 +273,6 @@ impl Browser {
         let picture = self.devtools("Page.captureScreenshot", parameters).await;
         let bytes = BASE64_STANDARD.decode(picture["data"].as_str().unwrap()).unwrap();
         assert!(bytes.starts_with(b"\x89PNG") && bytes.len() > 5_000, "{name}: {} bytes", bytes.len());
-        let folder = std::env::var_os("TOURBILLON_PICTURES")
-            .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("page"), PathBuf::from);
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join(format!("{name}.png")), bytes).unwrap();
     }

@@ -1,7 +1,7 @@
 //! Starts a service that has much to show, and takes pictures of its pages.
 //!
-//! The pictures are for people. `TOURBILLON_PICTURES` names their folder, which is `target/tmp/page` by default. A test
-//! by itself checks only that nothing is wider than the window, and that the browser reports no fault.
+//! The pictures are for people, and are taken if `TOURBILLON_PICTURES` names a folder for them. A test by itself checks
+//! only that nothing is wider than the window, and that the browser reports no fault.
 
 use crate::driver::Browser;
 use crate::rig::{Rig, percent};

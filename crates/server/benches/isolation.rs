@@ -19,7 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::net::{TcpListener, UdpSocket};
 use tourbillon_api::Moment;
 use tourbillon_redis::Connect;
-use tourbillon_server::{RedisSettings, Service, Settings, router};
+use tourbillon_server::{RedisSettings, Service, Settings, StorePlace, router};
 use tower::ServiceExt as _;
 
 /// The number of timers that the well-behaved tenant makes.
@@ -139,10 +139,10 @@ async fn measure(name: &str, hostile: Hostile, part: usize, redis: Option<&str>)
     settings.rules.allow_http = true;
     settings.caller.guard.allowed = vec!["127.0.0.0/8".parse().expect("a range")];
     settings.caller.name_servers = vec![silent.local_addr().expect("an address")];
-    settings.redis = redis.map(|url| {
+    if let Some(url) = redis {
         let connect = Connect::single(url).expect("an address");
-        RedisSettings::new(connect, format!("isolation-{}", name.len()))
-    });
+        settings.store = StorePlace::Redis(RedisSettings::new(connect, format!("isolation-{}", name.len())));
+    }
     // Opening a store on Redis blocks.
     let service = tokio::task::block_in_place(|| Service::open(settings)).expect("a service");
     let app = router(service.clone());

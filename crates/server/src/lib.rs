@@ -56,6 +56,6 @@ pub use command::main;
 pub use http::{openapi, router};
 pub use listen::{Limits, Listeners, Server};
 pub use service::{OpenError, Service};
-pub use settings::{PostgresSettings, RedisSettings, Settings, TelemetrySettings};
+pub use settings::{PostgresSettings, RedisSettings, Settings, StorePlace, TelemetrySettings};
 pub use state::Principal;
 pub use tls::{Tls, TlsError};

@@ -46,16 +46,8 @@ pub struct Settings {
     /// The greatest number of late timers that a namespace delivers in a second, for example after a downtime. A timer
     /// is late if its due moment passed more than 5 s ago. `None` for no limit. 10,000 by default.
     pub catch_up_rate: Option<u32>,
-    /// The Redis deployment that stores the timers, and that several nodes can share. `None`, the default, stores the
-    /// timers elsewhere.
-    pub redis: Option<RedisSettings>,
-    /// The SQLite database that stores the timers. `None`, the default, stores the timers elsewhere. Ignored if `redis`
-    /// is set.
-    pub sqlite: Option<PathBuf>,
-    /// The PostgreSQL schema that stores the timers, and that several nodes can share. `None`, the default, stores the
-    /// timers elsewhere. Ignored if `redis` or `sqlite` is set. Without all three settings, a file in the folder `data`
-    /// stores the timers.
-    pub postgres: Option<PostgresSettings>,
+    /// The place where the service stores its timers. By default, this is a file in the folder `data`.
+    pub store: StorePlace,
     /// The size of the store's page cache in memory, in bytes. 44 MiB by default.
     pub cache: usize,
     /// The number of bytes that the service leaves free on the disk of the folder `data`. With less free space, the
@@ -80,6 +72,21 @@ pub struct Settings {
     pub tls: Option<Tls>,
     /// The settings for sending spans to a collector. By default no spans are sent.
     pub telemetry: TelemetrySettings,
+}
+
+/// The place where a service stores its timers.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub enum StorePlace {
+    /// The file `timers.redb` in the folder of the service's files.
+    #[default]
+    File,
+    /// The SQLite database at this path.
+    Sqlite(PathBuf),
+    /// A deployment on Redis, which several nodes can share.
+    Redis(RedisSettings),
+    /// A schema in PostgreSQL, which several nodes can share.
+    Postgres(PostgresSettings),
 }
 
 /// The schema in PostgreSQL that stores a service's timers and namespaces.
@@ -201,9 +208,7 @@ impl Settings {
             max_timers: 100_000_000,
             max_delay: Duration::from_secs(100 * 366 * 86_400),
             catch_up_rate: Some(10_000),
-            redis: None,
-            sqlite: None,
-            postgres: None,
+            store: StorePlace::File,
             // With this cache, a service with a million pending timers stays below 100 MB of memory.
             cache: 44 << 20,
             keep_free: 64 << 20,

@@ -3,8 +3,8 @@
 
 use super::terminal::{Failure, Outcome, print};
 use crate::config::Config;
-use crate::service::{self, OpenError, is_half_restored};
-use crate::settings::{PostgresSettings, RedisSettings};
+use crate::service::{self, OpenError, Service, is_half_restored};
+use crate::settings::{PostgresSettings, RedisSettings, StorePlace};
 use crate::state::ClusterStore;
 use crate::text::escaped;
 use clap::{Arg, ArgMatches, Command};
@@ -25,111 +25,118 @@ pub(super) fn command(json: &Arg) -> Command {
 }
 
 pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
-    if let Some(redis) = config.redis()? {
-        return check_redis(config, &redis, matches);
-    }
-    if let Some(path) = &config.sqlite_path {
-        return check_sqlite(config, path, matches);
-    }
-    if let Some(postgres) = config.postgres()? {
-        return check_postgres(config, &postgres, matches);
-    }
-    let path = config.data.join("timers.redb");
-    if !path.exists() {
-        return Err(format!("{}: there is no store", path.display()).into());
-    }
-    if is_half_restored(&config.data) {
-        return Err(format!("{}: a restore into this folder has not ended", config.data.display()).into());
-    }
-    let failure = |error| -> Failure { format!("{}: {error}", path.display()).into() };
-    let place = path.display().to_string();
-    let mut faults = service::Service::unreadable_files(&config.data, &config.token_file(), false);
-    let pages = RedbStore::builder().verify(&path).map_err(failure)?;
-    if !pages.is_empty() {
-        // The store is not opened. Opening the store would write to the file, and would give damaged pages valid
-        // checksums.
-        faults.extend(pages.iter().map(ToString::to_string));
-        return show(&place, None, &Found { timers: None, faults }, matches);
-    }
-    // The scrub is off, because it could repair entries before the check has named their faults.
-    let store = RedbStore::builder().cache(config.cache.0).scrub(0).open(&path).map_err(failure)?;
-    let found = Found::in_store(&store, faults).map_err(failure)?;
-    store.close().map_err(failure)?;
-    show(&place, None, &found, matches)
+    let store = config.store()?;
+    let is_shared = matches!(store, StorePlace::Redis(_) | StorePlace::Postgres(_));
+    let faults = Service::unreadable_files(&config.data, &config.token_file(), is_shared);
+    let checked = match store {
+        StorePlace::File => check_file(config, faults),
+        StorePlace::Sqlite(path) => check_sqlite(config, &path, faults),
+        StorePlace::Redis(redis) => check_redis(&redis, faults),
+        StorePlace::Postgres(postgres) => check_postgres(&postgres, faults),
+    };
+    show(&checked?, matches)
 }
 
-/// Checks an SQLite database, and the service's files in the data folder.
-fn check_sqlite(config: &Config, path: &Path, matches: &ArgMatches) -> Outcome {
-    if !path.exists() {
-        return Err(format!("{}: there is no store", path.display()).into());
-    }
-    if is_half_restored(&config.data) {
-        return Err(format!("{}: a restore into this folder has not ended", config.data.display()).into());
-    }
-    let failure = |error| -> Failure { format!("{}: {error}", path.display()).into() };
-    let faults = service::Service::unreadable_files(&config.data, &config.token_file(), false);
-    // Each of the store's two connections has a cache of its own.
-    let store = SqliteStore::builder().cache(config.cache.0 / 2).open(path).map_err(failure)?;
-    let found = Found::in_store(&store, faults).map_err(failure)?;
-    store.close().map_err(failure)?;
-    show(&path.display().to_string(), None, &found, matches)
-}
-
-/// The result of a check of the store: the faults that were found, and the number of timers.
-struct Found {
+/// The result of a check of the store.
+struct Checked {
+    /// The name of the checked store.
+    place: String,
+    /// The report on the Redis servers.
+    report: Option<Report>,
     /// The number of stored timers. `None` if the timers were not read.
     timers: Option<u64>,
     faults: Vec<String>,
 }
 
-impl Found {
+impl Checked {
+    /// Returns a result without timers.
+    fn without_timers(place: String, faults: Vec<String>) -> Self {
+        Self { place, report: None, timers: None, faults }
+    }
+
     /// Checks an open store. The result has the given `faults`, followed by the faults of the store.
-    fn in_store(store: &dyn TimerStore, mut faults: Vec<String>) -> Result<Self, StoreError> {
+    fn in_store(place: String, store: &dyn TimerStore, mut faults: Vec<String>) -> Result<Self, StoreError> {
         let found = pollster::block_on(store.check())?;
         let counts = pollster::block_on(store.counts())?;
         faults.extend(found.iter().map(ToString::to_string));
-        Ok(Self { timers: Some(counts.by_namespace.values().sum()), faults })
+        Ok(Self { place, report: None, timers: Some(counts.by_namespace.values().sum()), faults })
     }
 }
 
-/// Checks the service's files in the data folder, the Redis servers, and then the timers that the service stores on
-/// these servers. Leaves the timers unchecked if the servers cannot be used.
-fn check_redis(config: &Config, redis: &RedisSettings, matches: &ArgMatches) -> Outcome {
+/// Fails if the file `path` of the store is missing, or if a restore into the data folder has begun and not ended.
+fn require_whole(config: &Config, path: &Path) -> Result<(), Failure> {
+    if !path.exists() {
+        return Err(format!("{}: there is no store", path.display()).into());
+    }
+    if is_half_restored(&config.data) {
+        return Err(format!("{}: a restore into this folder has not ended", config.data.display()).into());
+    }
+    Ok(())
+}
+
+/// Checks the store in the data folder.
+fn check_file(config: &Config, mut faults: Vec<String>) -> Result<Checked, Failure> {
+    let path = config.data.join("timers.redb");
+    require_whole(config, &path)?;
+    let place = path.display().to_string();
+    let failure = |error| -> Failure { format!("{}: {error}", path.display()).into() };
+    let pages = RedbStore::builder().verify(&path).map_err(failure)?;
+    if !pages.is_empty() {
+        // The store is not opened. Opening the store would write to the file, and would give damaged pages valid
+        // checksums.
+        faults.extend(pages.iter().map(ToString::to_string));
+        return Ok(Checked::without_timers(place, faults));
+    }
+    // The scrub is off, because it could repair entries before the check has named their faults.
+    let store = RedbStore::builder().cache(config.cache.0).scrub(0).open(&path).map_err(failure)?;
+    let checked = Checked::in_store(place, &store, faults).map_err(failure)?;
+    store.close().map_err(failure)?;
+    Ok(checked)
+}
+
+/// Checks an SQLite database.
+fn check_sqlite(config: &Config, path: &Path, faults: Vec<String>) -> Result<Checked, Failure> {
+    require_whole(config, path)?;
+    let failure = |error| -> Failure { format!("{}: {error}", path.display()).into() };
+    // Each of the store's two connections has a cache of its own.
+    let store = SqliteStore::builder().cache(config.cache.0 / 2).open(path).map_err(failure)?;
+    let checked = Checked::in_store(path.display().to_string(), &store, faults).map_err(failure)?;
+    store.close().map_err(failure)?;
+    Ok(checked)
+}
+
+/// Checks the Redis servers, and then the documents and the timers that the service stores on them. Leaves the timers
+/// unchecked if the servers cannot be used.
+fn check_redis(redis: &RedisSettings, mut faults: Vec<String>) -> Result<Checked, Failure> {
     let place = format!("the deployment {}", redis.deployment);
-    let mut faults = service::Service::unreadable_files(&config.data, &config.token_file(), true);
     let report = match service::checked(redis) {
         Ok(report) => report,
         Err(OpenError::Servers(report) | OpenError::NoServers(report)) => {
-            let found = Found { timers: None, faults };
-            return show(&place, Some(&report), &found, matches);
+            return Ok(Checked { report: Some(report), ..Checked::without_timers(place, faults) });
         }
         Err(error) => return Err(error.into()),
     };
-    let failure = |error| -> Failure { format!("{place}: {error}").into() };
+    let failure = |error| -> Failure { format!("the deployment {}: {error}", redis.deployment).into() };
     let store: Arc<dyn ClusterStore> = Arc::new(service::open_store(redis).map_err(failure)?);
-    faults.extend(service::Service::unreadable_documents(&store));
-    let found = Found::in_store(&*store, faults).map_err(failure)?;
-    show(&place, Some(&report), &found, matches)
+    faults.extend(Service::unreadable_documents(&store));
+    let checked = Checked::in_store(place, &*store, faults).map_err(failure)?;
+    Ok(Checked { report: Some(report), ..checked })
 }
 
-/// Checks the timers in a schema of PostgreSQL, the documents in which its nodes share namespaces and operations, and
-/// the service's files in the data folder. Changes nothing. Fails if the version of the schema is not the version of
-/// this program.
-fn check_postgres(config: &Config, postgres: &PostgresSettings, matches: &ArgMatches) -> Outcome {
+/// Checks the timers in a schema of PostgreSQL, and the documents in which its nodes share namespaces and operations.
+/// Changes nothing. Fails if the version of the schema is not the version of this program.
+fn check_postgres(postgres: &PostgresSettings, mut faults: Vec<String>) -> Result<Checked, Failure> {
     let place = format!("the schema {} (version {})", postgres.schema, tourbillon_postgres::VERSION);
     let failure = |error| -> Failure { format!("the schema {}: {error}", postgres.schema).into() };
     let store: Arc<dyn ClusterStore> = Arc::new(service::open_postgres(postgres, false).map_err(failure)?);
-    let mut faults = service::Service::unreadable_files(&config.data, &config.token_file(), true);
-    faults.extend(service::Service::unreadable_documents(&store));
-    let found = Found::in_store(&*store, faults).map_err(failure)?;
-    show(&place, None, &found, matches)
+    faults.extend(Service::unreadable_documents(&store));
+    Checked::in_store(place, &*store, faults).map_err(failure)
 }
 
-/// Prints the result of a check. `place` names the checked store. The exit code is 0 if the timers were read without
-/// any fault, otherwise 1.
-fn show(place: &str, report: Option<&Report>, found: &Found, matches: &ArgMatches) -> Outcome {
-    let Found { timers, faults } = found;
-    let lines = report.map(Report::lines).unwrap_or_default();
+/// Prints the result of a check. The exit code is 0 if the timers were read without any fault, otherwise 1.
+fn show(checked: &Checked, matches: &ArgMatches) -> Outcome {
+    let Checked { place, report, timers, faults } = checked;
+    let lines = report.as_ref().map(Report::lines).unwrap_or_default();
     if matches.get_flag("json") {
         let mut shown = json!({
             "timers": timers, "faults": faults,

@@ -4,12 +4,14 @@
 use super::terminal::{Failure, Outcome, note, print};
 use crate::audit::{Deed, End};
 use crate::config::Config;
-use crate::service::{self};
+use crate::service;
+use crate::settings::{RedisSettings, StorePlace};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::json;
+use std::path::Path;
 use std::process::ExitCode;
 use tourbillon_api::AuditAction;
-use tourbillon_durable::store::RedbStore;
+use tourbillon_durable::store::{RedbStore, StoreError};
 use tourbillon_sqlite::SqliteStore;
 
 pub(super) fn command(json: &Arg) -> Command {
@@ -30,14 +32,27 @@ pub(super) fn command(json: &Arg) -> Command {
 }
 
 pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
-    if config.postgres()?.is_some() {
-        return Err("timers in PostgreSQL are not mended: PostgreSQL keeps its tables whole".into());
+    match config.store()? {
+        StorePlace::Redis(redis) => mend_redis(config, &redis, matches),
+        StorePlace::Postgres(_) => {
+            Err("timers in PostgreSQL are not mended: PostgreSQL keeps its tables whole".into())
+        }
+        StorePlace::File | StorePlace::Sqlite(_) if matches.get_flag("anew") => {
+            Err("--anew is for a deployment in Redis, and the timers are in a file".into())
+        }
+        StorePlace::File => forget_damaged(config, &config.data.join("timers.redb"), matches, |path| {
+            RedbStore::builder().cache(config.cache.0).forget_damaged(path)
+        }),
+        StorePlace::Sqlite(path) => forget_damaged(config, &path, matches, |path| {
+            pollster::block_on(SqliteStore::open(path)?.forget_damaged())
+        }),
     }
-    let Some(redis) = config.redis()? else {
-        return forget_damaged(config, matches);
-    };
+}
+
+/// Restores the shards of a deployment on Redis that their servers have lost.
+fn mend_redis(config: &Config, redis: &RedisSettings, matches: &ArgMatches) -> Outcome {
     let place = format!("the deployment {}", redis.deployment);
-    let mended = service::mend(&redis, matches.get_flag("anew"))
+    let mended = service::mend(redis, matches.get_flag("anew"))
         .map_err(|error| -> Failure { format!("{place}: {error}").into() })?;
     let marked = mended.marked.len();
     let detail = format!("{place}: {marked} shards were brought back");
@@ -64,21 +79,19 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     Ok(if mended.silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Removes the damaged records that the store keeps apart from the other records. Works only for a store in a file.
-fn forget_damaged(config: &Config, matches: &ArgMatches) -> Outcome {
-    if matches.get_flag("anew") {
-        return Err("--anew is for a deployment in Redis, and the timers are in a file".into());
-    }
-    let path = config.sqlite_path.clone().unwrap_or_else(|| config.data.join("timers.redb"));
+/// Removes the damaged records that the store in the file `path` keeps apart from the other records. `forget` removes
+/// them, and returns their number.
+fn forget_damaged(
+    config: &Config,
+    path: &Path,
+    matches: &ArgMatches,
+    forget: impl FnOnce(&Path) -> Result<u64, StoreError>,
+) -> Outcome {
     if !path.exists() {
         return Err(format!("{}: there is no store", path.display()).into());
     }
-    let failure = |error| -> Failure { format!("{}: {error}", path.display()).into() };
-    let forgotten = match config.sqlite_path {
-        Some(_) => SqliteStore::open(&path).and_then(|store| pollster::block_on(store.forget_damaged())),
-        None => RedbStore::builder().cache(config.cache.0).forget_damaged(&path),
-    };
-    let forgotten = forgotten.map_err(failure)?;
+    let forgotten =
+        forget(path).map_err(|error| -> Failure { format!("{}: {error}", path.display()).into() })?;
     let detail = format!("{forgotten} damaged records were removed");
     note(config, Deed::new(AuditAction::Mend).detail(detail), End::done());
     if matches.get_flag("json") {

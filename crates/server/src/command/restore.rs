@@ -3,7 +3,8 @@
 use super::terminal::{Outcome, note, print, say};
 use crate::audit::{Deed, End};
 use crate::config::{Config, Value as _};
-use crate::service::{self};
+use crate::service;
+use crate::settings::StorePlace;
 use clap::{Arg, ArgMatches, Command};
 use core::time::Duration;
 use serde_json::json;
@@ -82,16 +83,18 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
         });
         Restore { due_floor, rate }
     };
-    let (restored, place) = if let Some(redis) = config.redis()? {
-        let place = format!("the deployment {}", redis.deployment);
-        (service::restore_shared(&redis, file, how)?, place)
-    } else if let Some(postgres) = config.postgres()? {
-        let place = format!("the schema {}", postgres.schema);
-        (service::restore_in_postgres(&postgres, file, how)?, place)
-    } else if let Some(path) = &config.sqlite_path {
-        (service::restore_on_sqlite(&config.data, path, file, how)?, path.display().to_string())
-    } else {
-        (service::restore(&config.data, config.cache.0, file, how)?, config.data.display().to_string())
+    let data = &config.data;
+    let (restored, place) = match config.store()? {
+        StorePlace::File => (service::restore(data, config.cache.0, file, how)?, data.display().to_string()),
+        StorePlace::Sqlite(path) => {
+            (service::restore_on_sqlite(data, &path, file, how)?, path.display().to_string())
+        }
+        StorePlace::Redis(redis) => {
+            (service::restore_shared(&redis, file, how)?, format!("the deployment {}", redis.deployment))
+        }
+        StorePlace::Postgres(postgres) => {
+            (service::restore_in_postgres(&postgres, file, how)?, format!("the schema {}", postgres.schema))
+        }
     };
     let deed = Deed::new(AuditAction::Restore).target(file.display().to_string()).detail(place.as_str());
     // The audit entry comes before the output, because a failed output ends the function.

@@ -22,7 +22,7 @@ use table::PREFIX;
 pub(crate) use table::{Config, SETTINGS, Setting};
 pub(crate) use value::{Form, Value};
 
-use crate::settings::Settings;
+use crate::settings::{Settings, StorePlace};
 use crate::similar::similar;
 use core::fmt;
 use core::time::Duration;
@@ -217,10 +217,8 @@ impl Config {
         if let Some((key, _)) = positive.iter().find(|(_, value)| *value == 0) {
             return Err(format!("{key}: at least 1"));
         }
+        self.check_place()?;
         self.check_redis()?;
-        if self.sqlite_path.is_some() && self.is_on_redis() {
-            return Err("sqlite.path and redis.servers are not set together".to_owned());
-        }
         self.check_postgres()?;
         if let Some(endpoint) = &self.telemetry_endpoint
             && !cfg!(feature = "otel")
@@ -245,6 +243,45 @@ impl Config {
             return Err(format!("{key}: more than no time"));
         }
         Ok(())
+    }
+
+    /// Fails if the settings name several places for the timers.
+    fn check_place(&self) -> Result<(), String> {
+        let places = [
+            ("sqlite.path", self.sqlite_path.is_some()),
+            ("redis.servers", !self.redis_servers.is_empty()),
+            ("postgres.server", self.postgres_server.is_some()),
+        ];
+        let mut named = places.iter().filter(|(_, is_named)| *is_named);
+        match (named.next(), named.next()) {
+            (Some((one, _)), Some((other, _))) => Err(format!("{one} and {other} are not set together")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails if a setting of the same section as the setting `server` has another value than its default. The settings
+    /// do not place the timers in `store`, so such a value has no effect.
+    fn refuse_unused(&self, server: &str, store: &str) -> Result<(), String> {
+        let section = server.split('.').next();
+        let default = Self::default();
+        let is_changed = |setting: &&Setting| (setting.get)(self) != (setting.get)(&default);
+        let mut of_store = SETTINGS.iter().filter(|setting| Some(setting.section()) == section);
+        match of_store.find(is_changed) {
+            Some(setting) => {
+                Err(format!("{} is for timers in {store}, and {server} names no server", setting.key))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the place where the service stores its timers. Reads the files of passwords and certificates.
+    pub(crate) fn store(&self) -> Result<StorePlace, ConfigError> {
+        Ok(match (&self.sqlite_path, &self.postgres_server) {
+            (Some(path), _) => StorePlace::Sqlite(path.clone()),
+            (None, Some(server)) => StorePlace::Postgres(self.postgres(server)?),
+            (None, None) if self.redis_servers.is_empty() => StorePlace::File,
+            (None, None) => StorePlace::Redis(self.redis()?),
+        })
     }
 
     /// Returns the path of the token file.
@@ -288,9 +325,7 @@ impl Config {
         settings.telemetry.endpoint = self.telemetry_endpoint.as_ref().map(|endpoint| endpoint.0.clone());
         settings.telemetry.service_name.clone_from(&self.telemetry_service_name);
         settings.telemetry.share = self.telemetry_share.0;
-        settings.redis = self.redis()?;
-        settings.sqlite.clone_from(&self.sqlite_path);
-        settings.postgres = self.postgres()?;
+        settings.store = self.store()?;
         settings.rules.allow_http = self.allow_http;
         settings.rules.body = self.max_body.0;
         let caller = &mut settings.caller;

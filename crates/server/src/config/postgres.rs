@@ -1,6 +1,7 @@
 //! Checks the settings for PostgreSQL, and makes the connection settings from them.
 
 use super::redis::{above_zero, host_name};
+use super::value::DatabaseAddress;
 use super::{Config, ConfigError};
 use crate::settings::PostgresSettings;
 use core::ops::RangeInclusive;
@@ -12,32 +13,14 @@ use tourbillon_postgres::{Connect, ConnectError, Tls};
 const TTL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3_600);
 
 impl Config {
-    /// Fails if the settings for PostgreSQL contradict each other. The error describes the contradiction.
+    /// Fails if the settings for PostgreSQL contradict each other, or have no effect. The error describes the fault.
     pub(super) fn check_postgres(&self) -> Result<(), String> {
-        // A setting such as `postgres.ttl` is not listed, because its value does not show whether a user has set it.
-        let named = [
-            ("postgres.password_file", self.postgres_password_file.is_some()),
-            ("postgres.certificates", self.postgres_certificates.is_some()),
-            ("postgres.client_certificate", self.postgres_client_certificate.is_some()),
-            ("postgres.client_key", self.postgres_client_key.is_some()),
-        ];
         if self.postgres_server.is_none() {
-            return match named.iter().find(|(_, is_set)| *is_set) {
-                Some((key, _)) => {
-                    Err(format!("{key} is for timers in PostgreSQL, and postgres.server names no server"))
-                }
-                None => Ok(()),
-            };
+            return self.refuse_unused("postgres.server", "PostgreSQL");
         }
         if self.postgres_client_certificate.is_some() != self.postgres_client_key.is_some() {
             return Err("postgres.client_certificate and postgres.client_key are set together or not at all"
                 .to_owned());
-        }
-        if self.is_on_redis() {
-            return Err("redis.servers and postgres.server are not set together".to_owned());
-        }
-        if self.sqlite_path.is_some() {
-            return Err("sqlite.path and postgres.server are not set together".to_owned());
         }
         if self.postgres_connections == 0 {
             return Err("postgres.connections: at least 1".to_owned());
@@ -51,10 +34,9 @@ impl Config {
         ])
     }
 
-    /// Returns the settings of the schema in PostgreSQL that stores the timers. Returns `None` if the timers are not in
-    /// PostgreSQL. Reads the files of the password and of the certificates.
-    pub(crate) fn postgres(&self) -> Result<Option<PostgresSettings>, ConfigError> {
-        let Some(server) = &self.postgres_server else { return Ok(None) };
+    /// Returns the settings of the schema on `server` that stores the timers. Reads the files of the password and of
+    /// the certificates.
+    pub(super) fn postgres(&self, server: &DatabaseAddress) -> Result<PostgresSettings, ConfigError> {
         let failed = |error: ConnectError| {
             let setting = match error {
                 ConnectError::Certificate(_) => "the certificates for postgres.server",
@@ -90,6 +72,6 @@ impl Config {
         settings.node = self.postgres_node.clone().unwrap_or_else(host_name);
         settings.ttl = self.postgres_ttl;
         settings.listens = self.postgres_listen;
-        Ok(Some(settings))
+        Ok(settings)
     }
 }

@@ -47,26 +47,10 @@ pub(super) fn host_name() -> String {
 }
 
 impl Config {
-    /// Returns whether the settings place the timers in Redis.
-    pub(crate) fn is_on_redis(&self) -> bool {
-        !self.redis_servers.is_empty()
-    }
-
-    /// Fails if the settings for Redis contradict each other. The error describes the contradiction.
+    /// Fails if the settings for Redis contradict each other, or have no effect. The error describes the fault.
     pub(super) fn check_redis(&self) -> Result<(), String> {
-        // A setting such as `redis.ttl` is not listed, because its value does not show whether a user has set it.
-        let named = [
-            ("redis.sentinel", self.redis_sentinel.is_some()),
-            ("redis.cluster", self.redis_cluster),
-            ("redis.username", self.redis_username.is_some()),
-            ("redis.password_file", self.redis_password_file.is_some()),
-            ("redis.sentinel_password_file", self.redis_sentinel_password_file.is_some()),
-            ("redis.certificates", self.redis_certificates.is_some()),
-            ("redis.client_certificate", self.redis_client_certificate.is_some()),
-            ("redis.client_key", self.redis_client_key.is_some()),
-        ];
-        if let Some((key, _)) = named.iter().find(|(_, is_set)| *is_set && !self.is_on_redis()) {
-            return Err(format!("{key} is for timers in Redis, and redis.servers names no server"));
+        if self.redis_servers.is_empty() {
+            return self.refuse_unused("redis.servers", "Redis");
         }
         if self.redis_sentinel.is_some() && self.redis_cluster {
             return Err("redis.sentinel and redis.cluster are not set together".to_owned());
@@ -116,12 +100,9 @@ impl Config {
         ])
     }
 
-    /// Returns the settings of the Redis deployment that stores the timers. Returns `None` if the timers are not in
-    /// Redis. Reads the files of passwords and certificates.
-    pub(crate) fn redis(&self) -> Result<Option<RedisSettings>, ConfigError> {
-        if !self.is_on_redis() {
-            return Ok(None);
-        }
+    /// Returns the settings of the Redis deployment that stores the timers. Reads the files of passwords and
+    /// certificates.
+    pub(super) fn redis(&self) -> Result<RedisSettings, ConfigError> {
         let failed = |error: ConnectError| ConfigError::Together(format!("redis.servers: {error}"));
         let mut urls: Vec<_> = self.redis_servers.iter().map(|server| server.0.clone()).collect();
         if let Some(path) = &self.redis_sentinel_password_file {
@@ -168,6 +149,6 @@ impl Config {
         settings.ttl = self.redis_ttl;
         settings.may_lose = self.redis_may_lose;
         settings.node = self.redis_node.clone().unwrap_or_else(host_name);
-        Ok(Some(settings))
+        Ok(settings)
     }
 }

@@ -234,6 +234,29 @@ fn a_service_that_a_program_embeds_has_the_defaults_of_tourbillond() {
     assert_eq!(format!("{settings:?}"), format!("{:?}", Settings::new(&config.data)));
 }
 
+/// Tests that each setting of Redis and of PostgreSQL is refused if the timers are elsewhere.
+#[test]
+fn a_setting_of_a_store_that_is_not_used_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut checked = 0;
+    for (section, place) in [("redis", "redis.servers"), ("postgres", "postgres.server")] {
+        for setting in SETTINGS.iter().filter(|setting| setting.section() == section && setting.key != place)
+        {
+            let values = ["true", "false", "7", "7s", "x", "wait:1:1s"];
+            let is_other = |value: &&str| {
+                let mut config = Config::default();
+                (setting.set)(&mut config, value).is_ok() && config != Config::default()
+            };
+            let value = values.into_iter().find(is_other).unwrap();
+            let refused = load_from(folder.path(), &[], &[(&setting.flag(), value)]).unwrap_err().to_string();
+            let words = [format!("{} is for timers in ", setting.key), format!("{place} names no server")];
+            assert!(words.iter().all(|words| refused.contains(words)), "{}: {refused}", setting.key);
+            checked += 1;
+        }
+    }
+    assert!(checked > 20, "{checked}");
+}
+
 #[test]
 fn a_file_of_certificates_without_any_is_refused() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! Tests how readers of events see deliveries.
 
 use crate::service::{Naming, Service};
-use crate::settings::{RedisSettings, Settings};
+use crate::settings::{RedisSettings, Settings, StorePlace};
 use crate::state::Subscription;
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ async fn place(service: &Service, key: &str, attempts: u32) -> String {
 fn on_redis(server: &tourbillon_fault::Server, folder: &Path) -> Settings {
     let mut settings = Settings::new(folder);
     let connect = tourbillon_redis::Connect::single(&server.url()).unwrap();
-    settings.redis = Some(RedisSettings::new(connect, "d"));
+    settings.store = StorePlace::Redis(RedisSettings::new(connect, "d"));
     settings
 }
 

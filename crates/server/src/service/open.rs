@@ -20,7 +20,7 @@ use crate::delivery::{Deliveries, Environment, MOST_WAITING};
 use crate::record::{
     Endpoints, History, Idempotency, InFlight, Metrics, Refusals, StoreTimes, TimedStore, Timing,
 };
-use crate::settings::{PostgresSettings, RedisSettings, Settings};
+use crate::settings::{PostgresSettings, RedisSettings, Settings, StorePlace};
 use crate::state::{
     ClusterStore, Counters, Events, Map, NamespaceStorage, Namespaces, STALE, Stop, Tokens, files,
     schedules_of,
@@ -128,8 +128,8 @@ fn add_missing(
 impl Service {
     /// Opens the files of a service, and begins to deliver due timers on the calling runtime.
     ///
-    /// If the settings name Redis servers or a PostgreSQL server, the timers and namespaces are stored there. The call
-    /// then waits for the answers of the servers.
+    /// If the settings place the timers in Redis or PostgreSQL, the namespaces are stored there, too. The call then
+    /// waits for the answers of the servers.
     ///
     /// # Errors
     ///
@@ -141,24 +141,12 @@ impl Service {
     /// Panics outside of a tokio runtime.
     pub fn open(settings: Settings) -> Result<Self, OpenError> {
         files::make_folder(&settings.data).map_err(file_error(&settings.data))?;
-        if let Some(redis) = settings.redis.clone() {
-            return Self::open_shared(settings, &redis);
+        match settings.store.clone() {
+            StorePlace::File => Self::open_in_file(settings),
+            StorePlace::Sqlite(path) => Self::open_on_sqlite(settings, &path),
+            StorePlace::Redis(redis) => Self::open_on_redis(settings, &redis),
+            StorePlace::Postgres(postgres) => Self::open_in_postgres(settings, &postgres),
         }
-        if let Some(path) = settings.sqlite.clone() {
-            return Self::open_on_sqlite(settings, &path);
-        }
-        if let Some(postgres) = settings.postgres.clone() {
-            return Self::open_in_postgres(settings, &postgres);
-        }
-        refuse_half_restored(&settings.data)?;
-        let builder = RedbStore::builder().cache(settings.cache).scrub(settings.scrub);
-        let builder = builder.keep_free(settings.keep_free).without_locks(settings.without_locks);
-        let store = builder.open(settings.data.join("timers.redb"));
-        let store = store.map_err(OpenError::Store)?;
-        // A restore may have begun after the first check, so the check is repeated. From now on no restore can begin,
-        // because a restore must open the store, and this process has it open.
-        refuse_half_restored(&settings.data)?;
-        Self::open_on(settings, Arc::new(store))
     }
 
     /// Opens a service as [`open`](Self::open) does, but with the timers in `store`. The other files are in the data
@@ -176,6 +164,19 @@ impl Service {
         Self::open_beside(settings, store, Checked::default())
     }
 
+    /// Opens a service with its timers and its other files in the data folder.
+    fn open_in_file(settings: Settings) -> Result<Self, OpenError> {
+        refuse_half_restored(&settings.data)?;
+        let builder = RedbStore::builder().cache(settings.cache).scrub(settings.scrub);
+        let builder = builder.keep_free(settings.keep_free).without_locks(settings.without_locks);
+        let store = builder.open(settings.data.join("timers.redb"));
+        let store = store.map_err(OpenError::Store)?;
+        // A restore may have begun after the first check, so the check is repeated. From now on no restore can begin,
+        // because a restore must open the store, and this process has it open.
+        refuse_half_restored(&settings.data)?;
+        Self::open_on(settings, Arc::new(store))
+    }
+
     /// Opens a service with its timers in an SQLite database and its other files in the data folder.
     fn open_on_sqlite(settings: Settings, path: &Path) -> Result<Self, OpenError> {
         // The database may be outside of the data folder, so the lock of the database does not protect the other files
@@ -190,7 +191,7 @@ impl Service {
         // The store has two connections, and each of them keeps this number of bytes in memory.
         let builder = SqliteStore::builder().cache(settings.cache / 2).keep_free(settings.keep_free);
         let store = builder.open(path).map_err(OpenError::Store)?;
-        // The check is repeated for the same reason as in `open`.
+        // The check is repeated for the same reason as in `open_in_file`.
         refuse_half_restored(&settings.data)?;
         Self::open_beside(settings, Arc::new(store), checked)
     }
@@ -235,7 +236,7 @@ impl Service {
     }
 
     /// Opens a service whose timers and namespaces are in Redis.
-    fn open_shared(settings: Settings, redis: &RedisSettings) -> Result<Self, OpenError> {
+    fn open_on_redis(settings: Settings, redis: &RedisSettings) -> Result<Self, OpenError> {
         let folder = Some(lock(&settings.data)?);
         // The servers are checked before the store is opened, because unsuitable servers need an error of their own:
         // after this error, systemd does not start the service again.
@@ -345,7 +346,7 @@ impl Service {
         };
         // A restore may have looked for nodes just before this node has started. If the servers do not answer now, the
         // first round of the renewal looks again.
-        if let (Some(redis), Some(store)) = (&inner.settings.redis, inner.namespaces.shared()) {
+        if let (StorePlace::Redis(redis), Some(store)) = (&inner.settings.store, inner.namespaces.shared()) {
             match refuse_note(&*store, redis) {
                 Err(OpenError::Store(error)) if error.is_transient() => {}
                 checked => checked?,
@@ -573,7 +574,8 @@ mod tests {
         let note = (1, b"5 empty".to_vec());
         documents.lock().unwrap().insert(RESTORING.to_owned(), note.clone());
         let mut settings = Settings::new(folder.path());
-        settings.redis = Some(RedisSettings::new(Connect::single("redis://127.0.0.1:1").unwrap(), "d"));
+        let connect = Connect::single("redis://127.0.0.1:1").unwrap();
+        settings.store = StorePlace::Redis(RedisSettings::new(connect, "d"));
         let opened = Service::open_on_double(settings, double::node(&documents, 1));
         assert!(matches!(opened, Err(OpenError::HalfRestoredDeployment(_))));
         assert_eq!(documents.lock().unwrap().get(RESTORING), Some(&note), "the restore goes on");

@@ -5,7 +5,7 @@ use super::reports::Takeovers;
 use super::restore::revoke;
 use crate::delivery::Deliveries;
 use crate::record::InFlight;
-use crate::settings::Settings;
+use crate::settings::{Settings, StorePlace};
 use crate::state::{Namespaces, Stop, end_removals};
 use crate::task;
 use core::time::Duration;
@@ -66,7 +66,7 @@ impl Renewal {
     /// Revokes the permission of a restore that runs beside this node, so that it removes no timers of this node.
     async fn revoke(&self) {
         // Only a restore into Redis has a note.
-        if let Some(store) = self.namespaces.shared().filter(|_| self.settings.redis.is_some()) {
+        if let (StorePlace::Redis(_), Some(store)) = (&self.settings.store, self.namespaces.shared()) {
             // If the servers do not answer, the next round looks again.
             let _revoked = revoke(&*store, &self.stop).await;
         }

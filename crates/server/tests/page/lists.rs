@@ -6,6 +6,7 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
+use tourbillon_server::StorePlace;
 
 /// Stores `count` timers that are due far in the future. The key of a timer is `k` and a number. Each fifth timer has
 /// the label `five`.
@@ -99,7 +100,9 @@ async fn an_empty_list_says_what_to_do_next() {
 async fn a_list_of_parked_timers_names_the_order_of_its_store() {
     for (is_sql, order) in [(false, "by reason"), (true, "by due moment")] {
         let rig = Rig::start_with(|settings| {
-            settings.sqlite = is_sql.then(|| settings.data.join("timers.db"));
+            if is_sql {
+                settings.store = StorePlace::Sqlite(settings.data.join("timers.db"));
+            }
         })
         .await;
         // Nobody fetches, so the timer waits for its queue.

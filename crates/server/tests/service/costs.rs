@@ -11,7 +11,7 @@ use tourbillon_durable::store::TimerStore as _;
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_fault::Server;
 use tourbillon_redis::{Connect, RedisStore};
-use tourbillon_server::RedisSettings;
+use tourbillon_server::{RedisSettings, StorePlace};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -27,7 +27,7 @@ async fn nodes(server: &Server, count: usize) -> Vec<Rig> {
     for _ in 0..count {
         let connect = Connect::single(&server.url()).unwrap();
         let redis = RedisSettings::new(connect, "d");
-        nodes.push(Rig::start_with(|settings| settings.redis = Some(redis)).await);
+        nodes.push(Rig::start_with(|settings| settings.store = StorePlace::Redis(redis)).await);
     }
     let begun = Instant::now();
     loop {
@@ -216,7 +216,7 @@ async fn a_fetched_timer_comes_back_after_its_node_is_gone() {
     let connect = Connect::single(&server.url()).unwrap();
     let redis = RedisSettings::new(connect, "d");
     let owner = Rig::start_with(|settings| {
-        settings.redis = Some(redis);
+        settings.store = StorePlace::Redis(redis);
         settings.lease = Duration::from_secs(2);
     })
     .await;

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::net::{TcpListener, UdpSocket};
-use tourbillon_server::{RedisSettings, Settings};
+use tourbillon_server::{RedisSettings, Settings, StorePlace};
 
 /// The greatest lateness that a test accepts for the well-behaved tenant's callbacks. The limit is high, because the
 /// machine may be busy.
@@ -136,7 +136,8 @@ async fn a_herd_of_one_tenant_holds_up_no_other() {
 async fn a_herd_of_one_tenant_holds_up_no_other_on_redis() {
     let Some(server) = tourbillon_fault::Server::start(&[]) else { return };
     let connect = tourbillon_redis::Connect::single(&server.url()).unwrap();
-    let on_redis = |settings: &mut Settings| settings.redis = Some(RedisSettings::new(connect, "herds"));
+    let redis = RedisSettings::new(connect, "herds");
+    let on_redis = |settings: &mut Settings| settings.store = StorePlace::Redis(redis);
     beside_a_herd(start(&["herd", "other"], on_redis).await).await;
 }
 

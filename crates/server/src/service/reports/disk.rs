@@ -1,6 +1,6 @@
 //! Measures the files of the store, and how full their disk is.
 
-use crate::settings::Settings;
+use crate::settings::{Settings, StorePlace};
 use crate::task;
 use core::time::Duration;
 use std::path::{Path, PathBuf};
@@ -71,12 +71,12 @@ pub(super) struct StoreFiles {
 impl StoreFiles {
     /// Returns the files of the service's store. If nodes share the timers, the files do not exist.
     pub(super) fn of(settings: &Settings) -> Self {
-        match &settings.sqlite {
-            Some(path) => Self {
+        match &settings.store {
+            StorePlace::Sqlite(path) => Self {
                 database: path.clone(),
                 parts: [("timers", ""), ("journal", "-wal"), ("reserve", "-reserve")],
             },
-            None => Self {
+            _ => Self {
                 database: settings.data.join("timers.redb"),
                 parts: [("timers", ""), ("journal", ".ops"), ("reserve", ".reserve")],
             },
@@ -163,11 +163,11 @@ mod tests {
         std::fs::write(&database, [0; 10]).unwrap();
         std::fs::write(folder.path().join("shop.db-wal"), [0; 7]).unwrap();
         std::fs::write(folder.path().join("other"), [0; 5]).unwrap();
-        settings.sqlite = Some(database);
+        settings.store = StorePlace::Sqlite(database);
         let files = StoreFiles::of(&settings);
         assert_eq!(files.folder(), folder.path());
         assert_eq!(files.sizes(), [("timers", 10), ("journal", 7), ("reserve", 0)]);
-        settings.sqlite = Some("shop.db".into());
+        settings.store = StorePlace::Sqlite("shop.db".into());
         assert_eq!(StoreFiles::of(&settings).folder(), Path::new("."));
     }
 }

@@ -3,7 +3,7 @@
 use crate::rig::Rig;
 use std::time::Duration;
 use tourbillon_fault::{Postgres, Server};
-use tourbillon_server::{PostgresSettings, RedisSettings, Settings};
+use tourbillon_server::{PostgresSettings, RedisSettings, Settings, StorePlace};
 
 /// The server of a deployment.
 pub(super) enum Deployment {
@@ -19,12 +19,12 @@ impl Deployment {
             Self::Redis(server) => {
                 let connect = tourbillon_redis::Connect::single(&server.url()).unwrap();
                 let connect = connect.response_timeout(time).patience(time);
-                settings.redis = Some(RedisSettings::new(connect, "d"));
+                settings.store = StorePlace::Redis(RedisSettings::new(connect, "d"));
             }
             Self::Postgres(server) => {
                 let connect = tourbillon_postgres::Connect::to(&server.url()).unwrap();
                 let connect = connect.response_timeout(time).patience(time);
-                settings.postgres = Some(PostgresSettings::new(connect, "d"));
+                settings.store = StorePlace::Postgres(PostgresSettings::new(connect, "d"));
             }
         }
     }

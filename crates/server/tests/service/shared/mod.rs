@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use tourbillon_api::Moment;
 use tourbillon_fault::{Postgres, Server};
-use tourbillon_server::router;
+use tourbillon_server::{StorePlace, router};
 use tower::ServiceExt as _;
 
 /// The longest time for which a test waits for an event that should come within seconds. The time is long, because the
@@ -428,8 +428,11 @@ async fn the_page_of_a_node_shows_all_nodes(deployment: Deployment) {
     let named = async |name: &'static str| {
         Rig::start_with(|settings| {
             deployment.share(settings);
-            settings.redis.iter_mut().for_each(|redis| redis.node = name.to_owned());
-            settings.postgres.iter_mut().for_each(|postgres| postgres.node = name.to_owned());
+            match &mut settings.store {
+                StorePlace::Redis(redis) => redis.node = name.to_owned(),
+                StorePlace::Postgres(postgres) => postgres.node = name.to_owned(),
+                other => panic!("nodes do not share {other:?}"),
+            }
         })
         .await
     };

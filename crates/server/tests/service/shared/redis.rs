@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::time::Duration;
 use tourbillon_fault::{Cluster, Server};
 use tourbillon_redis::Connect;
-use tourbillon_server::{OpenError, RedisSettings, Service, Settings, router};
+use tourbillon_server::{OpenError, RedisSettings, Service, Settings, StorePlace, router};
 use tower::ServiceExt as _;
 
 fn settings(server: &Server) -> RedisSettings {
@@ -29,7 +29,7 @@ async fn numbers(node: &Rig) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn data_that_are_gone_make_healthz_and_readyz_red_with_the_reason() {
     let Some(server) = Server::start(&[]) else { return };
-    let rig = Rig::start_with(|with| with.redis = Some(settings(&server))).await;
+    let rig = Rig::start_with(|with| with.store = StorePlace::Redis(settings(&server))).await;
     let receiver = Receiver::start().await;
     let (status, _) = rig.send("POST", TIMERS, callback(&receiver, "/lost", 3_600_000)).await;
     assert_eq!(status, StatusCode::CREATED);
@@ -51,7 +51,7 @@ async fn a_dead_primary_of_a_cluster_is_seen_in_the_age_of_the_last_poll() {
     let Some(mut cluster) = Cluster::start(&[]) else { return };
     let connect = Connect::cluster(cluster.urls()).unwrap();
     let redis = RedisSettings::new(connect, "d");
-    let rig = Rig::start_with(|settings| settings.redis = Some(redis)).await;
+    let rig = Rig::start_with(|settings| settings.store = StorePlace::Redis(redis)).await;
     let number = async |name: &str| {
         let numbers = numbers(&rig).await;
         let line = numbers.lines().find_map(|line| line.strip_prefix(name));
@@ -89,7 +89,7 @@ async fn servers_and_folders_that_are_not_fit_are_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let with = |redis: RedisSettings| {
         let mut settings = Settings::new(folder.path());
-        settings.redis = Some(redis);
+        settings.store = StorePlace::Redis(redis);
         Service::open(settings)
     };
     // A process that another test starts holds the lock of the folder until its program begins.

@@ -51,12 +51,8 @@ pub(crate) struct Head<'a> {
 }
 
 /// The version of the stored form of a timer's work (a callback, or an entry of a queue). The version is the first byte
-/// of this form. In version 1, only the work follows. In version 2, the fingerprint of the request precedes the work.
-/// In version 3, a whole [`Head`] precedes the work. [`write()`] uses the lowest version that can store the given facts
-/// about the request.
+/// of this form. A [`Head`] and the work follow.
 const FORM: u8 = 1;
-const FORM_WITH_FINGERPRINT: u8 = 2;
-const FORM_WITH_HEAD: u8 = 3;
 
 /// The greatest number of bytes that the stored form of a timer's work (a callback, or an entry of a queue) needs in
 /// addition to its body and its texts, such as the URL. A callback also needs a few bytes for each header, which are
@@ -67,15 +63,9 @@ pub(crate) const OVERHEAD: usize = 96 + LONGEST_ID;
 /// about the request that created the timer.
 pub(crate) fn write<T: Serialize>(work: &T, head: Head<'_>) -> Vec<u8> {
     const INFALLIBLE: &str = "a vector takes every length, and the forms have no maps";
-    // Work without such facts keeps the bytes that earlier releases have written, so these releases can still read it.
-    let mut bytes = match head {
-        Head { request: Some(_), .. } => postcard::to_extend(&head, vec![FORM_WITH_HEAD]).expect(INFALLIBLE),
-        Head { fingerprint: Some(fingerprint), .. } => {
-            [&[FORM_WITH_FINGERPRINT], &fingerprint.to_be_bytes()[..]].concat()
-        }
-        Head { .. } => vec![FORM],
-    };
-    bytes.reserve(256);
+    let mut bytes = Vec::with_capacity(256);
+    bytes.push(FORM);
+    let bytes = postcard::to_extend(&head, bytes).expect(INFALLIBLE);
     postcard::to_extend(work, bytes).expect(INFALLIBLE)
 }
 
@@ -83,13 +73,7 @@ pub(crate) fn write<T: Serialize>(work: &T, head: Head<'_>) -> Vec<u8> {
 /// the work. Fails with the reason if the form is damaged or unknown.
 fn split(bytes: &[u8]) -> Result<(Head<'_>, &[u8]), Box<str>> {
     match bytes.split_first() {
-        Some((&FORM, work)) => Ok((Head::default(), work)),
-        Some((&FORM_WITH_FINGERPRINT, rest)) => {
-            let (fingerprint, work) =
-                rest.split_first_chunk().ok_or("the stored work is damaged: it has no fingerprint")?;
-            Ok((Head { fingerprint: Some(u128::from_be_bytes(*fingerprint)), request: None }, work))
-        }
-        Some((&FORM_WITH_HEAD, rest)) => postcard::take_from_bytes(rest)
+        Some((&FORM, rest)) => postcard::take_from_bytes(rest)
             .map_err(|error| format!("the stored work is damaged: {error}").into()),
         Some((form, _)) => {
             Err(format!("the stored work has form {form}, which this version does not know").into())
@@ -116,23 +100,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_version_of_the_stored_form_is_read() {
+    fn the_work_and_its_head_are_read_as_they_were_written() {
         let pull = StoredPull { queue: "q".into(), body: b"b".to_vec(), timeout_ms: 7 };
         let (fingerprint, request) = (Some(u128::MAX - 1), Some("r-1"));
-        for (head, form) in [
-            (Head::default(), FORM),
-            (Head { fingerprint, request: None }, FORM_WITH_FINGERPRINT),
-            (Head { fingerprint: None, request }, FORM_WITH_HEAD),
-            (Head { fingerprint, request }, FORM_WITH_HEAD),
+        for head in [
+            Head::default(),
+            Head { fingerprint, request: None },
+            Head { fingerprint: None, request },
+            Head { fingerprint, request },
         ] {
             let bytes = write(&pull, head);
-            assert_eq!((bytes[0], super::head(&bytes)), (form, head));
+            assert_eq!((bytes[0], super::head(&bytes)), (FORM, head));
             assert_eq!(read(&bytes), Ok(pull.clone()));
             for length in 0..bytes.len() {
                 assert!(read::<StoredPull>(&bytes[..length]).is_err(), "{head:?}, {length} bytes");
             }
         }
-        assert_eq!(write(&pull, Head::default()), b"\x01\x01q\x01b\x07", "as it was stored ever since");
-        assert!(read::<StoredPull>(b"\x04").unwrap_err().contains("form 4"));
+        assert_eq!(write(&pull, Head::default()), b"\x01\0\0\x01q\x01b\x07", "stored timers stay readable");
+        assert!(read::<StoredPull>(b"\x02\0\0\x01q\x01b\x07").unwrap_err().contains("form 2"));
     }
 }

@@ -120,7 +120,7 @@ impl Sql {
         let mode = if place.replaces { "replace" } else { "reject" };
         format!(
             "SELECT p.outcome, p.old, p.was FROM tourbillon.place('callback',
-                 '\\x01'::bytea || tourbillon.sized('{url}'::text) || tourbillon.sized('POST'::text)
+                 '\\x010000'::bytea || tourbillon.sized('{url}'::text) || tourbillon.sized('POST'::text)
                      || tourbillon.varint(0) || tourbillon.varint(0) || tourbillon.varint(15000),
                  due => {due}, key => '{key}', namespace => 'default', policy => '{policy}', if_present => '{mode}',
                  id => {id}) p"

@@ -313,7 +313,8 @@ BEGIN
     END IF;
     v_timeout := coalesce(tourbillon.policy_number(schedule_callback.policy, 'timeout_ms', 100, 30000), 15000);
     RETURN tourbillon.placed_id(tourbillon.place_given('callback',
-        '\x01'::bytea || tourbillon.sized(schedule_callback.url) || tourbillon.sized(schedule_callback.method)
+        -- The version of the form, then a head without a fingerprint and without the id of a request.
+        '\x010000'::bytea || tourbillon.sized(schedule_callback.url) || tourbillon.sized(schedule_callback.method)
             || tourbillon.varint(v_count) || v_list || tourbillon.sized(v_bytes) || tourbillon.varint(v_timeout),
         schedule_callback.due, schedule_callback.delay, schedule_callback.key, schedule_callback.namespace,
         schedule_callback.labels,
@@ -343,7 +344,8 @@ BEGIN
     END IF;
     v_timeout := coalesce(tourbillon.policy_number(schedule_queue.policy, 'timeout_ms', 100, 3600000), 15000);
     RETURN tourbillon.placed_id(tourbillon.place_given('pull',
-        '\x01'::bytea || tourbillon.sized(schedule_queue.queue) || tourbillon.sized(v_bytes)
+        -- The version of the form, then a head without a fingerprint and without the id of a request.
+        '\x010000'::bytea || tourbillon.sized(schedule_queue.queue) || tourbillon.sized(v_bytes)
             || tourbillon.varint(v_timeout),
         schedule_queue.due, schedule_queue.delay, schedule_queue.key, schedule_queue.namespace, schedule_queue.labels,
         -- The runtime waits for the handler of a queue for an hour and 15 seconds.

@@ -2,7 +2,6 @@
 //! because a data folder may have a store that no restore has written, beside the SQLite database of a restore.
 
 use super::{RestoreError, file_error};
-use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -93,20 +92,10 @@ impl Mark {
         match name {
             None => Ok(false),
             Some(name) if name == store.as_os_str().as_encoded_bytes() => Ok(true),
-            Some(name) if self.former_name(store).is_some_and(|former| name == former.as_encoded_bytes()) => {
-                Ok(true)
-            }
             Some(name) => {
                 Err(RestoreError::OtherStore(self.path.clone(), String::from_utf8_lossy(name).into()))
             }
         }
-    }
-
-    /// Returns the name that a former version gave an SQLite database in the data folder: its absolute path. Returns
-    /// `None` for any other store.
-    fn former_name(&self, store: &Path) -> Option<OsString> {
-        let in_data = store.strip_prefix(".").ok()?;
-        Some(self.path.parent()?.canonicalize().ok()?.join(in_data).into())
     }
 
     /// Returns whether the stored timers come from a restore that was killed, so that this restore may remove them.
@@ -181,19 +170,6 @@ mod tests {
         let name = name_of_database(&new, &new.join("timers.redb"));
         assert!(found(&name).unwrap().is_some_and(|mark| mark.may_drop()));
         for other in [name_of_file(), &name_of_database(&new, &folder.path().join("timers.redb"))] {
-            assert!(matches!(found(other), Err(RestoreError::OtherStore(..))), "{}", other.display());
-        }
-    }
-
-    #[test]
-    fn a_mark_of_a_former_version_names_an_sqlite_database_in_the_data_folder_by_its_absolute_path() {
-        let folder = tempfile::tempdir().unwrap();
-        let data = folder.path().canonicalize().unwrap();
-        let database = data.join("timers.redb");
-        drop(Mark::made(None, &data, &database).unwrap());
-        let found = |name: &Path| Mark::left_behind(&data, name);
-        assert!(found(&name_of_database(&data, &database)).unwrap().is_some_and(|mark| mark.may_drop()));
-        for other in [name_of_file(), &name_of_database(&data, &data.join("other.db"))] {
             assert!(matches!(found(other), Err(RestoreError::OtherStore(..))), "{}", other.display());
         }
     }

@@ -2,8 +2,9 @@
 //! prints. Prometheus' own tool fires each alarm.
 
 use crate::faulty::{Fails, Faulty};
-use crate::inside::{Inside, settings};
+use crate::inside::Inside;
 use crate::operating::{TIMERS, number, scrape};
+use crate::rig::settings;
 use prometheus_parse::{Scrape, Value as Number};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

@@ -24,6 +24,7 @@ fn with_body(members: &str) -> String {
     format!("{{\"delay_ms\": 600000, \"callback\": {{\"url\": \"http://127.0.0.1:9999/\", {members}}}}}")
 }
 
+/// The unit tests of the reader of JSON have the other faults of its texts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_that_cannot_be_read_is_refused_with_its_place() {
     let folder = tempfile::tempdir().unwrap();
@@ -31,32 +32,14 @@ async fn a_body_that_cannot_be_read_is_refused_with_its_place() {
     let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     let rows: Vec<(&str, Vec<u8>, &str)> = vec![
         ("nothing", "".into(), ""),
-        ("a cut text", "{\"delay_ms\": 1".into(), ""),
         ("two values", "{} {}".into(), ""),
-        ("no object", "[]".into(), ""),
         ("null", "null".into(), ""),
         ("a comment", "{/* */}".into(), ""),
         ("an unknown field", with("\"dely_ms\": 1").into(), "/dely_ms"),
         ("an unknown field inside", with_body("\"uri\": 1").into(), "/callback/uri"),
-        ("a text for a number", with("\"delay_ms\": \"1\"").into(), "/delay_ms"),
-        ("a negative time", with("\"delay_ms\": -1").into(), "/delay_ms"),
-        ("a fraction", with("\"delay_ms\": 1.5").into(), "/delay_ms"),
         ("a huge number", with("\"delay_ms\": 1e999").into(), "/delay_ms"),
         ("a number beyond 64 bits", with("\"delay_ms\": 18446744073709551616").into(), "/delay_ms"),
-        (
-            "a number beyond 64 bits with a sign",
-            with("\"delay_ms\": 9223372036854775808").into(),
-            "/delay_ms",
-        ),
-        ("NaN", with("\"delay_ms\": NaN").into(), "/delay_ms"),
         ("Infinity", with("\"delay_ms\": Infinity").into(), "/delay_ms"),
-        ("a key twice", with("\"delay_ms\": 1, \"delay_ms\": 1").into(), ""),
-        (
-            "a header twice",
-            with_body("\"headers\": {\"x-a\": \"1\", \"x-\\u0061\": \"2\"}").into(),
-            "/callback/headers",
-        ),
-        ("a body that is not JSON", with_body("\"json\": {\"a\": 01}").into(), "/callback/json"),
         (
             "a body that is not UTF-8",
             [with_body("\"json\": \"").into(), vec![0xff, b'"', b'}', b'}']].concat(),
@@ -72,8 +55,9 @@ async fn a_body_that_cannot_be_read_is_refused_with_its_place() {
         ("a moment before 1970", with("\"due\": \"1969-12-01T00:00:00Z\"").into(), "/due"),
         ("two moments", with("\"due\": \"2096-12-01T00:00:00Z\", \"delay_ms\": 1").into(), ""),
         ("no work", "{}".into(), ""),
+        ("no URL", r#"{"callback": {"url": "nowhere"}}"#.into(), "/callback/url"),
+        ("an unknown method", with_body("\"method\": \"BREW\"").into(), "/callback/method"),
         ("two works", with("\"pull\": {\"queue\": \"q\"}").into(), ""),
-        ("an unknown word", with("\"if_present\": \"drop\"").into(), "/if_present"),
         (
             "an unknown backoff",
             with("\"policy\": {\"backoff\": {\"kind\": \"x\"}}").into(),
@@ -113,7 +97,8 @@ async fn a_body_that_cannot_be_read_is_refused_with_its_place() {
     assert_eq!(post(&inside, "application/json", body).await.status, 201);
 }
 
-/// The problem for a wrong field names the field, even inside a change of a batch, or inside a backoff.
+/// The problem for a wrong field names the field, even inside a change of a batch, or inside a backoff. The unit
+/// tests of the reader of JSON have the other faults of a change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fault_inside_a_change_has_its_own_place() {
     let folder = tempfile::tempdir().unwrap();
@@ -128,19 +113,13 @@ async fn a_fault_inside_a_change_has_its_own_place() {
         (r#"{"put": {"timer": {"callback": {"url": 1}}}}"#.into(), "/put/timer/callback/url".into()),
         (r#"{"put": {"timer": {"due": "tomorrow"}}}"#.into(), "/put/timer/due".into()),
         (r#"{"put": {"timer": 1}}"#.into(), "/put/timer".into()),
-        (r#"{"put": {}}"#.into(), "/put".into()),
         (r#"{"put": {"timer": {}, "to": {}}}"#.into(), "/put/to".into()),
         (r#"{"move": {"key": "k", "to": {"delay_ms": "1"}}}"#.into(), "/move/to/delay_ms".into()),
         (r#"{"move": {"key": 1, "to": {}}}"#.into(), "/move/key".into()),
         (r#"{"cancel": {"id": []}}"#.into(), "/cancel/id".into()),
         (r#"{"cancel": {"kei": "k"}}"#.into(), "/cancel/kei".into()),
-        (r#"{"cancel": {"key": "k"}, "move": {}}"#.into(), String::new()),
-        (r#"{"cancel": []}"#.into(), "/cancel".into()),
-        (r#"{"drop": {"key": "k"}}"#.into(), "/drop".into()),
         (r#""cancel""#.into(), String::new()),
         ("{}".into(), String::new()),
-        ("[]".into(), String::new()),
-        ("1".into(), String::new()),
         (backoff(r#"{"kind": "fixed", "pause_ms": -1}"#), format!("{inside_backoff}/pause_ms")),
         (backoff(r#"{"kind": "ladder", "pauses_ms": [1, "2"]}"#), format!("{inside_backoff}/pauses_ms/1")),
         (backoff(r#"{"kind": "fixed", "pause_ms": 1, "max_ms": 1}"#), inside_backoff.into()),

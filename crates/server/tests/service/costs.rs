@@ -1,7 +1,7 @@
 //! Tests how many commands parked timers and queues cost on Redis. The commands that scripts call count, too. Without
 //! `redis-server`, the tests say that they were skipped.
 
-use crate::rig::Rig;
+use crate::rig::{Rig, SOON, eventually};
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -12,8 +12,6 @@ use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_fault::Server;
 use tourbillon_redis::{Connect, RedisStore};
 use tourbillon_server::{RedisSettings, StorePlace};
-
-const SOON: Duration = Duration::from_secs(60);
 
 /// Returns the number in the environment variable `variable`. If the variable is not set, returns `default`. A person
 /// can make a run larger by the variable.
@@ -29,18 +27,13 @@ async fn nodes(server: &Server, count: usize) -> Vec<Rig> {
         let redis = RedisSettings::new(connect, "d");
         nodes.push(Rig::start_with(|settings| settings.store = StorePlace::Redis(redis)).await);
     }
-    let begun = Instant::now();
-    loop {
-        let (_, view) = nodes[0].send("GET", "/v1/nodes", Value::Null).await;
+    let is_divided = |view: &Value| {
         let shares: Vec<u64> =
             view["nodes"].as_array().unwrap().iter().filter_map(|node| node["shards"].as_u64()).collect();
-        if shares.len() == count && shares.iter().all(|share| *share > 0) && shares.iter().sum::<u64>() == 64
-        {
-            return nodes;
-        }
-        assert!(begun.elapsed() < SOON, "the nodes share the shards: {view}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        shares.len() == count && shares.iter().all(|share| *share > 0) && shares.iter().sum::<u64>() == 64
+    };
+    nodes[0].until("/v1/nodes", is_divided).await;
+    nodes
 }
 
 fn commands(server: &Server) -> u64 {
@@ -135,15 +128,7 @@ async fn a_receiver_at_one_node_gets_the_timers_of_all_nodes_for_few_commands() 
             let (status, answer) = nodes[count - 1].send("POST", "/v1/namespaces/default/batch", batch).await;
             assert!(status.is_success(), "{answer}");
         }
-        let begun = Instant::now();
-        loop {
-            let (_, view) = nodes[0].send("GET", "/v1/namespaces/default", Value::Null).await;
-            if view["parked"] == COUNT {
-                break;
-            }
-            assert!(begun.elapsed() < SOON, "all timers are parked: {view}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        nodes[0].until("/v1/namespaces/default", |view| view["parked"] == COUNT).await;
         server.command(&["CONFIG", "RESETSTAT"]);
         let begun = Instant::now();
         let (claims, requests) = fetch_all(&nodes[0], COUNT).await;
@@ -167,17 +152,8 @@ async fn a_receiver_at_one_node_gets_the_timers_of_all_nodes_for_few_commands() 
         futures_util::stream::iter(acks).buffer_unordered(64).collect::<Vec<()>>().await;
         let each = commands(&server) as f64 / COUNT as f64;
         eprintln!("{count} nodes: {each:.2} commands an acknowledgement; {}", by_command(&server));
-        let begun = Instant::now();
-        loop {
-            let (_, view) = nodes[0].send("GET", "/v1/namespaces/default", Value::Null).await;
-            if (view["pending"].as_u64(), view["leased"].as_u64(), view["parked"].as_u64())
-                == (Some(0), Some(0), Some(0))
-            {
-                break;
-            }
-            assert!(begun.elapsed() < SOON, "all timers have ended: {view}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        let have_ended = |view: &Value| ["pending", "leased", "parked"].iter().all(|phase| view[phase] == 0);
+        nodes[0].until("/v1/namespaces/default", have_ended).await;
     }
 }
 
@@ -223,22 +199,17 @@ async fn a_fetched_timer_comes_back_after_its_node_is_gone() {
     let timer = json!({ "delay_ms": 0, "pull": { "queue": "q", "json": 1 } });
     let (status, answer) = owner.send("PUT", "/v1/namespaces/default/timers/k", timer).await;
     assert!(status.is_success(), "{answer}");
-    let begun = Instant::now();
     let store = open(&server).await;
     // This claimant stands for a node that leases a timer and then does nothing more.
     let by = tourbillon_durable::store::Claimant { incarnation: 7, lease: Duration::from_secs(2) };
     let limit = tourbillon_durable::store::Limit { timers: 1, bytes: u64::MAX };
     let mut claim = 0;
-    loop {
+    eventually("the timer is parked", async || {
         claim += 1;
-        let claimed =
-            store.claim_parked(by, claim, "queue:default/q".into(), 1, limit).await.unwrap().unwrap();
-        if !claimed.leased.is_empty() {
-            break;
-        }
-        assert!(begun.elapsed() < SOON, "the timer is parked");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        let claimed = store.claim_parked(by, claim, "queue:default/q".into(), 1, limit).await;
+        (!claimed.unwrap().unwrap().leased.is_empty()).then_some(())
+    })
+    .await;
     store.leave().await.unwrap();
     drop(store);
     let begun = Instant::now();
@@ -276,15 +247,7 @@ async fn begin_cancel(node: &Rig) -> String {
 
 /// Waits until a node shows that an operation, a change of many timers, is done. Returns the operation.
 async fn ended(node: &Rig, operation: &str) -> Value {
-    let begun = Instant::now();
-    loop {
-        let (status, answer) = node.send("GET", operation, Value::Null).await;
-        if status.is_success() && answer["state"] == "done" {
-            return answer;
-        }
-        assert!(begun.elapsed() < SOON, "{answer}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    node.until(operation, |answer| answer["state"] == "done").await
 }
 
 /// An operation cancels many timers while the test creates other timers. The number of cancelled timers is
@@ -335,26 +298,4 @@ async fn a_bulk_cancel_costs_few_scripts_and_is_shown_by_all_nodes() {
     );
     assert_eq!(done["changed"], count);
     assert!(each < 0.8, "{each:.2} scripts a timer");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operation_goes_on_at_another_node_when_its_own_has_stopped() {
-    let Some(server) = Server::start(&[]) else { return };
-    let mut nodes = nodes(&server, 2).await;
-    let store = open(&server).await;
-    let count = 6_000;
-    import_far(&store, count).await;
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    let operation = begin_cancel(&nodes[0]).await;
-    drop(nodes.remove(0));
-    let left = store.counts().await.unwrap().of(tourbillon_durable::state::Phase::Pending);
-    let begun = Instant::now();
-    let done = ended(&nodes[0], &operation).await;
-    eprintln!(
-        "{left} of {count} timers were left when the node stopped; done {:.2?} later: {done}",
-        begun.elapsed()
-    );
-    assert!(left > 0, "the operation was not done when its node stopped");
-    let left = store.counts().await.unwrap().of(tourbillon_durable::state::Phase::Pending);
-    assert_eq!(left, 0, "{done}");
 }

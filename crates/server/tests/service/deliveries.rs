@@ -1,7 +1,7 @@
 //! Tests the outcomes of callbacks, as the receiver records them and as the HTTP interface shows them.
 
-use crate::receivers::{Manner, Rough, dead, eventually, resolver};
-use crate::rig::{Receiver, Rig};
+use crate::receivers::{Manner, Rough, dead, resolver};
+use crate::rig::{Receiver, Rig, eventually};
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -1,11 +1,11 @@
 //! Provides a service without sockets. Requests go to its router in the same process.
 
+use crate::rig::{answered, settings};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -45,14 +45,6 @@ impl Answered {
 pub(crate) struct Inside {
     pub(crate) service: Service,
     pub(crate) router: Router,
-}
-
-/// Returns settings for a service that permits callbacks to this machine, and callbacks without TLS.
-pub(crate) fn settings(folder: &Path) -> Settings {
-    let mut settings = Settings::new(folder);
-    settings.rules.allow_http = true;
-    settings.caller.guard.allowed = vec!["127.0.0.0/8".parse().unwrap()];
-    settings
 }
 
 impl Inside {
@@ -102,17 +94,10 @@ impl Inside {
         self.with(method, path, &[], body).await
     }
 
-    /// Sends the same `GET` request until `is_wanted` accepts the answer. Fails after ten seconds.
+    /// Sends the same `GET` request until `is_wanted` accepts the answer, and returns this answer. Fails after a
+    /// minute.
     pub(crate) async fn until(&self, path: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
-        let begun = std::time::Instant::now();
-        loop {
-            let json = self.send("GET", path, Value::Null).await.json();
-            if is_wanted(&json) {
-                return json;
-            }
-            assert!(begun.elapsed() < Duration::from_secs(10), "{path} shows {json}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        answered(path, async || self.send("GET", path, Value::Null).await.json(), is_wanted).await
     }
 
     /// Ends the service, so that another service can open the same store.

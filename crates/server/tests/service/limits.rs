@@ -2,8 +2,8 @@
 
 use crate::faulty::{Fails, Faulty};
 use crate::inside::Inside;
-use crate::receivers::{Manner, Rough, eventually};
-use crate::rig::Rig;
+use crate::receivers::{Manner, Rough};
+use crate::rig::{Rig, eventually};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use std::sync::Arc;

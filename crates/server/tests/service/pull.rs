@@ -1,8 +1,8 @@
 //! Tests receivers that fetch timers from a queue.
 
 use crate::inside::Inside;
-use crate::receivers::{dead, eventually};
-use crate::rig::Rig;
+use crate::receivers::dead;
+use crate::rig::{Rig, eventually};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Provides receivers of callbacks that misbehave.
 
-use crate::rig::Rig;
+use crate::rig::{Rig, eventually};
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -120,8 +120,8 @@ impl Rough {
         self.log.sent.load(Ordering::SeqCst)
     }
 
-    /// Waits until the receiver has got `count` requests. Returns all requests of the receiver. Fails after ten
-    /// seconds.
+    /// Waits until the receiver has got `count` requests. Returns all requests of the receiver. Fails after a
+    /// minute.
     pub(crate) async fn await_requests(&self, count: usize) -> Vec<Request> {
         eventually(&format!("{count} requests"), async || {
             let requests = self.requests();
@@ -182,19 +182,6 @@ async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> Option<Request> 
     let mut body = vec![0; length.map_or(0, |(_, length)| length.parse().unwrap())];
     stream.read_exact(&mut body).await.ok()?;
     Some(Request { at: Instant::now(), headers, body: String::from_utf8(body).unwrap() })
-}
-
-/// Calls `ask` until it returns a value, and returns this value. Fails after ten seconds with `condition` in the
-/// message.
-pub(crate) async fn eventually<T>(condition: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
-    let begin = Instant::now();
-    loop {
-        if let Some(answer) = ask().await {
-            return answer;
-        }
-        assert!(begin.elapsed() < Duration::from_secs(10), "in vain: {condition}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 /// Returns the dead timer with the id `id`. Searches the list of dead timers, because a dead timer has no key any more.

@@ -9,12 +9,17 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tourbillon_server::{Service, Settings, router};
+
+/// The longest time for which a test waits for an event that should come within seconds. The time is long, because the
+/// machine may be busy.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// A callback that a test's receiver has got.
 #[derive(Debug)]
@@ -49,12 +54,9 @@ impl Receiver {
         format!("http://{}{path}", self.address)
     }
 
-    /// Waits for the next callback to the receiver. Fails after ten seconds.
+    /// Waits for the next callback to the receiver. Fails after a minute.
     pub(crate) async fn next(&mut self) -> Received {
-        tokio::time::timeout(Duration::from_secs(10), self.received.recv())
-            .await
-            .expect("a callback")
-            .unwrap()
+        tokio::time::timeout(SOON, self.received.recv()).await.expect("a callback").unwrap()
     }
 }
 
@@ -90,10 +92,8 @@ impl Rig {
     /// Starts a service. `change` first changes the usual settings of tests.
     pub(crate) async fn start_with(change: impl FnOnce(&mut Settings)) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut settings = Settings::new(folder.path());
-        settings.rules.allow_http = true;
+        let mut settings = settings(folder.path());
         settings.least_pause = Duration::ZERO;
-        settings.caller.guard.allowed = vec!["127.0.0.0/8".parse().unwrap()];
         change(&mut settings);
         Self::open(settings, folder).await
     }
@@ -122,7 +122,7 @@ impl Rig {
 
     /// Ends the service, and calls `change` with the folder of the service's files. Then starts the service again at
     /// another port.
-    pub(crate) async fn restart_after(mut self, change: impl FnOnce(&std::path::Path)) -> Self {
+    pub(crate) async fn restart_after(mut self, change: impl FnOnce(&Path)) -> Self {
         let (settings, folder) = (self.settings.clone(), self.folder.take().unwrap());
         let service = self.service.clone();
         tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
@@ -134,6 +134,12 @@ impl Rig {
     /// Sends a request with the JSON body `body` to the service. If `body` is null, the request has no body.
     pub(crate) async fn send(&self, method: &str, path: &str, body: Value) -> (StatusCode, Value) {
         self.send_text(method, path, if body.is_null() { String::new() } else { body.to_string() }).await
+    }
+
+    /// Sends the same `GET` request until `is_wanted` accepts the answer, and returns this answer. Fails after a
+    /// minute.
+    pub(crate) async fn until(&self, path: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
+        answered(path, async || self.send("GET", path, Value::Null).await.1, is_wanted).await
     }
 
     /// Sends a request to the service, with the text `body` as its body.
@@ -148,6 +154,44 @@ impl Rig {
         let status = response.status();
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         (status, if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes).unwrap() })
+    }
+}
+
+/// Returns settings for a service that permits callbacks to this machine, and callbacks without TLS.
+pub(crate) fn settings(folder: &Path) -> Settings {
+    let mut settings = Settings::new(folder);
+    settings.rules.allow_http = true;
+    settings.caller.guard.allowed = vec!["127.0.0.0/8".parse().unwrap()];
+    settings
+}
+
+/// Calls `ask` until it returns a value, and returns this value. Fails after a minute with `condition` in the message.
+pub(crate) async fn eventually<T>(condition: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(value) = ask().await {
+            return value;
+        }
+        assert!(begun.elapsed() < SOON, "in vain: {condition}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Sends a request by `send` until `is_wanted` accepts the answer, and returns this answer. Fails after a minute.
+/// `path` is the path of the request, for the message.
+pub(crate) async fn answered(
+    path: &str,
+    mut send: impl AsyncFnMut() -> Value,
+    is_wanted: impl Fn(&Value) -> bool,
+) -> Value {
+    let begun = Instant::now();
+    loop {
+        let json = send().await;
+        if is_wanted(&json) {
+            return json;
+        }
+        assert!(begun.elapsed() < SOON, "{path} shows {json}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

@@ -19,19 +19,6 @@ fn path(rest: &str) -> String {
     format!("{SCHEDULES}/{rest}")
 }
 
-/// Sends the same `GET` request until `is_wanted` accepts the answer. Fails after twenty seconds.
-async fn until(rig: &Rig, path: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
-    let begun = std::time::Instant::now();
-    loop {
-        let (_, json) = rig.send("GET", path, Value::Null).await;
-        if is_wanted(&json) {
-            return json;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(20), "{path} shows {json}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_schedule_calls_its_receiver_again_and_again_until_it_is_removed() {
     let (rig, mut receiver) = (Rig::start().await, Receiver::start().await);
@@ -52,7 +39,7 @@ async fn a_schedule_calls_its_receiver_again_and_again_until_it_is_removed() {
         ids.insert(received.headers["webhook-id"].to_str().unwrap().to_owned());
     }
     assert_eq!(ids.len(), 3);
-    let seen = until(&rig, &path("a%20b"), |view| view["fired"].as_u64() >= Some(3)).await;
+    let seen = rig.until(&path("a%20b"), |view| view["fired"].as_u64() >= Some(3)).await;
     assert!(seen["last_fired"].is_string() && seen["last_scheduled"].is_string(), "{seen}");
     // The records that the store keeps for a schedule do not count as timers of the namespace.
     let (_, stats) = rig.send("GET", "/v1/stats", Value::Null).await;
@@ -274,9 +261,9 @@ async fn a_schedule_survives_a_restart_and_reports_what_it_missed() {
     assert_eq!(rig.send("PUT", &path("a"), new).await.0, StatusCode::CREATED);
     // On a busy machine, each instant may be later than the schedule's grace. So it may be missed instead of made.
     let decided = |view: &Value| view["last_scheduled"].is_string();
-    until(&rig, &path("a"), decided).await;
+    rig.until(&path("a"), decided).await;
     let rig = rig.restart_after(|_| std::thread::sleep(Duration::from_millis(500))).await;
-    let seen = until(&rig, &path("a"), |view| view["missed"].as_u64() >= Some(3)).await;
+    let seen = rig.until(&path("a"), |view| view["missed"].as_u64() >= Some(3)).await;
     assert_eq!(seen["state"], "active", "{seen}");
 }
 

@@ -1,9 +1,9 @@
 //! Tests the spans of traces. A collector on a port of its own gets the spans of creations and of attempts. It delays
 //! neither creations nor deliveries.
 
-use crate::inside::{Inside, settings};
+use crate::inside::Inside;
 use crate::operating::{number, scrape};
-use crate::rig::{Received, Receiver};
+use crate::rig::{Received, Receiver, SOON, eventually, settings};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt as _;
@@ -26,8 +26,6 @@ use tourbillon_server::{Service, router};
 const TIMERS: &str = "/v1/namespaces/default/timers";
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
-/// The longest time that a test waits for an event.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The spans that the collector has received, and the requests that contained the spans. Each request has its path, its
 /// headers and the service's attributes.
@@ -58,7 +56,8 @@ impl Collector {
 
     /// Waits until the collector has `count` spans. Returns the spans, sorted by their start times.
     async fn spans(&self, count: usize) -> Vec<Span> {
-        until(|| self.taken.lock().unwrap().spans.len() >= count, "the spans are missing").await;
+        let are_there = async || (self.taken.lock().unwrap().spans.len() >= count).then_some(());
+        eventually("the spans", are_there).await;
         let mut spans = self.taken.lock().unwrap().spans.clone();
         assert_eq!(spans.len(), count, "{spans:?}");
         spans.sort_by_key(|span| span.start_time_unix_nano);
@@ -88,14 +87,6 @@ async fn take(State(taken): State<Arc<Mutex<Taken>>>, request: Request) -> (Stat
     (StatusCode::OK, headers)
 }
 
-async fn until(is_so: impl Fn() -> bool, condition: &str) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{condition}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
 /// Starts a service that sends its spans to the collector at the address `collector`.
 fn start(folder: &TempDir, collector: SocketAddr) -> Inside {
     start_with(folder, collector, 1.0)
@@ -117,7 +108,7 @@ fn start_with(folder: &TempDir, collector: SocketAddr, share: f64) -> Inside {
 /// Ends the service. Returns the time that the end took.
 async fn close(inside: &Inside) -> Duration {
     let (begun, service) = (Instant::now(), inside.service.clone());
-    tokio::task::spawn_blocking(move || service.close(PATIENCE)).await.unwrap();
+    tokio::task::spawn_blocking(move || service.close(SOON)).await.unwrap();
     begun.elapsed()
 }
 
@@ -316,11 +307,7 @@ async fn count(inside: &Inside, outcome: &str) -> f64 {
 }
 
 async fn until_some(inside: &Inside, outcome: &str) {
-    let begun = Instant::now();
-    while count(inside, outcome).await < 1.0 {
-        assert!(begun.elapsed() < PATIENCE, "no span has {outcome}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    eventually(outcome, async || (count(inside, outcome).await >= 1.0).then_some(())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -334,7 +321,7 @@ async fn a_collector_that_hangs_delays_no_delivery_and_what_is_too_much_is_dropp
     let batch = json!({ "changes": vec![late; 1_000] });
     let begun = Instant::now();
     while count(&inside, "dropped").await < 1.0 {
-        assert!(begun.elapsed() < PATIENCE, "no span is dropped");
+        assert!(begun.elapsed() < SOON, "no span is dropped");
         let answer = inside.send("POST", "/v1/namespaces/default/batch", batch.clone()).await;
         assert_eq!(answer.status, 200);
     }
@@ -345,7 +332,7 @@ async fn a_collector_that_hangs_delays_no_delivery_and_what_is_too_much_is_dropp
     }
     assert_eq!(count(&inside, "exported").await.to_bits(), 0_f64.to_bits());
     // The end of the service does not hang although the collector does.
-    tokio::time::timeout(PATIENCE, close(&inside)).await.unwrap();
+    tokio::time::timeout(SOON, close(&inside)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,7 +1,6 @@
 //! Tests a well-behaved tenant beside a tenant that does all that its limits permit.
 
-use crate::receivers::eventually;
-use crate::rig::Rig;
+use crate::rig::{Rig, eventually};
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};

@@ -2,8 +2,8 @@
 
 use crate::inside::Inside;
 use crate::operating::{number, scrape};
-use crate::receivers::{Manner, Rough, eventually};
-use crate::rig::{Receiver, Rig};
+use crate::receivers::{Manner, Rough};
+use crate::rig::{Receiver, Rig, eventually};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use std::sync::Arc;

@@ -6,7 +6,7 @@ mod pages;
 mod postgres;
 mod redis;
 
-use crate::rig::{Receiver, Rig};
+use crate::rig::{Receiver, Rig, eventually};
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use deployment::Deployment;
@@ -20,9 +20,6 @@ use tourbillon_fault::{Postgres, Server};
 use tourbillon_server::{StorePlace, router};
 use tower::ServiceExt as _;
 
-/// The longest time for which a test waits for an event that should come within seconds. The time is long, because the
-/// machine may be busy.
-const SOON: Duration = Duration::from_secs(60);
 const TIMERS: &str = "/v1/namespaces/default/timers";
 
 /// Runs each of these tests on Redis and in PostgreSQL.
@@ -69,18 +66,6 @@ on_each! {
     healthz_is_red_while_the_server_is_away_and_green_again_without_a_restart
 }
 
-/// Calls `ask` until it returns a value, and returns this value. Fails after a minute with `condition` in the message.
-async fn until<T>(condition: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(value) = ask().await {
-            return value;
-        }
-        assert!(begun.elapsed() < SOON, "{condition}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
 async fn make_namespace(node: &Rig, number: usize) -> StatusCode {
     node.send("PUT", &format!("/v1/namespaces/n{number}"), json!({})).await.0
 }
@@ -121,7 +106,7 @@ async fn what_one_node_has_made_the_other_sees_cancels_and_delivers(deployment: 
     }
     let mut got = BTreeSet::new();
     while got.len() < wanted.len() {
-        let received = tokio::time::timeout(SOON, receiver.next()).await.unwrap();
+        let received = receiver.next().await;
         assert!(got.insert(received.path.clone()), "{} came twice", received.path);
         let number = wanted.iter().position(|path| *path == received.path).unwrap();
         assert_eq!(received.method.as_str(), method(number), "{received:?}");
@@ -136,8 +121,10 @@ async fn what_one_node_has_made_the_other_sees_cancels_and_delivers(deployment: 
     assert_eq!(answer["outcome"], "created");
     drop(one);
     // The node that stopped had no time to store all results, so the other node may repeat its last deliveries.
-    until("the delivery by the other node", async || (receiver.next().await.path == "/late").then_some(()))
-        .await;
+    eventually("the delivery by the other node", async || {
+        (receiver.next().await.path == "/late").then_some(())
+    })
+    .await;
 }
 
 async fn an_idempotency_key_makes_one_timer_whatever_nodes_the_requests_reach(deployment: Deployment) {
@@ -174,7 +161,7 @@ async fn namespaces_of_one_node_are_known_to_the_others_and_none_is_lost(deploym
     let (status, _) = one.send("PUT", "/v1/namespaces/shop", json!({ "max_timers": 5 })).await;
     assert_eq!(status, StatusCode::CREATED);
     let begun = Instant::now();
-    until("the other node knows the namespace", async || {
+    eventually("the other node knows the namespace", async || {
         let (status, view) = two.send("GET", "/v1/namespaces/shop", Value::Null).await;
         (status == StatusCode::OK).then(|| assert_eq!(view["limits"]["max_timers"], 5))
     })
@@ -185,7 +172,7 @@ async fn namespaces_of_one_node_are_known_to_the_others_and_none_is_lost(deploym
     let all = futures_util::future::join_all(all);
     assert!(all.await.iter().all(|status| *status == StatusCode::CREATED));
     for node in [&one, &two] {
-        until("both know all namespaces", async || {
+        eventually("both know all namespaces", async || {
             let (_, list) = node.send("GET", "/v1/namespaces", Value::Null).await;
             (list.as_array().unwrap().len() == 22).then_some(())
         })
@@ -195,7 +182,7 @@ async fn namespaces_of_one_node_are_known_to_the_others_and_none_is_lost(deploym
     let mut receiver = Receiver::start().await;
     let (status, _) = one.send("PUT", "/v1/namespaces/shop", json!({ "paused": true })).await;
     assert_eq!(status, StatusCode::OK);
-    until("the other node knows the pause", async || {
+    eventually("the other node knows the pause", async || {
         let (_, view) = two.send("GET", "/v1/namespaces/shop", Value::Null).await;
         (view["limits"]["paused"] == true).then_some(())
     })
@@ -203,7 +190,7 @@ async fn namespaces_of_one_node_are_known_to_the_others_and_none_is_lost(deploym
     let path = "/v1/namespaces/shop/timers";
     let (status, _) = two.send("POST", path, callback(&receiver, "/shop", 0)).await;
     assert_eq!(status, StatusCode::CREATED);
-    until("the timer is parked", async || {
+    eventually("the timer is parked", async || {
         let (_, view) = one.send("GET", "/v1/namespaces/shop", Value::Null).await;
         (view["parked"] == 1).then_some(())
     })
@@ -211,13 +198,13 @@ async fn namespaces_of_one_node_are_known_to_the_others_and_none_is_lost(deploym
     let (status, _) = two.send("PUT", "/v1/namespaces/shop", json!({})).await;
     assert_eq!(status, StatusCode::OK);
     // The timer goes on, whichever node has parked it.
-    let received = tokio::time::timeout(SOON, async { receiver.next().await }).await.unwrap();
+    let received = receiver.next().await;
     assert_eq!(received.path, "/shop");
 }
 
 async fn a_receiver_at_one_node_gets_the_timers_of_all_nodes(deployment: Deployment) {
     let (one, two) = (deployment.node().await, deployment.node().await);
-    until("both nodes have shards", async || {
+    eventually("both nodes have shards", async || {
         let (_, nodes) = one.send("GET", "/v1/nodes", Value::Null).await;
         let nodes = nodes["nodes"].as_array().unwrap();
         let have_shards = nodes.iter().all(|node| node["shards"].as_u64() > Some(0));
@@ -259,7 +246,7 @@ async fn a_claim_is_ended_and_prolonged_through_another_node(deployment: Deploym
     // Fetches a timer from one node. Returns the claim and the other node.
     let fetch = async || {
         let mut turn = 0;
-        until("a claim", async || {
+        eventually("a claim", async || {
             turn += 1;
             let (node, other) = if turn % 2 == 0 { (&one, &two) } else { (&two, &one) };
             let (status, answer) = node.send("POST", queue, json!({ "wait_ms": 300 })).await;
@@ -332,7 +319,7 @@ async fn nodes_show_each_other_and_who_has_the_shards(deployment: Deployment) {
         let live = nodes["nodes"].as_array().unwrap().iter().filter(|node| node["live"] == true);
         live.map(|node| node["shards"].as_u64().unwrap()).collect::<Vec<_>>()
     };
-    until("the nodes share the shards", async || {
+    eventually("the nodes share the shards", async || {
         let shares = shares(&one).await;
         (shares.len() == 2 && shares.iter().sum::<u64>() == deployment.shards() && !shares.contains(&0))
             .then_some(())
@@ -342,7 +329,7 @@ async fn nodes_show_each_other_and_who_has_the_shards(deployment: Deployment) {
     let own: Vec<_> = seen["nodes"].as_array().unwrap().iter().filter(|node| node["this"] == true).collect();
     assert_eq!(own.len(), 1, "{seen}");
     drop(two);
-    until("the other node has all shards", async || {
+    eventually("the other node has all shards", async || {
         (shares(&one).await == [deployment.shards()]).then_some(())
     })
     .await;
@@ -358,7 +345,7 @@ async fn a_namespace_that_one_node_removes_is_gone_for_the_others(deployment: De
     assert_eq!(one.send("PUT", path, json!({})).await.0, StatusCode::CREATED);
     let (status, secret) = one.send("POST", &format!("{path}/secrets"), Value::Null).await;
     assert_eq!(status, StatusCode::CREATED, "{secret}");
-    until("the other node knows the namespace and its secret", async || {
+    eventually("the other node knows the namespace and its secret", async || {
         let (_, view) = two.send("GET", path, Value::Null).await;
         view["secrets"].as_array().is_some_and(|secrets| secrets.len() == 1).then_some(())
     })
@@ -373,7 +360,7 @@ async fn a_namespace_that_one_node_removes_is_gone_for_the_others(deployment: De
     assert_eq!(status, StatusCode::NO_CONTENT, "{answer}");
     // The removal has waited until no node goes by an older copy. For a second, the other node may still know the
     // namespace as one that is being removed.
-    until("the other node knows that the namespace is gone", async || {
+    eventually("the other node knows that the namespace is gone", async || {
         let (status, answer) = two.send("PUT", &timer, callback(&receiver, "/never", 3_600_000)).await;
         let is_refused = [StatusCode::TOO_MANY_REQUESTS, StatusCode::NOT_FOUND].contains(&status);
         assert!(is_refused, "{status}: {answer}");
@@ -410,7 +397,7 @@ async fn an_operation_is_shown_by_all_nodes_and_goes_on_when_its_node_stops(depl
     let (status, seen) = two.send("GET", &path, Value::Null).await;
     assert_eq!((status, &seen["id"]), (StatusCode::OK, &begun["id"]), "{seen}");
     drop(one);
-    let ended = until("the operation ends", async || {
+    let ended = eventually("the operation ends", async || {
         let (_, seen) = two.send("GET", &path, Value::Null).await;
         (seen["state"] != "running").then_some(seen)
     })
@@ -444,7 +431,7 @@ async fn the_page_of_a_node_shows_all_nodes(deployment: Deployment) {
         String::from_utf8(bytes.to_vec()).unwrap()
     };
     assert!(page("/ui/").await.contains("/ui/nodes"), "the pages have a link to the nodes");
-    until("the page shows both nodes", async || {
+    eventually("the page shows both nodes", async || {
         let page = page("/ui/nodes").await;
         (page.contains("first-node") && page.contains("second-node")).then_some(())
     })
@@ -460,7 +447,7 @@ async fn a_schedule_that_one_node_removes_the_other_does_not_follow(deployment: 
         let (status, answer) = one.send("PUT", path, schedule.clone()).await;
         assert_eq!(status, StatusCode::CREATED, "round {round}: {answer}");
         for _ in 0..5 {
-            let received = tokio::time::timeout(SOON, async { receiver.next().await }).await.unwrap();
+            let received = receiver.next().await;
             assert_eq!(received.path, "/tick");
         }
         let (status, answer) = two.send("DELETE", path, Value::Null).await;
@@ -469,7 +456,7 @@ async fn a_schedule_that_one_node_removes_the_other_does_not_follow(deployment: 
         assert_eq!(status, StatusCode::NOT_FOUND, "round {round}: a schedule that was removed is back");
         let label = "/v1/namespaces/default/timers?label=schedule:s";
         // Timers that the schedule made before its removal may still be delivered. It makes no more timers.
-        until("the occurrences end", async || {
+        eventually("the occurrences end", async || {
             let (_, list) = one.send("GET", label, Value::Null).await;
             list["items"].as_array().is_some_and(Vec::is_empty).then_some(())
         })
@@ -488,7 +475,7 @@ async fn healthz_is_red_while_the_server_is_away_and_green_again_without_a_resta
     let health = async || rig.send("GET", "/healthz", Value::Null).await;
     assert_eq!(health().await.0, StatusCode::OK);
     deployment.take_away();
-    let answer = until("healthz is red", async || {
+    let answer = eventually("healthz is red", async || {
         let (status, answer) = health().await;
         (status != StatusCode::OK).then_some(answer)
     })
@@ -498,15 +485,15 @@ async fn healthz_is_red_while_the_server_is_away_and_green_again_without_a_resta
     let (status, _) = rig.send("POST", TIMERS, callback(&receiver, "/x", 0)).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     deployment.bring_back();
-    until("healthz is green again", async || (health().await.0 == StatusCode::OK).then_some(())).await;
-    until("creations work again", async || {
+    eventually("healthz is green again", async || (health().await.0 == StatusCode::OK).then_some(())).await;
+    eventually("creations work again", async || {
         let (status, _) = rig.send("POST", TIMERS, callback(&receiver, "/again", 0)).await;
         (status == StatusCode::CREATED).then_some(())
     })
     .await;
     loop {
         // The timer whose creation had an unknown outcome may exist, and then arrives, too.
-        let received = tokio::time::timeout(SOON, async { receiver.next().await }).await.unwrap();
+        let received = receiver.next().await;
         if received.path == "/again" {
             break;
         }

@@ -1,6 +1,7 @@
 //! Tests changes on the page of one node beside changes through another node.
 
-use super::{Deployment, until};
+use super::Deployment;
+use crate::rig::eventually;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
@@ -40,7 +41,7 @@ pub(super) async fn the_page_of_one_node_keeps_the_limits_that_another_has_just_
         assert_eq!(status, StatusCode::CREATED);
         let (status, answer) = post("make", &name).await;
         assert_eq!(status, StatusCode::CONFLICT, "{answer}");
-        until("the other node knows the namespace", async || {
+        eventually("the other node knows the namespace", async || {
             (view(&name).await["limits"]["max_timers"] == round).then_some(())
         })
         .await;

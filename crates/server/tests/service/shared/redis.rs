@@ -1,7 +1,7 @@
 //! Tests nodes on servers of Redis that lose their data, die, or are not fit.
 
-use super::{TIMERS, callback, until};
-use crate::rig::{Receiver, Rig};
+use super::{TIMERS, callback};
+use crate::rig::{Receiver, Rig, eventually};
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
@@ -35,7 +35,7 @@ async fn data_that_are_gone_make_healthz_and_readyz_red_with_the_reason() {
     assert_eq!(status, StatusCode::CREATED);
     server.command(&["FLUSHALL"]);
     for path in ["/healthz", "/readyz"] {
-        let answer = until(path, async || {
+        let answer = eventually(path, async || {
             let (status, answer) = rig.send("GET", path, Value::Null).await;
             (status == StatusCode::SERVICE_UNAVAILABLE).then_some(answer)
         })
@@ -57,7 +57,7 @@ async fn a_dead_primary_of_a_cluster_is_seen_in_the_age_of_the_last_poll() {
         let line = numbers.lines().find_map(|line| line.strip_prefix(name));
         line.map(|number| number.trim().parse::<f64>().unwrap())
     };
-    until("the node has all shards", async || {
+    eventually("the node has all shards", async || {
         (number("tourbillon_shards_without_node ").await == Some(0.0)).then_some(())
     })
     .await;
@@ -66,13 +66,13 @@ async fn a_dead_primary_of_a_cluster_is_seen_in_the_age_of_the_last_poll() {
     let victim = cluster.owner(0, slot).unwrap();
     cluster.nodes[victim].kill();
     let age = async || number("tourbillon_poll_age_seconds ").await.filter(|age| *age > 3.0);
-    until("the age of the last poll grows", age).await;
-    until("the shards of the server that is away have no node", async || {
+    eventually("the age of the last poll grows", age).await;
+    eventually("the shards of the server that is away have no node", async || {
         number("tourbillon_shards_without_node ").await.filter(|free| *free > 10.0)
     })
     .await;
     // While the client looks for the dead server, a request may fail. So try again.
-    let nodes = until("the nodes are answered", async || {
+    let nodes = eventually("the nodes are answered", async || {
         let (status, nodes) = rig.send("GET", "/v1/nodes", Value::Null).await;
         (status == StatusCode::OK).then_some(nodes)
     })
@@ -94,7 +94,7 @@ async fn servers_and_folders_that_are_not_fit_are_refused_with_the_reason() {
     };
     // A process that another test starts holds the lock of the folder until its program begins.
     let with_free = async |redis: &RedisSettings| {
-        until("the folder is free", async || {
+        eventually("the folder is free", async || {
             let opened = with(redis.clone());
             (!matches!(opened, Err(OpenError::InUse(_)))).then_some(opened)
         })

@@ -2,7 +2,7 @@
 
 use super::promise;
 use crate::layout::Layout;
-use crate::link::Link;
+use crate::link::{Call, Link};
 use crate::script::{Arguments, BY_CALLER, BY_SERVER, Script, Scripts, Values, Words, decimal};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{ServerTime, StoreError};
@@ -13,36 +13,21 @@ pub(crate) struct Answered {
     pub(crate) rest: Values,
 }
 
-/// A script with its keys and arguments, ready to be sent.
-pub(super) struct Call {
-    script: &'static Script,
-    keys: Vec<Vec<u8>>,
-    words: Words,
-    /// The number of an attempt to connect. If set, the script is sent only on the connection that this attempt has
-    /// made. `None` permits any connection.
-    attempt: Option<u64>,
-}
-
-impl Call {
-    pub(super) fn new(
-        time: &ServerTime,
-        script: impl Fn(&'static Scripts) -> &'static Script,
-        mut keys: Vec<Vec<u8>>,
-        arguments: impl Arguments,
-    ) -> Self {
-        // With the absent key, the script is refused as a whole while the slot of the keys moves to another server.
-        keys.extend(keys.first().map(|key| Layout::absent(key)));
-        let now = time.of_caller();
-        let script = script(if now.is_some() { &BY_CALLER } else { &BY_SERVER });
-        let mut words = Words::default();
-        words.push(&now.map(|now| decimal(now.as_millis())).unwrap_or_default());
-        arguments.add_to(&mut words);
-        Self { script, keys, words, attempt: None }
-    }
-
-    pub(super) fn on(self, attempt: Option<u64>) -> Self {
-        Self { attempt, ..self }
-    }
+/// Returns the call of a script on any connection.
+pub(super) fn prepare(
+    time: &ServerTime,
+    script: impl Fn(&'static Scripts) -> &'static Script,
+    mut keys: Vec<Vec<u8>>,
+    values: impl Arguments,
+) -> Call {
+    // With the absent key, the script is refused as a whole while the slot of the keys moves to another server.
+    keys.extend(keys.first().map(|key| Layout::absent(key)));
+    let now = time.of_caller();
+    let script = script(if now.is_some() { &BY_CALLER } else { &BY_SERVER });
+    let mut arguments = Words::default();
+    arguments.push(&now.map(|now| decimal(now.as_millis())).unwrap_or_default());
+    values.add_to(&mut arguments);
+    Call { script, keys, arguments, attempt: None }
 }
 
 /// Runs a script on any connection. Returns the script's answer, and true if the answer shows that the server's clock
@@ -54,7 +39,7 @@ pub(crate) fn run<'a>(
     keys: Vec<Vec<u8>>,
     arguments: impl Arguments,
 ) -> impl Future<Output = Result<(Answered, bool), StoreError>> {
-    send(link, time, Call::new(time, script, keys, arguments))
+    send(link, time, prepare(time, script, keys, arguments))
 }
 
 /// Sends a call. Returns the script's answer, and true if the answer shows that the server's clock was set.
@@ -63,15 +48,10 @@ pub(super) async fn send(
     time: &ServerTime,
     call: Call,
 ) -> Result<(Answered, bool), StoreError> {
-    let Call { script, keys, words, attempt } = call;
     // The moment must be before the server reads its clock. Otherwise the estimate of the server's time could be behind
     // that clock.
     let sent = ServerTime::moment();
-    let reply = match attempt {
-        Some(attempt) => link.run_on(attempt, script, keys, words),
-        None => link.run_before_witness(script, keys, words),
-    };
-    let (answer, witness) = reply.await?;
+    let (answer, witness) = link.run(call).await?;
     promise::note(witness);
     let mut rest = Values::of(answer)?;
     let now = UtcMillis::from_millis(rest.number()?);

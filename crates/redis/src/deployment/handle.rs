@@ -10,11 +10,11 @@
 //! be under way. The later check may open the store, and the store may be closed again before the earlier check ends. A
 //! check opens the store only if the store is still closed as it was when the check began.
 
-use super::call::{Answered, Call, send};
+use super::call::{Answered, prepare, send};
 use super::parkings::Parkings;
 use super::topology::Topology;
 use crate::layout::{Layout, Part, Shard};
-use crate::link::{Link, is_back, is_gone};
+use crate::link::{Call, Link, is_back, is_gone};
 use crate::script::{Arguments, Script, Scripts};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -114,7 +114,7 @@ impl Deployment {
         keys: Vec<Vec<u8>>,
         arguments: impl Arguments,
     ) -> impl Future<Output = Result<Answered, StoreError>> {
-        self.send(Call::new(&self.time, script, keys, arguments))
+        self.send(prepare(&self.time, script, keys, arguments))
     }
 
     /// Runs a script. `attempt` is the number of an attempt to connect. If it is set, the script is sent only on the
@@ -126,7 +126,7 @@ impl Deployment {
         keys: Vec<Vec<u8>>,
         arguments: impl Arguments,
     ) -> impl Future<Output = Result<Answered, StoreError>> {
-        self.send(Call::new(&self.time, script, keys, arguments).on(attempt))
+        self.send(Call { attempt, ..prepare(&self.time, script, keys, arguments) })
     }
 
     async fn send(&self, call: Call) -> Result<Answered, StoreError> {

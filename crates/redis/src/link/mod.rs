@@ -29,6 +29,22 @@ pub(crate) use session::Session;
 pub use settings::{Connect, ConnectError, SyncPolicy, Tls};
 pub(crate) use witness::Witness;
 
+/// A script with its keys and arguments, ready to be sent.
+pub(crate) struct Call {
+    pub(crate) script: &'static Script,
+    /// The keys of the script. In a cluster, all of them must be in one slot.
+    pub(crate) keys: Vec<Vec<u8>>,
+    pub(crate) arguments: Words,
+    /// The number of an attempt to connect, as [`Link::attempt`] returns it. If set, the script is sent only on the
+    /// connection that this attempt has made, and the call fails if another connection is in use. `None` permits any
+    /// connection. A cluster also permits any connection.
+    pub(crate) attempt: Option<u64>,
+}
+
+/// The value that a script has returned, and the [`Witness`] of the server on which the script ran. The witness is
+/// `None` if the connection's policy requires no confirmation.
+pub(crate) type Reply = (redis::Value, Option<Arc<Witness>>);
+
 /// The answer to a call of a [`Link`], as a future that needs no tokio runtime.
 pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, LinkError>> + Send + 'a>>;
 
@@ -40,48 +56,16 @@ pub(crate) type Ear = Box<dyn Fn(Heard<'_>) + Send + Sync>;
 
 /// Runs scripts on Redis servers, over connections that the link keeps.
 pub(crate) trait Link: Send + Sync {
-    /// Runs `script` on the server that has `keys`. The returned future ends within the connection's time limits.
+    /// Runs a script on the server that has its keys. The returned future ends within the connection's time limits.
     ///
     /// # Errors
     ///
     /// [`LinkError::may_have_run`] says whether the script may have taken effect.
-    fn run<'a>(
-        &'a self,
-        script: &'static Script,
-        keys: Vec<Vec<u8>>,
-        arguments: Words,
-    ) -> Answer<'a, redis::Value>;
-
-    /// Runs a script like [`run`](Self::run), and also returns the [`Witness`] of the server on which the script ran.
-    /// The witness is `None` if the connection's policy requires no confirmation.
-    fn run_before_witness<'a>(
-        &'a self,
-        script: &'static Script,
-        keys: Vec<Vec<u8>>,
-        arguments: Words,
-    ) -> Answer<'a, (redis::Value, Option<Arc<Witness>>)> {
-        let answer = self.run(script, keys, arguments);
-        Box::pin(async move { Ok((answer.await?, None)) })
-    }
-
-    /// Runs a script like [`run_before_witness`](Self::run_before_witness), but only on the connection that the
-    /// [attempt](Self::attempt) with this number has made. If another connection is in use, the call fails and the
-    /// script is not sent.
-    fn run_on<'a>(
-        &'a self,
-        _attempt: u64,
-        script: &'static Script,
-        keys: Vec<Vec<u8>>,
-        arguments: Words,
-    ) -> Answer<'a, (redis::Value, Option<Arc<Witness>>)> {
-        self.run_before_witness(script, keys, arguments)
-    }
+    fn run(&self, call: Call) -> Answer<'_, Reply>;
 
     /// Returns the number of the attempt to connect that made the present connection. Without a connection, returns the
     /// number of the attempt that is under way. In a cluster, returns 0.
-    fn attempt(&self) -> u64 {
-        0
-    }
+    fn attempt(&self) -> u64;
 
     /// Returns whether the connection's policy requires a confirmation of changes. If so, each answer of a script comes
     /// with a [`Witness`].

@@ -8,9 +8,7 @@ use super::route::Route;
 use super::routes::{Place, Routes};
 use super::settings::{Connect, ConnectError, SyncPolicy};
 use super::slots::{Address, Slots};
-use super::{Answer, Ear, Link, Pause, Witness};
-use crate::script::Script;
-use crate::script::Words;
+use super::{Answer, Call, Ear, Link, Pause, Reply};
 use core::any::Any;
 use core::fmt;
 use core::time::Duration;
@@ -46,7 +44,7 @@ struct Caller {
     /// The longest time for a reply of a server.
     limit: Duration,
     is_cluster: bool,
-    /// True if each connection has a [`Witness`], because changes may have to wait for copies.
+    /// True if each connection has a [`Witness`](super::Witness), because changes may have to wait for copies.
     has_witnesses: bool,
     /// True until a server refuses a script because of the flags in the script's first line. After that, scripts are
     /// sent without flags.
@@ -58,16 +56,6 @@ struct Caller {
 enum By {
     Name,
     Text,
-}
-
-/// The arguments of one call that runs a script.
-struct Call {
-    script: &'static Script,
-    keys: Vec<Vec<u8>>,
-    arguments: Words,
-    /// The number of an attempt to connect, as [`Link::attempt`] returns it. If set, the script is sent only on the
-    /// connection that this attempt has made. `None` permits any connection.
-    attempt: Option<u64>,
 }
 
 impl Session {
@@ -121,13 +109,6 @@ impl Session {
         }))
     }
 
-    /// Sends a call of a script. Returns the script's answer, and the [`Witness`] of the server on which the script
-    /// ran. The witness can confirm that the server's changes are durable. It is `None` if the connection's policy
-    /// requires no confirmation.
-    fn send(&self, call: Call) -> Answer<'static, (Value, Option<Arc<Witness>>)> {
-        self.spawn(|caller| async move { caller.run(&call).await })
-    }
-
     /// Sends commands to any primary, and returns the replies. The reply to a command that the server refuses is a
     /// [`Value::ServerError`].
     #[cfg(test)]
@@ -174,31 +155,11 @@ impl fmt::Debug for Session {
 }
 
 impl Link for Session {
-    fn run<'a>(&'a self, script: &'static Script, keys: Vec<Vec<u8>>, arguments: Words) -> Answer<'a, Value> {
-        let answer = self.run_before_witness(script, keys, arguments);
-        Box::pin(async move { Ok(answer.await?.0) })
-    }
-
-    fn run_before_witness<'a>(
-        &'a self,
-        script: &'static Script,
-        keys: Vec<Vec<u8>>,
-        arguments: Words,
-    ) -> Answer<'a, (Value, Option<Arc<Witness>>)> {
-        self.send(Call { script, keys, arguments, attempt: None })
-    }
-
-    fn run_on<'a>(
-        &'a self,
-        attempt: u64,
-        script: &'static Script,
-        keys: Vec<Vec<u8>>,
-        arguments: Words,
-    ) -> Answer<'a, (Value, Option<Arc<Witness>>)> {
+    fn run(&self, mut call: Call) -> Answer<'_, Reply> {
         // In a cluster, each primary has attempts of its own, so the number of an attempt does not identify a
         // connection.
-        let attempt = Some(attempt).filter(|_| !self.caller.is_cluster);
-        self.send(Call { script, keys, arguments, attempt })
+        call.attempt = call.attempt.filter(|_| !self.caller.is_cluster);
+        self.spawn(|caller| async move { caller.run(&call).await })
     }
 
     fn attempt(&self) -> u64 {
@@ -249,7 +210,7 @@ impl Caller {
 
     /// Runs a script. After an attempt in which the script has surely not run, sends it again until the settings'
     /// `patience` is over. If the script may have run, returns the error.
-    async fn run(&self, call: &Call) -> Result<(Value, Option<Arc<Witness>>), LinkError> {
+    async fn run(&self, call: &Call) -> Result<Reply, LinkError> {
         let end = self.end();
         // In a cluster, all keys of a script are in one slot, so the first key determines the server.
         let key = call.keys.first().map(Vec::as_slice);

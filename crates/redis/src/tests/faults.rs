@@ -4,8 +4,7 @@ use super::plain;
 use crate::RedisBuilder;
 use crate::RedisStore;
 use crate::layout::{Layout, PERIOD, slot_of};
-use crate::link::{Answer, Link, LinkError, Pause};
-use crate::script::Script;
+use crate::link::{Answer, Call, Link, LinkError, Pause, Reply};
 use crate::script::Words;
 use core::future::poll_fn;
 use core::task::Poll;
@@ -76,23 +75,19 @@ impl Acting {
 }
 
 impl Link for Acting {
-    fn run<'a>(
-        &'a self,
-        script: &'static Script,
-        keys: Vec<Vec<u8>>,
-        arguments: Words,
-    ) -> Answer<'a, redis::Value> {
+    fn run(&self, call: Call) -> Answer<'_, Reply> {
+        let name = call.script.name();
         if self.has_slots.load(Ordering::Relaxed) {
-            let slots: BTreeSet<u32> = keys.iter().map(|key| slot_of(key)).collect();
-            assert!(slots.len() <= 1, "a cluster refuses the keys of the script {}", script.name());
+            let slots: BTreeSet<u32> = call.keys.iter().map(|key| slot_of(key)).collect();
+            assert!(slots.len() <= 1, "a cluster refuses the keys of the script {name}");
         }
-        match self.act_of(script.name(), &arguments) {
+        match self.act_of(name, &call.arguments) {
             Some(Act::Fail) => {
-                let error = LinkError::gave_up(script.name(), LEASE, "a test");
+                let error = LinkError::gave_up(name, LEASE, "a test");
                 return Box::pin(async move { Err(error) });
             }
             Some(Act::Lose) => {
-                let answer = self.link.run(script, keys, arguments);
+                let answer = self.link.run(call);
                 return Box::pin(async move {
                     let _lost = answer.await?;
                     Err(LinkError::unknown("a test loses the reply"))
@@ -106,7 +101,7 @@ impl Link for Acting {
                 });
                 return Box::pin(async move {
                     wait.await;
-                    self.link.run(script, keys, arguments).await
+                    self.link.run(call).await
                 });
             }
             Some(Act::Hang) => {
@@ -116,7 +111,11 @@ impl Link for Acting {
             Some(Act::First(act)) => act(),
             None => {}
         }
-        self.link.run(script, keys, arguments)
+        self.link.run(call)
+    }
+
+    fn attempt(&self) -> u64 {
+        self.link.attempt()
     }
 
     fn is_cluster(&self) -> bool {

@@ -5,8 +5,7 @@
 use super::plain;
 use crate::RedisStore;
 use crate::layout::Layout;
-use crate::link::{Answer, Link, LinkError};
-use crate::script::Script;
+use crate::link::{Answer, Call, Link, LinkError, Reply};
 use crate::script::Words;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -48,11 +47,8 @@ pub(super) struct Stepping {
     calls: AtomicU32,
     act: Mutex<Option<(u32, Act)>>,
     has_stopped: Mutex<bool>,
-    late: Mutex<Option<Request>>,
+    late: Mutex<Option<Call>>,
 }
-
-/// A call that runs a script: the script, its keys and its arguments.
-type Request = (&'static Script, Vec<Vec<u8>>, Words);
 
 impl Stepping {
     pub(super) fn new(link: Arc<dyn Link>) -> Arc<Self> {
@@ -67,11 +63,11 @@ impl Stepping {
 
     /// Delivers the delayed request to the server at the moment `at`, in milliseconds of the deployment's time.
     pub(super) fn arrive(&self, at: u64) {
-        let Some((script, keys, arguments)) = self.late.lock().unwrap().take() else { return };
-        let mut words = Words::default();
-        words.push_number(at);
-        arguments.iter().skip(1).for_each(|word| words.push(word));
-        let _nobody_reads = now(self.link.run(script, keys, words)).unwrap();
+        let Some(call) = self.late.lock().unwrap().take() else { return };
+        let mut arguments = Words::default();
+        arguments.push_number(at);
+        call.arguments.iter().skip(1).for_each(|word| arguments.push(word));
+        let _nobody_reads = now(self.link.run(Call { arguments, ..call })).unwrap();
     }
 
     pub(super) fn at(&self, nth: u32, act: Act) {
@@ -87,12 +83,7 @@ impl Stepping {
 }
 
 impl Link for Stepping {
-    fn run<'a>(
-        &'a self,
-        script: &'static Script,
-        keys: Vec<Vec<u8>>,
-        arguments: Words,
-    ) -> Answer<'a, redis::Value> {
+    fn run(&self, call: Call) -> Answer<'_, Reply> {
         let lost = || LinkError::unknown("a test loses the reply");
         let act = self.act_now();
         if *self.has_stopped.lock().unwrap() {
@@ -105,20 +96,24 @@ impl Link for Stepping {
             }
             Some(act @ (Act::StopAfter | Act::Lose)) => {
                 *self.has_stopped.lock().unwrap() = matches!(act, Act::StopAfter);
-                let answer = self.link.run(script, keys, arguments);
+                let answer = self.link.run(call);
                 return Box::pin(async move {
                     let _lost = answer.await?;
                     Err(lost())
                 });
             }
             Some(Act::Delay) => {
-                *self.late.lock().unwrap() = Some((script, keys, arguments));
+                *self.late.lock().unwrap() = Some(call);
                 return Box::pin(async move { Err(lost()) });
             }
             Some(Act::First(act)) => act(),
             None => {}
         }
-        self.link.run(script, keys, arguments)
+        self.link.run(call)
+    }
+
+    fn attempt(&self) -> u64 {
+        self.link.attempt()
     }
 }
 

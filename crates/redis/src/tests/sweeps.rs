@@ -4,8 +4,7 @@ use super::pairs::{Act, DAY, Names, SHARDS, Stepping, names, now};
 use super::plain::Plain;
 use crate::RedisStore;
 use crate::layout::{Part, REDIRECT_HASHES, Shard, slot_of};
-use crate::link::{Answer, Link, LinkError};
-use crate::script::{Script, Words};
+use crate::link::{Answer, Call, Link, LinkError, Reply};
 use crate::upkeep::AFTER;
 use redis::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -186,11 +185,15 @@ struct Partial {
 }
 
 impl Link for Partial {
-    fn run<'a>(&'a self, script: &'static Script, keys: Vec<Vec<u8>>, arguments: Words) -> Answer<'a, Value> {
-        if self.is_away.load(Ordering::Relaxed) && keys.iter().any(|key| slot_of(key) == self.slot) {
+    fn run(&self, call: Call) -> Answer<'_, Reply> {
+        if self.is_away.load(Ordering::Relaxed) && call.keys.iter().any(|key| slot_of(key) == self.slot) {
             return Box::pin(async { Err(LinkError::unknown("a test loses the call")) });
         }
-        self.link.run(script, keys, arguments)
+        self.link.run(call)
+    }
+
+    fn attempt(&self) -> u64 {
+        self.link.attempt()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Tests calls to a server with lost replies, ended connections and errors.
 
-use super::{COUNT, count, counted, open, run, single};
+use super::{COUNT, call, count, counted, open, run, single};
 use crate::RedisStore;
 use crate::link::{Connect, Link, SyncPolicy};
 use crate::script::Script;
@@ -44,7 +44,7 @@ fn calls_share_a_connection_and_none_waits_for_another_caller() {
     });
     assert_eq!(counted(&server, "a"), 800);
     // A call whose future is dropped is sent all the same.
-    drop(session.run(&COUNT, vec![b"b".to_vec()], vec![b"1".to_vec()].into()));
+    drop(session.run(call(&COUNT, &["b"], &["1"])));
     eventually("the call arrives", || counted(&server, "b") == 1);
 }
 

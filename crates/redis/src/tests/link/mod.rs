@@ -5,7 +5,7 @@ mod calls;
 mod cluster;
 mod replicas;
 
-use crate::link::{Connect, Link, LinkError, Session};
+use crate::link::{Call, Connect, Link, LinkError, Session};
 use crate::script::Script;
 use core::time::Duration;
 use pollster::block_on;
@@ -28,14 +28,18 @@ fn connect_to(urls: &[String]) -> Connect {
     Connect::cluster(urls).expect("URLs").patience(LONG).response_timeout(LONG)
 }
 
+fn call(script: &'static Script, keys: &[&str], arguments: &[&str]) -> Call {
+    let bytes = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
+    Call { script, keys: bytes(keys), arguments: bytes(arguments).into(), attempt: None }
+}
+
 fn run(
     session: &Session,
     script: &'static Script,
     keys: &[&str],
     arguments: &[&str],
 ) -> Result<Value, LinkError> {
-    let bytes = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
-    block_on(session.run(script, bytes(keys), bytes(arguments).into()))
+    Ok(block_on(session.run(call(script, keys, arguments)))?.0)
 }
 
 fn count(session: &Session, key: &str) -> Result<i64, LinkError> {
@@ -48,8 +52,7 @@ fn count(session: &Session, key: &str) -> Result<i64, LinkError> {
 /// Adds 1 to a number on the server, and waits until the change is as durable as the session's
 /// [`SyncPolicy`](crate::SyncPolicy) requires. Returns the sum.
 fn count_safely(session: &Session, key: &str) -> Result<i64, LinkError> {
-    let (keys, one) = (vec![key.as_bytes().to_vec()], vec![b"1".to_vec()]);
-    let (count, witness) = block_on(session.run_before_witness(&COUNT, keys, one.into()))?;
+    let (count, witness) = block_on(session.run(call(&COUNT, &[key], &["1"])))?;
     block_on(witness.expect("the policy has a witness").confirm())?;
     let Value::Int(count) = count else { panic!("a number, not {count:?}") };
     Ok(count)

@@ -1,6 +1,6 @@
 //! Tests calls during failovers by Sentinel, and changes that wait for replicas or files.
 
-use super::{COUNT, LONG, count, count_safely, counted, open, single};
+use super::{COUNT, LONG, call, count, count_safely, counted, open, single};
 use crate::RedisStore;
 use crate::examine::check;
 use crate::link::{Connect, Link, SyncPolicy};
@@ -76,8 +76,7 @@ fn no_other_server_vouches_for_a_change() {
     assert_eq!(count_safely(&session, "a").expect("a reply"), 1);
     // The replica is cut off from now on, and does not get the change.
     watched.second.command(&["REPLICAOF", "NO", "ONE"]);
-    let (keys, one) = (vec![b"a".to_vec()], vec![b"1".to_vec()]);
-    let (_, witness) = block_on(session.run_before_witness(&COUNT, keys, one.into())).expect("an answer");
+    let (_, witness) = block_on(session.run(call(&COUNT, &["a"], &["1"]))).expect("an answer");
     watched.first.command(&["REPLICAOF", "127.0.0.1", &watched.second.port().to_string()]);
     eventually("the old primary follows", || {
         watched.first.info("master_link_status").as_deref() == Some("up")

@@ -2,9 +2,8 @@
 
 use super::{ALL, LEASE, NEVER, Runner, SLACK, builder, by, ids, is_divided, nodes, open, place, takeovers};
 use crate::layout::{Layout, Part};
-use crate::link::{Answer, Connect, Ear, Link, Pause, Session};
+use crate::link::{Answer, Call, Connect, Ear, Link, Pause, Reply, Session};
 use crate::node::LONGEST_POLL;
-use crate::script::{Script, Words};
 use crate::tests::plain;
 use crate::{POLL, RedisStore};
 use core::any::Any;
@@ -28,8 +27,12 @@ struct Ways {
 }
 
 impl Link for Ways {
-    fn run<'a>(&'a self, script: &'static Script, keys: Vec<Vec<u8>>, arguments: Words) -> Answer<'a, Value> {
-        self.calls.run(script, keys, arguments)
+    fn run(&self, call: Call) -> Answer<'_, Reply> {
+        self.calls.run(call)
+    }
+
+    fn attempt(&self) -> u64 {
+        self.calls.attempt()
     }
 
     fn wait(&self, time: Duration) -> Pause {
@@ -46,17 +49,21 @@ impl Link for Ways {
 struct Skewed(Arc<Session>, i64);
 
 impl Link for Skewed {
-    fn run<'a>(&'a self, script: &'static Script, keys: Vec<Vec<u8>>, arguments: Words) -> Answer<'a, Value> {
-        let answer = self.0.run(script, keys, arguments);
+    fn run(&self, call: Call) -> Answer<'_, Reply> {
+        let answer = self.0.run(call);
         Box::pin(async move {
-            let mut answer = answer.await?;
+            let (mut answer, witness) = answer.await?;
             if let Value::Array(values) = &mut answer
                 && let Some(Value::Int(now)) = values.first_mut()
             {
                 *now += self.1;
             }
-            Ok(answer)
+            Ok((answer, witness))
         })
+    }
+
+    fn attempt(&self) -> u64 {
+        self.0.attempt()
     }
 }
 

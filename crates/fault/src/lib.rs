@@ -59,4 +59,4 @@ pub use script::Script;
 pub use server::Server;
 pub use shift::Shift;
 pub use wait::{eventually, eventually_some};
-pub use watched::Watched;
+pub use watched::{Watched, watch};

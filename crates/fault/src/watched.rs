@@ -1,4 +1,4 @@
-//! Starts a primary with a replica, watched by a Sentinel.
+//! Starts Sentinels, and a primary with a replica that a Sentinel watches.
 
 use crate::server::Server;
 use crate::wait::eventually;
@@ -7,6 +7,26 @@ use std::time::Duration;
 
 /// How long a server may be silent before the Sentinel considers it dead. Even a slow server answers within this time.
 const LONG: Duration = Duration::from_secs(60);
+
+/// Starts a Sentinel that knows `primary` by the name [`Watched::NAME`], as it is after a failover with this
+/// configuration epoch. Panics if no `redis-server` is installed.
+#[must_use]
+pub fn watch(primary: &Server, epoch: u64) -> Server {
+    Server::launch(|folder| {
+        let file = folder.join("sentinel.conf");
+        let name = Watched::NAME;
+        let port = primary.port();
+        let long = LONG.as_millis();
+        let text = format!(
+            "sentinel monitor {name} 127.0.0.1 {port} 1\n\
+             sentinel down-after-milliseconds {name} {long}\n\
+             sentinel failover-timeout {name} 6000\n\
+             sentinel config-epoch {name} {epoch}\n"
+        );
+        fs::write(&file, text).expect("a file in a temporary folder");
+        vec![file.to_string_lossy().into_owned(), "--sentinel".to_owned()]
+    })
+}
 
 /// A Redis primary, its replica, and one Sentinel. The Sentinel needs no vote of another Sentinel.
 #[derive(Debug)]
@@ -47,19 +67,7 @@ impl Watched {
 
     fn join(first: Server, second: Server) -> Self {
         eventually("the replica follows", || second.info("master_link_status").as_deref() == Some("up"));
-        let sentinel = Server::launch(|folder| {
-            let file = folder.join("sentinel.conf");
-            let name = Self::NAME;
-            let port = first.port();
-            let long = LONG.as_millis();
-            let text = format!(
-                "sentinel monitor {name} 127.0.0.1 {port} 1\n\
-                 sentinel down-after-milliseconds {name} {long}\n\
-                 sentinel failover-timeout {name} 6000\n"
-            );
-            fs::write(&file, text).expect("a file in a temporary folder");
-            vec![file.to_string_lossy().into_owned(), "--sentinel".to_owned()]
-        });
+        let sentinel = watch(&first, 0);
         // Without this command, the Sentinel asks for roles only every ten seconds. Sentinels before 7.0 lack the
         // command.
         drop(sentinel.try_query::<redis::Value>(&["SENTINEL", "DEBUG", "INFO-PERIOD", "500"]));

@@ -1,17 +1,18 @@
 //! Makes connections with the settings of the user.
 
-use super::roles::{Named, Roles, named};
+use super::primary::{Primary, ask};
+use super::roles::Roles;
 use super::settings::{Connect, ConnectError, Servers, SyncPolicy};
 use super::slots::Address;
 use super::witness::{OnEnd, Witness};
 use core::time::Duration;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, PushInfo,
-    PushKind, RedisConnectionInfo, RedisError, RedisResult, TlsMode, Value,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo as _,
+    ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult, Value,
 };
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// The connections that one attempt to connect has made to a server.
 #[derive(Clone)]
@@ -21,8 +22,8 @@ pub(crate) struct Wire {
     /// The [`Witness`] of the server, which can confirm that the server's changes are durable. `None` with
     /// [`SyncPolicy::None`], which requires no confirmation.
     pub(crate) witness: Option<Arc<Witness>>,
-    /// The address of the server as a Sentinel has named it, or `None` without Sentinels.
-    pub(crate) server: Option<Named>,
+    /// The server as the Sentinels have named it, or `None` without Sentinels.
+    pub(crate) primary: Option<Primary>,
 }
 
 /// Makes connections to the servers that the settings name.
@@ -52,9 +53,7 @@ impl Dial {
         let dial = Self { connect, roles: Arc::default() };
         match &dial.connect.servers {
             Servers::Single(info) => drop(dial.client(info.clone()).map_err(invalid)?),
-            Servers::Sentinel { sentinels, service, primary, is_tls } => {
-                drop(dial.sentinel(sentinels, service, primary, *is_tls).map_err(invalid)?);
-            }
+            Servers::Sentinel { .. } => drop(dial.sentinels().map_err(invalid)?),
             Servers::Cluster(nodes) => {
                 for node in nodes {
                     drop(dial.client(node.clone()).map_err(invalid)?);
@@ -110,8 +109,8 @@ impl Dial {
     fn limit(&self) -> Duration {
         let connections = match &self.connect.servers {
             Servers::Single(_) | Servers::Cluster(_) => 1,
-            // A Sentinel names the primary, and the primary is asked for its role before the connection for scripts.
-            Servers::Sentinel { .. } => 3,
+            // The Sentinels are asked at the same time.
+            Servers::Sentinel { .. } => 2,
         };
         let witness = u32::from(!matches!(self.connect.sync, SyncPolicy::None));
         self.connect.connection_timeout.saturating_mul(connections + witness)
@@ -132,20 +131,21 @@ impl Dial {
     }
 
     async fn make(&self, on_end: OnEnd) -> RedisResult<Wire> {
-        let mut server = None;
-        let client = match &self.connect.servers {
-            Servers::Single(info) => self.client(info.clone())?,
-            Servers::Sentinel { sentinels, service, primary, is_tls } => {
-                let client = self.sentinel(sentinels, service, primary, *is_tls)?.async_get_client().await?;
-                server = named(client.get_connection_info().addr());
-                client
+        let config = self.config(Arc::clone(&on_end));
+        let (client, mut calls, primary) = match &self.connect.servers {
+            Servers::Single(info) => {
+                let client = self.client(info.clone())?;
+                let calls = client.get_multiplexed_async_connection_with_config(&config).await?;
+                (client, calls, None)
+            }
+            Servers::Sentinel { .. } => {
+                let (client, calls, primary) = self.to_primary(&config).await?;
+                (client, calls, Some(primary))
             }
             Servers::Cluster(_) => {
                 return Err((ErrorKind::InvalidClientConfig, "a cluster is not a single server").into());
             }
         };
-        let config = self.config(Arc::clone(&on_end));
-        let mut calls = client.get_multiplexed_async_connection_with_config(&config).await?;
         if let SyncPolicy::WaitAof { .. } = self.connect.sync {
             // A server without the command would make each change and then refuse the confirmation. So each promise
             // would end with an unknown outcome. Such a server is refused before any change.
@@ -166,7 +166,7 @@ impl Dial {
                 Some(Arc::new(Witness::new(own, policy, self.connect.response_timeout, on_end)))
             }
         };
-        Ok(Wire { calls, witness, server })
+        Ok(Wire { calls, witness, primary })
     }
 
     /// Makes a connection that subscribes to `channels`. `on_push` is called with each message of the server, and when
@@ -191,9 +191,13 @@ impl Dial {
             Servers::Single(info) => {
                 dial.client(info.clone())?.get_multiplexed_async_connection_with_config(&config).await?
             }
-            Servers::Sentinel { sentinels, service, primary, is_tls } => {
-                let mut client = dial.sentinel(sentinels, service, primary, *is_tls)?;
-                client.get_async_connection_with_config(&config).await?
+            Servers::Sentinel { .. } => {
+                let begun = Instant::now();
+                let (_, connection, primary) = dial.to_primary(&config).await?;
+                if !dial.roles.permit(Some(&primary), begun) {
+                    return Err(former());
+                }
+                connection
             }
             Servers::Cluster(nodes) => {
                 let (Some(first), Some(node)) = (nodes.first(), nodes.get(attempt % nodes.len().max(1)))
@@ -216,14 +220,11 @@ impl Dial {
         place: usize,
         on_push: impl Fn(PushInfo) + Send + Sync + 'static,
     ) -> RedisResult<MultiplexedConnection> {
-        let nothing = || (ErrorKind::InvalidClientConfig, "there is no such Sentinel").into();
-        let dial = self.renewed()?;
-        let Servers::Sentinel { sentinels, .. } = &dial.connect.servers else { return Err(nothing()) };
-        let (Some(first), Some(sentinel)) = (sentinels.first(), sentinels.get(place)) else {
-            return Err(nothing());
-        };
-        // The user name and the password of the first Sentinel apply to all Sentinels.
-        let sentinel = sentinel.clone().set_redis_settings(first.redis_settings().clone());
+        let mut sentinels = self.renewed()?.sentinels()?;
+        if place >= sentinels.len() {
+            return Err((ErrorKind::InvalidClientConfig, "there is no such Sentinel").into());
+        }
+        let client = sentinels.swap_remove(place);
         let push = move |push: PushInfo| -> Result<(), ()> {
             on_push(push);
             Ok(())
@@ -232,7 +233,6 @@ impl Dial {
             .set_connection_timeout(Some(self.connect.connection_timeout))
             .set_response_timeout(Some(self.connect.response_timeout))
             .set_push_sender(push);
-        let client = dial.client(sentinel)?;
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         connection.psubscribe("*").await?;
         Ok(connection)
@@ -252,40 +252,40 @@ impl Dial {
             .set_push_sender(notice)
     }
 
-    /// Builds a client that asks the Sentinels for the primary, and asks that server for its role.
-    fn sentinel(
+    /// Connects to the primary that the Sentinels name. Fails if that server does not say that it is a primary. Returns
+    /// the client of the server, for further connections, and the connection.
+    async fn to_primary(
         &self,
-        sentinels: &[ConnectionInfo],
-        service: &str,
-        primary: &RedisConnectionInfo,
-        is_tls: bool,
-    ) -> RedisResult<SentinelClient> {
-        let addresses = sentinels.iter().map(|info| info.addr().clone());
-        let mut builder = SentinelClientBuilder::new(addresses, service, SentinelServerType::Master)?
-            .set_client_to_redis_protocol(ProtocolVersion::RESP3)
-            .set_client_to_redis_db(primary.db());
-        if let Some(name) = primary.username() {
-            builder = builder.set_client_to_redis_username(name);
+        config: &AsyncConnectionConfig,
+    ) -> RedisResult<(Client, MultiplexedConnection, Primary)> {
+        let Servers::Sentinel { service, primary: settings, is_tls, .. } = &self.connect.servers else {
+            return Err((ErrorKind::InvalidClientConfig, "there are no Sentinels").into());
+        };
+        let primary = ask(&self.sentinels()?, service, self.connect.connection_timeout).await?;
+        let (host, port) = (primary.address.0.to_string(), primary.address.1);
+        let address = if *is_tls {
+            ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+        } else {
+            ConnectionAddr::Tcp(host, port)
+        };
+        let client = self.client(address.into_connection_info()?.set_redis_settings(settings.clone()))?;
+        let mut connection = client.get_multiplexed_async_connection_with_config(config).await?;
+        let role = connection.req_packed_command(&redis::cmd("ROLE")).await?.extract_error()?;
+        let is_primary =
+            |words: &[Value]| matches!(words, [Value::BulkString(role), ..] if role == b"master");
+        if !matches!(&role, Value::Array(words) if is_primary(words)) {
+            return Err((ErrorKind::Io, "the Sentinels name a server that is not a primary").into());
         }
-        if let Some(password) = primary.password() {
-            builder = builder.set_client_to_redis_password(password);
-        }
-        let settings = sentinels.first().map(ConnectionInfo::redis_settings);
-        if let Some(name) = settings.and_then(RedisConnectionInfo::username) {
-            builder = builder.set_client_to_sentinel_username(name);
-        }
-        if let Some(password) = settings.and_then(RedisConnectionInfo::password) {
-            builder = builder.set_client_to_sentinel_password(password);
-        }
-        if is_tls {
-            builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
-            if let Some(tls) = &self.connect.tls {
-                builder = builder
-                    .set_client_to_redis_certificates(tls.certificates())
-                    .set_client_to_sentinel_certificates(tls.certificates());
-            }
-        }
-        builder.build()
+        Ok((client, connection, primary))
+    }
+
+    /// Returns a client for each Sentinel. The user name and the password of the first Sentinel apply to all Sentinels.
+    fn sentinels(&self) -> RedisResult<Vec<Client>> {
+        let Servers::Sentinel { sentinels, .. } = &self.connect.servers else { return Ok(Vec::new()) };
+        let Some(first) = sentinels.first() else { return Ok(Vec::new()) };
+        let of_first =
+            |info: &ConnectionInfo| info.clone().set_redis_settings(first.redis_settings().clone());
+        sentinels.iter().map(|info| self.client(of_first(info))).collect()
     }
 
     fn client(&self, info: ConnectionInfo) -> RedisResult<Client> {
@@ -301,6 +301,11 @@ impl Dial {
 fn resp3(info: ConnectionInfo) -> ConnectionInfo {
     let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
     info.set_redis_settings(settings)
+}
+
+/// The error of a connection to a server that is the primary no longer.
+pub(super) fn former() -> RedisError {
+    (ErrorKind::Io, "a Sentinel names a former primary, which another server has replaced").into()
 }
 
 fn invalid(error: RedisError) -> ConnectError {
@@ -322,7 +327,7 @@ mod tests {
         let single = Connect::single("redis://127.0.0.1:1").unwrap();
         let sentinel = Connect::sentinel(["redis://127.0.0.1:1"], "timers").unwrap();
         let waits = SyncPolicy::Wait { replicas: 1, timeout: second };
-        assert_eq!((limit(single.clone()), limit(sentinel.clone())), (second, 3 * second));
-        assert_eq!((limit(single.sync(waits)), limit(sentinel.sync(waits))), (2 * second, 4 * second));
+        assert_eq!((limit(single.clone()), limit(sentinel.clone())), (second, 2 * second));
+        assert_eq!((limit(single.sync(waits)), limit(sentinel.sync(waits))), (2 * second, 3 * second));
     }
 }

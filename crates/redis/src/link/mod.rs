@@ -5,6 +5,7 @@ mod dial;
 mod error;
 mod heard;
 mod listen;
+mod primary;
 mod reconnector;
 mod roles;
 mod route;

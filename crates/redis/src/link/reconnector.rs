@@ -1,10 +1,10 @@
 //! A task that keeps a connection open: when the connection ends, the task tries to connect until it succeeds.
 
-use super::dial::{Dial, Wire};
+use super::dial::{Dial, Wire, former};
 use super::roles::Roles;
 use super::witness::OnEnd;
 use core::time::Duration;
-use redis::{ErrorKind, RedisError};
+use redis::RedisError;
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle};
@@ -77,7 +77,7 @@ impl Reconnector {
     /// Replaces the kept connection if the Sentinels name another server as the primary.
     pub(crate) async fn leave_others(&self, roles: &Roles) {
         let state = self.state();
-        if state.connection.is_some_and(|wire| !roles.permit(wire.server.as_ref(), Instant::now())) {
+        if state.connection.is_some_and(|wire| !roles.permit(wire.primary.as_ref(), Instant::now())) {
             self.doubt(state.attempt).await;
         }
     }
@@ -95,19 +95,18 @@ impl Reconnector {
     }
 }
 
-/// Stores a new connection, and returns true. If a Sentinel has named another server as the primary since the attempt
-/// to connect began at the moment `begun`, stores an error instead and returns false.
+/// Stores a new connection, and returns true. If its server is a former primary, stores an error instead and returns
+/// false. The attempt to connect began at the moment `begun`.
 fn store(states: &watch::Sender<State>, roles: &Roles, connection: &Wire, begun: Instant) -> bool {
     let mut is_permitted = false;
     states.send_modify(|state| {
         // The check is made under the lock of the state. So either an event of a Sentinel comes before this check, or
         // `leave_others` finds the connection after the event.
-        is_permitted = roles.permit(connection.server.as_ref(), begun);
+        is_permitted = roles.take(connection.primary.as_ref(), begun);
         if is_permitted {
             (state.connection, state.trouble) = (Some(connection.clone()), None);
         } else {
-            let message = "a Sentinel names a former primary, which another server has just replaced";
-            state.trouble = Some((ErrorKind::Io, message).into());
+            state.trouble = Some(former());
         }
     });
     is_permitted
@@ -161,6 +160,7 @@ async fn keep(
 
 #[cfg(test)]
 mod tests {
+    use super::super::primary::Primary;
     use super::super::roles::FRESH;
     use super::*;
     use crate::Connect;
@@ -175,10 +175,11 @@ mod tests {
         runtime.block_on(async {
             let dial = Dial::new(Connect::single(&server.url()).unwrap()).unwrap();
             let made = dial.connect(Arc::new(|| {})).await.unwrap();
-            let former = Wire { server: Some(("a".into(), 1)), ..made };
+            let primary = Primary { address: ("a".into(), 1), epoch: 1, is_of_most: true };
+            let former = Wire { primary: Some(primary), ..made };
             let [begun, event, later] =
                 [3, 2, 1].map(|times| Instant::now().checked_sub(FRESH * times).unwrap());
-            *dial.roles().lock() = Some((("b".into(), 1), event));
+            dial.roles().name_at(("b".into(), 1), event);
             let states = watch::channel(State::default()).0;
             assert!(!store(&states, dial.roles(), &former, begun));
             assert!(states.borrow().connection.is_none() && states.borrow().trouble.is_some());

@@ -17,8 +17,9 @@
 //! or by the answer `READONLY`, as it would without this task.
 
 use super::dial::Dial;
+use super::primary::Named;
 use super::reconnector::Reconnector;
-use super::roles::{Named, Roles};
+use super::roles::Roles;
 use core::time::Duration;
 use redis::{PushInfo, PushKind, Value};
 use std::sync::Arc;

@@ -206,8 +206,8 @@ impl Connect {
     }
 
     /// Sets the longest time for each connection of an attempt to connect. The default is 2 seconds. An attempt makes
-    /// up to four connections, one after another: to a Sentinel, to the primary for its role, for scripts, and for the
-    /// confirmations of a [`SyncPolicy`].
+    /// up to three connections, one after another: to the Sentinels, for scripts, and for the confirmations of a
+    /// [`SyncPolicy`].
     #[must_use]
     pub fn connection_timeout(mut self, timeout: Duration) -> Self {
         self.connection_timeout = timeout;

@@ -4,6 +4,7 @@ mod access;
 mod calls;
 mod cluster;
 mod replicas;
+mod sentinels;
 
 use crate::link::{Call, Connect, Link, LinkError, Session};
 use crate::script::Script;

@@ -13,19 +13,16 @@ use tourbillon_durable::timer::{Timer, TimerId};
 /// The version of the stored layout that this crate writes. A deployment with a lower or higher version is refused.
 pub(crate) const VERSION: u64 = 5;
 
-/// The version of the layout of a deployment whose id does not name the version.
-const UNNAMED: u64 = 5;
-
 /// Returns the id for a new deployment: [`VERSION`], a dot, and a random text. Each shard stores the id. So the shards
 /// name the version of their layout, even if the key of the deployment is lost.
 pub(crate) fn fresh_deployment_id() -> Vec<u8> {
     format!("{VERSION}.{}", TimerId::fresh()).into_bytes()
 }
 
-/// Returns the version of the layout that the id of a deployment names.
-pub(crate) fn version_in(id: &[u8]) -> u64 {
-    let named = core::str::from_utf8(id).ok().and_then(|id| id.split_once('.')?.0.parse().ok());
-    named.unwrap_or(UNNAMED)
+/// Returns the version of the layout that the id of a deployment names. Returns `None` if the id names no version, as
+/// the ids of old layouts.
+pub(crate) fn version_in(id: &[u8]) -> Option<u64> {
+    core::str::from_utf8(id).ok()?.split_once('.')?.0.parse().ok()
 }
 
 /// The parts of a shard's stored data. Each part is stored under a key of its own.

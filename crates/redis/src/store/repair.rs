@@ -100,7 +100,12 @@ impl RedisBuilder {
         }
         // This program does not know the parts of another layout. A key that is there names the version, even if the id
         // does not.
-        refuse_other_layout(version.unwrap_or_else(|| version_in(&id)))?;
+        let Some(version) = version.or_else(|| version_in(&id)) else {
+            let message = "the key of the deployment is lost, and the ids in its shards do not name the version of the \
+                           layout, so an older version has created it: restore a backup of the server";
+            return Err(StoreError::new(StoreErrorKind::OlderSchema, message));
+        };
+        refuse_other_layout(version)?;
         let mut mended = Mended { shards: layout.shards().end, ..Mended::default() };
         // A server that does not answer may still have its marks, so its shards do not count as lost.
         let silent = marks.iter().filter(|(_, mark)| mark.is_err());

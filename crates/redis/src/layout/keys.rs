@@ -102,12 +102,22 @@ pub(crate) struct Layout {
     shards: u16,
     /// The hash tag of each shard, without braces. All keys of the shard have the tag.
     tags: Vec<Box<str>>,
+    /// The number of sorted sets [`Part::Keys`] of all shards together.
+    key_sets: u16,
 }
 
 impl Layout {
     /// Computes the hash tags of the deployment `name` with `shards` shards, which must be a power of two.
     pub(crate) fn new(name: &str, shards: u16) -> Self {
-        Self { shards, tags: (0..shards).map(|shard| tag_of(name, shard, shards)).collect() }
+        let tags = (0..shards).map(|shard| tag_of(name, shard, shards)).collect();
+        Self { shards, tags, key_sets: KEY_SETS }
+    }
+
+    /// Returns the same layout with another number of sorted sets [`Part::Keys`], which must be a power of two. A test
+    /// that reads all sets again and again is quicker with fewer sets.
+    #[cfg(test)]
+    pub(crate) fn with_key_sets(self, key_sets: u16) -> Self {
+        Self { key_sets, ..self }
     }
 
     /// Returns the hash tags of all shards, without braces.
@@ -278,7 +288,7 @@ impl Layout {
 
     /// Returns the numbers of all sorted sets [`Part::Keys`] of one shard.
     pub(crate) fn key_sets(&self) -> core::ops::Range<u16> {
-        0..KEY_SETS / self.shards.clamp(1, KEY_SETS)
+        0..self.key_sets / self.shards.clamp(1, self.key_sets)
     }
 
     /// Returns the shard that stores a new timer: the shard of its key, or else of its series, or else of its id. So

@@ -26,6 +26,9 @@ pub struct RedisBuilder {
     /// True if a test uses one server like a cluster, so that each script names the keys of a single shard.
     #[cfg(test)]
     pub(super) is_split: bool,
+    /// The number of sorted sets of keys if a test sets it.
+    #[cfg(test)]
+    pub(super) key_sets: Option<u16>,
 }
 
 impl fmt::Debug for RedisBuilder {
@@ -56,6 +59,8 @@ impl RedisBuilder {
             is_unchecked: false,
             #[cfg(test)]
             is_split: false,
+            #[cfg(test)]
+            key_sets: None,
         }
     }
 
@@ -135,6 +140,14 @@ impl RedisBuilder {
     #[cfg(test)]
     pub(crate) fn split(mut self) -> Self {
         self.is_split = true;
+        self
+    }
+
+    /// Gives a test's deployment fewer sorted sets of keys than other deployments have. All stores of the deployment
+    /// must be opened with this setting.
+    #[cfg(test)]
+    pub(crate) fn few_key_sets(mut self) -> Self {
+        self.key_sets = Some(64);
         self
     }
 

@@ -122,6 +122,11 @@ impl RedisBuilder {
         }
         let Opened { shards, id, is_ready } = self.open_key(&*link, &time).await?;
         let layout = Layout::new(&self.name, shards);
+        #[cfg(test)]
+        let layout = match self.key_sets {
+            Some(key_sets) => layout.with_key_sets(key_sets),
+            None => layout,
+        };
         let topology = Topology::new(link.is_cluster());
         #[cfg(test)]
         let topology = if self.is_split { Topology::Cluster } else { topology };

@@ -1,8 +1,8 @@
 //! Runs the conformance suite on one server and on a cluster.
 
 use super::plain;
-use crate::RedisStore;
 use crate::link::{Connect, Link, Session};
+use crate::{RedisBuilder, RedisStore};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -12,16 +12,35 @@ use tourbillon_durable::store::{Claimant, Limit, MemoryStore, TimerStore};
 use tourbillon_fault::{Cluster, Server};
 
 /// Returns a function that opens stores, each on a deployment of its own. If `is_split` is true, each script names one
-/// shard, as in a cluster.
+/// shard, as in a cluster. The deployments have [few](crate::RedisBuilder::few_key_sets) sets of keys, because the
+/// suites read all sets after each step.
 pub(super) fn maker(
     link: Arc<dyn Link>,
     shards: u16,
     is_split: bool,
 ) -> impl Fn(ManualClock) -> Arc<dyn TimerStore> {
+    making(link, shards, is_split, RedisBuilder::few_key_sets)
+}
+
+/// Works as [`maker`], but the deployments have as many sets of keys as outside of tests.
+fn full_maker(
+    link: Arc<dyn Link>,
+    shards: u16,
+    is_split: bool,
+) -> impl Fn(ManualClock) -> Arc<dyn TimerStore> {
+    making(link, shards, is_split, |builder| builder)
+}
+
+fn making(
+    link: Arc<dyn Link>,
+    shards: u16,
+    is_split: bool,
+    set: impl Fn(RedisBuilder) -> RedisBuilder,
+) -> impl Fn(ManualClock) -> Arc<dyn TimerStore> {
     let number = AtomicU32::new(0);
     move |clock| {
         let name = format!("suite-{shards}-{is_split}-{}", number.fetch_add(1, Ordering::Relaxed));
-        let builder = RedisStore::builder(name).shards(shards).poll(None).on_clock(clock);
+        let builder = set(RedisStore::builder(name).shards(shards).poll(None).on_clock(clock));
         let builder = if is_split { builder.split() } else { builder };
         Arc::new(pollster::block_on(builder.open_on(Arc::clone(&link))).unwrap())
     }
@@ -89,32 +108,31 @@ impl<'a> Restricted<'a> {
     }
 }
 
-fn conforms_with_the_listed_rights(shards: u16) {
+#[test]
+fn the_store_conforms_with_the_listed_rights_alone() {
     let Some(server) = Server::start(&[]) else { return };
     make_user(&server);
     let connect = Connect::single(&server.url()).unwrap().user("tourbillon", "secret");
     let link = Arc::new(Session::open(&connect).unwrap());
-    assert_eq!(failures_of(&maker(link, shards, false)), [""; 0]);
-    works_as_a_node(&connect, shards);
+    assert_eq!(failures_of(&maker(link, 4, false)), [""; 0]);
+    works_as_a_node(&connect, 4);
     nothing_was_refused(&server);
 }
 
 #[test]
-fn the_store_conforms_with_the_listed_rights_alone() {
-    conforms_with_the_listed_rights(4);
-}
-
-#[test]
 #[ignore = "takes long; the CI runs it"]
-fn the_store_conforms_with_a_single_shard() {
-    conforms_with_the_listed_rights(1);
+fn the_store_conforms_with_all_sets_of_keys() {
+    let Some(server) = Server::start(&[]) else { return };
+    for shards in [1, 4] {
+        assert_eq!(failures_of(&full_maker(on(&server), shards, false)), [""; 0], "{shards} shards");
+    }
 }
 
 #[test]
 #[ignore = "takes long; the CI runs it"]
 fn the_store_conforms_where_a_script_names_one_shard() {
     let Some(server) = Server::start(&[]) else { return };
-    assert_eq!(failures_of(&maker(on(&server), 4, true)), [""; 0]);
+    assert_eq!(failures_of(&full_maker(on(&server), 4, true)), [""; 0]);
 }
 
 #[test]
@@ -140,7 +158,7 @@ fn the_store_conforms_on_a_cluster() {
     let user = Restricted::on(&cluster);
     let connect = user.connect(Duration::from_secs(60));
     let link = Arc::new(Session::open(&connect).unwrap());
-    assert_eq!(failures_of(&maker(link, 4, false)), [""; 0]);
+    assert_eq!(failures_of(&full_maker(link, 4, false)), [""; 0]);
     works_as_a_node(&connect, 4);
     // The checks ask for the slots of the shards, which needs a separate right.
     let builder = RedisStore::builder("suite-4-false-0");
@@ -154,7 +172,7 @@ fn the_store_conforms_on_a_cluster() {
 fn on_a_cluster_each_script_names_one_slot() {
     let Some(cluster) = Cluster::start(&[]) else { return };
     let (connect, link) = on_cluster(&cluster);
-    let make = maker(link, 4, false);
+    let make = full_maker(link, 4, false);
     let in_memory = |clock: ManualClock| Arc::new(MemoryStore::new(clock)) as Arc<dyn TimerStore>;
     conformance::differential(&in_memory, &make, 0..2, &Life::default());
     let report = pollster::block_on(RedisStore::builder("suite-4-false-0").check(&connect)).unwrap();
@@ -183,5 +201,5 @@ fn random_histories_of_the_store() {
 fn the_same_operations_have_the_same_outcomes_in_memory_and_on_redis() {
     let Some(server) = Server::start(&[]) else { return };
     let in_memory = |clock: ManualClock| Arc::new(MemoryStore::new(clock)) as Arc<dyn TimerStore>;
-    conformance::differential(&in_memory, &maker(on(&server), 2, false), 0..10, &Life::default());
+    conformance::differential(&in_memory, &full_maker(on(&server), 2, false), 0..10, &Life::default());
 }

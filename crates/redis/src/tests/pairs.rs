@@ -271,7 +271,8 @@ impl Bench {
         let clock = ManualClock::new();
         clock.advance(DAY);
         let open = |link: Arc<dyn Link>| {
-            let builder = RedisStore::builder(&*name).shards(SHARDS).poll(None).on_clock(clock.clone());
+            let builder = RedisStore::builder(&*name).shards(SHARDS).few_key_sets();
+            let builder = builder.poll(None).on_clock(clock.clone());
             now(if is_split { builder.split() } else { builder }.open_on(link)).unwrap()
         };
         let stepping = || Stepping::new(self.plain.session());

@@ -83,7 +83,8 @@ impl World {
         clock.advance(DAY);
         let name = format!("return{number}");
         let open = |link: Arc<dyn Link>| {
-            let builder = RedisStore::builder(&*name).shards(SHARDS).poll(None).on_clock(clock.clone());
+            let builder = RedisStore::builder(&*name).shards(SHARDS).few_key_sets();
+            let builder = builder.poll(None).on_clock(clock.clone());
             now(if case.is_split { builder.split() } else { builder }.open_on(link)).unwrap()
         };
         let link = Stepping::new(plain.session());

@@ -2,6 +2,7 @@
 
 use super::{PAST, plain};
 use crate::RedisStore;
+use crate::layout::{Layout, Part};
 use redis::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,6 +105,11 @@ fn a_record_that_cannot_be_read_is_set_aside_by_a_claim_and_an_error_elsewhere()
     let claimed = pollster::block_on(store.claim(BY, 1, ALL)).unwrap();
     assert_eq!((claimed.leased.len(), claimed.quarantined), (2, 1));
     assert_eq!(pollster::block_on(store.counts()).unwrap().quarantined, 1);
+    // The bytes are kept for a program that knows the version.
+    let aside = String::from_utf8(Layout::new("d", 1).key(0, Part::Quarantined)).unwrap();
+    let kept = link.ask(&["HVALS", &aside]);
+    let is_kept = |kept: &[Value]| matches!(kept, [Value::BulkString(record)] if record[20] == 250);
+    assert!(matches!(&kept, Value::Array(kept) if is_kept(kept)), "{kept:?}");
     assert_eq!(pollster::block_on(store.check()).unwrap(), []);
     let claimed = pollster::block_on(store.claim(BY, 2, ALL)).unwrap();
     assert_eq!((claimed.leased.len(), claimed.quarantined), (0, 0));

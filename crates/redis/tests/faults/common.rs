@@ -8,7 +8,7 @@ use tourbillon_durable::store::{
     Claimant, Durability, Fault, IfPresent, Leased, Limit, Op, Outcome, StoreError, StoreErrorKind,
     TimerStore,
 };
-use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
+use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_fault::Server;
 use tourbillon_redis::{Connect, RedisBuilder, RedisStore};
 
@@ -90,10 +90,6 @@ pub(crate) fn timer(number: u128, due: UtcMillis) -> Timer {
 
 pub(crate) fn keyed(number: u128, key: &str, due: UtcMillis) -> Timer {
     Timer { key: Some(key.into()), ..timer(number, due) }
-}
-
-pub(crate) fn key(key: &str) -> Address {
-    Address::Key(KeyOf { namespace: "".into(), key: key.into() })
 }
 
 pub(crate) fn placing(timer: Timer) -> Op {

@@ -9,26 +9,6 @@ use tourbillon_durable::store::{Limit, Op, Outcome, StoreErrorKind, TimerStore};
 use tourbillon_fault::{Fate, Proxy, Server};
 use tourbillon_redis::{Connect, RedisStore};
 
-#[test]
-fn what_a_process_has_claimed_and_not_delivered_comes_back_with_its_id_and_the_delivery_is_counted() {
-    let Some(on) = Manual::start() else { return };
-    let (first, second) = (on.open(4), on.open(4));
-    (1..=20).for_each(|number| place(&first, timer(number, first.now())));
-    let claimed = claim(&first, ONE, 1, 20);
-    assert!(claimed.iter().all(|leased| leased.timer.deliveries == 1));
-    // This process counts as killed: it ends no delivery and renews no lease.
-    drop(first);
-    on.clock.advance(GONE);
-    let again = claim(&second, OTHER, 1, 20);
-    let mut all = ids(&again);
-    all.sort_unstable();
-    assert_eq!(all, (1..=20).map(id).collect::<Vec<_>>());
-    assert!(again.iter().all(|leased| (leased.timer.deliveries, leased.timer.failures) == (2, 0)));
-    end(&second, &again);
-    is_whole(&second);
-    is_empty(&on.server);
-}
-
 /// The time for which a dead process keeps its shards.
 const TTL: Duration = Duration::from_secs(2);
 
@@ -94,45 +74,6 @@ fn a_process_that_dies_before_its_end_has_reached_the_server_leaves_the_timer_to
     end(&other, &again);
     nothing(&other, by(2), 100);
     is_whole(&other);
-}
-
-#[test]
-fn a_process_that_stood_still_for_two_leases_ends_nothing_any_more() {
-    let Some(on) = Manual::start() else { return };
-    let (still, other) = (on.open(2), on.open(2));
-    (1..=6).for_each(|number| place(&still, timer(number, still.now())));
-    let claimed = claim(&still, ONE, 1, 6);
-    on.clock.advance(2 * LEASE);
-    let again = claim(&other, OTHER, 1, 6);
-    // The process goes on, and reports the deliveries from before the pause.
-    let leases = claimed.iter().map(|leased| (leased.timer.id, leased.token)).collect();
-    assert_eq!(now(still.renew(ONE, leases)).lost.len(), 6, "each lease is lost");
-    for (nth, leased) in claimed.iter().enumerate() {
-        let (id, token) = (leased.timer.id, leased.token);
-        let late = match nth % 3 {
-            0 => Op::Ack(id, token),
-            1 => Op::Fail(id, token, Failure::default()),
-            _ => Op::Release(id, token),
-        };
-        assert_eq!(apply(&still, late), Outcome::Refused(Refusal::Stale));
-    }
-    assert_eq!(now(other.counts()).of(Phase::Leased), 6);
-    end(&other, &again);
-    is_whole(&other);
-    is_empty(&on.server);
-}
-
-#[test]
-fn a_creation_whose_reply_is_lost_makes_one_timer() {
-    let Some(server) = Server::start(&[]) else { return };
-    let proxy = Proxy::start(server.address());
-    let store = behind(&proxy);
-    // This loads the script. Otherwise the lost reply could be the answer that the script is missing.
-    place(&store, keyed(9, "another", store.now() + DAY));
-    let op = placing(keyed(1, "k", store.now() + DAY));
-    lose(&proxy, &store, &op, 0);
-    assert_eq!(insist(&store, &op), Outcome::Repeated(id(1)));
-    assert_eq!(count(&open(builder(), &server.url())), 2);
 }
 
 #[test]

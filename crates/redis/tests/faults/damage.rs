@@ -1,11 +1,8 @@
-//! F-28, F-35, T-10, T-18: damage, versions, keys that are taken, and servers that would evict.
+//! F-28: damage.
 
 use crate::common::*;
 use std::time::Duration;
-use tourbillon_durable::state::Phase;
-use tourbillon_durable::store::{IfPresent, Op, Outcome, StoreErrorKind, TimerStore};
-use tourbillon_fault::Server;
-use tourbillon_redis::check;
+use tourbillon_durable::store::TimerStore;
 
 #[test]
 fn members_that_are_gone_are_reported_and_hold_nothing_up() {
@@ -76,89 +73,4 @@ fn a_shard_whose_records_were_evicted_is_reported() {
     assert!(faults.iter().all(|fault| fault.table != "slices"), "{faults:?}");
     place(&store, timer(9, store.now()));
     assert_eq!(ids(&claim(&store, ONE, 10, 1)), [id(9)]);
-}
-
-#[test]
-fn another_layout_is_refused() {
-    let Some(server) = Server::start(&[]) else { return };
-    drop(open(builder(), &server.url()));
-    server.command(&["HSET", "tb:{d}:deployment", "version", "99"]);
-    assert_eq!(kind(builder().open(&single(&server.url()))), StoreErrorKind::NewerSchema);
-    server.command(&["HSET", "tb:{d}:deployment", "version", "0"]);
-    assert_eq!(kind(builder().open(&single(&server.url()))), StoreErrorKind::OlderSchema);
-}
-
-#[test]
-fn a_record_of_a_later_version_is_set_aside_and_the_others_go_on() {
-    let Some(on) = Manual::start() else { return };
-    let store = on.open(1);
-    (1..=3).for_each(|number| place(&store, timer(number, store.now())));
-    // In a record, the version follows the id and the length of the payload.
-    let script = "local m = redis.call('ZRANGE', KEYS[1], 1, 1)[1] redis.call('ZREM', KEYS[1], m) \
-                  redis.call('ZADD', KEYS[1], 0, string.sub(m, 1, 20) .. '\\250' .. string.sub(m, 22))";
-    damage(&on.server, "records", script);
-    let claimed = claim(&store, ONE, 1, 2);
-    assert_eq!(ids(&claimed), [id(1), id(3)]);
-    end(&store, &claimed);
-    let counts = now(store.counts());
-    assert_eq!((counts.quarantined, counts.of(Phase::Pending), counts.of(Phase::Leased)), (1, 0, 0));
-    // The bytes are kept for a program that knows the version.
-    let aside = keys(&on.server, "*:aside");
-    assert_eq!(aside.len(), 1);
-    let kept: Vec<Vec<u8>> = on.server.query(&["HVALS", &aside[0]]);
-    assert_eq!(kept[0][20], 250);
-}
-
-#[test]
-fn a_key_that_is_taken_names_its_holder_in_each_mode() {
-    let Some(on) = Manual::start() else { return };
-    let store = on.open(4);
-    let due = store.now() + DAY;
-    place(&store, keyed(1, "k", due));
-    let new = keyed(2, "k", due + DAY);
-    let outcome = apply(&store, Op::Place(Box::new(new.clone()), IfPresent::Reject));
-    let Outcome::KeyExists { holder, refused } = outcome else { panic!("{outcome:?}") };
-    assert_eq!((holder, refused.id), (id(1), id(2)));
-    assert_eq!(
-        apply(&store, Op::Place(Box::new(new.clone()), IfPresent::Keep)),
-        Outcome::Kept { id: id(1), was: Phase::Pending }
-    );
-    let keeping = apply(&store, Op::Place(Box::new(new), IfPresent::ReplaceKeepDue));
-    assert_eq!(keeping, Outcome::Replaced { new: id(2), old: id(1), was: Phase::Pending });
-    assert_eq!(now(store.get(key("k"))).map(|timer| (timer.id, timer.due)), Some((id(2), due)));
-    assert_eq!(apply(&store, placing(keyed(2, "k", due))), Outcome::Repeated(id(2)));
-    let replaced = replace(&store, keyed(3, "k", store.now()));
-    assert_eq!(replaced, Outcome::Replaced { new: id(3), old: id(2), was: Phase::Pending });
-
-    // A timer that is replaced during its delivery loses the key. The end of its delivery does not touch the new timer.
-    // A timer that is replaced while it is parked is removed.
-    let claimed = claim(&store, ONE, 1, 1);
-    let outcome = apply(&store, placing(keyed(4, "k", due)));
-    assert!(matches!(outcome, Outcome::KeyExists { holder, .. } if holder == id(3)), "{outcome:?}");
-    let replaced = replace(&store, keyed(4, "k", store.now()));
-    assert_eq!(replaced, Outcome::Replaced { new: id(4), old: id(3), was: Phase::Leased });
-    end(&store, &claimed);
-    let claimed = claim(&store, ONE, 100, 1);
-    let park = Op::Park(id(4), claimed[0].token, "why".into());
-    assert!(matches!(apply(&store, park), Outcome::Ended { .. }));
-    let outcome = apply(&store, placing(keyed(5, "k", due)));
-    assert!(matches!(outcome, Outcome::KeyExists { holder, .. } if holder == id(4)), "{outcome:?}");
-    let replaced = replace(&store, keyed(5, "k", due));
-    assert_eq!(replaced, Outcome::Replaced { new: id(5), old: id(4), was: Phase::Parked });
-    assert_eq!(now(store.get(key("k"))).map(|timer| timer.id), Some(id(5)));
-    assert_eq!(count(&store), 1);
-    is_whole(&store);
-}
-
-#[test]
-fn a_server_that_would_evict_timers_is_refused() {
-    for policy in ["allkeys-lru", "volatile-ttl", "allkeys-random"] {
-        let Some(server) = Server::start(&["--maxmemory-policy", policy]) else { return };
-        let report = pollster::block_on(check(&single(&server.url()))).unwrap();
-        assert!(report.is_refused(), "{report}");
-        assert!(report.to_string().contains(policy), "{report}");
-        server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
-        let report = pollster::block_on(check(&single(&server.url()))).unwrap();
-        assert!(!report.is_refused(), "{report}");
-    }
 }

@@ -1,5 +1,5 @@
-//! Faults of processes, servers and connections, by the names of the store's design: F-13 to F-35, T-10 and T-18, and
-//! the eight defects of the reference wheel.
+//! Faults of processes, servers and connections, by the names of the store's design: F-13 to F-34. The other suites
+//! prove further rows of the table in `crates/fault/DESIGN.md`.
 #![cfg(unix)]
 #![allow(clippy::tests_outside_test_module, reason = "a test of its own")]
 

@@ -1,50 +1,13 @@
-//! F-34: the eight defects of the reference wheel, each a test.
+//! F-34: of the eight defects of the reference wheel, those that the other suites do not look for.
 
 use crate::common::*;
 use std::time::Duration;
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::state::Failure;
-use tourbillon_durable::store::{Limit, Op, Outcome, TimerStore};
+use tourbillon_durable::store::{Limit, TimerStore};
 use tourbillon_durable::timer::{Payload, Timer};
 use tourbillon_fault::Server;
 
 const HOUR: u64 = 3_600_000;
-
-#[test]
-fn a_timer_is_stored_until_its_delivery_has_ended() {
-    let Some(on) = Manual::start() else { return };
-    let store = on.open(2);
-    place(&store, timer(1, store.now()));
-    let leased = claim(&store, ONE, 1, 1);
-    assert_eq!(count(&store), 1, "a claim removes nothing");
-    // A failure does not remove the timer, either.
-    let failure = Failure { retry_after: Some(Duration::from_secs(5)), ..Failure::default() };
-    drop(apply(&store, Op::Fail(id(1), leased[0].token, failure)));
-    assert_eq!(count(&store), 1);
-    on.clock.advance(Duration::from_secs(5));
-    drop(claim(&store, ONE, 50, 1));
-    // The process is gone, so nobody reports the end of the delivery.
-    on.clock.advance(GONE);
-    let again = claim(&store, OTHER, 1, 1);
-    end(&store, &again);
-    assert_eq!(count(&store), 0);
-}
-
-#[test]
-fn what_became_due_in_a_pause_of_any_length_is_delivered() {
-    let Some(on) = Manual::start() else { return };
-    let store = on.open(2);
-    let begin = store.now().as_millis() / HOUR * HOUR + HOUR;
-    // The moments lie on both sides of borders of minutes and hours, and long before the next claim.
-    let moments: Vec<u64> = [0, 59_000, 59_999, 60_000, 60_001, HOUR - 1, HOUR, HOUR + 1, 30 * HOUR].into();
-    for (number, moment) in moments.iter().enumerate() {
-        place(&store, timer(number as u128 + 1, UtcMillis::from_millis(begin + moment)));
-    }
-    on.clock.advance(30 * DAY);
-    let claimed = claim(&store, ONE, 1, moments.len());
-    let due: Vec<u64> = claimed.iter().map(|leased| leased.timer.due.as_millis() - begin).collect();
-    assert_eq!(due, moments);
-}
 
 #[test]
 fn no_timer_is_claimed_a_millisecond_early() {
@@ -71,41 +34,6 @@ fn no_timer_is_claimed_a_millisecond_early() {
     assert_eq!(ids(&now(store.claim(ONE, claims, ALL)).leased), [id(4)]);
     on.clock.advance(Duration::from_millis(1));
     assert_eq!(ids(&now(store.claim(ONE, claims + 1, ALL)).leased), [id(5)]);
-}
-
-#[test]
-fn a_cancel_long_before_the_due_moment_is_not_forgotten() {
-    let Some(on) = Manual::start() else { return };
-    let store = on.open(2);
-    for (number, ahead) in [(1, 121), (2, 7_200), (3, 86_400 * 40)] {
-        place(&store, timer(number, store.now() + Duration::from_secs(ahead)));
-        assert!(matches!(apply(&store, Op::Cancel(id(number).into(), None)), Outcome::Cancelled(_)));
-    }
-    is_empty(&on.server);
-    on.clock.advance(50 * DAY);
-    nothing(&store, ONE, 1);
-}
-
-fn with_body(number: u128, body: &str, due: UtcMillis) -> Timer {
-    Timer { payload: Payload(body.as_bytes().into()), ..keyed(number, "k", due) }
-}
-
-#[test]
-fn a_key_that_is_used_again_revives_no_old_body() {
-    let Some(on) = Manual::start() else { return };
-    let store = on.open(2);
-    let due = store.now() + Duration::from_secs(10);
-    place(&store, with_body(1, "old", due));
-    assert!(matches!(apply(&store, Op::Cancel(key("k"), None)), Outcome::Cancelled(_)));
-    place(&store, with_body(2, "cancelled and made again", due));
-    let replaced = replace(&store, with_body(3, "new", due));
-    assert!(matches!(replaced, Outcome::Replaced { .. }), "{replaced:?}");
-    on.clock.advance(Duration::from_secs(10));
-    let claimed = claim(&store, ONE, 1, 1);
-    assert_eq!(&*claimed[0].timer.payload.0, b"new");
-    end(&store, &claimed);
-    nothing(&store, ONE, 100);
-    is_empty(&on.server);
 }
 
 #[test]

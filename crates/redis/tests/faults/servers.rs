@@ -84,26 +84,6 @@ fn insist_place(store: &RedisStore, number: u128) {
     until("a creation has no answer", || try_apply(store, placing(timer(number, store.now() + DAY))).is_ok());
 }
 
-#[test]
-fn a_server_without_memory_refuses_changes_and_loses_nothing() {
-    let Some(server) = Server::start(&[]) else { return };
-    let store = open(builder().shards(2), &server.url());
-    (1..=10).for_each(|number| place(&store, timer(number, store.now())));
-    let leased = claim(&store, ONE, 1, 5);
-    server.command(&["CONFIG", "SET", "maxmemory", "1mb"]);
-    let refused = try_apply(&store, placing(timer(11, store.now()))).unwrap_err();
-    assert_eq!(refused.kind(), StoreErrorKind::Full);
-    // Claims and ends go on although the memory is full.
-    let during = now(store.claim(ONE, 50, ALL)).leased;
-    assert!(!during.is_empty(), "a claim of a full server");
-    end(&store, &leased);
-    end(&store, &during);
-    end(&store, &claim(&store, ONE, 60, 5 - during.len()));
-    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
-    assert_eq!(now(store.get(id(11).into())), None);
-    is_whole(&store);
-}
-
 /// Opens a store on the primary that the Sentinel of `watched` names.
 fn watched(watched: &Watched, sync: SyncPolicy) -> RedisStore {
     let connect = Connect::sentinel([watched.sentinel.url()], Watched::NAME).unwrap();

@@ -13,9 +13,11 @@ pub(crate) struct Answered {
     pub(crate) rest: Values,
 }
 
-/// Returns the call of a script on any connection.
+/// Returns the call of a script on any connection. If the script reaches its server at the moment `until` or later, it
+/// has no effect, and the call fails. A deployment on a test clock ignores `until`.
 pub(super) fn prepare(
     time: &ServerTime,
+    until: Option<UtcMillis>,
     script: impl Fn(&'static Scripts) -> &'static Script,
     mut keys: Vec<Vec<u8>>,
     values: impl Arguments,
@@ -25,7 +27,8 @@ pub(super) fn prepare(
     let now = time.of_caller();
     let script = script(if now.is_some() { &BY_CALLER } else { &BY_SERVER });
     let mut arguments = Words::default();
-    arguments.push(&now.map(|now| decimal(now.as_millis())).unwrap_or_default());
+    // On a test clock, the first argument is the present time. Otherwise it is the limit.
+    arguments.push(&now.or(until).map(|moment| decimal(moment.as_millis())).unwrap_or_default());
     values.add_to(&mut arguments);
     Call { script, keys, arguments, attempt: None }
 }
@@ -39,7 +42,7 @@ pub(crate) fn run<'a>(
     keys: Vec<Vec<u8>>,
     arguments: impl Arguments,
 ) -> impl Future<Output = Result<(Answered, bool), StoreError>> {
-    send(link, time, prepare(time, script, keys, arguments))
+    send(link, time, prepare(time, None, script, keys, arguments))
 }
 
 /// Sends a call. Returns the script's answer, and true if the answer shows that the server's clock was set.

@@ -16,9 +16,11 @@ use super::topology::Topology;
 use crate::layout::{Layout, Part, Shard};
 use crate::link::{Call, Link, is_back, is_gone};
 use crate::script::{Arguments, Script, Scripts};
+use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
+use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{Alarm, ServerTime, StoreError, StoreErrorKind};
 
 /// The pause between two checks in which a closed store asks whether its deployment was restored or recreated.
@@ -46,6 +48,8 @@ pub(crate) struct Deployment {
     /// `None` if that has not happened yet.
     pub(super) seen: Mutex<Option<Instant>>,
     forget: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// The moment from which scripts on shards have no effect, in milliseconds. `u64::MAX` permits any moment.
+    until: AtomicU64,
 }
 
 /// The state of a store that refuses all calls.
@@ -81,6 +85,7 @@ impl Deployment {
             closed: Mutex::default(),
             seen: Mutex::default(),
             forget: OnceLock::new(),
+            until: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -114,7 +119,7 @@ impl Deployment {
         keys: Vec<Vec<u8>>,
         arguments: impl Arguments,
     ) -> impl Future<Output = Result<Answered, StoreError>> {
-        self.send(prepare(&self.time, script, keys, arguments))
+        self.run_on(None, script, keys, arguments)
     }
 
     /// Runs a script. `attempt` is the number of an attempt to connect. If it is set, the script is sent only on the
@@ -126,7 +131,16 @@ impl Deployment {
         keys: Vec<Vec<u8>>,
         arguments: impl Arguments,
     ) -> impl Future<Output = Result<Answered, StoreError>> {
-        self.send(Call { attempt, ..prepare(&self.time, script, keys, arguments) })
+        let until = self.until.load(Ordering::Relaxed);
+        // The limit is for the timers. The key of the deployment belongs to no shard.
+        let is_limited = until != u64::MAX && keys.first() != Some(&self.key);
+        let until = is_limited.then_some(UtcMillis::from_millis(until));
+        self.send(Call { attempt, ..prepare(&self.time, until, script, keys, arguments) })
+    }
+
+    /// Sets the moment from which scripts on shards have no effect. `None` permits any moment.
+    pub(crate) fn work_until(&self, until: Option<UtcMillis>) {
+        self.until.store(until.map_or(u64::MAX, UtcMillis::as_millis), Ordering::Relaxed);
     }
 
     async fn send(&self, call: Call) -> Result<Answered, StoreError> {

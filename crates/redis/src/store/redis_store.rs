@@ -107,6 +107,16 @@ impl RedisStore {
         self.deployment.parkings.subscribe(Box::new(tell));
     }
 
+    /// Sets the moment from which this store does nothing with timers. `None` permits any moment, as at first.
+    ///
+    /// A request may reach its server seconds after the store has sent it. With a limit, each server looks at its own
+    /// clock when it gets a request about timers. At `until` or later, it refuses the request, which then surely has
+    /// had no effect. Shared documents have no limit, and neither has a deployment on a test clock. The new limit does
+    /// not apply to requests that the store has already sent.
+    pub fn work_until(&self, until: Option<UtcMillis>) {
+        self.deployment.work_until(until);
+    }
+
     /// Returns the number that identifies this process among the nodes ([`Node::incarnation`]).
     ///
     /// [`Node::incarnation`]: tourbillon_durable::store::Node::incarnation

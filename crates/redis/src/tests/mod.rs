@@ -13,6 +13,7 @@ mod faults;
 mod figures;
 mod keys;
 mod life;
+mod limit;
 mod link;
 mod lists;
 mod losses;

@@ -32,14 +32,16 @@
 //! | nothing noted | nothing | starts again | changes nothing |
 //! | noted, not yet found empty | a bare note | takes it, checks for timers | removes the note, no timer |
 //! | found empty, storing, or all is stored | a note with `empty` | removes the timers | removes the timers, then the note |
-//! | removing the timers, renewing the note | a note with `empty` | removes the timers | leaves the note with `empty` |
+//! | removing the timers, renewing the note | a note with `empty` | removes the timers | leaves the note with `empty` until its end |
 //! | note lost to another restore | the note of that restore | as after a kill of that restore | changes nothing |
 //! | live node seen before a removal | a note with `empty` until its next renewal, then a bare note | as it finds the note | removes no timer, leaves a bare note |
 //! | permission revoked by a node | a bare note | takes it, checks for timers | removes no timer, leaves the note |
 //!
-//! A restore confirms before each change of timers that its note still lasts for some seconds. A process that stood
-//! still thus does not change the timers of another restore. Before a removal, the restore reads the note first: a note
-//! that it reads while its own note lasts is its own.
+//! The servers refuse a restore's requests about timers from 15 seconds before the end of its note. So neither a
+//! process that stood still nor a request that was slow in the network changes the timers of another restore. If the
+//! answer to a request was lost, the restore waits for the end of the note as it was then, before it removes the
+//! timers. After a removal that failed, the note lasts until its end. Before a removal, the restore reads the note
+//! first: a note that it reads while its own note lasts is its own.
 //!
 //! A node may have stood still while a restore looked for live nodes. Its timers then come to those of the restore. So
 //! each node looks for the note about once a second, and revokes the permission in it: a restore removes no timers that

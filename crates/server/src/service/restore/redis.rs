@@ -22,10 +22,9 @@ use tourbillon_redis::RedisStore;
 
 /// The time between two renewals of a restore's note in Redis (the document that marks a running restore).
 const WRITTEN: Duration = Duration::from_secs(3);
-/// The time for which the note must still last when a restore begins to change timers. With the default settings of the
-/// connection, a script takes less: five seconds until it is sent, and five seconds for the reply. A call of the store
-/// may run several scripts one after another. So it takes longer than this margin if the servers answer each of them
-/// only after seconds.
+/// The time before the end of a note from which the servers refuse the restore's requests about timers. A request may
+/// reach its server late, and the clocks of the servers differ a little. Even so, the request has no effect after the
+/// end of the note, when another restore may run.
 const MARGIN: Duration = Duration::from_secs(15);
 /// The word in a note after the moment, which says that the restore has found the deployment empty.
 const EMPTY: &str = "empty";
@@ -78,21 +77,27 @@ impl Note {
         Self::write(store, self.version, store.now() + DEAD, may_drop)
     }
 
-    /// Gives up the note after a failure. Removes the note if no restore has stored timers under it. Otherwise
-    /// [leaves](Self::leave) it.
+    /// Lets the store work with timers while the note lasts, and no longer.
+    fn limit(self, store: &RedisStore) {
+        let margin = u64::try_from(MARGIN.as_millis()).unwrap_or(u64::MAX);
+        store.work_until(Some(UtcMillis::from_millis(self.until.as_millis().saturating_sub(margin))));
+    }
+
+    /// Gives up the note after a failure before any change of timers. Removes the note if no restore has stored timers
+    /// under it. Otherwise leaves it, and the next restore takes it without a wait.
     fn give_up(self, store: &RedisStore) {
         if self.may_drop {
-            return self.leave(store);
+            return self.leave(store, UtcMillis::from_millis(0));
         }
         // The caller reports the first error. If this change fails, too, the note is as a killed restore leaves it.
         let _removed = block_on(store.replace_document(RESTORING, self.version, None));
     }
 
     /// Leaves the note behind after a failure, because a part of a backup may be stored. The next restore takes the
-    /// note without a wait.
-    fn leave(self, store: &RedisStore) {
+    /// note at the moment `until`.
+    fn leave(self, store: &RedisStore, until: UtcMillis) {
         // If this change fails, too, the note is as a killed restore leaves it.
-        let _left = Self::write(store, self.version, UtcMillis::from_millis(0), self.may_drop);
+        let _left = Self::write(store, self.version, until, self.may_drop);
     }
 }
 
@@ -135,10 +140,12 @@ impl Hold {
         let (ending, ended) = channel();
         let until = Arc::new(AtomicU64::new(note.until.as_millis()));
         let is_beside_node = Arc::<AtomicBool>::default();
+        note.limit(store);
         let (store, written, beside) = (Arc::clone(store), Arc::clone(&until), Arc::clone(&is_beside_node));
         let thread = thread::Builder::new().name("tourbillond-restore".to_owned()).spawn(move || {
             while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(WRITTEN) {
                 note = note.renew(&store, !beside.load(Ordering::Relaxed))?.ok_or_else(lost)?;
+                note.limit(&store);
                 written.store(note.until.as_millis(), Ordering::Relaxed);
             }
             Ok(note)
@@ -171,6 +178,14 @@ impl Hold {
         }
         // The note is this restore's own only if it still lasts after the read, which may be slow.
         self.confirm(store)
+    }
+
+    /// Waits until no request that this restore has sent can have an effect any more.
+    fn settle(&self, store: &RedisStore) {
+        let until = UtcMillis::from_millis(self.until.load(Ordering::Relaxed));
+        while store.now() < until {
+            thread::sleep(WRITTEN / 10);
+        }
     }
 
     /// Stops the thread that renews the note. Returns the note, with whose version the caller removes it. The returned
@@ -226,6 +241,10 @@ pub(crate) fn restore_shared(
         Ok(Restored { at, timers, kept, bare })
     };
     let restored = fill();
+    if matches!(&restored, Err(error) if is_unknown(error)) {
+        // The servers may get a request later, and would store timers after the removal.
+        hold.settle(&store);
+    }
     // The timers are removed under the note. Otherwise another restore could store timers at the same time, and this
     // restore would remove them.
     let dropped = if restored.is_err() { drop_timers(&*store, confirm_removal) } else { Ok(()) };
@@ -233,7 +252,8 @@ pub(crate) fn restore_shared(
     // does not change the note.
     let note = hold.end().map_err(of_store)?;
     if let Err(error) = dropped {
-        note.leave(&store);
+        // A request to remove timers may still be under way, so the next restore waits for the end of the note.
+        note.leave(&store, note.until);
         return Err(of_store(error));
     }
     let is_removed = block_on(store.replace_document(RESTORING, note.version, None)).map_err(of_store)?;
@@ -241,6 +261,12 @@ pub(crate) fn restore_shared(
         return Err(of_store(lost()));
     }
     restored
+}
+
+/// Returns whether the servers may still carry out a request of a restore that has failed.
+fn is_unknown(error: &RestoreError) -> bool {
+    let RestoreError::Deployment(_, BackupError::Store(error)) = error else { return false };
+    error.kind() == StoreErrorKind::Unknown
 }
 
 /// Takes the note of a deployment, and checks that nodes are not running. Also checks that the deployment is empty,
@@ -269,7 +295,7 @@ mod tests {
     use super::*;
     use tourbillon_durable::store::{Claimant, Durability, IfPresent, Limit, Op};
     use tourbillon_durable::timer::{Timer, TimerId};
-    use tourbillon_fault::Server;
+    use tourbillon_fault::{Proxy, Server};
     use tourbillon_redis::Connect;
 
     #[test]
@@ -296,6 +322,33 @@ mod tests {
         assert!(note.may_drop && is_left_behind);
     }
 
+    /// A request to remove a restored timer stays in the network until another restore may have stored the same timer.
+    #[test]
+    fn a_request_of_a_restore_that_arrives_after_the_end_of_its_note_has_no_effect() {
+        let Some(server) = Server::start(&[]) else { return };
+        let proxy = Proxy::start(server.address());
+        let open = |url: &str| {
+            let connect = Connect::single(url).unwrap();
+            block_on(RedisStore::builder("tourbillon").open(&connect)).unwrap()
+        };
+        let (store, other) = (Arc::new(open(&proxy.url())), open(&server.url()));
+        let (note, _) = begin(&store, "the deployment").unwrap();
+        let timer = Timer::new(TimerId::fresh(), "of a backup", other.now());
+        block_on(other.import(vec![timer.clone()])).unwrap();
+        let half = Duration::from_millis(500);
+        // This hold begins shortly before the servers refuse its requests, and its thread renews the note later.
+        let hold = Hold::begin(&store, Note { until: store.now() + MARGIN + half, ..note }).unwrap();
+        let confirm = || {
+            hold.confirm_removal(&store)?;
+            // Requests and replies are each delayed by half of this time.
+            proxy.delay(4 * half);
+            Ok(())
+        };
+        let error = drop_timers(&*store, confirm).unwrap_err();
+        assert_ne!(error.kind(), StoreErrorKind::Unknown, "{error}");
+        assert!(block_on(other.get(timer.id.into())).unwrap().is_some());
+    }
+
     #[test]
     fn a_restore_removes_no_timers_beside_a_node_that_has_just_started() {
         let Some(server) = Server::start(&[]) else { return };
@@ -316,7 +369,7 @@ mod tests {
         block_on(node.apply(vec![Op::Place(timer, IfPresent::Reject)], Durability::PowerLoss)).unwrap();
         block_on(node.leave()).unwrap();
         assert!(hold.confirm_removal(&store).is_err());
-        hold.end().unwrap().leave(&store);
+        hold.end().unwrap().leave(&store, UtcMillis::from_millis(0));
         let refused = begin(&store, "the deployment");
         assert!(matches!(refused, Err(RestoreError::Deployment(_, BackupError::NotEmpty))));
     }

@@ -102,6 +102,18 @@ pub trait Hook: Send + Sync + 'static {
         pass_on: impl FnOnce() -> StoreFuture<'a, T> + Send + 'a,
     ) -> StoreFuture<'a, T>;
 
+    /// Answers a call of [`TimerStore::apply`]. By default, the call goes through [`answer`](Self::answer). A hook that
+    /// applies operations itself overrides this method.
+    fn apply<'a>(
+        &'a self,
+        store: &'a dyn TimerStore,
+        ops: Vec<Op>,
+        durability: Durability,
+    ) -> StoreFuture<'a, Vec<Outcome>> {
+        let seen = self.see(Call::Apply(&ops));
+        self.answer(seen, move || store.apply(ops, durability))
+    }
+
     /// Answers a call of [`TimerStore::parts`]. By default, `store` answers the call.
     fn parts(&self, store: &dyn TimerStore) -> u32 {
         store.parts()
@@ -188,8 +200,7 @@ impl<H: Hook> TimerStore for Hooked<H> {
     }
 
     fn apply(&self, ops: Vec<Op>, durability: Durability) -> StoreFuture<'_, Vec<Outcome>> {
-        let seen = self.hook.see(Call::Apply(&ops));
-        self.hook.answer(seen, move || self.store.apply(ops, durability))
+        self.hook.apply(&*self.store, ops, durability)
     }
 
     fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> StoreFuture<'_, Claimed> {

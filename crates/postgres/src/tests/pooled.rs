@@ -2,7 +2,7 @@
 
 use super::life::{Seen, await_end, spec, started, started_by};
 use super::server::maker_at;
-use super::through_functions::ThroughFunctions;
+use super::through_functions::through_functions;
 use crate::{Connect, PostgresStore};
 use std::sync::Arc;
 use std::thread;
@@ -39,7 +39,7 @@ fn the_store_conforms_behind_a_pool() {
 fn the_functions_have_the_outcomes_of_the_store_in_memory_behind_a_pool() {
     let Some((_server, pool)) = start() else { return };
     let make = maker_at(connect(&pool), "pooled");
-    let make = move |clock: ManualClock| Arc::new(ThroughFunctions::new(make(clock))) as Arc<dyn TimerStore>;
+    let make = move |clock: ManualClock| through_functions(make(clock));
     let in_memory = |clock: ManualClock| Arc::new(MemoryStore::new(clock)) as Arc<dyn TimerStore>;
     conformance::differential(&in_memory, &make, 0..4, &Life::default());
 }

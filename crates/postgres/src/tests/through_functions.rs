@@ -1,7 +1,7 @@
 //! Runs the conformance suite through the functions for callers.
 //!
-//! The store of these tests passes each single creation, cancel, move and acknowledgement to a function. It passes all
-//! other calls to the store behind it. The functions decide by the test clock, because `now_ms` is replaced.
+//! The stores of these tests pass each single creation, cancel, move and acknowledgement to a function. They pass all
+//! other calls to the store behind them. The functions decide by the test clock, because `now_ms` is replaced.
 
 use super::server::maker_of;
 use crate::PostgresStore;
@@ -17,13 +17,13 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::{Phase, Refusal, Token};
 use tourbillon_durable::store::dry_run::admit;
 use tourbillon_durable::store::{
-    Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, IfPresent, Leased, Limit,
-    MemoryStore, Op, Outcome, Page, Reaped, Renewal, StoreError, StoreFuture, TimerStore,
+    Call, Durability, Hook, Hooked, IfPresent, MemoryStore, Op, Outcome, StoreError, StoreFuture, TimerStore,
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 use tourbillon_fault::Postgres;
 
-pub(super) struct ThroughFunctions(Arc<PostgresStore>);
+/// Passes each single creation, cancel, move and acknowledgement to a function.
+struct Functions(Arc<PostgresStore>);
 
 /// The numbers of operations that `store_timer`, `cancel`, `move_to` and `done` have applied.
 static APPLIED: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
@@ -166,20 +166,21 @@ async fn done(session: &mut Session, id: TimerId, token: Token) -> Result<Outcom
     }
 }
 
-impl ThroughFunctions {
-    /// Replaces the time of the functions in the schema of the store.
-    pub(super) fn new(store: Arc<PostgresStore>) -> Self {
-        let pool = Arc::clone(&store.deployment.pool);
-        let replaced = store.deployment.pool.spawn(async move {
-            let mut session = pool.session().await.map_err(Failure::into_error)?;
-            let sql = "CREATE OR REPLACE FUNCTION tourbillon.now_ms() RETURNS bigint LANGUAGE sql VOLATILE AS
-                       $$ SELECT current_setting('test.now')::bigint $$";
-            session.run(sql).await.map_err(Failure::into_error)
-        });
-        pollster::block_on(replaced).unwrap();
-        Self(store)
-    }
+/// Makes a store that passes operations to the functions. Replaces the time of the functions in the schema of the store.
+pub(super) fn through_functions(store: Arc<PostgresStore>) -> Arc<dyn TimerStore> {
+    let pool = Arc::clone(&store.deployment.pool);
+    let replaced = store.deployment.pool.spawn(async move {
+        let mut session = pool.session().await.map_err(Failure::into_error)?;
+        let sql = "CREATE OR REPLACE FUNCTION tourbillon.now_ms() RETURNS bigint LANGUAGE sql VOLATILE AS
+                   $$ SELECT current_setting('test.now')::bigint $$";
+        session.run(sql).await.map_err(Failure::into_error)
+    });
+    pollster::block_on(replaced).unwrap();
+    let hook = Functions(Arc::clone(&store));
+    Arc::new(Hooked::new(store, hook))
+}
 
+impl Functions {
     /// Returns whether a function can apply an operation.
     fn takes(&self, op: &Op, found: Option<&Timer>) -> bool {
         let is_near = |due: UtcMillis| due < self.0.now() + FAR;
@@ -235,86 +236,38 @@ impl ThroughFunctions {
     }
 }
 
-impl TimerStore for ThroughFunctions {
-    fn now(&self) -> UtcMillis {
-        self.0.now()
+impl Hook for Functions {
+    type Seen = ();
+
+    fn see(&self, _: Call<'_>) {}
+
+    fn answer<'a, T: Send + 'a>(
+        &'a self,
+        (): (),
+        pass_on: impl FnOnce() -> StoreFuture<'a, T> + Send + 'a,
+    ) -> StoreFuture<'a, T> {
+        pass_on()
     }
 
-    fn lists_parked_by_due(&self) -> bool {
-        self.0.lists_parked_by_due()
-    }
-
-    fn apply(&self, mut ops: Vec<Op>, durability: Durability) -> StoreFuture<'_, Vec<Outcome>> {
+    fn apply<'a>(
+        &'a self,
+        store: &'a dyn TimerStore,
+        mut ops: Vec<Op>,
+        durability: Durability,
+    ) -> StoreFuture<'a, Vec<Outcome>> {
         match (ops.pop(), ops.is_empty()) {
             (Some(op), true) => Box::pin(self.apply_one(op)),
             (last, _) => {
                 ops.extend(last);
-                self.0.apply(ops, durability)
+                store.apply(ops, durability)
             }
         }
-    }
-
-    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> StoreFuture<'_, Claimed> {
-        self.0.claim(by, claim, limit)
-    }
-
-    fn recover(&self, by: Claimant, claim: u64) -> StoreFuture<'_, Vec<Leased>> {
-        self.0.recover(by, claim)
-    }
-
-    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> StoreFuture<'_, Renewal> {
-        self.0.renew(by, leases)
-    }
-
-    fn reap(&self, limit: u32) -> StoreFuture<'_, Reaped> {
-        self.0.reap(limit)
-    }
-
-    fn upcoming(
-        &self,
-        from: UtcMillis,
-        until: UtcMillis,
-        limit: u32,
-    ) -> StoreFuture<'_, Vec<(UtcMillis, TimerId)>> {
-        self.0.upcoming(from, until, limit)
-    }
-
-    fn get(&self, at: Address) -> StoreFuture<'_, Option<Timer>> {
-        self.0.get(at)
-    }
-
-    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> StoreFuture<'_, Page> {
-        self.0.list(filter, cursor, limit)
-    }
-
-    fn counts(&self) -> StoreFuture<'_, Counts> {
-        self.0.counts()
-    }
-
-    fn horizon(&self) -> StoreFuture<'_, Horizon> {
-        self.0.horizon()
-    }
-
-    fn check(&self) -> StoreFuture<'_, Vec<Fault>> {
-        self.0.check()
-    }
-
-    fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> StoreFuture<'a, ()> {
-        self.0.export(each)
-    }
-
-    fn import(&self, timers: Vec<Timer>) -> StoreFuture<'_, ()> {
-        self.0.import(timers)
-    }
-
-    fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
-        self.0.subscribe(wake);
     }
 }
 
 fn maker(server: &Postgres) -> impl Fn(ManualClock) -> Arc<dyn TimerStore> {
     let make = maker_of(server, "function");
-    move |clock| Arc::new(ThroughFunctions::new(make(clock)))
+    move |clock| through_functions(make(clock))
 }
 
 #[test]

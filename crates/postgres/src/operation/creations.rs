@@ -11,8 +11,9 @@
 //! | the statement fails | fails with the same error |
 //! | the runtime of the store ends | fails with `Closed` |
 
+use super::columns::Columns;
 use crate::deployment::{Deployment, Made};
-use crate::layout::{Id, Stored};
+use crate::layout::Id;
 use crate::link::{Failure, Session};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -56,44 +57,18 @@ pub(crate) async fn place_many(
     is_synced: bool,
     is_brief: bool,
 ) -> Result<BTreeSet<Id>, Failure> {
-    let rows: Vec<Stored> = timers.iter().map(|timer| Stored::of(timer)).collect();
-    let ids: Vec<Id> = rows.iter().map(|row| row.id).collect();
-    let dues: Vec<i64> = rows.iter().map(|row| row.due).collect();
-    let namespaces: Vec<&str> = rows.iter().map(|row| &*row.namespace).collect();
-    let keys: Vec<Option<&str>> = rows.iter().map(|row| row.key.as_deref()).collect();
-    let kinds: Vec<&str> = rows.iter().map(|row| &*row.kind).collect();
-    let payloads: Vec<&[u8]> = rows.iter().map(|row| &*row.payload).collect();
-    let labels: Vec<Option<String>> = rows.iter().map(Stored::labels_json).collect();
-    let phases: Vec<&str> = rows.iter().map(|row| row.phase).collect();
-    let reasons: Vec<Option<&str>> = rows.iter().map(|row| row.reason.as_deref()).collect();
-    let extras: Vec<Option<&str>> = rows.iter().map(|row| row.extra.as_deref()).collect();
+    let columns = Columns::of(timers);
+    let mut params = columns.of_new();
+    params.extend([(&now as _, Type::INT8), (&is_synced as _, Type::BOOL)]);
     // A caller's transaction may hold one of the keys for long. The brief statement fails then. Its creations are
     // repeated one by one, and only the creation with this key waits.
     let sql = if is_brief {
         "SELECT m.* FROM (SELECT set_config('lock_timeout', '20ms', true) <> '' AS is_set) s,
-             tourbillon.place_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, s.is_set AND $12) m"
+             tourbillon.place_many($11, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, s.is_set AND $12) m"
     } else {
-        "SELECT * FROM tourbillon.place_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
+        "SELECT * FROM tourbillon.place_many($11, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $12)"
     };
-    let made = session
-        .query(
-            sql,
-            &[
-                (&now, Type::INT8),
-                (&ids, Type::UUID_ARRAY),
-                (&dues, Type::INT8_ARRAY),
-                (&namespaces, Type::TEXT_ARRAY),
-                (&keys, Type::TEXT_ARRAY),
-                (&kinds, Type::TEXT_ARRAY),
-                (&payloads, Type::BYTEA_ARRAY),
-                (&labels, Type::TEXT_ARRAY),
-                (&phases, Type::TEXT_ARRAY),
-                (&reasons, Type::TEXT_ARRAY),
-                (&extras, Type::TEXT_ARRAY),
-                (&is_synced, Type::BOOL),
-            ],
-        )
-        .await?;
+    let made = session.query(sql, &params).await?;
     Ok(made.iter().map(|row| row.get(0)).collect())
 }
 

@@ -3,6 +3,7 @@
 
 mod apply;
 mod batch;
+mod columns;
 mod creations;
 mod imports;
 mod late;

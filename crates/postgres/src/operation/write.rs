@@ -1,5 +1,6 @@
 //! Writes the changes that a dry run has computed.
 
+use super::columns::Columns;
 use super::transaction::Act;
 use crate::layout::{Id, Stored, millis};
 use crate::link::{Failure, Param, Session, io};
@@ -50,11 +51,7 @@ pub(crate) async fn write(
         }
         change.after.iter().for_each(|after| act.made.add(after));
     }
-    match &new[..] {
-        [] => Ok(()),
-        [timer] => insert(session, act, now, timer).await,
-        timers => insert_many(session, act, now, timers).await,
-    }
+    if new.is_empty() { Ok(()) } else { insert(session, act, now, &new).await }
 }
 
 async fn remove(session: &mut Session, ids: Vec<Id>) -> Result<(), Failure> {
@@ -66,28 +63,6 @@ async fn remove(session: &mut Session, ids: Vec<Id>) -> Result<(), Failure> {
     session.query(sql, &[(&ids, Type::UUID_ARRAY)]).await.map(drop)
 }
 
-/// Makes the parameters 1 to 13 of `update` and `insert` from the values of a row.
-macro_rules! values {
-    ($stored:ident, $payload:ident, $labels:ident, $now:ident) => {{
-        let params: [Param<'_>; 13] = [
-            (&$stored.id, Type::UUID),
-            (&$stored.due, Type::INT8),
-            (&$stored.created, Type::INT8),
-            (&$now, Type::INT8),
-            (&$stored.phase, Type::TEXT),
-            (&$stored.namespace, Type::TEXT),
-            (&$stored.key, Type::TEXT),
-            (&$stored.kind, Type::TEXT),
-            (&$payload, Type::BYTEA),
-            (&$labels, Type::TEXT),
-            (&$stored.reason, Type::TEXT),
-            (&$stored.died, Type::INT8),
-            (&$stored.extra, Type::TEXT),
-        ];
-        params
-    }};
-}
-
 async fn update(session: &mut Session, now: UtcMillis, before: &Timer, after: &Timer) -> Result<(), Failure> {
     let (was, stored) = (Stored::of(before), Stored::of(after));
     let (payload, labels, now) = (&*stored.payload, stored.labels_json(), millis(now));
@@ -97,7 +72,22 @@ async fn update(session: &mut Session, now: UtcMillis, before: &Timer, after: &T
                        THEN ARRAY(SELECT jsonb_array_elements_text($10::jsonb)) END,
                    reason = $11, died = $12, extra = $13::jsonb
                WHERE t.id = $1";
-    session.query(sql, &values!(stored, payload, labels, now)).await?;
+    let params: [Param<'_>; 13] = [
+        (&stored.id, Type::UUID),
+        (&stored.due, Type::INT8),
+        (&stored.created, Type::INT8),
+        (&now, Type::INT8),
+        (&stored.phase, Type::TEXT),
+        (&stored.namespace, Type::TEXT),
+        (&stored.key, Type::TEXT),
+        (&stored.kind, Type::TEXT),
+        (&payload, Type::BYTEA),
+        (&labels, Type::TEXT),
+        (&stored.reason, Type::TEXT),
+        (&stored.died, Type::INT8),
+        (&stored.extra, Type::TEXT),
+    ];
+    session.query(sql, &params).await?;
     // If a timer stays leased, as after a withdrawal, its lease does not change. So no lease is updated here.
     if was.lease.is_some() && stored.lease.is_none() {
         let sql = "DELETE FROM tourbillon.lease l WHERE l.id = $1";
@@ -108,74 +98,30 @@ async fn update(session: &mut Session, now: UtcMillis, before: &Timer, after: &T
 
 /// Inserts timers by one statement. A trigger updates the numbers of timers (table `tally`) once for each statement. So
 /// a restore of a backup does not update these numbers for each timer.
-async fn insert_many(
+async fn insert(
     session: &mut Session,
     act: &mut Act,
     now: UtcMillis,
     timers: &[&Timer],
 ) -> Result<(), Failure> {
-    let rows: Vec<Stored> = timers.iter().map(|timer| Stored::of(timer)).collect();
-    let ids: Vec<Id> = rows.iter().map(|row| row.id).collect();
-    let dues: Vec<i64> = rows.iter().map(|row| row.due).collect();
-    let createds: Vec<i64> = rows.iter().map(|row| row.created).collect();
-    let phases: Vec<&str> = rows.iter().map(|row| row.phase).collect();
-    let namespaces: Vec<&str> = rows.iter().map(|row| &*row.namespace).collect();
-    let keys: Vec<Option<&str>> = rows.iter().map(|row| row.key.as_deref()).collect();
-    let kinds: Vec<&str> = rows.iter().map(|row| &*row.kind).collect();
-    let payloads: Vec<&[u8]> = rows.iter().map(|row| &*row.payload).collect();
-    let labels: Vec<Option<String>> = rows.iter().map(Stored::labels_json).collect();
-    let reasons: Vec<Option<&str>> = rows.iter().map(|row| row.reason.as_deref()).collect();
-    let dieds: Vec<Option<i64>> = rows.iter().map(|row| row.died).collect();
-    let extras: Vec<Option<&str>> = rows.iter().map(|row| row.extra.as_deref()).collect();
+    let (columns, now) = (Columns::of(timers), millis(now));
     let sql = "INSERT INTO tourbillon.timer (id, due, created, xid, shard, phase, namespace, key, kind, payload,
                    labels, reason, died, extra)
-               SELECT n.id, n.due, n.created, tourbillon.xid_for(n.due, $4), tourbillon.shard_of(n.id),
+               SELECT n.id, n.due, n.created, tourbillon.xid_for(n.due, $13), tourbillon.shard_of(n.id),
                    n.phase::\"char\", n.namespace, n.key, n.kind, n.payload,
                    CASE WHEN n.labels IS NOT NULL THEN ARRAY(SELECT jsonb_array_elements_text(n.labels::jsonb)) END,
                    n.reason, n.died, n.extra::jsonb
-               FROM unnest($1, $2, $3, $5, $6, $7, $8, $9, $10, $11, $12, $13) AS n (id, due, created, phase,
-                   namespace, key, kind, payload, labels, reason, died, extra)
+               FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) AS n (id, due, namespace, key, kind,
+                   payload, labels, phase, reason, extra, created, died)
                ON CONFLICT DO NOTHING RETURNING id";
-    let now = millis(now);
-    let params: [Param<'_>; 13] = [
-        (&ids, Type::UUID_ARRAY),
-        (&dues, Type::INT8_ARRAY),
-        (&createds, Type::INT8_ARRAY),
-        (&now, Type::INT8),
-        (&phases, Type::TEXT_ARRAY),
-        (&namespaces, Type::TEXT_ARRAY),
-        (&keys, Type::TEXT_ARRAY),
-        (&kinds, Type::TEXT_ARRAY),
-        (&payloads, Type::BYTEA_ARRAY),
-        (&labels, Type::TEXT_ARRAY),
-        (&reasons, Type::TEXT_ARRAY),
-        (&dieds, Type::INT8_ARRAY),
-        (&extras, Type::TEXT_ARRAY),
-    ];
+    let mut params = columns.of_any();
+    params.push((&now, Type::INT8));
     let rows = session.query(sql, &params).await?;
     let stored: BTreeSet<Id> = rows.iter().map(|row| row.get(0)).collect();
     if stored.len() < timers.len() {
         // The dry run assumed that the ids and the keys are free. The next attempt also reads the timers with these
         // ids.
         act.also.extend(timers.iter().map(|timer| timer.id).filter(|id| !stored.contains(&Id(*id))));
-        return Err(Failure::Again(io("another transaction has stored a timer with the same id or key")));
-    }
-    Ok(())
-}
-
-async fn insert(session: &mut Session, act: &mut Act, now: UtcMillis, timer: &Timer) -> Result<(), Failure> {
-    let stored = Stored::of(timer);
-    let (payload, labels, now) = (&*stored.payload, stored.labels_json(), millis(now));
-    let sql = "INSERT INTO tourbillon.timer (id, due, created, xid, shard, phase, namespace, key, kind, payload,
-                   labels, reason, died, extra)
-               VALUES ($1, $2, $3, tourbillon.xid_for($2, $4), tourbillon.shard_of($1), $5::\"char\", $6, $7, $8, $9,
-                   CASE WHEN $10 IS NOT NULL THEN ARRAY(SELECT jsonb_array_elements_text($10::jsonb)) END,
-                   $11, $12, $13::jsonb)
-               ON CONFLICT DO NOTHING RETURNING id";
-    let rows = session.query(sql, &values!(stored, payload, labels, now)).await?;
-    if rows.is_empty() {
-        // The dry run assumed that the id and the key are free. The next attempt also reads the timer with this id.
-        act.also.insert(timer.id);
         return Err(Failure::Again(io("another transaction has stored a timer with the same id or key")));
     }
     Ok(())

@@ -1,19 +1,23 @@
 //! Tests the export of all timers and their import into another store.
 
-use crate::bench::{Bench, Case, LEASE, Make, at};
+use crate::bench::{Bench, Case, HOUR, LEASE, Make, at};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tourbillon_durable::plan::{MissedInstants, Plan, Series};
-use tourbillon_durable::state::{Failure, Phase, State};
-use tourbillon_durable::store::{IfPresent, Op, PAUSED, StoreErrorKind};
+use tourbillon_durable::state::{Death, DeathReason, Failure, Lease, Phase, State, Token};
+use tourbillon_durable::store::{IfPresent, Op, Outcome, PAUSED, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 
 pub(crate) const CASES: &[Case] = &[
     ("a backup goes into another store", a_backup_goes_into_another_store),
     ("a backup leaves withdrawn timers out", a_backup_leaves_withdrawn_timers_out),
     ("an import into taken places changes nothing", an_import_into_taken_places_changes_nothing),
+    ("an import leaves withdrawn timers out, whatever is taken", an_import_leaves_withdrawn_timers_out),
+    ("an import of a timer that has ended", an_import_of_a_timer_that_has_ended),
     ("an export stops when it is asked to", an_export_stops_when_it_is_asked_to),
 ];
+
+const DEATH: Death = Death { reason: DeathReason::Attempts, at: at(0) };
 
 fn import(bench: &Bench, timers: Vec<Timer>) -> Result<(), StoreErrorKind> {
     let result = pollster::block_on(bench.store.import(timers)).map_err(|error| error.kind());
@@ -89,14 +93,71 @@ fn an_import_into_taken_places_changes_nothing(make: Make<'_>) {
     let before = bench.all();
     let free = bench.keyed("free", 5);
     let same_key = bench.keyed("k", 5);
-    let too_long = Timer { namespace: "n".repeat(256).into(), ..bench.timer(0) };
-    for taken in [timer, same_key, too_long] {
-        assert_eq!(import(&bench, vec![free.clone(), taken]), Err(StoreErrorKind::Limit));
+    // A part of a backup may conflict with another part of it.
+    let (same_id, free_key) = (free.clone(), bench.keyed("free", 6));
+    let long: Box<str> = "n".repeat(256).into();
+    let in_state = |state| Timer { state, ..bench.timer(0) };
+    let token = Token { incarnation: 9, claim: 9 };
+    let leased = State::Leased(Lease { token, until: at(9), withdrawn: None });
+    let too_long = [
+        Timer { namespace: long.clone(), ..bench.timer(0) },
+        Timer { labels: vec!["l".into(), long.clone()], ..bench.timer(0) },
+        Timer { labels: vec![long.clone()], ..in_state(leased) },
+        Timer { namespace: long.clone(), ..in_state(State::Dead(DEATH)) },
+        in_state(State::Parked(long)),
+    ];
+    for taken in [timer, same_key, same_id, free_key].into_iter().chain(too_long) {
+        let refused = import(&bench, vec![free.clone(), taken.clone()]);
+        assert_eq!(refused, Err(StoreErrorKind::Limit), "{taken:?}");
         assert_eq!(bench.all(), before);
     }
     let other = Timer { namespace: "other".into(), due: at(9), ..bench.keyed("k", 9) };
     assert_eq!(import(&bench, vec![free, other]), Ok(()));
     assert_eq!(bench.all().len(), 3);
+}
+
+/// A timer that was withdrawn during its delivery is not imported. So it conflicts with no stored timer.
+fn an_import_leaves_withdrawn_timers_out(make: Make<'_>) {
+    let bench = Bench::new(make);
+    let cancelled = bench.keyed("k", 0);
+    bench.create(&cancelled);
+    let leased = bench.the_due();
+    assert_eq!(bench.apply(Op::Cancel("k".into(), None)), Outcome::InFlight(cancelled.id));
+    let owner = bench.keyed("k", 9);
+    bench.create(&owner);
+    let before = bench.all();
+    let withdrawn = bench.get(cancelled.id).expect("it is stored until its delivery ends");
+    let dead = Timer { state: State::Dead(DEATH), ..bench.keyed("k", 3) };
+    assert_eq!(import(&bench, vec![withdrawn.clone()]), Ok(()));
+    assert_eq!(bench.all(), before, "the stored timer stays as it was");
+    assert_eq!(import(&bench, vec![withdrawn.clone(), dead.clone()]), Ok(()), "a dead timer takes no key");
+    assert_eq!(bench.get("k").map(|timer| timer.id), Some(owner.id));
+    assert_eq!((bench.get(dead.id), bench.get(withdrawn.id)), (Some(dead), Some(withdrawn.clone())));
+    let ended = bench.apply(Op::Release(withdrawn.id, leased.token));
+    assert!(matches!(ended, Outcome::Ended { phase: Phase::Withdrawn, .. }), "{ended:?}");
+}
+
+/// The id of an ended timer is remembered for an hour. The backup still has the timer, and its id begins a new hour at
+/// its next end.
+fn an_import_of_a_timer_that_has_ended(make: Make<'_>) {
+    let bench = Bench::new(make);
+    let timer = Timer { has_chosen_id: true, ..bench.timer(0) };
+    bench.create(&timer);
+    let backup = bench.all();
+    let cancel = || assert!(matches!(bench.apply(Op::Cancel(timer.id.into(), None)), Outcome::Cancelled(_)));
+    cancel();
+    assert_eq!(import(&bench, backup.clone()), Ok(()));
+    assert_eq!(bench.all(), backup);
+    assert_eq!(bench.place(&timer, IfPresent::Replace), Outcome::Repeated(timer.id));
+    bench.set(HOUR / 2);
+    cancel();
+    bench.set(HOUR);
+    // The next creation and the next reap drop the ids whose hour is over.
+    bench.create(&bench.timer(10 * HOUR));
+    let _reaped = bench.reap(9);
+    assert_eq!(bench.place(&timer, IfPresent::Reject), Outcome::Repeated(timer.id));
+    bench.set(HOUR + HOUR / 2);
+    assert_eq!(bench.place(&timer, IfPresent::Reject), Outcome::Created(timer.id));
 }
 
 fn an_export_stops_when_it_is_asked_to(make: Make<'_>) {

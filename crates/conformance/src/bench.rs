@@ -35,7 +35,7 @@ pub(crate) struct Bench {
 }
 
 /// Returns the moment that is `millis` milliseconds after the start of the test case.
-pub(crate) fn at(millis: u64) -> UtcMillis {
+pub(crate) const fn at(millis: u64) -> UtcMillis {
     UtcMillis::from_millis(START + millis)
 }
 

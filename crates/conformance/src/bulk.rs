@@ -4,10 +4,12 @@ use crate::bench::{Bench, Case, LEASE, Make};
 use std::collections::BTreeSet;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Filter, Op, Outcome};
-use tourbillon_durable::timer::{Timer, TimerId};
+use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
 
 pub(crate) const CASES: &[Case] = &[
     ("timers are cancelled by label in bounded batches", timers_are_cancelled_by_label),
+    ("a cancel by label with a limit of 0 comes to its end", a_cancel_by_label_with_a_limit_of_0),
+    ("texts beyond the limits name no timer", texts_beyond_the_limits_name_no_timer),
     ("a label belongs to its namespace", a_label_belongs_to_its_namespace),
     ("a cancel by label while timers are in flight", a_cancel_by_label_while_timers_are_in_flight),
     ("the least and the greatest id are ids like others", the_least_and_the_greatest_id),
@@ -53,6 +55,60 @@ fn timers_are_cancelled_by_label(make: Make<'_>) {
     }
     assert_eq!(left, 0);
     assert_eq!(bench.get(without.id).map(|timer| timer.id), Some(without.id));
+}
+
+/// A limit of 0 counts as 1. If a store cancelled nothing, and said that more timers are left, a caller that repeats the
+/// call would never end.
+fn a_cancel_by_label_with_a_limit_of_0(make: Make<'_>) {
+    let bench = Bench::new(make);
+    assert_eq!(bench.apply(cancel("", "l", 0)), many(0, 0, false));
+    for _ in 0..3 {
+        bench.create(&labelled(&bench, "", &["l"]));
+    }
+    bench.set(10_000);
+    assert_eq!(bench.claim(1, u64::MAX).leased.len(), 1);
+    let (mut cancelled, mut in_flight) = (0, 0);
+    for round in 0.. {
+        assert!(round < 10, "a cancel by label does not come to its end");
+        let Outcome::CancelledMany { cancelled: now, in_flight: flying, more } =
+            bench.apply(cancel("", "l", 0))
+        else {
+            panic!("no answer to a cancel by label")
+        };
+        assert!(now <= 1, "a limit of 0 counts as 1");
+        (cancelled, in_flight) = (cancelled + now, in_flight + flying);
+        if !more {
+            break;
+        }
+    }
+    assert_eq!((cancelled, in_flight), (3, 1));
+}
+
+/// A stored text has at most 255 bytes. No timer has a longer text, even if the timer's text is a part of it.
+fn texts_beyond_the_limits_name_no_timer(make: Make<'_>) {
+    let bench = Bench::new(make);
+    let long = "n".repeat(255);
+    let timer = Timer { key: Some("k".into()), ..labelled(&bench, &long, &[long.as_str()]) };
+    bench.create(&timer);
+    let longer = format!("{long}k");
+    let key = |namespace: &str, key: &str| KeyOf { namespace: namespace.into(), key: key.into() };
+    for beyond in [&longer, &"n".repeat(256), &"n".repeat(600)] {
+        for name in ["", "k"] {
+            assert_eq!(bench.get(Address::Key(key(beyond, name))), None);
+            assert_eq!(bench.apply(Op::Cancel(Address::Key(key(beyond, name)), None)), Outcome::NotFound);
+        }
+        assert_eq!(bench.apply(cancel(beyond, &long, 9)), many(0, 0, false));
+        assert_eq!(bench.apply(cancel(&long, beyond, 9)), many(0, 0, false));
+    }
+    bench.set(10_000);
+    let leased = bench.the_due();
+    let _parked = bench.apply(Op::Park(timer.id, leased.token, long.as_str().into()));
+    for beyond in ["n".repeat(256), "n".repeat(600)] {
+        assert_eq!(bench.apply(Op::Unpark(beyond.into(), 9)), Outcome::Unparked(0));
+    }
+    assert_eq!(bench.phase(timer.id), Some(Phase::Parked));
+    assert_eq!(bench.apply(Op::Unpark(long.as_str().into(), 9)), Outcome::Unparked(1));
+    assert_eq!(bench.apply(cancel(&long, &long, 9)), many(1, 0, false));
 }
 
 fn a_label_belongs_to_its_namespace(make: Make<'_>) {

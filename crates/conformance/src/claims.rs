@@ -14,6 +14,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a timer is claimed when it is due, and once", a_timer_is_claimed_when_it_is_due_and_once),
     ("the longest due comes first", the_longest_due_comes_first),
     ("claims are bounded", claims_are_bounded),
+    ("a claim of no timers takes none", a_claim_of_no_timers_takes_none),
     ("at most once is at most once", at_most_once_is_at_most_once),
     ("a lost answer is recovered", a_lost_answer_is_recovered),
     ("a store calls for earlier timers", a_store_calls_for_earlier_timers),
@@ -87,6 +88,29 @@ fn claims_are_bounded(make: Make<'_>) {
     assert_eq!(sizes(1, u64::MAX), (vec![0], Some(at(5))));
     assert_eq!(sizes(9, 1), (vec![5_000], Some(at(6))), "one timer always goes");
     assert_eq!(sizes(9, u64::MAX), (vec![1], None));
+}
+
+fn a_claim_of_no_timers_takes_none(make: Make<'_>) {
+    let bench = Bench::new(make);
+    assert_eq!(bench.claim(0, 0).leased, []);
+    let policy = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
+    let timers = [Timer { policy, ..bench.timer(5) }, bench.timer(6), bench.timer(7)];
+    for timer in &timers {
+        bench.create(timer);
+    }
+    bench.set(10);
+    for bytes in [0, 1, u64::MAX] {
+        let claimed = bench.claim(0, bytes);
+        assert_eq!((claimed.leased.len(), claimed.next_due), (0, Some(at(5))));
+    }
+    let upcoming = |limit| pollster::block_on(bench.store.upcoming(at(0), at(10), limit));
+    assert_eq!(upcoming(0).expect("a read failed"), []);
+    assert_eq!(upcoming(9).expect("a read failed").len(), 3);
+    // A claim with a limit of 0 bytes takes a timer, however long its payload is.
+    for timer in &timers {
+        let claimed = bench.claim(9, 0).leased;
+        assert_eq!(claimed.into_iter().map(|leased| leased.timer.id).collect::<Vec<_>>(), [timer.id]);
+    }
 }
 
 fn at_most_once_is_at_most_once(make: Make<'_>) {

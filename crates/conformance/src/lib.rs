@@ -27,6 +27,7 @@ mod endings;
 mod history;
 mod leases;
 mod lists;
+mod odd_series;
 mod placing;
 mod series;
 mod turns;
@@ -47,6 +48,7 @@ pub const CASES: &[&[Case]] = &[
     leases::CASES,
     endings::CASES,
     series::CASES,
+    odd_series::CASES,
     bulk::CASES,
     lists::CASES,
     backup::CASES,

@@ -12,6 +12,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a list in its order", a_list_in_its_order),
     ("a small namespace beside a large one", a_small_namespace_beside_a_large_one),
     ("a cursor survives as bytes", a_cursor_survives_as_bytes),
+    ("a page of no timers is a page of one", a_page_of_no_timers_is_a_page_of_one),
     ("reasons are counted and put back", reasons_are_counted_and_put_back),
 ];
 
@@ -29,7 +30,7 @@ fn walk(bench: &Bench, filter: &Filter, limit: u32, between: &mut dyn FnMut()) -
         assert!(turn < 10_000, "a list has no end");
         let page =
             pollster::block_on(bench.store.list(filter.clone(), cursor, limit)).expect("a read failed");
-        assert!(page.timers.len() <= limit as usize, "a page is too long");
+        assert!(page.timers.len() <= limit.max(1) as usize, "a page is too long");
         timers.extend(page.timers);
         let Some(next) = page.next else { break };
         cursor = Some(next);
@@ -134,6 +135,24 @@ fn lists_by_every_index(make: Make<'_>) {
             let back = Filter { descending: true, ..filter.clone() };
             let back: Vec<TimerId> = pages(&bench, &back, limit).into_iter().map(|timer| timer.id).collect();
             assert!(back.iter().eq(listed.iter().rev()), "{filter:?} turned round in pages of {limit}");
+        }
+    }
+}
+
+/// An empty page without a cursor would look like the end of the list.
+fn a_page_of_no_timers_is_a_page_of_one(make: Make<'_>) {
+    let bench = Bench::new(make);
+    fill(&bench);
+    let phases = [None, Some(Phase::Pending), Some(Phase::Leased), Some(Phase::Parked), Some(Phase::Dead)];
+    let by_phase = phases.map(|phase| Filter { phase, ..Filter::default() });
+    let labelled = Filter { label: Some("l".into()), ..Filter::default() };
+    let keyed = Filter { key_prefix: Some("k".into()), ..Filter::default() };
+    let parked = Filter { reason: Some("limit".into()), ..Filter::default() };
+    for filter in by_phase.into_iter().chain([labelled, keyed, parked]) {
+        for descending in [false, true] {
+            let filter = Filter { descending, ..filter.clone() };
+            let ids = |limit| pages(&bench, &filter, limit).into_iter().map(|timer| timer.id);
+            assert!(ids(0).eq(ids(1_000)), "{filter:?}");
         }
     }
 }
@@ -339,7 +358,7 @@ fn reasons_are_counted_and_put_back(make: Make<'_>) {
         let _parked = bench.apply(Op::Park(leased.timer.id, leased.token, reason.into()));
         *wanted.entry(reason.into()).or_default() += 1;
     }
-    for limit in [1, 2, 3, 1_000] {
+    for limit in [0, 1, 2, 3, 1_000] {
         assert_eq!(reasons(&bench, limit), wanted, "in pages of {limit}");
     }
     let put_back = |reason: &str, limit| {

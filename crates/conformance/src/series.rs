@@ -31,7 +31,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a calendar's series", a_calendars_series),
 ];
 
-fn every(bench: &Bench, millis: u64, due: u64) -> Timer {
+pub(crate) fn every(bench: &Bench, millis: u64, due: u64) -> Timer {
     let series = Series {
         id: bench.fresh(),
         plan: Plan::Every(millis),
@@ -42,7 +42,7 @@ fn every(bench: &Bench, millis: u64, due: u64) -> Timer {
     Timer { series: Some(series), ..bench.keyed("s", due) }
 }
 
-fn with(mut timer: Timer, change: impl FnOnce(&mut Series)) -> Timer {
+pub(crate) fn with(mut timer: Timer, change: impl FnOnce(&mut Series)) -> Timer {
     change(timer.series.as_mut().expect("it has a series"));
     timer
 }

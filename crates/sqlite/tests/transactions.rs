@@ -7,9 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use tourbillon::{ManualClock, Timestamp};
-use tourbillon_durable::state::{Phase, Token};
-use tourbillon_durable::store::{Claimant, IfPresent, Limit, Op, Outcome, StoreErrorKind, TimerStore};
-use tourbillon_durable::timer::TimerId;
+use tourbillon_durable::plan::{MissedInstants, Plan, Series};
+use tourbillon_durable::state::{Death, DeathReason, Phase, State, Token};
+use tourbillon_durable::store::{
+    Claimant, Durability, IfPresent, Limit, Op, Outcome, StoreErrorKind, TimerStore,
+};
+use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{
     Cancelled, Changed, Delivery, Durable, Kind, Limits, Placed, Rejection, Spec, UtcMillis, Verdict,
 };
@@ -205,6 +208,32 @@ fn an_end_happens_once_with_its_effect() {
     assert_eq!(block_on(store.renew(BY, vec![(id, token)])).unwrap().lost, []);
     assert!(matches!(ack()[0], Outcome::Ended { phase: Phase::Done, .. }));
     assert!(matches!(ack()[0], Outcome::Refused(_)));
+    assert_eq!(block_on(store.check()).unwrap(), []);
+}
+
+/// No occurrence can follow. The program's transaction keeps the occurrence as a dead timer, and the runtime's report of
+/// the same end says so.
+#[test]
+fn an_end_of_an_occurrence_whose_plan_is_not_valid_leaves_it_dead() {
+    let (place, clock) = (place(), clock());
+    let store = store_on(&place.path, &clock);
+    let timers = store.transactional();
+    let mut connection = connect(&place.path);
+    let plan = Plan::Cron { expression: "0 9 * * *".into(), zone: "No/Where".into(), skip_gaps: false };
+    let id = TimerId::from_u128(8);
+    let series = Series { id, plan, missed: MissedInstants::Skip, end: None, paused: false };
+    let timer = Timer { series: Some(series), ..Timer::new(id, "job", store.now()) };
+    let placed = vec![Op::Place(Box::new(timer), IfPresent::Reject)];
+    assert_eq!(timers.apply(&connection, placed).unwrap(), [Outcome::Created(id)]);
+    let (_, token) = the_due(&store, &clock, 1);
+    let transaction = connection.transaction().unwrap();
+    assert_eq!(timers.done(&transaction, id, token).unwrap(), None, "no occurrence follows");
+    transaction.commit().unwrap();
+    let report = block_on(store.apply(vec![Op::Ack(id, token)], Durability::PowerLoss)).unwrap();
+    assert_eq!(report, [Outcome::Ended { id, phase: Phase::Dead, next: None, skipped: 0 }]);
+    let death = Death { reason: DeathReason::Plan, at: store.now() };
+    let dead = block_on(store.get(id.into())).unwrap().unwrap();
+    assert_eq!((dead.state, dead.series), (State::Dead(death), None));
     assert_eq!(block_on(store.check()).unwrap(), []);
 }
 

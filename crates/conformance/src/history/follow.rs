@@ -3,16 +3,24 @@
 
 use super::names::{name_of, name_of_outcome};
 use super::{Player, REASONS, Seen};
-use crate::bench::{LEASE, all};
+use crate::bench::{HOUR, LEASE, all};
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_durable::policy::Guarantee;
-use tourbillon_durable::state::{Phase, Refusal, State, Token};
+use tourbillon_durable::state::{Lease, Phase, Refusal, State, Token};
 use tourbillon_durable::store::{
     Claimant, Claimed, Durability, IfPresent, Leased, Limit, Op, Outcome, Reaped, Renewal, StoreErrorKind,
     TimerStore,
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
+
+impl Seen {
+    /// Forgets how an earlier timer with this id has ended, because a new timer with the id is stored.
+    fn forget(&mut self, id: TimerId) {
+        self.withdrawn.remove(&id);
+        self.done.remove(&id);
+    }
+}
 
 impl Player {
     #[track_caller]
@@ -120,7 +128,8 @@ impl Player {
             },
             Outcome::CancelledMany { cancelled, in_flight, .. } => {
                 if let Op::CancelLabelled { namespace, label, limit } = op {
-                    assert!(cancelled <= limit && in_flight <= cancelled);
+                    // A limit of 0 counts as 1.
+                    assert!(*cancelled <= (*limit).max(1) && in_flight <= cancelled);
                     unnamed.push((namespace.clone(), label.clone(), cancelled - in_flight));
                 }
             }
@@ -134,7 +143,12 @@ impl Player {
                 assert!(!was_there || self.faulty.is_none(), "{id} is doubled by a repeated creation");
                 Some(*id)
             }
-            Outcome::Ended { next, .. } => *next,
+            Outcome::Ended { next, .. } => {
+                if let Some(next) = next.filter(|_| self.was_set_back) {
+                    seen.forget(next);
+                }
+                *next
+            }
             _ => None,
         };
         if let Some(new) = new {
@@ -164,7 +178,7 @@ impl Player {
                     }
                 }
                 assert!(come.iter().all(|id| **id == timer.id), "{come:?} appeared");
-                let replaces = matches!(mode, IfPresent::Replace | IfPresent::ReplaceKeepDue);
+                let replaces = !matches!(mode, IfPresent::Reject | IfPresent::Keep);
                 for old in &gone {
                     assert!(replaces && old.key == timer.key && old.namespace == timer.namespace);
                     withdrawn.push(old.id);
@@ -224,7 +238,8 @@ impl Player {
 
     #[track_caller]
     pub(super) fn claim(&mut self, limit: Limit) {
-        let by = Claimant { incarnation: self.rng.u64(1..3), lease: Duration::from_millis(LEASE) };
+        let lease = self.rng.choice([0, LEASE, LEASE, LEASE, 48 * HOUR]).unwrap_or(LEASE);
+        let by = Claimant { incarnation: self.rng.u64(1..3), lease: Duration::from_millis(lease) };
         let wanted = self.due(limit);
         self.claims += 1;
         let number = self.claims;
@@ -245,9 +260,10 @@ impl Player {
             },
         };
         let mut ids: Vec<TimerId> = leased.iter().map(|leased| leased.timer.id).collect();
-        let is_once = |id: &TimerId| {
-            self.seen.stored.get(id).is_some_and(|timer| timer.policy.guarantee == Guarantee::AtMostOnce)
-        };
+        let are_once = |timer: &&Timer| timer.policy.guarantee == Guarantee::AtMostOnce;
+        let once: BTreeSet<TimerId> =
+            self.seen.stored.values().filter(are_once).map(|timer| timer.id).collect();
+        let is_once = |id: &TimerId| once.contains(id);
         let mut wanted = wanted;
         if was_lost {
             // If the answer is lost, timers that are delivered at most once are lost, too. The recovery returns the
@@ -266,6 +282,8 @@ impl Player {
             assert!(!seen.done.contains(&id), "{id} was acknowledged before it was claimed");
             if !is_once(&id) {
                 self.held.push((id, token));
+            } else if self.faulty.is_none() {
+                self.taken.push((timer.clone(), token));
             }
         }
         let stored: BTreeMap<TimerId, Timer> =
@@ -285,7 +303,7 @@ impl Player {
             })
         });
         let at_least: Vec<&Leased> = {
-            let mut all: Vec<&Leased> = leased.iter().filter(|leased| !is_done(&self.seen, leased)).collect();
+            let mut all: Vec<&Leased> = leased.iter().filter(|leased| !is_once(&leased.timer.id)).collect();
             all.sort_by_key(|leased| leased.timer.id);
             all
         };
@@ -300,16 +318,24 @@ impl Player {
 
     /// Checks that each new timer in `stored` is an occurrence of a series in `series`.
     #[track_caller]
-    fn appeared(&self, stored: &BTreeMap<TimerId, Timer>, series: &BTreeSet<TimerId>) {
-        for timer in stored.values().filter(|timer| !self.seen.stored.contains_key(&timer.id)) {
+    fn appeared(&mut self, stored: &BTreeMap<TimerId, Timer>, series: &BTreeSet<TimerId>) {
+        let seen = &mut self.seen;
+        for timer in stored.values() {
+            if seen.stored.contains_key(&timer.id) {
+                continue;
+            }
             let origin = timer.series.as_ref().map(|series| series.id);
             assert!(origin.is_some_and(|origin| series.contains(&origin)), "{} appeared", timer.id);
+            if self.was_set_back {
+                seen.forget(timer.id);
+            }
         }
     }
 
     #[track_caller]
     pub(super) fn renew(&mut self) {
-        let by = Claimant { incarnation: 1, lease: Duration::from_millis(LEASE / 2) };
+        let lease = self.rng.choice([0, LEASE / 2, LEASE / 2, 48 * HOUR]).unwrap_or(LEASE);
+        let by = Claimant { incarnation: 1, lease: Duration::from_millis(lease) };
         let held = self.held.clone();
         let (Renewal { lost, silent }, _) = self.ask(|store| store.renew(by, held.clone()));
         assert_eq!(silent, []);
@@ -354,6 +380,35 @@ impl Player {
         self.seen.stored = stored;
     }
 
+    /// Imports a backup. The store must store all of its timers except the withdrawn ones, or fail and change nothing.
+    #[track_caller]
+    pub(super) fn import(&mut self) {
+        let timers = self.backup();
+        let (is_stored, _) = self.ask(|store| {
+            let timers = timers.clone();
+            Box::pin(async move {
+                match store.import(timers).await {
+                    Err(error) if error.kind() == StoreErrorKind::Limit => Ok(false),
+                    result => result.map(|()| true),
+                }
+            })
+        });
+        let mut expected: BTreeSet<TimerId> = self.seen.stored.keys().copied().collect();
+        if is_stored {
+            let is_withdrawn =
+                |timer: &&Timer| matches!(timer.state, State::Leased(Lease { withdrawn: Some(_), .. }));
+            for timer in timers.iter().filter(|timer| !is_withdrawn(timer)) {
+                assert!(expected.insert(timer.id), "{} is stored a second time", timer.id);
+                self.seen.forget(timer.id);
+            }
+        }
+        *self.tally.entry(("import", if is_stored { "stored" } else { "refused" })).or_default() += 1;
+        let stored: BTreeMap<TimerId, Timer> =
+            all(&*self.raw).into_iter().map(|timer| (timer.id, timer)).collect();
+        assert!(stored.keys().eq(&expected), "{timers:?}: {is_stored}: the store has {stored:#?}");
+        self.seen.stored = stored;
+    }
+
     /// Ends the store's random life (its run of random operations): delivers all timers until only dead timers remain.
     #[track_caller]
     pub(super) fn end(&mut self) {
@@ -381,8 +436,4 @@ impl Player {
             self.seen.stored.values().filter(|timer| timer.state.phase() != Phase::Dead).collect();
         assert!(left.is_empty(), "timers without an end: {left:#?}");
     }
-}
-
-fn is_done(seen: &Seen, leased: &Leased) -> bool {
-    seen.done.contains(&leased.timer.id)
 }

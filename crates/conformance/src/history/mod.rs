@@ -91,8 +91,12 @@ struct Player {
     ids: Vec<TimerId>,
     series: Vec<TimerId>,
     held: Vec<(TimerId, Token)>,
+    /// The timers that claims have removed from the store, because they are delivered at most once.
+    taken: Vec<(Timer, Token)>,
     /// The creations whose answers were lost. The caller repeats these creations later.
     unsure: Vec<Op>,
+    /// Whether the clock was set back. A series may then go back to an earlier instant, whose occurrence has ended.
+    was_set_back: bool,
     seen: Seen,
     tally: Tally,
 }
@@ -141,7 +145,9 @@ impl Player {
             ids: Vec::new(),
             series: Vec::new(),
             held: Vec::new(),
+            taken: Vec::new(),
             unsure: Vec::new(),
+            was_set_back: false,
             seen: Seen::default(),
             tally: Tally::new(),
         }
@@ -195,29 +201,41 @@ impl Player {
                 }
                 55..72 => {
                     let limit = Limit {
-                        timers: self.rng.choice([1, 3, 100]).unwrap_or(1),
-                        bytes: self.rng.choice([1, 20, u64::MAX]).unwrap_or(1),
+                        timers: self.rng.choice([0, 1, 3, 3, 100, 100]).unwrap_or(1),
+                        bytes: self.rng.choice([0, 1, 20, u64::MAX]).unwrap_or(1),
                     };
                     self.claim(limit);
                 }
                 72..77 => self.renew(),
-                77..83 => {
-                    let limit = self.rng.choice([1, 3, 100]).unwrap_or(1);
+                77..82 => {
+                    let limit = self.rng.choice([0, 1, 3, 100]).unwrap_or(1);
                     self.reap(limit);
                 }
-                83..98 => {
+                // A repeated import finds its own timers, so it is no part of a life with faults.
+                82 if self.faulty.is_none() => self.import(),
+                82..98 => {
                     let by = match self.rng.u32(0..20) {
                         // Ids are remembered for an hour. With faults, the clock must not jump by an hour before a
                         // creation is repeated.
-                        0 if self.faulty.is_none() => super::bench::HOUR,
+                        0 if self.faulty.is_none() => {
+                            self.taken.clear();
+                            super::bench::HOUR
+                        }
                         1..5 => LEASE / 2,
                         _ => self.rng.u64(0..1_500),
                     };
                     self.clock.advance(Duration::from_millis(by));
                 }
                 _ => {
-                    let back = self.now().as_millis() - self.rng.u64(0..500);
+                    // As for a jump ahead, ids must stay remembered in a life with faults.
+                    let is_far = self.faulty.is_none() && self.rng.u32(0..4) == 0;
+                    let by = if is_far { 2 * super::bench::HOUR } else { 500 };
+                    self.was_set_back = true;
+                    let back = self.now().as_millis() - self.rng.u64(0..by);
                     self.clock.set(Timestamp::from_nanos(back * 1_000_000));
+                    if self.faulty.is_none() {
+                        self.forget_ended();
+                    }
                 }
             }
             if step % 16 == 0 {
@@ -225,6 +243,15 @@ impl Player {
             }
         }
         self.compare();
+    }
+
+    /// Forgets the ids of the timers that have ended. Stores remember such an id for an hour. If the clock was set
+    /// back, they may have forgotten it already, each at a moment of its own, so no operation may use it again.
+    fn forget_ended(&mut self) {
+        let stored = &self.seen.stored;
+        self.ids.retain(|id| stored.contains_key(id));
+        self.held.retain(|(id, _)| stored.contains_key(id));
+        self.taken.clear();
     }
 
     /// Checks the structure of all stores, and that they have the expected timers. Then compares the stores' counts,
@@ -247,7 +274,9 @@ impl Player {
         }
         let _same = self.ask(|store| store.counts());
         let _same = self.ask(|store| store.horizon());
-        let _same = self.ask(|store| store.upcoming(UtcMillis::ZERO, UtcMillis::MAX, 1_000));
+        for limit in [0, 3, 1_000] {
+            let _same = self.ask(|store| store.upcoming(UtcMillis::ZERO, UtcMillis::MAX, limit));
+        }
         let phases = [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead].map(Some);
         for phase in phases.into_iter().chain([None]) {
             for (label, key) in [(None, None), (Some("l"), None), (None, Some("k")), (Some("m"), Some("k1"))]

@@ -116,7 +116,8 @@ pub enum Op {
         namespace: Box<str>,
         /// The label that each withdrawn timer has.
         label: Box<str>,
-        /// The greatest number of timers that the operation withdraws.
+        /// The greatest number of timers that the operation withdraws. A limit of 0 counts as 1, so that a caller which
+        /// repeats the operation while timers are left comes to an end.
         limit: u32,
     },
     /// Moves the due moment of a pending or parked timer. An occurrence of a series keeps its scheduled instant, so the
@@ -126,7 +127,11 @@ pub enum Op {
     Pause(Address),
     /// Makes a paused timer, or the timer of a paused series, pending again.
     Resume(Address),
-    /// Ends a delivery that succeeded. The same transaction stores the next occurrence of a series.
+    /// Ends a delivery that succeeded. The same transaction stores the next occurrence of a series. If the plan of the
+    /// series is not valid, no occurrence can follow, and the delivered occurrence stays as a dead timer
+    /// ([`DeathReason::Plan`](crate::state::DeathReason::Plan)). The same applies to each other way in which an
+    /// occurrence is done. If the occurrence was created more than a second after the store's present time, its clock
+    /// was ahead, and the series goes on from the present time.
     Ack(TimerId, Token),
     /// Ends a delivery that was skipped because it was too late. The same transaction stores the next occurrence of a
     /// series.
@@ -530,7 +535,7 @@ pub trait TimerStore: Send + Sync + 'static {
     /// Returns the stored timer at an address. `None` if no timer has the address's id or key.
     fn get(&self, at: Address) -> StoreFuture<'_, Option<Timer>>;
 
-    /// Returns a page of at most `limit` timers that match the filter. The order of the timers depends on the filter
+    /// Returns a page of at most `limit` timers that match the filter. A limit of 0 counts as 1. The order of the timers depends on the filter
     /// ([`Filter`]). The page begins at `cursor`, or with the first timer in this order if `cursor` is `None`. The
     /// store finds the page by an index, without reading earlier pages.
     fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> StoreFuture<'_, Page>;
@@ -557,7 +562,8 @@ pub trait TimerStore: Send + Sync + 'static {
 
     /// Stores timers of a backup as they are, under their own ids. Leased timers become pending, or paused if their
     /// series is paused. A timer that was withdrawn while it was leased is not imported. If a stored timer has the id
-    /// or key of a timer of the backup, the import fails and changes nothing.
+    /// or key of another timer of the backup, or if a text of that timer is too long, the import fails and changes
+    /// nothing.
     fn import(&self, timers: Vec<Timer>) -> StoreFuture<'_, ()>;
 
     /// Registers `wake`. The store calls `wake` when a timer may be due earlier than the answer to the last claim said,
@@ -621,7 +627,7 @@ pub trait TimerStore: Send + Sync + 'static {
     /// Returns a page of the reasons for which timers are parked. In a store that several processes share, the page
     /// counts only the timers of the shards that this process owns.
     ///
-    /// `limit` bounds the work for a page. Several pages may contain the same reason. Each of these pages counts
+    /// `limit` bounds the work for a page. A limit of 0 counts as 1. Several pages may contain the same reason. Each of these pages counts
     /// different timers. Where possible, the cost of all pages depends on the number of reasons, not on the number of
     /// timers.
     fn reasons(&self, after: Option<Cursor>, limit: u32) -> StoreFuture<'_, Reasons> {

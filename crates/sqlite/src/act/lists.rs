@@ -154,6 +154,8 @@ pub(crate) struct Lists<'a>(pub(crate) &'a Act<'a>);
 
 impl Lists<'_> {
     pub(crate) fn list(&self, filter: &Filter, cursor: Option<&Cursor>, limit: u32) -> Result<Page> {
+        // A page of 0 timers would have no cursor, and would look like the end of the list.
+        let limit = limit.max(1);
         let index = Index::of(filter);
         let (mut within, mut hits) = (Conditions::default(), Conditions::default());
         within_index(index, filter, &mut within);

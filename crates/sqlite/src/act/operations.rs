@@ -3,13 +3,21 @@
 use super::Act;
 use crate::error::{Result, corrupt, failed, limit};
 use crate::row::{id_bytes, id_of};
+use core::time::Duration;
 use rusqlite::params;
-use tourbillon_durable::state::{End, Event, Next, Phase, Refusal, State, Token, Withdrawal, step};
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::{
+    Death, DeathReason, End, Event, Next, Phase, Refusal, State, Token, Withdrawal, step,
+};
 use tourbillon_durable::store::{IfPresent, Op, Outcome, PAUSED, dry_run};
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 
 /// The greatest number of timers that an operation on many timers reads at once.
 const PAGE: u32 = 256;
+
+/// The greatest normal difference between the clocks of processes that create timers. If a timer was created later than
+/// this after the present moment, the clock of its creator was ahead.
+const AHEAD: Duration = Duration::from_secs(1);
 
 impl Act<'_> {
     /// Applies an operation. The arguments must be within the limits that [`dry_run::admit`] checks.
@@ -96,6 +104,8 @@ impl Act<'_> {
     }
 
     fn cancel_labelled(&self, namespace: &str, label: &str, limit: u32) -> Result<Outcome> {
+        // With a limit of 0, each call would cancel nothing and say that more timers are left.
+        let limit = limit.max(1);
         let (mut cancelled, mut in_flight) = (0, 0);
         let mut last: Vec<u8> = Vec::new();
         loop {
@@ -225,17 +235,20 @@ impl Act<'_> {
     /// identifies this lease. If the user's program has already ended the delivery in one of its own transactions,
     /// returns the outcome of that transaction.
     fn delivered(&self, id: TimerId, token: Token, event: Event) -> Result<Outcome> {
-        let refusal = match self.get_id(id)? {
-            None => Refusal::Stale,
-            Some(timer) => match step(&timer, event, self.now) {
-                Ok(next) => return self.settle(&timer, next),
-                Err(refusal) => refusal,
-            },
-        };
+        let (stored, mut refusal) = (self.get_id(id)?, Refusal::Stale);
+        if let Some(timer) = &stored {
+            match step(timer, event, self.now) {
+                Ok(next) => return self.settle(timer, next),
+                Err(refused) => refusal = refused,
+            }
+        }
         // The delivery may have ended in a transaction of the user's program.
         let Some((next, skipped)) = self.noted_end(id, token)? else { return Ok(Outcome::Refused(refusal)) };
         self.run("DELETE FROM tourbillon_ends WHERE id = ?", [id_bytes(id)])?;
-        Ok(Outcome::Ended { id, phase: Phase::Done, next, skipped })
+        let has_stopped = stored
+            .is_some_and(|timer| matches!(timer.state, State::Dead(Death { reason: DeathReason::Plan, .. })));
+        let phase = if has_stopped { Phase::Dead } else { Phase::Done };
+        Ok(Outcome::Ended { id, phase, next, skipped })
     }
 
     /// Ends a delivery as successful in a transaction of the user's program. Also writes a note
@@ -252,6 +265,13 @@ impl Act<'_> {
     }
 
     pub(super) fn settle(&self, timer: &Timer, next: Next) -> Result<Outcome> {
+        let is_done = matches!(next, Next::Ends(End::Done | End::Skipped)) && !is_withdrawn(timer);
+        if is_done && has_invalid_plan(timer) {
+            // No occurrence can follow. The dead timer shows that the series has stopped.
+            let state = State::Dead(Death { reason: DeathReason::Plan, at: self.now });
+            self.write(&Timer { state, series: None, ..timer.clone() })?;
+            return Ok(Outcome::Ended { id: timer.id, phase: Phase::Dead, next: None, skipped: 0 });
+        }
         let (phase, goes_on) = match next {
             Next::Ends(End::Withdrawn(_)) => {
                 self.end(timer)?;
@@ -259,7 +279,7 @@ impl Act<'_> {
             }
             Next::Ends(_) => {
                 self.end(timer)?;
-                (Phase::Done, !is_withdrawn(timer))
+                (Phase::Done, is_done)
             }
             Next::Stays(mut next) => {
                 let is_paused = next.series.as_ref().is_some_and(|series| series.paused);
@@ -282,7 +302,10 @@ impl Act<'_> {
     /// have already passed, or because their timers are already stored.
     fn follow(&self, timer: &Timer) -> Result<(Option<TimerId>, u64)> {
         let Some(series) = &timer.series else { return Ok((None, 0)) };
-        let (mut last, mut skipped) = (timer.scheduled, 0);
+        // If the clock was ahead when the timer was made, the series goes back to the present moment.
+        let is_ahead = timer.created > self.now + AHEAD;
+        let mut last = if is_ahead { timer.scheduled.min(self.now) } else { timer.scheduled };
+        let mut skipped = 0;
         loop {
             let following = series.following(last, self.now);
             skipped += following.skipped;
@@ -310,15 +333,16 @@ impl Act<'_> {
 
     pub(crate) fn import(&self, timers: Vec<Timer>) -> Result<()> {
         for mut timer in timers {
-            let admitted = Timer { state: State::Pending, ..timer.clone() };
-            dry_run::admit(&Op::Place(Box::new(admitted), IfPresent::Reject))?;
+            // Of all operations that store a timer, only this one permits all states.
+            let any = Token { incarnation: 0, claim: 0 };
+            dry_run::admit(&Op::Return(Box::new(timer.clone()), any))?;
+            if is_withdrawn(&timer) {
+                continue;
+            }
             if self.is_stored(timer.id)? {
                 return Err(limit("a stored timer has the id of a timer of the backup"));
             }
-            if let State::Leased(lease) = timer.state {
-                if lease.withdrawn.is_some() {
-                    continue;
-                }
+            if let State::Leased(_) = timer.state {
                 let is_paused = timer.series.as_ref().is_some_and(|series| series.paused);
                 timer.state = if is_paused { State::Parked(PAUSED.into()) } else { State::Pending };
             }
@@ -331,6 +355,11 @@ impl Act<'_> {
         }
         Ok(())
     }
+}
+
+fn has_invalid_plan(timer: &Timer) -> bool {
+    // A preview of no instants only reads the plan.
+    timer.series.as_ref().is_some_and(|series| series.plan.preview(UtcMillis::ZERO, 0).is_err())
 }
 
 fn is_withdrawn(timer: &Timer) -> bool {

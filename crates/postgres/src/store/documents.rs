@@ -9,8 +9,8 @@
 //!
 //! | the second statement finds | the store returns |
 //! |---|---|
-//! | the version from which the value was computed | `true`: the second statement makes the change. If the first statement arrives later, it finds another version, and changes nothing |
-//! | the drawn version | `true`: the first statement has made the change |
+//! | the version from which the value was computed | the drawn version: the second statement makes the change. If the first statement arrives later, it finds another version, and changes nothing |
+//! | the drawn version | the drawn version: the first statement has made the change |
 //! | another version | [`StoreErrorKind::Unknown`]: another process may have changed the document before the first statement, or after it |
 
 use super::postgres_store::PostgresStore;
@@ -39,7 +39,8 @@ impl PostgresStore {
 
     /// Replaces or creates the document of this name. If `value` is `None`, removes the document. The change is made
     /// only if the document has the version `version`: the version that the caller has read, or 0 for an absent
-    /// document. If the document has another version, returns `false` and changes nothing.
+    /// document. Returns the document's new version, which is 0 after a removal. If the document has a version other
+    /// than `version`, returns `None` and changes nothing.
     ///
     /// The change is one transaction. The server's setting `synchronous_commit` decides its durability. If the answer
     /// is lost, the store repeats the change, and finds out whether the first attempt had its effect. The name of a
@@ -55,7 +56,7 @@ impl PostgresStore {
         name: &str,
         version: u64,
         value: Option<&[u8]>,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Option<u64>, StoreError> {
         let change = Change::new(name, version, value)?;
         let deployment = Arc::clone(&self.deployment);
         self.deployment.pool.spawn(async move { replace(&deployment, &change).await }).await
@@ -132,9 +133,9 @@ async fn read(deployment: &Deployment, name: &str) -> Result<Option<SharedDocume
     Ok(rows.first().map(document))
 }
 
-async fn replace(deployment: &Deployment, change: &Change) -> Result<bool, StoreError> {
+async fn replace(deployment: &Deployment, change: &Change) -> Result<Option<u64>, StoreError> {
     if change.version == 0 && change.value.is_none() {
-        return Ok(read(deployment, &change.name).await?.is_none());
+        return Ok(read(deployment, &change.name).await?.is_none().then_some(0));
     }
     let (begin, patience) = (Instant::now(), deployment.pool.patience());
     let mut expected = change.version;
@@ -143,7 +144,9 @@ async fn replace(deployment: &Deployment, change: &Change) -> Result<bool, Store
     loop {
         match change.attempt(deployment, expected).await {
             // If the row has the drawn version, an earlier attempt has made the change.
-            Ok(after) if after.is_replaced || after.version == change.fresh => return Ok(true),
+            Ok(after) if after.is_replaced || after.version == change.fresh => {
+                return Ok(Some(change.value.as_ref().map_or(0, |_| change.fresh.cast_unsigned())));
+            }
             Ok(after) => match unknown {
                 Some(error) => return Err(error),
                 // The caller expects an absent document, and the document is absent. Its row has the version of the
@@ -152,7 +155,7 @@ async fn replace(deployment: &Deployment, change: &Change) -> Result<bool, Store
                     expected = after.version;
                     continue;
                 }
-                None => return Ok(false),
+                None => return Ok(None),
             },
             Err(Failure::Again(_) | Failure::Lost(_)) if begin.elapsed() < patience => {}
             // After the first lost answer the attempt is always repeated, even if the patience has ended.

@@ -20,7 +20,8 @@ fn number_in(document: Option<SharedDocument>) -> (u64, u64) {
 fn add(store: &PostgresStore) -> Result<(), StoreError> {
     loop {
         let (version, sum) = number_in(block_on(store.document("sum"))?);
-        if block_on(store.replace_document("sum", version, Some((sum + 1).to_string().as_bytes())))? {
+        let next = (sum + 1).to_string();
+        if block_on(store.replace_document("sum", version, Some(next.as_bytes())))?.is_some() {
             return Ok(());
         }
     }
@@ -37,21 +38,28 @@ fn a_document_is_replaced_only_by_who_has_read_it() {
     let other = PostgresStore::builder().schema("other").poll(None);
     let other = block_on(other.open(&connect(&server))).unwrap();
     assert_eq!(block_on(one.document("n")).unwrap(), None);
-    assert!(!block_on(one.replace_document("n", 7, Some(b"a"))).unwrap(), "there is none to replace");
-    assert!(block_on(one.replace_document("n", 0, None)).unwrap(), "there is none, as was expected");
-    assert!(block_on(one.replace_document("n", 0, Some(b"a"))).unwrap());
-    assert!(!block_on(two.replace_document("n", 0, Some(b"b"))).unwrap(), "there is one already");
-    assert!(!block_on(two.replace_document("n", 0, None)).unwrap(), "there is one");
+    assert!(
+        block_on(one.replace_document("n", 7, Some(b"a"))).unwrap().is_none(),
+        "there is none to replace"
+    );
+    assert_eq!(
+        block_on(one.replace_document("n", 0, None)).unwrap(),
+        Some(0),
+        "there is none, as was expected"
+    );
+    let first = block_on(one.replace_document("n", 0, Some(b"a"))).unwrap();
+    assert!(block_on(two.replace_document("n", 0, Some(b"b"))).unwrap().is_none(), "there is one already");
+    assert!(block_on(two.replace_document("n", 0, None)).unwrap().is_none(), "there is one");
     let SharedDocument { version, value } = block_on(two.document("n")).unwrap().unwrap();
-    assert_eq!(value, b"a");
-    assert!(block_on(two.replace_document("n", version, Some(b"\0b"))).unwrap());
-    assert!(!block_on(one.replace_document("n", version, Some(b"c"))).unwrap(), "of an old version");
+    assert_eq!((value, first), (b"a".to_vec(), Some(version)));
+    let replaced = block_on(two.replace_document("n", version, Some(b"\0b"))).unwrap();
+    assert!(block_on(one.replace_document("n", version, Some(b"c"))).unwrap().is_none(), "of an old version");
     let second = block_on(one.document("n")).unwrap().unwrap();
-    assert_eq!(second.value, b"\0b");
-    assert!(!block_on(one.replace_document("n", version, None)).unwrap(), "of an old version");
-    assert!(block_on(one.replace_document("n", second.version, None)).unwrap());
+    assert_eq!((&*second.value, Some(second.version)), (&b"\0b"[..], replaced));
+    assert!(block_on(one.replace_document("n", version, None)).unwrap().is_none(), "of an old version");
+    assert_eq!(block_on(one.replace_document("n", second.version, None)).unwrap(), Some(0));
     assert_eq!(block_on(two.document("n")).unwrap(), None);
-    assert!(block_on(two.replace_document("n", 0, Some(b""))).unwrap());
+    assert!(block_on(two.replace_document("n", 0, Some(b""))).unwrap().is_some());
     let third = block_on(two.document("n")).unwrap().unwrap();
     assert!(third.value.is_empty() && third.version != second.version, "no version comes back: {third:?}");
     assert_eq!(block_on(two.document("m")).unwrap(), None, "documents have names");
@@ -63,7 +71,7 @@ fn a_document_is_replaced_only_by_who_has_read_it() {
     let large = vec![7; (4 << 20) + 1];
     let refused = block_on(one.replace_document("large", 0, Some(&large))).unwrap_err();
     assert_eq!(refused.kind(), StoreErrorKind::Limit);
-    assert!(block_on(one.replace_document("large", 0, Some(&large[1..]))).unwrap());
+    assert!(block_on(one.replace_document("large", 0, Some(&large[1..]))).unwrap().is_some());
     assert_eq!(block_on(two.document("large")).unwrap().unwrap().value, large[1..]);
 }
 
@@ -119,18 +127,18 @@ fn a_change_whose_answer_is_lost_is_made_once() {
         let (version, sum) = number_in(document.unwrap_or_else(|_| block_on(store.document("sum")).unwrap()));
         proxy.lose_after(0);
         let value = (sum + 1).to_string();
-        assert!(block_on(store.replace_document("sum", version, Some(value.as_bytes()))).unwrap());
+        assert!(block_on(store.replace_document("sum", version, Some(value.as_bytes()))).unwrap().is_some());
         assert_eq!(sum + 1, round);
     }
     assert!(proxy.lost_replies() >= 12, "{}", proxy.lost_replies());
     // The answer to a removal is lost. The row has the version of the removal.
     let (version, _) = number_in(block_on(store.document("sum")).unwrap());
     proxy.lose_after(0);
-    assert!(block_on(store.replace_document("sum", version, None)).unwrap());
+    assert!(block_on(store.replace_document("sum", version, None)).unwrap().is_some());
     assert_eq!(block_on(store.document("sum")).unwrap(), None);
     // The answer to the creation after a removal is lost.
     proxy.lose_after(1);
-    assert!(block_on(store.replace_document("sum", 0, Some(b"7"))).unwrap());
+    assert!(block_on(store.replace_document("sum", 0, Some(b"7"))).unwrap().is_some());
     assert_eq!(number_in(block_on(store.document("sum")).unwrap()).1, 7);
     assert!(proxy.lost_replies() >= 14, "{}", proxy.lost_replies());
 }
@@ -146,11 +154,9 @@ fn a_lost_answer_that_takes_all_patience_is_looked_for_once() {
     let connect = Connect::to(&address).unwrap().response_timeout(time).patience(time);
     let store = block_on(PostgresStore::builder().poll(None).open(&connect)).unwrap();
     proxy.lose_after(0);
-    assert!(block_on(store.replace_document("n", 0, Some(b"a"))).unwrap());
-    assert_eq!(
-        (proxy.lost_replies(), block_on(store.document("n")).unwrap().unwrap().value),
-        (1, b"a".to_vec())
-    );
+    let version = block_on(store.replace_document("n", 0, Some(b"a"))).unwrap().unwrap();
+    let found = block_on(store.document("n")).unwrap().unwrap();
+    assert_eq!((proxy.lost_replies(), found), (1, SharedDocument { version, value: b"a".to_vec() }));
 }
 
 /// The answer to a creation is lost. Before the statement is sent again, another process removes the document.
@@ -170,7 +176,7 @@ fn a_creation_whose_answer_is_lost_brings_no_document_back_that_was_removed() {
             let version = eventually_some("the document is created", || {
                 Some(block_on(two.document("n")).unwrap()?.version)
             });
-            assert!(block_on(two.replace_document("n", version, None)).unwrap());
+            assert!(block_on(two.replace_document("n", version, None)).unwrap().is_some());
             let error = created.join().unwrap().unwrap_err();
             assert_eq!(error.kind(), StoreErrorKind::Unknown, "{error}");
         });
@@ -186,11 +192,14 @@ fn a_creation_that_comes_late_finds_another_version() {
     let store = open(&server);
     let late = "SELECT is_replaced FROM tourbillon.replace_document('n', 0, 'a', 5)";
     assert_eq!((server.sql(late), server.sql(late)), ("t".to_owned(), "f".to_owned()));
-    assert!(block_on(store.replace_document("n", 5, None)).unwrap());
+    assert!(block_on(store.replace_document("n", 5, None)).unwrap().is_some());
     assert_eq!(server.sql(late), "f");
     assert_eq!(block_on(store.document("n")).unwrap(), None);
-    assert!(block_on(store.replace_document("n", 0, None)).unwrap(), "there is none, as was expected");
-    assert!(block_on(store.replace_document("n", 0, Some(b"b"))).unwrap());
+    assert!(
+        block_on(store.replace_document("n", 0, None)).unwrap().is_some(),
+        "there is none, as was expected"
+    );
+    assert!(block_on(store.replace_document("n", 0, Some(b"b"))).unwrap().is_some());
     assert_eq!(server.sql(late), "f");
     assert_eq!(block_on(store.document("n")).unwrap().unwrap().value, b"b");
 }
@@ -240,16 +249,16 @@ fn a_kill_of_the_server_loses_no_change_of_a_document_and_doubles_none() {
 fn a_version_that_a_failover_has_lost_is_no_other_documents_version() {
     let Some(server) = Postgres::start(&[]) else { return };
     let (one, two) = (open(&server), open(&server));
-    assert!(block_on(one.replace_document("n", 0, Some(b"a"))).unwrap());
+    assert!(block_on(one.replace_document("n", 0, Some(b"a"))).unwrap().is_some());
     let first = block_on(one.document("n")).unwrap().unwrap();
     let _kept = server.sql("CREATE TABLE replica AS SELECT * FROM tourbillon.document");
-    assert!(block_on(one.replace_document("n", first.version, Some(b"b"))).unwrap());
+    assert!(block_on(one.replace_document("n", first.version, Some(b"b"))).unwrap().is_some());
     let lost = block_on(one.document("n")).unwrap().unwrap();
     let _back =
         server.sql("DELETE FROM tourbillon.document; INSERT INTO tourbillon.document SELECT * FROM replica");
-    assert!(block_on(two.replace_document("n", first.version, Some(b"c"))).unwrap());
+    assert!(block_on(two.replace_document("n", first.version, Some(b"c"))).unwrap().is_some());
     assert!(
-        !block_on(one.replace_document("n", lost.version, Some(b"d"))).unwrap(),
+        block_on(one.replace_document("n", lost.version, Some(b"d"))).unwrap().is_none(),
         "it was computed from a lost value"
     );
     assert_eq!(block_on(two.document("n")).unwrap().unwrap().value, b"c");

@@ -11,7 +11,7 @@
 //! | the second run finds | the answer |
 //! |---|---|
 //! | the version from which the value was computed | the second run makes the change. If the first run arrives later, it finds another version and changes nothing |
-//! | the version that was drawn | `true`: the first run has made the change |
+//! | the version that was drawn | this version: the first run has made the change |
 //! | another version | [`StoreErrorKind::Unknown`]: another process may have been first, or may have followed |
 
 use super::redis_store::RedisStore;
@@ -36,8 +36,8 @@ impl RedisStore {
     }
 
     /// Replaces or creates the document of this name, or removes it if `value` is `None`. `version` is the version that
-    /// the caller has read, or 0 for an absent document. If the document has a different version, returns `false` and
-    /// changes nothing.
+    /// the caller has read, or 0 for an absent document. Returns the document's new version, which is 0 after a removal.
+    /// If the document has a version other than `version`, returns `None` and changes nothing.
     ///
     /// If the server's answer is lost, the store repeats the change, and finds out whether it was made. The name of a
     /// removed document stays on the server, with the version of the removal.
@@ -54,7 +54,7 @@ impl RedisStore {
         name: &str,
         version: u64,
         value: Option<&[u8]>,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Option<u64>, StoreError> {
         kept(replace(&self.deployment, name, version, value)).await
     }
 }
@@ -111,11 +111,11 @@ async fn replace(
     name: &str,
     version: u64,
     value: Option<&[u8]>,
-) -> Result<bool, StoreError> {
+) -> Result<Option<u64>, StoreError> {
     SharedDocument::admit(name, value.map_or(0, <[u8]>::len))?;
     // The script is not sent, because it would store the version of a removal for a document that never existed.
     if version == 0 && value.is_none() {
-        return Ok(read(deployment, name).await?.is_none());
+        return Ok(read(deployment, name).await?.is_none().then_some(0));
     }
     let change = Change { name, value, fresh: SharedDocument::fresh_version() };
     let (begin, patience) = (Instant::now(), deployment.link.patience());
@@ -125,7 +125,9 @@ async fn replace(
     loop {
         match change.attempt(deployment, expected).await {
             // An earlier attempt may have made the change.
-            Ok(after) if after.is_replaced || after.version == change.fresh => return Ok(true),
+            Ok(after) if after.is_replaced || after.version == change.fresh => {
+                return Ok(Some(value.map_or(0, |_| change.fresh)));
+            }
             Ok(after) => match unknown {
                 Some(error) => return Err(error),
                 // The caller expects an absent document, and the document was removed. So the next attempt expects the
@@ -133,7 +135,7 @@ async fn replace(
                 None if version == 0 && !after.exists && after.version != expected => {
                     expected = after.version;
                 }
-                None => return Ok(false),
+                None => return Ok(None),
             },
             // The first lost reply may have taken longer than the patience. The attempt is repeated all the same.
             Err(error)

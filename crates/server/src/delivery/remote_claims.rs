@@ -211,7 +211,8 @@ impl RemoteClaims {
             renewals.insert(lease.clone(), expiry);
             let value =
                 serde_json::to_vec(&renewals).map_err(|error| failed(io::Error::from(error).into()))?;
-            if self.store.replace_document(&document, version, Some(&value)).await.map_err(failed)? {
+            let replaced = self.store.replace_document(&document, version, Some(&value)).await;
+            if replaced.map_err(failed)?.is_some() {
                 return Ok(UtcMillis::from_millis(expiry));
             }
         }

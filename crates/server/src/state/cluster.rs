@@ -17,13 +17,14 @@ pub(crate) trait ClusterStore: TimerStore {
     fn document<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<SharedDocument>>;
 
     /// Sets the value of a document if the document still has the version `version`. Version 0 stands for an absent
-    /// document. The value `None` removes the document. Returns whether the change was made.
+    /// document. The value `None` removes the document. Returns the new version of the document, which is 0 after a
+    /// removal. Returns `None` if the document has a version other than `version`.
     fn replace_document<'a>(
         &'a self,
         name: &'a str,
         version: u64,
         value: Option<&'a [u8]>,
-    ) -> StoreFuture<'a, bool>;
+    ) -> StoreFuture<'a, Option<u64>>;
 
     /// Returns the number by which other nodes identify this node. Each start of the process has a new number.
     fn incarnation(&self) -> u64;
@@ -61,7 +62,7 @@ impl ClusterStore for RedisStore {
         name: &'a str,
         version: u64,
         value: Option<&'a [u8]>,
-    ) -> StoreFuture<'a, bool> {
+    ) -> StoreFuture<'a, Option<u64>> {
         Box::pin(Self::replace_document(self, name, version, value))
     }
 
@@ -86,7 +87,7 @@ impl ClusterStore for PostgresStore {
         name: &'a str,
         version: u64,
         value: Option<&'a [u8]>,
-    ) -> StoreFuture<'a, bool> {
+    ) -> StoreFuture<'a, Option<u64>> {
         Box::pin(Self::replace_document(self, name, version, value))
     }
 
@@ -185,19 +186,19 @@ pub(crate) mod double {
             name: &'a str,
             version: u64,
             value: Option<&'a [u8]>,
-        ) -> StoreFuture<'a, bool> {
+        ) -> StoreFuture<'a, Option<u64>> {
             let node = self.hook();
             let mut documents = node.documents.lock().unwrap();
             let present = documents.get(name).map_or(0, |(version, _)| *version);
-            let is_replaced = present == version;
-            match value.filter(|_| is_replaced) {
+            let next = (present == version).then(|| value.map_or(0, |_| present + 1));
+            match value.filter(|_| next.is_some()) {
                 Some(value) => drop(documents.insert(name.to_owned(), (present + 1, value.to_vec()))),
-                None if is_replaced => drop(documents.remove(name)),
+                None if next.is_some() => drop(documents.remove(name)),
                 None => {}
             }
             Box::pin(core::future::ready(match node.loses_answers.load(Ordering::Relaxed) {
                 true => Err(StoreError::new(StoreErrorKind::Unknown, "the answer is lost")),
-                false => Ok(is_replaced),
+                false => Ok(next),
             }))
         }
 

@@ -44,7 +44,8 @@ impl NamespaceStorage {
             Self::File(path) => files::replace(path, map).map(|()| true),
             Self::Shared(store) => {
                 let value = serde_json::to_vec(map)?;
-                store.replace_document(NAMESPACES, version, Some(&value)).await.map_err(io::Error::other)
+                let replaced = store.replace_document(NAMESPACES, version, Some(&value)).await;
+                replaced.map(|version| version.is_some()).map_err(io::Error::other)
             }
         }
     }

@@ -298,12 +298,14 @@ async fn a_deployment_that_is_half_restored_is_opened_by_no_service_and_restored
     }
     let long_ago = store.now().as_millis() - 1;
     let until = |moment: u64| format!("{moment} empty").into_bytes();
-    assert!(store.replace_document("restoring", 0, Some(&until(long_ago + 3_600_000))).await.unwrap());
+    assert!(
+        store.replace_document("restoring", 0, Some(&until(long_ago + 3_600_000))).await.unwrap().is_some()
+    );
     let (code, said) = restore();
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("another restore is under way"), "{said}");
     let version = store.document("restoring").await.unwrap().unwrap().version;
-    assert!(store.replace_document("restoring", version, Some(&until(long_ago))).await.unwrap());
+    assert!(store.replace_document("restoring", version, Some(&until(long_ago))).await.unwrap().is_some());
 
     let serve =
         run(folder.path(), &["serve", "--config", "redis.toml", "--listen", "127.0.0.1:0", "--data", "node"]);
@@ -341,7 +343,7 @@ async fn a_restore_that_was_killed_before_its_check_lets_the_next_restore_remove
     fs::write(folder.path().join("backup"), &backup).unwrap();
     let store = open(&server).await;
     let long_ago = (store.now().as_millis() - 1).to_string();
-    assert!(store.replace_document("restoring", 0, Some(long_ago.as_bytes())).await.unwrap());
+    assert!(store.replace_document("restoring", 0, Some(long_ago.as_bytes())).await.unwrap().is_some());
     let restore = run(folder.path(), &["restore", "backup", "--config", "redis.toml"]);
     let said = text(&restore.stderr);
     assert!(restore.status.code() == Some(1) && said.contains("has timers; a restore needs"), "{said}");
@@ -364,7 +366,7 @@ async fn a_restore_that_fails_after_a_killed_restore_leaves_the_note_over_its_ti
     fs::write(folder.path().join("backup"), &backup).unwrap();
     let store = open(&server).await;
     let killed = format!("{} empty", store.now().as_millis() - 1);
-    assert!(store.replace_document("restoring", 0, Some(killed.as_bytes())).await.unwrap());
+    assert!(store.replace_document("restoring", 0, Some(killed.as_bytes())).await.unwrap().is_some());
     let restore = || run(folder.path(), &["restore", "backup", "--config", "redis.toml"]);
     let refused = restore();
     assert!(text(&refused.stderr).contains("stop its nodes first"), "{refused:?}");

@@ -207,7 +207,8 @@ impl OperationRecords {
 
     async fn replace(store: &dyn ClusterStore, version: u64, all: &Document) -> io::Result<bool> {
         let value = serde_json::to_vec(all)?;
-        store.replace_document(DOCUMENT, version, Some(&value)).await.map_err(io::Error::other)
+        let replaced = store.replace_document(DOCUMENT, version, Some(&value)).await;
+        replaced.map(|version| version.is_some()).map_err(io::Error::other)
     }
 
     /// Writes the operations of this node into the shared [`Document`]. With `stops`, names no node for the unfinished

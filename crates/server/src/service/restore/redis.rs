@@ -50,11 +50,8 @@ impl Note {
     ) -> Result<Option<Self>, StoreError> {
         let until_text = until.as_millis().to_string();
         let text = if may_drop { format!("{until_text} {EMPTY}") } else { until_text };
-        if !block_on(store.replace_document(RESTORING, version, Some(text.as_bytes())))? {
-            return Ok(None);
-        }
-        let note = block_on(store.document(RESTORING))?.filter(|note| note.value == text.as_bytes());
-        Ok(note.map(|note| Self { version: note.version, until, may_drop }))
+        let written = block_on(store.replace_document(RESTORING, version, Some(text.as_bytes())))?;
+        Ok(written.map(|version| Self { version, until, may_drop }))
     }
 
     /// Writes this restore's note, so that no other restore begins. Returns `None` if another restore is running. The
@@ -256,8 +253,8 @@ pub(crate) fn restore_shared(
         note.leave(&store, note.until);
         return Err(of_store(error));
     }
-    let is_removed = block_on(store.replace_document(RESTORING, note.version, None)).map_err(of_store)?;
-    if !is_removed && restored.is_ok() {
+    let removed = block_on(store.replace_document(RESTORING, note.version, None)).map_err(of_store)?;
+    if removed.is_none() && restored.is_ok() {
         return Err(of_store(lost()));
     }
     restored

@@ -17,6 +17,19 @@ pub(crate) fn start(task: impl Future<Output = ()> + Send + 'static) {
     drop(tokio::spawn(task));
 }
 
+/// Starts a task of the calling runtime, and returns a future with its result. If the future is dropped, the task still
+/// runs to its end. The future fails if the task panics, or if the runtime ends.
+pub(crate) fn answered<T: Send + 'static>(
+    task: impl Future<Output = T> + Send + 'static,
+) -> impl Future<Output = io::Result<T>> + Send {
+    let (sender, receiver) = oneshot::channel();
+    start(async move {
+        // Nobody waits if the future was dropped.
+        let _dropped = sender.send(task.await);
+    });
+    async move { receiver.await.map_err(io::Error::other) }
+}
+
 /// Calls `work` on a thread that may block. If the returned future is dropped, the call still runs to its end. The
 /// future fails if the call panics, or if the runtime ends before the call has begun.
 pub(crate) fn blocking<T: Send + 'static>(

@@ -1,8 +1,9 @@
 //! Makes backups of a running service.
 
 use crate::clock::now;
-use crate::state::{Map, files};
+use crate::state::{Namespace, files};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,10 +16,11 @@ use tourbillon_durable::store::TimerStore;
 /// runs.
 const MOST_BACKUPS: usize = 2;
 
-/// The data that the service adds to the timers in a backup: the namespaces, with their limits and signing secrets.
+/// The data that the service adds to the timers in a backup: the namespaces, with their limits and signing secrets. It
+/// has copies of them, because a removal waits for the holders of a namespace, and a backup may last for hours.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Attached {
-    pub(super) namespaces: Map,
+    pub(super) namespaces: BTreeMap<Box<str>, Namespace>,
 }
 
 /// Limits the number of running backups, and remembers the moment of the last complete backup.
@@ -42,9 +44,8 @@ impl Backups {
     }
 
     /// Begins a backup of the store. Returns `None` if too many backups are running.
-    pub(super) fn begin(&self, store: Arc<dyn TimerStore>, namespaces: Map) -> Option<Backup> {
+    pub(super) fn begin(&self, store: Arc<dyn TimerStore>, attached: Attached) -> Option<Backup> {
         let place = Arc::clone(&self.room).try_acquire_owned().ok()?;
-        let attached = Attached { namespaces };
         Some(Backup { store, attached, begun: now(), last: Arc::clone(&self.last), _place: place })
     }
 }

@@ -49,7 +49,7 @@ use crate::settings::Settings;
 use crate::state::{Counters, Events, Namespaces, Stop, TokenHash, Tokens};
 use crate::task::Tasks;
 use crate::telemetry::Telemetry;
-use backup::Backups;
+use backup::{Attached, Backups};
 use changes::Changes;
 use core::fmt;
 use core::net::IpAddr;
@@ -205,9 +205,10 @@ impl Service {
 
     /// Begins a backup of the service's timers and namespaces. Returns `None` if too many backups are running.
     pub(crate) fn begin_backup(&self) -> Option<Backup> {
-        // A removal may find timers, and then its namespace stays. Also, the backup may have timers that a removal has
-        // not found yet.
-        self.0.backups.begin(self.0.timers.timer_store(), self.0.namespaces.without_removals())
+        // This includes the namespaces that are being removed. A removal may find timers, and then its namespace stays.
+        // Also, the backup may have timers that a removal has not found yet.
+        let attached = Attached { namespaces: self.0.namespaces.stored().namespaces };
+        self.0.backups.begin(self.0.timers.timer_store(), attached)
     }
 
     pub(crate) fn tokens(&self) -> &Tokens {

@@ -22,8 +22,7 @@ use crate::record::{
 };
 use crate::settings::{PostgresSettings, RedisSettings, Settings, StorePlace};
 use crate::state::{
-    ClusterStore, Counters, Events, Map, NamespaceStorage, Namespaces, STALE, Stop, Tokens, files,
-    schedules_of,
+    ClusterStore, Counters, Events, NamespaceStorage, Namespaces, STALE, Stop, Tokens, files, schedules_of,
 };
 use crate::task::Tasks;
 use crate::telemetry::Telemetry;
@@ -118,9 +117,9 @@ fn add_missing(
     if missing.is_empty() {
         return Ok(());
     }
-    namespaces.change(|map: &mut Map| {
+    namespaces.change(|stored| {
         for name in missing {
-            map.entry(name.clone()).or_default();
+            stored.namespaces.entry(name.clone()).or_default();
         }
     })
 }
@@ -250,12 +249,6 @@ impl Service {
         let shared: Arc<dyn ClusterStore> = Arc::clone(&store) as _;
         let failed = |error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error));
         let namespaces = Namespaces::open(NamespaceStorage::Shared(shared)).map_err(failed)?;
-        // A removal whose process has died may have left timers in a namespace that is gone. A server that does not
-        // answer now must not stop the start.
-        if let Ok(counts) = block_on(store.counts()) {
-            let missing = namespaces.missing(&counts);
-            add_missing(&namespaces, &missing, "made", &mut notices).map_err(failed)?;
-        }
         Self::begin_on(settings, store, namespaces, Checked { notices, folder })
     }
 
@@ -314,7 +307,7 @@ impl Service {
         let condition = Arc::new(base.condition());
         let sampler = Arc::new(base.sampler(Arc::clone(&condition)));
         let renewal = Arc::new(base.renewal(Arc::clone(&operations)));
-        let inner = Inner {
+        let mut inner = Inner {
             durable: Mutex::new(Some(durable)),
             bodies: Bodies::new(most_bodies(&base.settings.rules)),
             forms: Bodies::new(MOST_FORMS),
@@ -344,18 +337,40 @@ impl Service {
             notices: checked.notices,
             _folder: checked.folder,
         };
-        // A restore may have looked for nodes just before this node has started. If the servers do not answer now, the
-        // first round of the renewal looks again.
-        if let (StorePlace::Redis(redis), Some(store)) = (&inner.settings.store, inner.namespaces.shared()) {
-            match refuse_note(&*store, redis) {
-                Err(OpenError::Store(error)) if error.is_transient() => {}
-                checked => checked?,
-            }
+        if let Err(error) = inner.begin_on_redis() {
+            // The tasks of the deliveries have begun. They hold the store until the deliveries are closed.
+            inner.deliveries.close();
+            return Err(error);
         }
         inner.operations.resume();
         inner.sampler.begin();
         inner.renewal.begin();
         Ok(Self(Arc::new(inner)))
+    }
+}
+
+impl Inner {
+    /// Makes sure that no restore has begun beside this node, if the timers are in Redis. Then makes the namespaces
+    /// that have stored timers and are missing: a creation that took long may have stored a timer in a namespace that
+    /// was removed in the meantime. A restore stores its timers before their namespaces, so this comes after the check.
+    ///
+    /// The deliveries have begun before this call. So a restore that begins later finds this node.
+    fn begin_on_redis(&mut self) -> Result<(), OpenError> {
+        let (StorePlace::Redis(redis), Some(store)) = (&self.settings.store, self.namespaces.shared()) else {
+            return Ok(());
+        };
+        match refuse_note(&*store, redis) {
+            // The first round of the renewal looks again.
+            Err(OpenError::Store(error)) if error.is_transient() => return Ok(()),
+            checked => checked?,
+        }
+        // A server that does not answer now must not stop the start.
+        if let Ok(counts) = block_on(store.counts()) {
+            let missing = self.namespaces.missing(&counts);
+            let failed = |error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error));
+            add_missing(&self.namespaces, &missing, "made", &mut self.notices).map_err(failed)?;
+        }
+        Ok(())
     }
 }
 
@@ -424,6 +439,17 @@ impl Base {
             endpoints: &endpoints,
             telemetry: &telemetry,
         }));
+        namespaces.on_change({
+            let (in_flight, deliveries) = (Arc::clone(&in_flight), Arc::downgrade(&deliveries));
+            move |new| {
+                // An earlier namespace may have had the same name. A new namespace must not see its histories.
+                new.iter().for_each(|name| in_flight.forget(name));
+                // Timers may be parked because of a limit that was raised, or because of a pause that has ended.
+                if let Some(deliveries) = deliveries.upgrade() {
+                    deliveries.look_everywhere();
+                }
+            }
+        });
         let builder = schedules.add_to(deliveries.add_to(builder(&settings, store)));
         let durable = builder.start().map_err(OpenError::Start)?;
         let timers = durable.handle().clone();
@@ -477,9 +503,8 @@ impl Base {
     }
 
     fn namespace_admin(&self) -> NamespaceAdmin {
-        let Self { timers, namespaces, deliveries, in_flight, audit, stop, tasks, .. } = self.clone();
-        let removals = Arc::default();
-        NamespaceAdmin { timers, namespaces, deliveries, in_flight, audit, stop, tasks, removals }
+        let Self { timers, namespaces, deliveries, audit, stop, tasks, .. } = self.clone();
+        NamespaceAdmin { timers, namespaces, deliveries, audit, stop, tasks }
     }
 
     fn condition(&self) -> Condition {
@@ -540,8 +565,8 @@ impl Base {
     }
 
     fn renewal(&self, operations: Arc<Operations>) -> Renewal {
-        let Self { timers, namespaces, deliveries, in_flight, stop, settings, .. } = self.clone();
-        Renewal { timers, namespaces, operations, deliveries, in_flight, stop, settings, stale: STALE }
+        let Self { timers, namespaces, stop, settings, .. } = self.clone();
+        Renewal { timers, namespaces, operations, stop, settings, stale: STALE }
     }
 }
 
@@ -564,20 +589,60 @@ fn builder(settings: &Settings, store: Arc<dyn TimerStore>) -> Builder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::NAMESPACES;
     use crate::state::double::{self, Documents};
+    use core::time::Duration;
+    use tourbillon_durable::store::{Durability, IfPresent, Op};
+    use tourbillon_durable::timer::{Timer, TimerId};
     use tourbillon_redis::Connect;
 
-    /// Tests a restore that has begun after the check for its note and before the first claim of the node.
+    /// Stores a timer in the namespace `shop`, which does not exist.
+    async fn place(store: &dyn TimerStore) {
+        let at = store.now() + Duration::from_secs(3_600);
+        let timer = Timer { namespace: "shop".into(), ..Timer::new(TimerId::fresh(), "of the backup", at) };
+        let op = Op::Place(Box::new(timer), IfPresent::Reject);
+        store.apply(vec![op], Durability::PowerLoss).await.unwrap();
+    }
+
+    fn on_redis(folder: &Path) -> Settings {
+        let mut settings = Settings::new(folder);
+        let connect = Connect::single("redis://127.0.0.1:1").unwrap();
+        settings.store = StorePlace::Redis(RedisSettings::new(connect, "d"));
+        settings
+    }
+
+    /// Tests a restore that has begun, and has stored timers, after the check for its note and before the first claim
+    /// of the node.
     #[tokio::test]
-    async fn a_node_that_finds_the_note_of_a_restore_after_it_has_begun_does_not_start() {
+    async fn a_node_that_finds_the_note_of_a_restore_after_it_has_begun_does_not_start_and_leaves_nothing() {
         let (folder, documents) = (tempfile::tempdir().unwrap(), Documents::default());
         let note = (1, b"5 empty".to_vec());
         documents.lock().unwrap().insert(RESTORING.to_owned(), note.clone());
-        let mut settings = Settings::new(folder.path());
-        let connect = Connect::single("redis://127.0.0.1:1").unwrap();
-        settings.store = StorePlace::Redis(RedisSettings::new(connect, "d"));
-        let opened = Service::open_on_double(settings, double::node(&documents, 1));
+        let store = double::node(&documents, 1);
+        place(&*store).await;
+        let opened = Service::open_on_double(on_redis(folder.path()), Arc::clone(&store) as _);
         assert!(matches!(opened, Err(OpenError::HalfRestoredDeployment(_))));
         assert_eq!(documents.lock().unwrap().get(RESTORING), Some(&note), "the restore goes on");
+        // The restore would keep an empty namespace, and lose the limits and secrets of the backup.
+        assert!(!documents.lock().unwrap().contains_key(NAMESPACES));
+        drop(opened);
+        for _ in 0..1_000 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            if Arc::strong_count(&store) == 1 {
+                return;
+            }
+        }
+        panic!("{} handles of the store are left", Arc::strong_count(&store) - 1);
+    }
+
+    #[tokio::test]
+    async fn a_start_on_redis_makes_a_namespace_that_has_timers_and_is_missing() {
+        let (folder, documents) = (tempfile::tempdir().unwrap(), Documents::default());
+        let store = double::node(&documents, 1);
+        place(&*store).await;
+        let service = Service::open_on_double(on_redis(folder.path()), Arc::clone(&store) as _).unwrap();
+        assert!(service.namespaces().get("shop").is_some());
+        assert!(service.notices().iter().any(|notice| notice.contains("shop")), "{:?}", service.notices());
+        tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
     }
 }

@@ -19,10 +19,8 @@ pub(crate) use cluster::ClusterStore;
 pub(crate) use cluster::double;
 pub(crate) use counters::{Counter, Counters};
 pub(crate) use events::{Events, Subscription, event, schedules_of};
-pub(crate) use namespace_storage::{NAMESPACES, NamespaceStorage};
-pub(crate) use namespaces::{
-    DEFAULT, Map, Namespace, Namespaces, SigningSecret, VIEW, allows_host, being_removed, canonical,
-};
+pub(crate) use namespace_storage::{NAMESPACES, NamespaceStorage, StoredNamespaces};
+pub(crate) use namespaces::{DEFAULT, Namespace, Namespaces, SigningSecret, VIEW, allows_host, canonical};
 pub use principal::Principal;
 pub(crate) use removal::{STALE, end_removals, mark, present, remove_marked, unmark};
 pub(crate) use stop::Stop;

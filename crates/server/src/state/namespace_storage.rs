@@ -2,8 +2,9 @@
 
 use super::cluster::ClusterStore;
 use super::files;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use super::namespaces::Namespace;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,9 +12,19 @@ use std::sync::Arc;
 /// The name of the shared document with the namespaces.
 pub(crate) const NAMESPACES: &str = "namespaces";
 
+/// The namespaces as a node reads and changes them. The shared document has this form.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StoredNamespaces {
+    pub(crate) namespaces: BTreeMap<Box<str>, Namespace>,
+    /// The *marks*: for each namespace that is being removed, the random number of the removal. See the module
+    /// `removal`.
+    #[serde(default)]
+    pub(crate) removals: BTreeMap<Box<str>, u64>,
+}
+
 /// The place where the namespaces are stored.
 pub(crate) enum NamespaceStorage {
-    /// A file that only this process writes.
+    /// A file that only this process writes. It has no marks, because a removal ends with this process.
     File(PathBuf),
     /// A document that all nodes of a deployment read and write.
     Shared(Arc<dyn ClusterStore>),
@@ -27,25 +38,27 @@ impl NamespaceStorage {
 
     /// Reads the namespaces and the version of their shared document. The version is 0 if the namespaces are in a file,
     /// or if the document does not exist.
-    pub(crate) async fn read<T: DeserializeOwned + Default>(&self) -> io::Result<(u64, T)> {
+    pub(crate) async fn read(&self) -> io::Result<(u64, StoredNamespaces)> {
         match self {
-            Self::File(path) => Ok((0, files::read(path)?.unwrap_or_default())),
+            Self::File(path) => {
+                let namespaces = files::read(path)?.unwrap_or_default();
+                Ok((0, StoredNamespaces { namespaces, removals: BTreeMap::new() }))
+            }
             Self::Shared(store) => match store.document(NAMESPACES).await.map_err(io::Error::other)? {
-                Some(note) => Ok((note.version, serde_json::from_slice(&note.value)?)),
-                None => Ok((0, T::default())),
+                Some(found) => Ok((found.version, serde_json::from_slice(&found.value)?)),
+                None => Ok((0, StoredNamespaces::default())),
             },
         }
     }
 
-    /// Replaces the namespaces. If they are in a shared document, replaces them only if the document still has the
-    /// version `version`. Returns false if another node has changed the document.
-    pub(crate) async fn replace<T: Serialize>(&self, version: u64, map: &T) -> io::Result<bool> {
+    /// Replaces the namespaces, and returns their new version. A shared document is replaced only if it still has the
+    /// version `version`. Returns `None` if another node has changed it.
+    pub(crate) async fn replace(&self, version: u64, stored: &StoredNamespaces) -> io::Result<Option<u64>> {
         match self {
-            Self::File(path) => files::replace(path, map).map(|()| true),
+            Self::File(path) => files::replace(path, &stored.namespaces).map(|()| Some(version)),
             Self::Shared(store) => {
-                let value = serde_json::to_vec(map)?;
-                let replaced = store.replace_document(NAMESPACES, version, Some(&value)).await;
-                replaced.map(|version| version.is_some()).map_err(io::Error::other)
+                let value = serde_json::to_vec(stored)?;
+                store.replace_document(NAMESPACES, version, Some(&value)).await.map_err(io::Error::other)
             }
         }
     }

@@ -1,7 +1,24 @@
 //! Keeps the namespaces, with their limits and the secrets that sign their callbacks.
+//!
+//! # The copy of a node
+//! Each node works with a copy of the stored namespaces. A change is computed from the copy, and stored if the stored
+//! namespaces still have the version of the copy. The store draws the version of a change, and answers with it.
+//!
+//! | event | effect on the copy |
+//! |---|---|
+//! | a read answers that was sent after the copy was made | the result takes its place |
+//! | a read answers that was sent before, or in the same moment | none, because the copy may be newer. A caller that needs newer namespaces reads again |
+//! | a change is stored in the place of the version of the copy | the changed namespaces take its place, with their new version |
+//! | the same, but a read has replaced the copy since the change was sent | none: the result of the read includes the change |
+//! | a change is refused by the version | none. The change reads the namespaces, and is computed again |
+//! | a change fails, or its answer is lost | none. The next read finds the change if it was stored |
+//! | the store loses a change, for example by a failover | none. The next read finds another version |
+//!
+//! Reads and changes of one node may overlap. A read does not wait for a change, so a change that the store does not
+//! answer holds up no read.
 
 use super::cluster::ClusterStore;
-use super::namespace_storage::NamespaceStorage;
+use super::namespace_storage::{NamespaceStorage, StoredNamespaces};
 use crate::clock::now;
 use core::convert::Infallible;
 use core::fmt;
@@ -10,12 +27,13 @@ use pollster::block_on;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::time::Instant;
 use tokio::time::timeout;
+use tourbillon::Timestamp;
 use tourbillon_api::{Moment, NamespaceLimits, Problem, ProblemKind};
 use tourbillon_durable::schedule::Schedules;
-use tourbillon_durable::store::Counts;
+use tourbillon_durable::store::{Counts, ServerTime};
 use url::Host;
 
 /// The name of the namespace that always exists.
@@ -24,17 +42,14 @@ pub(crate) const DEFAULT: &str = "default";
 /// The settings of a namespace: its limits, and its secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Namespace {
+    /// A random number, drawn when the namespace was made. A later namespace of the same name has another number. A
+    /// namespace that no client has made has the number 0.
+    #[serde(default)]
+    pub(crate) number: u64,
     pub(crate) limits: NamespaceLimits,
     /// The secrets that sign the namespace's callbacks, the newest first.
     #[serde(default)]
     pub(crate) secrets: Vec<SigningSecret>,
-    /// The number of the removal that is under way: see the module `removal`. `None` if the namespace is not being
-    /// removed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) removal: Option<u64>,
-    /// Shared with the values that this value has replaced, so that [`is_held`](Self::is_held) finds their holders.
-    #[serde(skip)]
-    pub(super) former: Arc<()>,
 }
 
 /// A secret that signs callbacks. Receivers verify the signatures with the same secret.
@@ -46,11 +61,11 @@ pub(crate) struct SigningSecret {
     pub(crate) until: Option<Moment>,
 }
 
-pub(crate) type Map = BTreeMap<Box<str>, Arc<Namespace>>;
+type Map = BTreeMap<Box<str>, Arc<Namespace>>;
 
 /// Returns the problem of each request about a namespace that is being removed. The client may send the request again,
 /// because the removal may find timers, and then the namespace stays.
-pub(crate) fn being_removed() -> Problem {
+pub(super) fn being_removed() -> Problem {
     let detail = "a removal of this namespace is under way";
     Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(1_000)
 }
@@ -59,17 +74,6 @@ pub(crate) fn being_removed() -> Problem {
 const MOST_HOSTS: usize = 100;
 
 impl Namespace {
-    /// Returns the namespace after a change of its limits or secrets.
-    pub(crate) fn changed(&self, limits: NamespaceLimits, secrets: Vec<SigningSecret>) -> Self {
-        Self { limits, secrets, removal: None, former: Arc::clone(&self.former) }
-    }
-
-    /// Returns whether a further holder has the namespace `this`, or has it as it was before a change. The removal of a
-    /// namespace waits for the holders, because each of them may still store a timer or a schedule.
-    pub(crate) fn is_held(this: &Arc<Self>) -> bool {
-        Arc::strong_count(this) > 1 || Arc::strong_count(&this.former) > 1
-    }
-
     /// Returns the secrets with which the namespace signs callbacks now, the newest first.
     pub(crate) fn active_secrets(&self) -> impl Iterator<Item = &SigningSecret> {
         let now = now();
@@ -136,75 +140,106 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// the same time.
 const TURNS: usize = 64;
 
-/// This node's copy of the namespaces. The copy gets the changes of other nodes when the stored namespaces are next
-/// read.
+/// The function that [`Namespaces`] calls when its copy has changed, with the names of the namespaces that are new.
+type Listener = Box<dyn Fn(&[Box<str>]) + Send + Sync>;
+
+/// This node's copy of the namespaces, and the place where the namespaces are stored.
 pub(crate) struct Namespaces {
     storage: NamespaceStorage,
-    /// Locked while this process changes the stored namespaces, so that its changes do not overlap.
-    writing: Mutex<()>,
-    /// Locked while this process reads the stored namespaces. Of two reads at the same time, the later one could get an
-    /// older state than the earlier one. The value is the answer of the last call of [`renew`](Self::renew).
-    reading: tokio::sync::Mutex<bool>,
+    /// Locked while this process changes the stored namespaces, so that its changes do not overlap. The value says
+    /// whether a write of the file has failed, so that the file may differ from the copy.
+    writing: Mutex<bool>,
+    /// Locked while [`renew`](Self::renew) reads the stored namespaces, so that calls that wait share the next read.
+    reading: tokio::sync::Mutex<()>,
     known: RwLock<Known>,
+    listener: OnceLock<Listener>,
     /// The moment of the last failed attempt to read the namespaces again before a timer is created. `None` if no
     /// attempt has failed.
     failed: Mutex<Option<Instant>>,
 }
 
-/// The version of a copy that this node has stored and not read again. No stored document has this version.
-const UNREAD: u64 = u64::MAX;
-
-/// The namespaces as they were last read or stored, with the version of the stored document.
-#[derive(Clone)]
+/// A copy of the namespaces as they were read or stored. Its moments are those of [`ServerTime::moment`], so that they
+/// also count the time for which the machine is suspended.
+#[derive(Default)]
 struct Known {
     /// The namespaces that are not being removed.
     map: Arc<Map>,
-    /// The namespaces that are being removed, each with the moment since which the copy has had its mark.
-    removed: BTreeMap<Box<str>, (Arc<Namespace>, Instant)>,
+    /// The namespaces that are being removed.
+    removed: BTreeMap<Box<str>, Removed>,
+    /// The values that later values have replaced, by the names of their namespaces. Values without holders are forgotten
+    /// when the copy is next replaced.
+    former: BTreeMap<Box<str>, Vec<Weak<Namespace>>>,
     version: u64,
-    /// A moment just before the read. The copy includes all changes before this moment.
-    at: Instant,
-    /// The version that this node's last change has replaced, and a moment after the change. A read that began before
-    /// this moment may still answer with this version, which is old. A later read answers with it only if the store has
-    /// lost the change, for example by a failover. `None` before the first change.
-    replaced: Option<(u64, Instant)>,
+    /// The moment at which the call was sent that has made the copy or confirmed it. The copy includes all changes
+    /// before this moment.
+    at: Timestamp,
+    /// The moment at which the copy was made.
+    made: Timestamp,
+}
+
+/// A namespace that is being removed.
+struct Removed {
+    namespace: Arc<Namespace>,
+    removal: u64,
+    /// The moment since which the copy has had the mark.
+    since: Timestamp,
 }
 
 impl Known {
-    /// Replaces the copy by a newer copy.
-    fn renew(&mut self, version: u64, map: Map) {
-        let (removed, map): (Map, Map) =
-            map.into_iter().partition(|(_, namespace)| namespace.removal.is_some());
-        let now = Instant::now();
-        let since = |name: &str, namespace: &Namespace| match self.removed.get(name) {
-            Some((before, since)) if before.removal == namespace.removal => *since,
-            _ => now,
-        };
-        let removed = removed.into_iter().map(|(name, namespace)| {
-            let since = since(&name, &namespace);
-            (name, (namespace, since))
-        });
-        self.removed = removed.collect();
-        let mut map = completed(map);
-        for (name, namespace) in Arc::make_mut(&mut map) {
-            // A removal must find the holders of the former value: see `Namespace::is_held`.
-            match self.map.get(name) {
-                Some(before) if *before == *namespace => *namespace = Arc::clone(before),
-                Some(before) => Arc::make_mut(namespace).former = Arc::clone(&before.former),
-                None => {}
-            }
-        }
-        (self.map, self.version) = (map, version);
+    fn find(&self, name: &str) -> Option<&Arc<Namespace>> {
+        self.map.get(name).or_else(|| self.removed.get(name).map(|removed| &removed.namespace))
     }
 
-    /// Returns all stored namespaces, including those that are being removed.
-    fn all(&self) -> Map {
-        let removed = self.removed.iter().map(|(name, (namespace, _))| (name.clone(), Arc::clone(namespace)));
-        self.map
-            .iter()
-            .map(|(name, namespace)| (name.clone(), Arc::clone(namespace)))
-            .chain(removed)
-            .collect()
+    /// Replaces the copy. Returns the names of the namespaces that are new. `at` is the moment at which the call was
+    /// sent that has brought `stored`.
+    fn replace(&mut self, version: u64, stored: StoredNamespaces, at: Timestamp) -> Vec<Box<str>> {
+        let StoredNamespaces { mut namespaces, removals } = stored;
+        namespaces.entry(DEFAULT.into()).or_default();
+        let now = ServerTime::moment();
+        let (mut map, mut removed, mut new) = (Map::new(), BTreeMap::new(), Vec::new());
+        for (name, namespace) in namespaces {
+            let before = self.find(&name);
+            if before.is_none_or(|before| before.number != namespace.number) {
+                new.push(name.clone());
+            }
+            let namespace = match before {
+                Some(before) if **before == namespace => Arc::clone(before),
+                _ => Arc::new(namespace),
+            };
+            let Some(&removal) = removals.get(&name) else {
+                map.insert(name, namespace);
+                continue;
+            };
+            let same = self.removed.get(&name).filter(|before| before.removal == removal);
+            let since = same.map_or(now, |before| before.since);
+            removed.insert(name, Removed { namespace, removal, since });
+        }
+        let next = Self { map: Arc::new(map), removed, former: BTreeMap::new(), version, at, made: now };
+        let before = core::mem::replace(self, next);
+        self.former = before.former;
+        let were_removed = before.removed.iter().map(|(name, removed)| (name, &removed.namespace));
+        for (name, value) in before.map.iter().chain(were_removed) {
+            if self.find(name).is_none_or(|now| !Arc::ptr_eq(now, value)) {
+                self.former.entry(name.clone()).or_default().push(Arc::downgrade(value));
+            }
+        }
+        // From here on, only the holders have the former values.
+        drop((before.map, before.removed));
+        self.former.retain(|_, values| {
+            values.retain(|value| value.strong_count() > 0);
+            !values.is_empty()
+        });
+        new
+    }
+
+    /// Returns the stored namespaces. The values are copies, so they are no holders: see [`Namespaces::is_held`].
+    fn stored(&self) -> StoredNamespaces {
+        let removed = self.removed.iter().map(|(name, removed)| (name, &removed.namespace));
+        let all = self.map.iter().chain(removed);
+        StoredNamespaces {
+            namespaces: all.map(|(name, namespace)| (name.clone(), Namespace::clone(namespace))).collect(),
+            removals: self.removed.iter().map(|(name, removed)| (name.clone(), removed.removal)).collect(),
+        }
     }
 }
 
@@ -214,53 +249,55 @@ impl fmt::Debug for Namespaces {
     }
 }
 
-fn completed(mut map: Map) -> Arc<Map> {
-    map.entry(DEFAULT.into()).or_default();
-    Arc::new(map)
-}
-
 impl Namespaces {
     /// Reads the stored namespaces for the first time. Blocks the calling thread.
     pub(crate) fn open(storage: NamespaceStorage) -> io::Result<Self> {
-        let at = Instant::now();
-        let (version, mut map) = block_on(storage.read::<Map>())?;
-        if !storage.is_shared() {
-            // The processes of these removals have ended.
-            map.values_mut().for_each(|namespace| Arc::make_mut(namespace).removal = None);
-        }
-        let (empty, removed) = (Arc::default(), BTreeMap::new());
-        let mut known = Known { map: empty, removed, version, at, replaced: None };
-        known.renew(version, map);
+        let at = ServerTime::moment();
+        let (version, stored) = block_on(storage.read())?;
+        let mut known = Known::default();
+        known.replace(version, stored, at);
         let (writing, reading, failed) = (Mutex::default(), tokio::sync::Mutex::default(), Mutex::default());
-        Ok(Self { storage, writing, reading, known: RwLock::new(known), failed })
+        Ok(Self { storage, writing, reading, known: RwLock::new(known), listener: OnceLock::new(), failed })
     }
 
-    fn known(&self) -> Known {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Makes `listener` the function that is called after each change of the copy, before anybody sees the changed
+    /// copy. The function gets the names of the namespaces that are new. An earlier namespace may have had the same
+    /// name. The function must not call methods of this value. A second call of this method has no effect.
+    pub(crate) fn on_change(&self, listener: impl Fn(&[Box<str>]) + Send + Sync + 'static) {
+        let _is_first = self.listener.set(Box::new(listener));
+    }
+
+    fn known(&self) -> RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the copy with `change`, which returns the names of the new namespaces, or `None` if it has changed
+    /// nothing.
+    fn update(&self, change: impl FnOnce(&mut Known) -> Option<Vec<Box<str>>>) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(new), Some(listener)) = (change(&mut known), self.listener.get()) {
+            listener(&new);
+        }
     }
 
     /// Returns all namespaces in this node's copy, without those that are being removed.
     pub(crate) fn all(&self) -> Arc<Map> {
-        Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner).map)
+        Arc::clone(&self.known().map)
     }
 
-    /// Returns all stored namespaces in this node's copy as they are without removals.
-    pub(crate) fn without_removals(&self) -> Map {
-        let mut all = self.known().all();
-        for namespace in all.values_mut().filter(|namespace| namespace.removal.is_some()) {
-            Arc::make_mut(namespace).removal = None;
-        }
-        all
+    /// Returns a copy of all namespaces, including those that are being removed.
+    pub(crate) fn stored(&self) -> StoredNamespaces {
+        self.known().stored()
     }
 
     /// Returns the namespace with this name, or `None` if this node's copy does not have it.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Namespace>> {
-        self.all().get(name).cloned()
+        self.known().map.get(name).cloned()
     }
 
     /// Returns the namespace with this name. Fails if this node's copy does not have it, or if it is being removed.
     pub(crate) fn require(&self, name: &str) -> Result<Arc<Namespace>, Problem> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known();
         match known.map.get(name) {
             Some(namespace) => Ok(Arc::clone(namespace)),
             None if known.removed.contains_key(name) => Err(being_removed()),
@@ -277,14 +314,25 @@ impl Namespaces {
         self.require(name)
     }
 
+    /// Returns whether a creation or a delivery still has the namespace `name`, which is being removed, or has it as it
+    /// was before a change. The removal of a namespace waits for these holders, because each of them may still store a
+    /// timer or a schedule.
+    pub(crate) fn is_held(&self, name: &str) -> bool {
+        let known = self.known();
+        let is_removed_held =
+            known.removed.get(name).is_some_and(|removed| Arc::strong_count(&removed.namespace) > 1);
+        let mut former = known.former.get(name).into_iter().flatten();
+        is_removed_held || former.any(|value| value.strong_count() > 0)
+    }
+
     /// Returns the names of namespaces that have stored timers or schedules, but are missing in this node's copy.
     pub(crate) fn missing(&self, counts: &Counts) -> Vec<Box<str>> {
-        let known = self.known().all();
+        let known = self.known();
         let stored = counts.by_namespace.iter().filter(|(_, count)| **count > 0);
         let names = stored.map(|((name, _), _)| name.strip_prefix(Schedules::NAMESPACES).unwrap_or(name));
         // A program without namespaces stores its timers under the empty name, which no namespace of the service has.
         let names: BTreeSet<_> =
-            names.filter(|name| !name.is_empty() && !known.contains_key(*name)).collect();
+            names.filter(|name| !name.is_empty() && known.find(name).is_none()).collect();
         names.into_iter().map(Box::from).collect()
     }
 
@@ -301,17 +349,33 @@ impl Namespaces {
         }
     }
 
-    /// Reads the stored namespaces again. Returns whether another node had changed them.
-    pub(crate) async fn renew(&self) -> io::Result<bool> {
-        let asked = Instant::now();
-        let mut has_changed = self.reading.lock().await;
-        // A read that began during the wait also serves this call.
-        if self.known().at <= asked {
-            let at = Instant::now();
-            let (version, map) = self.storage.read().await?;
-            *has_changed = self.take(version, map, at);
+    /// Reads the stored namespaces again. Uses the result only if the copy was made before the read was sent.
+    async fn read(&self) -> io::Result<()> {
+        let sent = ServerTime::moment();
+        let (version, stored) = self.storage.read().await?;
+        self.update(|known| {
+            if sent <= known.made {
+                return None;
+            }
+            if version == known.version {
+                known.at = sent;
+                return None;
+            }
+            Some(known.replace(version, stored, sent))
+        });
+        Ok(())
+    }
+
+    /// Reads the stored namespaces again. Afterwards, the copy includes all changes from before the call.
+    pub(crate) async fn renew(&self) -> io::Result<()> {
+        let asked = ServerTime::moment();
+        let _one_at_a_time = self.reading.lock().await;
+        // A read that was sent during the wait also serves this call. Each turn of this loop whose result is not used
+        // has found a change of this node, and a change that is sent after the call ends the loop.
+        while self.known().at <= asked {
+            self.read().await?;
         }
-        Ok(*has_changed)
+        Ok(())
     }
 
     /// Reads the stored namespaces again if this node's copy is old. If the read fails, the old copy stays in use,
@@ -319,93 +383,87 @@ impl Namespaces {
     /// If a timer is then created in a removed namespace, the timer is not delivered when it is due, but stays in the
     /// store.
     pub(crate) async fn freshen(&self) {
-        if !self.is_shared() || self.known().at.elapsed() <= VIEW {
+        if !self.is_shared() || ServerTime::moment() - self.known().at <= VIEW {
             return;
         }
         let failed = || self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         if failed().is_some_and(|at| at.elapsed() < AGAIN) {
             return;
         }
-        if !matches!(timeout(PATIENCE, self.renew()).await, Ok(Ok(_))) {
+        if !matches!(timeout(PATIENCE, self.renew()).await, Ok(Ok(()))) {
             *failed() = Some(Instant::now());
         }
     }
 
-    /// Replaces this node's copy by the result of a read, unless this node has replaced the result in the store.
-    /// Returns whether the namespaces have changed. `at` is a moment just before the read.
-    fn take(&self, version: u64, map: Map, at: Instant) -> bool {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        let is_replaced = known.replaced.is_some_and(|(replaced, since)| version == replaced && at <= since);
-        if is_replaced {
-            return false;
-        }
-        known.at = at;
-        if version == known.version {
-            return false;
-        }
-        known.renew(version, map);
-        true
-    }
-
-    /// Replaces this node's copy by the namespaces that this node has stored in place of the version `replaced`. If a
-    /// read has already replaced this version, its result includes the change, and stays.
-    fn stored(&self, replaced: u64, map: Map) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.version == replaced {
-            known.renew(UNREAD, map);
-        }
-        known.replaced = Some((replaced, Instant::now()));
-    }
-
     /// Changes the namespaces with `change`, and returns once the change is stored. If another node has changed the
     /// namespaces in between, calls `change` again with the newer namespaces. Blocks the calling thread.
-    pub(crate) fn change<T>(&self, mut change: impl FnMut(&mut Map) -> T) -> io::Result<T> {
-        self.try_change(|map| Ok::<_, Infallible>(change(map))).map(|Ok(answer)| answer)
+    pub(crate) fn change<T>(&self, mut change: impl FnMut(&mut StoredNamespaces) -> T) -> io::Result<T> {
+        self.try_change(|stored| Ok::<_, Infallible>(change(stored))).map(|Ok(answer)| answer)
     }
 
     /// Changes the namespaces as [`change`](Self::change) does, unless `change` refuses. Stores nothing then, but first
     /// makes sure that `change` has seen the newest namespaces. Blocks the calling thread.
     pub(crate) fn try_change<T, E>(
         &self,
-        mut change: impl FnMut(&mut Map) -> Result<T, E>,
+        mut change: impl FnMut(&mut StoredNamespaces) -> Result<T, E>,
     ) -> io::Result<Result<T, E>> {
-        let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun = ServerTime::moment();
+        let mut file_differs = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..TURNS {
-            let known = self.known();
-            let (version, mut map) = (known.version, known.all());
-            let answer = change(&mut map);
-            if answer.is_err() {
-                if self.is_shared() {
-                    block_on(self.renew())?;
-                }
-                if self.known().version == version {
-                    return Ok(answer);
-                }
-                continue;
-            }
-            map.entry(DEFAULT.into()).or_default();
-            if block_on(self.storage.replace(version, &map))? {
-                if self.is_shared() {
-                    self.stored(version, map);
-                    // The change has given the document a new version, which only a read can tell. If the store does
-                    // not answer now, the copy is renewed within a second after the store answers again.
-                    let _is_known = block_on(self.renew());
-                } else {
-                    self.known.write().unwrap_or_else(PoisonError::into_inner).renew(version, map);
-                }
+            let (before, version, at) = {
+                let known = self.known();
+                (known.stored(), known.version, known.at)
+            };
+            let mut stored = before.clone();
+            let answer = change(&mut stored);
+            let is_newest = at >= begun || !self.is_shared();
+            if answer.is_err() && is_newest {
                 return Ok(answer);
             }
-            block_on(self.renew())?;
+            if answer.is_ok() {
+                let sent = ServerTime::moment();
+                if let Some(new) = self.store(version, &before, &stored, &mut file_differs)? {
+                    self.update(|known| (known.version == version).then(|| known.replace(new, stored, sent)));
+                    return Ok(answer);
+                }
+            }
+            // This read does not wait for a read of `renew`, which may get no answer.
+            block_on(self.read())?;
         }
         Err(io::Error::other(format!("other nodes changed the namespaces during {TURNS} attempts")))
     }
 
+    /// Stores `stored` in the place of `before`, which has the version `version`. Returns the new version, or `None` if
+    /// another node has changed the namespaces.
+    fn store(
+        &self,
+        version: u64,
+        before: &StoredNamespaces,
+        stored: &StoredNamespaces,
+        file_differs: &mut bool,
+    ) -> io::Result<Option<u64>> {
+        if self.is_shared() {
+            return block_on(self.storage.replace(version, stored));
+        }
+        // A file has no marks. So a removal can also set and remove its mark while the disk is full.
+        let has_changed = before.namespaces != stored.namespaces;
+        if has_changed || *file_differs {
+            let written = block_on(self.storage.replace(version, stored));
+            // The file may have been replaced all the same: it is replaced before its folder is synced.
+            *file_differs = written.is_err();
+            if has_changed {
+                return written;
+            }
+        }
+        Ok(Some(version))
+    }
+
     /// Returns the namespaces whose marks this node's copy has had for the time `age`, each with the number of its
-    /// removal. The processes of these removals have died.
+    /// removal.
     pub(crate) fn stale_removals(&self, age: Duration) -> Vec<(Box<str>, u64)> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let stale = known.removed.iter().filter(|(_, (_, since))| since.elapsed() >= age);
-        stale.filter_map(|(name, (namespace, _))| Some((name.clone(), namespace.removal?))).collect()
+        let (known, now) = (self.known(), ServerTime::moment());
+        let stale = known.removed.iter().filter(|(_, removed)| now - removed.since >= age);
+        stale.map(|(name, removed)| (name.clone(), removed.removal)).collect()
     }
 }
 
@@ -413,9 +471,11 @@ impl Namespaces {
 mod tests {
     use super::*;
     use crate::state::double::{self, Documents, Looks, Node};
+    use crate::state::{mark, remove_marked, unmark};
     use core::pin::pin;
     use core::sync::atomic::Ordering;
     use core::task::{Context, Waker};
+    use std::thread;
     use tokio::sync::oneshot;
     use tourbillon_durable::store::Hooked;
 
@@ -468,49 +528,49 @@ mod tests {
     }
 
     fn insert(namespaces: &Namespaces, name: &str) {
-        namespaces.change(|map| drop(map.insert(name.into(), Arc::default()))).unwrap();
+        namespaces
+            .change(|stored| drop(stored.namespaces.insert(name.into(), Namespace::default())))
+            .unwrap();
     }
 
     #[test]
-    fn a_namespace_that_was_stored_is_known_although_the_next_read_fails() {
+    fn a_namespace_that_was_stored_is_known_although_the_store_answers_no_read() {
         let documents = Documents::default();
         let ((node, one), (_, other)) = (shared(&documents, 1), shared(&documents, 2));
         node.hook().fails_reads.store(true, Ordering::Relaxed);
         insert(&one, "a");
-        assert!(one.require("a").is_ok());
+        insert(&one, "b");
+        assert!(one.require("a").is_ok() && one.require("b").is_ok());
         node.hook().fails_reads.store(false, Ordering::Relaxed);
-        insert(&other, "b");
-        insert(&one, "c");
-        assert_eq!(one.all().keys().map(|name| &**name).collect::<Vec<_>>(), ["a", "b", "c", DEFAULT]);
-        assert!(block_on(other.renew()).unwrap());
+        insert(&other, "c");
+        insert(&one, "d");
+        assert_eq!(one.all().keys().map(|name| &**name).collect::<Vec<_>>(), ["a", "b", "c", "d", DEFAULT]);
+        block_on(other.renew()).unwrap();
         assert_eq!(one.all(), other.all());
     }
 
     #[test]
     fn a_read_under_way_brings_no_replaced_namespaces_back() {
         let documents = Documents::default();
-        let ((node, one), (_, other)) = (shared(&documents, 1), shared(&documents, 2));
+        let (node, one) = shared(&documents, 1);
         insert(&one, "a");
-        let fails = |fails| node.hook().fails_reads.store(fails, Ordering::Relaxed);
-        let Known { version, map, .. } = one.known();
-        let inserted = one.change(|map| {
-            // A read that begins after the change has begun still finds the old namespaces.
-            assert!(!block_on(one.renew()).unwrap());
-            fails(true);
-            map.insert("b".into(), Arc::default());
-            Instant::now()
-        });
+        let former = documents.lock().unwrap().clone();
+        let (may_end, waits) = oneshot::channel();
+        node.hook().waits.lock().unwrap().push_back((Looks::Before, waits));
+        let mut context = Context::from_waker(Waker::noop());
+        let mut read = pin!(one.renew());
+        assert!(read.as_mut().poll(&mut context).is_pending());
+        insert(&one, "b");
+        may_end.send(()).unwrap();
+        // The read is not used. A further read finds the change.
+        assert!(read.as_mut().poll(&mut context).is_ready());
         assert!(one.require("b").is_ok());
-        // A read that began just before the change answers now.
-        assert!(!one.take(version, Map::clone(&map), inserted.unwrap()));
-        assert!(one.require("b").is_ok());
-        // A read that begins now finds the old namespaces only if the store has lost the change.
-        assert!(one.take(version, Map::clone(&map), Instant::now()));
-        assert!(one.require("b").is_err());
-        fails(false);
-        insert(&other, "c");
-        assert!(block_on(one.renew()).unwrap());
-        assert!(one.require("b").is_ok() && one.require("c").is_ok());
+        // The store loses the change.
+        *documents.lock().unwrap() = former;
+        block_on(one.renew()).unwrap();
+        assert!(one.require("a").is_ok() && one.require("b").is_err());
+        insert(&one, "c");
+        assert!(one.require("c").is_ok());
     }
 
     #[test]
@@ -520,7 +580,8 @@ mod tests {
         let ((first_may_end, first), (second_may_end, second)) = (oneshot::channel(), oneshot::channel());
         node.hook().waits.lock().unwrap().extend([(Looks::After, first), (Looks::Before, second)]);
         let mut context = Context::from_waker(Waker::noop());
-        let (mut first, mut second) = (pin!(one.renew()), pin!(one.renew()));
+        // The reads of changes overlap with those of `renew`.
+        let (mut first, mut second) = (pin!(one.read()), pin!(one.read()));
         assert!(first.as_mut().poll(&mut context).is_pending());
         assert!(second.as_mut().poll(&mut context).is_pending());
         insert(&other, "a");
@@ -555,37 +616,124 @@ mod tests {
     }
 
     #[test]
+    fn a_read_without_an_answer_holds_up_no_change() {
+        let documents = Documents::default();
+        let ((node, one), (_, other)) = (shared(&documents, 1), shared(&documents, 2));
+        insert(&other, "a");
+        let (_never, signal) = oneshot::channel();
+        node.hook().waits.lock().unwrap().push_back((Looks::Before, signal));
+        let mut read = pin!(one.renew());
+        assert!(read.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        // This change must read the change of the other node.
+        insert(&one, "b");
+        assert!(one.require("a").is_ok() && one.require("b").is_ok());
+    }
+
+    #[test]
+    fn a_change_whose_read_gets_no_answer_holds_up_no_other_read() {
+        let documents = Documents::default();
+        let ((node, one), (_, other)) = (shared(&documents, 1), shared(&documents, 2));
+        insert(&other, "a");
+        let (may_end, signal) = oneshot::channel();
+        node.hook().waits.lock().unwrap().push_back((Looks::Before, signal));
+        thread::scope(|scope| {
+            let change = scope.spawn(|| insert(&one, "b"));
+            while !node.hook().waits.lock().unwrap().is_empty() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let mut read = pin!(one.renew());
+            let is_ready = read.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
+            may_end.send(()).unwrap();
+            change.join().unwrap();
+            assert!(is_ready, "the read waits for the change");
+        });
+        assert!(one.require("a").is_ok() && one.require("b").is_ok());
+    }
+
+    #[test]
     fn the_holders_of_a_namespace_are_found_after_a_change_of_any_node() {
         let documents = Documents::default();
         let ((_, one), (_, other)) = (shared(&documents, 1), shared(&documents, 2));
         insert(&one, "a");
-        assert!(block_on(other.renew()).unwrap());
+        block_on(other.renew()).unwrap();
         let held = one.get("a").unwrap();
         let limit = |most| {
-            move |map: &mut Map| {
-                let limits = NamespaceLimits { max_timers: Some(most), ..NamespaceLimits::default() };
-                let changed = map["a"].changed(limits, Vec::new());
-                map.insert("a".into(), Arc::new(changed));
+            move |stored: &mut StoredNamespaces| {
+                stored.namespaces.get_mut("a").unwrap().limits.max_timers = Some(most);
             }
         };
         other.change(limit(1)).unwrap();
-        assert!(block_on(one.renew()).unwrap());
+        block_on(one.renew()).unwrap();
         one.change(limit(2)).unwrap();
-        let removed = one.change(|map| map.remove("a").unwrap()).unwrap();
-        assert!(Namespace::is_held(&removed));
+        one.try_change(|stored| mark(stored, "a", 5)).unwrap().unwrap();
+        // Neither a backup nor a change holds the namespace.
+        let _backup = one.stored();
+        assert!(one.is_held("a"));
         drop(held);
-        assert!(!Namespace::is_held(&removed));
+        assert!(!one.is_held("a"));
+        one.change(limit(3)).unwrap();
+        assert!(one.known().former.is_empty(), "values without holders are forgotten");
     }
 
     #[test]
-    fn a_refused_change_writes_no_namespaces() {
+    fn each_change_of_the_copy_is_told_with_the_namespaces_that_are_new() {
+        let documents = Documents::default();
+        let ((_, one), (_, other)) = (shared(&documents, 1), shared(&documents, 2));
+        let told = Arc::new(Mutex::new(Vec::new()));
+        one.on_change({
+            let told = Arc::clone(&told);
+            move |new| told.lock().unwrap().push(new.join(" "))
+        });
+        let make = |number| {
+            move |stored: &mut StoredNamespaces| {
+                let made = Namespace { number, ..Namespace::default() };
+                stored.namespaces.insert("a".into(), made);
+            }
+        };
+        let renewed = || {
+            block_on(one.renew()).unwrap();
+            core::mem::take(&mut *told.lock().unwrap())
+        };
+        one.change(make(1)).unwrap();
+        assert_eq!(renewed(), ["a"]);
+        assert_eq!(renewed(), <[&str; 0]>::default());
+        // A removal that finds timers leaves the namespace, and so does a change of it.
+        other.try_change(|stored| mark(stored, "a", 5)).unwrap().unwrap();
+        assert_eq!(renewed(), [""]);
+        assert!(other.change(|stored| unmark(stored, "a", 5)).unwrap());
+        assert_eq!(renewed(), [""]);
+        other.change(|stored| stored.namespaces.get_mut("a").unwrap().limits.paused = true).unwrap();
+        assert_eq!(renewed(), [""]);
+        // Between two reads of this node, the other node removes the namespace and makes it again.
+        other.try_change(|stored| mark(stored, "a", 6)).unwrap().unwrap();
+        assert_eq!(renewed(), [""]);
+        assert!(other.change(|stored| remove_marked(stored, "a", 6)).unwrap());
+        other.change(make(2)).unwrap();
+        assert_eq!(renewed(), ["a"]);
+    }
+
+    #[test]
+    fn a_change_that_changes_nothing_writes_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("namespaces.json");
         let namespaces = Namespaces::open(NamespaceStorage::File(path.clone())).unwrap();
         assert_eq!(namespaces.try_change(|_| Err::<(), _>("no")).unwrap(), Err("no"));
-        assert!(!path.exists(), "on a full disk, the write would hide the reason of the refusal");
-        namespaces.change(|_| ()).unwrap();
+        // On a full disk, a write would hide the reason of the refusal, and would keep the mark of a removal.
+        assert!(!path.exists());
+        insert(&namespaces, "a");
         assert!(path.exists());
+        let (former, in_the_way) = (std::fs::read(&path).unwrap(), folder.path().join("namespaces.new"));
+        std::fs::create_dir(&in_the_way).unwrap();
+        namespaces.try_change(|stored| mark(stored, "a", 5)).unwrap().unwrap();
+        assert!(namespaces.change(|stored| remove_marked(stored, "a", 5)).is_err());
+        assert!(namespaces.require("a").unwrap_err().kind == ProblemKind::LimitReached);
+        assert!(namespaces.change(|stored| unmark(stored, "a", 5)).unwrap());
+        assert!(namespaces.require("a").is_ok());
+        // The failed write may have replaced the file. So the next change writes it, whatever the change is.
+        std::fs::write(&path, "{}").unwrap();
+        std::fs::remove_dir(&in_the_way).unwrap();
+        namespaces.change(|_| ()).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), former);
     }
 
     #[test]

@@ -8,77 +8,79 @@
 //! 3. If there are none, [`remove_marked`] removes the namespace. Otherwise [`unmark`] removes the mark, and the
 //!    namespace is there again.
 //!
-//! The third step has an effect only if the namespace still has the mark of this removal. So these events are possible
-//! between the first step and the third:
+//! The third step has an effect only if the namespace still has the mark of this removal. The states of a namespace:
 //!
-//! - A request makes, changes or removes the namespace: [`present`] refuses it.
-//! - The process ends: the mark stays. A file has no other users, so the next start ignores its marks. In a shared
-//!   document, another node removes each mark that its copy has had for the time [`STALE`]. So the namespace is there
-//!   again, with its limits and secrets.
-//! - Another node does so although the removal is only slow: the third step finds no mark, and the removal fails.
-//! - A node of an earlier version changes the shared document: it does not know marks, and loses them. It may have
-//!   created timers in the meantime. The third step finds no mark, and the removal fails.
+//! | state | event | next state | the client of the removal |
+//! |---|---|---|---|
+//! | there | the first step | marked | waits |
+//! | there | the first step fails: another removal, no namespace | there | is refused |
+//! | there | the answer to the first step is lost | there, or marked; the removal unmarks | gets an error with an unknown outcome |
+//! | marked | a request makes, changes or removes the namespace: [`present`] | marked; the request is refused | waits |
+//! | marked | no timers: the third step | gone | success |
+//! | marked | timers, a creation that does not end, an error, a panic, or the service stops: the third step | there | is refused |
+//! | marked | the answer to the third step is lost, or the store does not answer | gone, there, or marked; the removal tries once to unmark | gets an error with an unknown outcome |
+//! | marked | the copy of any node has had the mark for the time [`STALE`] | there | is refused, if its removal is only slow |
+//!
+//! A file has no marks: they are only in memory. So the death of the process ends its removals, and a full disk keeps
+//! no mark. In a shared document the last line of the table ends the removals of processes that have died, and marks
+//! that a removal has left. The namespace is then there again, with its limits and secrets.
 
-use super::namespaces::{Map, Namespace, Namespaces, being_removed};
+use super::namespace_storage::StoredNamespaces;
+use super::namespaces::{Namespace, Namespaces, being_removed};
 use core::time::Duration;
 use std::io;
-use std::sync::Arc;
-use tourbillon_api::Problem;
+use tourbillon_api::{Problem, ProblemKind};
 
-/// The time after which a node takes the process of a removal for dead, and removes its mark from the namespace. Many
-/// times as long as a removal takes.
-pub(crate) const STALE: Duration = Duration::from_secs(60);
+/// The time after which a node takes a removal for ended, and removes its mark from the namespace. The two waits of a
+/// removal take ten seconds at most. A removal that takes longer than this time is refused, and the client may send it
+/// again. So a short time is safe.
+pub(crate) const STALE: Duration = Duration::from_secs(30);
 
 /// Returns the namespace `name`, or `None` if it does not exist. Fails if it is being removed.
-pub(crate) fn present<'a>(map: &'a Map, name: &str) -> Result<Option<&'a Arc<Namespace>>, Problem> {
-    match map.get(name) {
-        Some(namespace) if namespace.removal.is_some() => Err(being_removed()),
-        found => Ok(found),
+pub(crate) fn present<'a>(
+    stored: &'a StoredNamespaces,
+    name: &str,
+) -> Result<Option<&'a Namespace>, Problem> {
+    match stored.removals.contains_key(name) {
+        true => Err(being_removed()),
+        false => Ok(stored.namespaces.get(name)),
     }
 }
 
-/// Marks the namespace `name` with the number of its removal. Returns the namespace as it was, or `None` if it does not
-/// exist. Fails if it is being removed already.
-pub(crate) fn mark(map: &mut Map, name: &str, removal: u64) -> Result<Option<Arc<Namespace>>, Problem> {
-    let Some(before) = present(map, name)?.cloned() else { return Ok(None) };
-    let Namespace { limits, secrets, .. } = (*before).clone();
-    // The marked namespace does not count as a holder of the namespace as it was: see `Namespace::is_held`.
-    let marked = Namespace { limits, secrets, removal: Some(removal), former: Arc::default() };
-    map.insert(name.into(), Arc::new(marked));
-    Ok(Some(before))
-}
-
-/// Returns the namespace `name` if it has the mark of this removal.
-fn marked<'a>(map: &'a mut Map, name: &str, removal: u64) -> Option<&'a mut Arc<Namespace>> {
-    map.get_mut(name).filter(|namespace| namespace.removal == Some(removal))
+/// Marks the namespace `name` with the number of its removal. Fails if it does not exist, or if it is being removed
+/// already.
+pub(crate) fn mark(stored: &mut StoredNamespaces, name: &str, removal: u64) -> Result<(), Problem> {
+    if present(stored, name)?.is_none() {
+        return Err(Problem::new(ProblemKind::NotFound, "there is no such namespace"));
+    }
+    stored.removals.insert(name.into(), removal);
+    Ok(())
 }
 
 /// Removes the namespace `name` if it has the mark of this removal. Returns whether it had the mark.
-pub(crate) fn remove_marked(map: &mut Map, name: &str, removal: u64) -> bool {
-    let is_marked = marked(map, name, removal).is_some();
-    if is_marked {
-        map.remove(name);
+pub(crate) fn remove_marked(stored: &mut StoredNamespaces, name: &str, removal: u64) -> bool {
+    let was_marked = unmark(stored, name, removal);
+    if was_marked {
+        stored.namespaces.remove(name);
     }
-    is_marked
+    was_marked
 }
 
-/// Removes the mark of this removal from the namespace `name`, if it has the mark. Puts `before`, the namespace as it
-/// was before the mark, back in its place if the caller has it. Returns whether the namespace had the mark.
-pub(crate) fn unmark(map: &mut Map, name: &str, removal: u64, before: Option<&Arc<Namespace>>) -> bool {
-    let Some(namespace) = marked(map, name, removal) else { return false };
-    match before {
-        Some(before) => *namespace = Arc::clone(before),
-        None => Arc::make_mut(namespace).removal = None,
+/// Removes the mark of this removal from the namespace `name`, if it has the mark. Returns whether it had the mark.
+pub(crate) fn unmark(stored: &mut StoredNamespaces, name: &str, removal: u64) -> bool {
+    let is_marked = stored.removals.get(name) == Some(&removal);
+    if is_marked {
+        stored.removals.remove(name);
     }
-    true
+    is_marked
 }
 
 /// Ends removals without an effect, so that their namespaces are there again. Each removal has the name of its
 /// namespace and its number. Blocks the calling thread.
 pub(crate) fn end_removals(namespaces: &Namespaces, removals: &[(Box<str>, u64)]) -> io::Result<()> {
-    namespaces.change(|map| {
+    namespaces.change(|stored| {
         for (name, removal) in removals {
-            let _had_mark = unmark(map, name, *removal, None);
+            let _had_mark = unmark(stored, name, *removal);
         }
     })
 }
@@ -96,61 +98,71 @@ mod tests {
         Namespaces::open(NamespaceStorage::Shared(double::node(documents, incarnation))).unwrap()
     }
 
-    fn insert(namespaces: &Namespaces, limits: &NamespaceLimits) {
-        let namespace = Namespace::default().changed(limits.clone(), Vec::new());
-        namespaces.change(|map| drop(map.insert("a".into(), Arc::new(namespace.clone())))).unwrap();
+    fn insert(namespaces: &Namespaces, max_timers: u64) {
+        let limits = NamespaceLimits { max_timers: Some(max_timers), ..NamespaceLimits::default() };
+        let namespace = Namespace { limits, ..Namespace::default() };
+        namespaces.change(|stored| drop(stored.namespaces.insert("a".into(), namespace.clone()))).unwrap();
+    }
+
+    fn max_timers(namespaces: &Namespaces) -> Option<u64> {
+        namespaces.get("a").unwrap().limits.max_timers
     }
 
     #[test]
     fn a_removal_whose_process_has_died_is_ended_by_another_node() {
         let documents = Documents::default();
         let (one, other) = (node(&documents, 1), node(&documents, 2));
-        let limits = NamespaceLimits { max_timers: Some(7), ..NamespaceLimits::default() };
-        insert(&one, &limits);
-        one.try_change(|map| mark(map, "a", 5)).unwrap().unwrap().unwrap();
-        assert!(block_on(other.renew()).unwrap());
+        insert(&one, 7);
+        one.try_change(|stored| mark(stored, "a", 5)).unwrap().unwrap();
+        block_on(other.renew()).unwrap();
         for node in [&one, &other] {
             assert!(node.get("a").is_none() && !node.all().contains_key("a"));
-            node.change(|map| assert!(mark(map, "a", 6).is_err() && present(map, "a").is_err())).unwrap();
+            node.change(|stored| assert!(mark(stored, "a", 6).is_err() && present(stored, "a").is_err()))
+                .unwrap();
         }
         assert_eq!(other.stale_removals(STALE), [], "the removal may still be under way");
         let stale = other.stale_removals(Duration::ZERO);
         assert_eq!(stale, [("a".into(), 5)]);
         end_removals(&other, &stale).unwrap();
-        assert_eq!(other.get("a").unwrap().limits, limits);
+        assert_eq!(max_timers(&other), Some(7));
         // The process of the removal was only slow.
-        assert!(!one.change(|map| remove_marked(map, "a", 5)).unwrap());
-        assert_eq!(one.get("a").unwrap().limits, limits);
-    }
-
-    #[test]
-    fn a_namespace_that_an_earlier_version_has_made_during_its_removal_is_a_new_one_and_stays() {
-        let documents = Documents::default();
-        let one = node(&documents, 1);
-        insert(&one, &NamespaceLimits { max_timers: Some(7), ..NamespaceLimits::default() });
-        let before = one.try_change(|map| mark(map, "a", 5)).unwrap().unwrap().unwrap();
-        insert(&one, &NamespaceLimits::default());
-        one.change(|map| unmark(map, "a", 5, Some(&before))).unwrap();
-        assert!(!one.change(|map| remove_marked(map, "a", 5)).unwrap());
-        assert_eq!(one.get("a").unwrap().limits, NamespaceLimits::default());
-        one.try_change(|map| mark(map, "a", 6)).unwrap().unwrap().unwrap();
-        assert!(one.change(|map| remove_marked(map, "a", 6)).unwrap());
+        assert!(!one.change(|stored| remove_marked(stored, "a", 5)).unwrap());
+        assert_eq!(max_timers(&one), Some(7));
+        one.try_change(|stored| mark(stored, "a", 6)).unwrap().unwrap();
+        assert!(!one.change(|stored| remove_marked(stored, "a", 5)).unwrap());
+        assert!(one.change(|stored| remove_marked(stored, "a", 6)).unwrap());
         assert!(one.get("a").is_none());
         assert_eq!(one.stale_removals(Duration::ZERO), []);
     }
 
     #[test]
-    fn a_removal_that_finds_timers_keeps_the_namespace_and_finds_its_holders() {
+    fn a_removal_finds_the_holders_from_before_an_earlier_mark_that_any_node_has_removed() {
         let documents = Documents::default();
-        let one = node(&documents, 1);
-        insert(&one, &NamespaceLimits::default());
+        let (one, other) = (node(&documents, 1), node(&documents, 2));
+        let mark = |node: &Namespaces, removal| {
+            node.try_change(|stored| mark(stored, "a", removal)).unwrap().unwrap();
+        };
+        let renew = |node: &Namespaces| block_on(node.renew()).unwrap();
+        insert(&one, 7);
         let holder = one.get("a").unwrap();
-        let before = one.try_change(|map| mark(map, "a", 5)).unwrap().unwrap().unwrap();
-        one.change(|map| unmark(map, "a", 5, Some(&before))).unwrap();
-        drop(before);
-        let before = one.try_change(|map| mark(map, "a", 6)).unwrap().unwrap().unwrap();
-        assert!(Namespace::is_held(&before));
+        // The node removes its own mark.
+        mark(&one, 1);
+        assert!(one.is_held("a"));
+        assert!(one.change(|stored| unmark(stored, "a", 1)).unwrap());
+        // Another node sets a mark and removes it. This node reads both changes.
+        mark(&other, 2);
+        renew(&one);
+        end_removals(&other, &other.stale_removals(Duration::ZERO)).unwrap();
+        renew(&one);
+        // Another node changes the namespace under a mark of this node, as far as this node can see.
+        mark(&one, 3);
+        assert!(other.change(|stored| unmark(stored, "a", 3)).unwrap());
+        insert(&other, 8);
+        renew(&one);
+        assert_eq!(max_timers(&one), Some(8));
+        mark(&one, 4);
+        assert!(one.is_held("a"));
         drop(holder);
-        assert!(!Namespace::is_held(&before));
+        assert!(!one.is_held("a"));
     }
 }

@@ -365,7 +365,7 @@ impl<B: Body> Repeats for Repeating<B> {
                     state.is_stopped = true;
                     (had_ended, state.running > 0)
                 }
-                // In the child of a fork, no task runs.
+                // The lock is lost in the child of a fork. The task counts as ended, whether or not it still runs.
                 None => (true, false),
             }
         };

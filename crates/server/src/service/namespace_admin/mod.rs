@@ -7,19 +7,16 @@ use crate::audit::{Audit, Deed};
 use crate::clock::{moment_in, now};
 use crate::convert::{is_name, unavailable};
 use crate::delivery::Deliveries;
-use crate::record::InFlight;
 use crate::state::{
-    DEFAULT, Map, Namespace, Namespaces, SigningSecret, Stop, VIEW, being_removed, canonical, mark, present,
+    DEFAULT, Namespace, Namespaces, SigningSecret, Stop, StoredNamespaces, VIEW, canonical, mark, present,
     remove_marked, unmark,
 };
 use crate::task::{self, Tasks};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use core::time::Duration;
-use std::collections::BTreeSet;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
-use tokio::sync::oneshot;
+use std::sync::Arc;
+use tokio::time::Instant;
 use tourbillon_api::{
     AuditAction, LimitsPatch, NamespaceLimits, NamespaceView, NewSecret, Problem, ProblemKind, SecretView,
 };
@@ -37,8 +34,14 @@ const MOST_SECRETS: usize = 10;
 const SECRET: usize = 32;
 /// The longest time for which the removal of a namespace waits for running creations in the namespace.
 const SETTLING: Duration = Duration::from_secs(5);
-/// The time between two attempts to end a removal.
-const REPEATED: Duration = Duration::from_secs(1);
+
+fn has_timers() -> Problem {
+    Problem::new(ProblemKind::NamespaceNotEmpty, "timers or schedules are stored in it")
+}
+
+fn panicked() -> Problem {
+    Problem::new(ProblemKind::Internal, "the removal has panicked")
+}
 
 fn failed(error: &io::Error) -> Problem {
     // The change may be stored all the same: a file is replaced before its folder is synced, and the answer of a shared
@@ -59,64 +62,28 @@ fn random() -> Result<u64, Problem> {
     random_bytes().map(u64::from_ne_bytes)
 }
 
-/// A removal of a namespace that is under way. Keeps a second removal away until it is dropped, also by a panic.
-struct Removing {
-    removals: Arc<Mutex<BTreeSet<String>>>,
-    name: String,
-}
-
-impl Removing {
-    /// Begins a removal. Returns `None` if a removal of the namespace is under way.
-    fn begin(removals: &Arc<Mutex<BTreeSet<String>>>, name: &str) -> Option<Self> {
-        let is_first = removals.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
-        is_first.then(|| Self { removals: Arc::clone(removals), name: name.to_owned() })
-    }
-}
-
-impl Drop for Removing {
-    fn drop(&mut self) {
-        self.removals.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.name);
-    }
-}
-
-/// A mark of a removal that must be removed from its namespace.
-#[derive(Clone)]
-struct LeftMark {
-    /// The number of the removal.
-    removal: u64,
-    /// The namespace as it was before the mark. `None` if nobody knows whether the mark was stored.
-    before: Option<Arc<Namespace>>,
-}
-
 /// Serves the requests that create, change, show and remove namespaces. Clones share the state.
 #[derive(Clone)]
 pub(crate) struct NamespaceAdmin {
     pub(super) timers: Timers,
     pub(super) namespaces: Arc<Namespaces>,
     pub(super) deliveries: Arc<Deliveries>,
-    pub(super) in_flight: Arc<InFlight>,
     pub(super) audit: Audit,
     pub(super) stop: Stop,
     pub(super) tasks: Tasks,
-    /// The names of the namespaces that are being removed.
-    pub(super) removals: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl NamespaceAdmin {
-    /// Changes the map of namespaces with `change`, on a thread that may block. Then wakes the unparker, because the
-    /// change may permit deliveries. The unparker is the task that makes parked timers due again. A parked timer stays
-    /// in the store without a delivery, for example during a pause of its namespace.
+    /// Changes the namespaces with `change`, on a thread that may block. If the future is dropped, the change is still
+    /// made.
     async fn change<T: Send + 'static>(
         &self,
-        change: impl FnMut(&mut Map) -> Result<T, Problem> + Send + 'static,
+        change: impl FnMut(&mut StoredNamespaces) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
         let namespaces = Arc::clone(&self.namespaces);
         let changed = task::blocking(move || namespaces.try_change(change)).await;
         let changed = changed.map_err(|error| Problem::new(ProblemKind::Internal, error.to_string()))?;
-        let answer = changed.map_err(|error| failed(&error))?;
-        // Timers may be parked because of a limit that was raised, or because of a pause that has ended.
-        self.deliveries.look_everywhere();
-        answer
+        changed.map_err(|error| failed(&error))?
     }
 
     /// Sets the limits of a namespace, and creates the namespace if it is missing. Returns whether it was created.
@@ -146,7 +113,7 @@ impl NamespaceAdmin {
     ) -> Result<(bool, NamespaceView), Problem> {
         let words = serde_json::to_string(&patch).unwrap_or_default();
         let change = async {
-            // Only the limits of the patch are checked. An earlier version may have stored others.
+            // Only the limits of the patch are checked, because the others are checked already.
             let given = canonical(patch.clone().apply(NamespaceLimits::default()))?;
             let allowed_hosts = patch.allowed_hosts.as_ref().map(|_| given.allowed_hosts);
             let patch = LimitsPatch { allowed_hosts, ..patch };
@@ -210,85 +177,41 @@ impl NamespaceAdmin {
             let detail = "a name has 1 to 64 letters, digits, `-`, `_` or `.`";
             return Err(Problem::new(ProblemKind::BadRequest, detail));
         }
-        let key: Box<str> = name.into();
-        let (is_new, limits) = self
-            .change(move |map| {
-                // The limits and the secrets come from the map of this attempt. An earlier read could miss limits or a
-                // secret that another request or node has just stored.
-                let former = present(map, &key)?.cloned();
-                let (is_new, limits) =
-                    (former.is_none(), new(former.as_deref().map(|former| &former.limits))?);
-                let former = former.unwrap_or_default();
-                let namespace = former.changed(limits.clone(), former.secrets.clone());
-                map.insert(key.clone(), Arc::new(namespace));
-                Ok((is_new, limits))
-            })
-            .await?;
-        if is_new {
-            // An earlier namespace may have had the same name. The new namespace must not see its histories.
-            self.in_flight.forget(name);
-        }
-        Ok((is_new, limits))
+        let (key, number): (Box<str>, u64) = (name.into(), random()?);
+        self.change(move |stored| {
+            // The limits and the secrets come from the namespaces of this attempt. An earlier read could miss limits or
+            // a secret that another request or node has just stored.
+            let former = present(stored, &key)?.cloned();
+            let is_new = former.is_none();
+            let limits = new(former.as_ref().map(|former| &former.limits))?;
+            let former = former.unwrap_or_else(|| Namespace { number, ..Namespace::default() });
+            stored.namespaces.insert(key.clone(), Namespace { limits: limits.clone(), ..former });
+            Ok((is_new, limits))
+        })
+        .await
     }
 
     /// Removes a namespace. Fails if the namespace has stored timers or schedules. If the future is dropped, the
-    /// removal still goes on to its end.
-    ///
-    /// 1. The namespace gets the mark of the removal ([`mark`]), so no further creation is admitted. If the answer of
-    ///    this change is lost, the store may have the mark, so the removal continues with the fourth step.
-    /// 2. The removal waits until the creations that were already admitted have ended.
-    /// 3. It counts the timers and schedules. If there are none, it removes the namespace, and is complete.
-    /// 4. Otherwise, or if the service stops during the wait, it removes the mark. If this change is not stored, the
-    ///    client gets an answer with an unknown outcome, and the removal tries again and again. Once the service stops,
-    ///    it makes a last attempt. If the mark is still stored when the process ends, the next start or another node
-    ///    removes it.
+    /// removal still goes on to its end. The documentation of [`mark`]'s module has the steps and the states.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), Problem> {
         let deed = Deed::new(AuditAction::RemoveNamespace).namespace(name);
         let (this, name) = (self.clone(), name.to_owned());
         let removal = async move {
-            // The fourth step may last as long as the store does not answer. Without this check, each further request
-            // would add a task.
-            let Some(removing) = Removing::begin(&this.removals, &name) else {
-                return Err(being_removed());
-            };
-            // A service that stops waits for the fourth step.
+            // A service that stops waits for the end of the removal.
             let task = this.tasks.begin();
-            let (send, answer) = oneshot::channel();
-            task::start(async move {
-                // In the case of a panic, the answer follows the end of the removal.
-                let (send, removing) = (send, removing);
-                let mut left = None;
-                let removed = this.remove_empty(&name, &mut left).await;
-                match left {
-                    Some(left) if !this.unmark(&name, &left).await => {
-                        let detail =
-                            format!("the end of the removal of the namespace {name:?} is not stored");
-                        error!(target: "namespaces", namespace = &*name, "{detail}");
-                        let unknown = Problem::new(ProblemKind::StoreUnavailable, detail);
-                        let _has_gone =
-                            send.send(Err(unknown.with_unknown_outcome().with_retry_after_ms(1_000)));
-                        this.unmark_later(&name, &left).await;
-                        drop(removing);
-                    }
-                    _ => {
-                        drop(removing);
-                        let _has_gone = send.send(removed);
-                    }
-                }
+            let removed = task::answered(async move {
+                let removed = this.remove_empty(&name).await;
                 // Once no task is counted, no task holds the store.
                 drop(this);
                 drop(task);
+                removed
             });
-            let panicked = |_| Err(Problem::new(ProblemKind::Internal, "the removal has panicked"));
-            answer.await.unwrap_or_else(panicked)
+            removed.await.unwrap_or_else(|_| Err(panicked()))
         };
         self.audit.note(deed, removal).await
     }
 
-    /// Makes the first three steps of a removal. Sets `left` if the fourth step must follow.
-    async fn remove_empty(&self, name: &str, left: &mut Option<LeftMark>) -> Result<(), Problem> {
-        let has_timers =
-            || Problem::new(ProblemKind::NamespaceNotEmpty, "timers or schedules are stored in it");
+    async fn remove_empty(&self, name: &str) -> Result<(), Problem> {
         if name == DEFAULT {
             return Err(Problem::new(ProblemKind::NamespaceNotEmpty, "the namespace `default` stays"));
         }
@@ -296,90 +219,83 @@ impl NamespaceAdmin {
         if self.has_timers(name).await? {
             return Err(has_timers());
         }
-        let removal = random()?;
-        let key: Box<str> = name.into();
-        let there_is_none = || Problem::new(ProblemKind::NotFound, "there is no such namespace");
-        let before = self.change(move |map| mark(map, &key, removal)?.ok_or_else(there_is_none)).await;
-        let before = match before {
-            Err(problem) if problem.kind == ProblemKind::StoreUnavailable => {
-                *left = Some(LeftMark { removal, before: None });
+        let (key, removal): (Box<str>, u64) = (name.into(), random()?);
+        let removed = match self.change(move |stored| mark(stored, &key, removal)).await {
+            Ok(()) => {
+                let (this, name) = (self.clone(), name.to_owned());
+                // A panic ends only this task, so the mark is removed after a panic as well.
+                let removed = task::answered(async move { this.end_removal(&name, removal).await });
+                removed.await.unwrap_or_else(|_| Err(panicked()))
+            }
+            // There is no such namespace, or another removal of it is under way.
+            Err(problem) if matches!(problem.kind, ProblemKind::NotFound | ProblemKind::LimitReached) => {
                 return Err(problem);
             }
-            before => before?,
+            // The mark may be stored all the same.
+            Err(problem) => Err(problem),
         };
-        tokio::select! {
-            () = self.await_creations(&before) => {}
-            // A service that stops has no time for the wait.
-            () = self.stop.begun() => {}
+        if removed.is_err() && !self.unmark(name, removal).await {
+            let detail = format!("the end of the removal of the namespace {name:?} may not be stored");
+            error!(target: "namespaces", namespace = name, "{detail}");
+            let unknown = Problem::new(ProblemKind::StoreUnavailable, detail);
+            return Err(unknown.with_unknown_outcome().with_retry_after_ms(1_000));
         }
-        let found = if Namespace::is_held(&before) { Ok(true) } else { self.has_stored(name).await };
-        if let (Ok(false), false) = (&found, self.stop.has_begun()) {
-            // After the removal, a namespace of the same name may already have renewals.
-            self.deliveries.forget(name).await;
-            let key: Box<str> = name.into();
-            let removed = self.change(move |map| match remove_marked(map, &key, removal) {
-                true => Ok(()),
-                false => {
-                    Err(Problem::new(ProblemKind::NamespaceNotEmpty, "another node has ended the removal"))
-                }
-            });
-            let removed = removed.await;
-            if removed.as_ref().is_err_and(|problem| problem.kind == ProblemKind::StoreUnavailable) {
-                *left = Some(LeftMark { removal, before: Some(before) });
-            }
-            return removed;
-        }
-        // A timer was stored during the wait, a creation may still store its timer, the store does not answer, or the
-        // service stops.
-        *left = Some(LeftMark { removal, before: Some(before) });
-        if !found? && self.stop.has_begun() {
-            return Err(Problem::new(ProblemKind::Stopping, "the namespace was not removed"));
-        }
-        Err(has_timers())
+        removed
     }
 
-    /// Waits until the creations have ended that were admitted before the removal of their namespace.
-    async fn await_creations(&self, before: &Arc<Namespace>) {
+    /// Removes a namespace with the mark of a removal, unless it has timers or schedules.
+    async fn end_removal(&self, name: &str, removal: u64) -> Result<(), Problem> {
+        let is_settled = tokio::select! {
+            is_settled = self.await_creations(name) => is_settled,
+            () = self.stop.begun() => false,
+        };
+        // A service that stops has no time for the removal.
+        if self.stop.has_begun() {
+            return Err(Problem::new(ProblemKind::Stopping, "the namespace was not removed"));
+        }
+        if !is_settled {
+            let detail = "a creation or a delivery in this namespace is under way";
+            return Err(Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(1_000));
+        }
+        if self.has_stored(name).await? {
+            return Err(has_timers());
+        }
+        // After the removal, a namespace of the same name may already have renewals.
+        self.deliveries.forget(name).await;
+        let key: Box<str> = name.into();
+        let ended = || Problem::new(ProblemKind::NamespaceNotEmpty, "another node has ended the removal");
+        self.change(move |stored| remove_marked(stored, &key, removal).then_some(()).ok_or_else(ended)).await
+    }
+
+    /// Waits for the end of the creations that were admitted before the removal of their namespace. Returns false if
+    /// one of them does not end in time.
+    async fn await_creations(&self, name: &str) -> bool {
         if self.namespaces.is_shared() {
-            // Other nodes use copies of the map of namespaces. During this time they may still create timers in the
-            // removed namespace.
+            // Other nodes use copies of the namespaces. During this time they may still create timers in the removed
+            // namespace.
             tokio::time::sleep(VIEW).await;
         }
         // From here on, only creations that were already admitted can store timers in the namespace.
         let begin = Instant::now();
         // A creation holds the namespace until its timer is stored.
-        while Namespace::is_held(before) && begin.elapsed() < SETTLING {
+        while self.namespaces.is_held(name) {
+            if begin.elapsed() >= SETTLING {
+                return false;
+            }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        true
     }
 
     /// Removes the mark of a removal from a namespace, as [`unmark`] does. Returns whether the stored namespaces are
     /// without the mark.
-    async fn unmark(&self, name: &str, left: &LeftMark) -> bool {
-        let (key, LeftMark { removal, before }) = (Box::from(name), left.clone());
-        let unmarked = self.change(move |map| match unmark(map, &key, removal, before.as_ref()) {
-            true => Ok(()),
-            // Without the mark, nothing needs to be stored, which may be impossible now.
-            false => Err(Problem::new(ProblemKind::NotFound, "")),
-        });
-        match unmarked.await {
-            Ok(()) => true,
-            Err(problem) => problem.kind == ProblemKind::NotFound,
-        }
-    }
-
-    /// Removes the mark of a removal from a namespace after a first attempt has failed. Tries again until the stored
-    /// namespaces are without the mark. Once the service stops, makes a last attempt.
-    async fn unmark_later(&self, name: &str, left: &LeftMark) {
-        while !self.stop.has_begun() {
-            tokio::select! {
-                () = tokio::time::sleep(REPEATED) => {}
-                () = self.stop.begun() => {}
-            }
-            if self.unmark(name, left).await {
-                return;
-            }
-        }
+    async fn unmark(&self, name: &str, removal: u64) -> bool {
+        let key: Box<str> = name.into();
+        let no_mark = || Problem::new(ProblemKind::NotFound, "the namespace has no mark");
+        // Without the mark, nothing needs to be stored, which may be impossible now.
+        let unmarked =
+            self.change(move |stored| unmark(stored, &key, removal).then_some(()).ok_or_else(no_mark));
+        unmarked.await.map_or_else(|problem| problem.kind == ProblemKind::NotFound, |()| true)
     }
 
     /// Returns whether a namespace with the mark of a removal has stored timers or schedules.
@@ -451,9 +367,9 @@ impl NamespaceAdmin {
         let secret = format!("whsec_{}", BASE64_STANDARD.encode(random_bytes::<SECRET>()?));
         let (name, new): (Box<str>, Box<str>) = (name.into(), secret.as_str().into());
         let former_until = self
-            .change(move |map| {
+            .change(move |stored| {
                 let gone = || Problem::new(ProblemKind::NotFound, "there is no such namespace");
-                let namespace = present(map, &name)?.ok_or_else(gone)?;
+                let namespace = present(stored, &name)?.ok_or_else(gone)?;
                 let until = moment_in(ROTATION);
                 let former = namespace.active_secrets().cloned();
                 // A secret that already has an end keeps this end, because a further new secret must not prolong the
@@ -465,8 +381,8 @@ impl NamespaceAdmin {
                 // The oldest secrets are dropped, so a namespace can always get a new secret after a loss or a leak.
                 secrets.truncate(MOST_SECRETS);
                 let former_until = secrets.get(1).and_then(|secret| secret.until);
-                let changed = namespace.changed(namespace.limits.clone(), secrets);
-                map.insert(name.clone(), Arc::new(changed));
+                let changed = Namespace { secrets, ..namespace.clone() };
+                stored.namespaces.insert(name.clone(), changed);
                 Ok(former_until)
             })
             .await?;

@@ -47,7 +47,7 @@ async fn a_namespace_that_another_node_has_removed_stays_removed() {
     service.namespace_admin().make("shop").await.unwrap();
     service.namespace_admin().make_secret("shop").await.unwrap();
     let other = other(&documents);
-    other.change(|map| drop(map.remove("shop").unwrap())).unwrap();
+    other.change(|stored| drop(stored.namespaces.remove("shop").unwrap())).unwrap();
     // This node finds that the namespaces have changed, and cannot read them again at first.
     store.hook().fails_reads.store(true, Ordering::Relaxed);
     let removal = tokio::spawn({
@@ -73,7 +73,7 @@ async fn a_removal_whose_answers_are_lost_leaves_the_namespace_with_its_secrets(
     assert!(problem.kind == ProblemKind::StoreUnavailable && problem.outcome.is_some(), "{problem}");
     let other = other(&documents);
     while other.get("shop").is_none() {
-        tokio::time::sleep(REPEATED).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
         other.renew().await.unwrap();
     }
     assert_eq!(other.get("shop").unwrap().secrets.len(), 1);
@@ -87,7 +87,7 @@ async fn a_service_that_stops_ends_the_wait_of_a_removal() {
     let (_folder, _store, service) = node(&documents);
     service.namespace_admin().make("shop").await.unwrap();
     let removal = removal(&service).await;
-    let begun = tokio::time::Instant::now();
+    let begun = Instant::now();
     service.begin_stop();
     assert_eq!(removal.await.unwrap().unwrap_err().kind, ProblemKind::Stopping);
     assert!(begun.elapsed() < VIEW && service.namespaces().get("shop").is_some());
@@ -118,7 +118,7 @@ async fn a_namespace_that_is_being_removed_refuses_all_requests_for_now_and_keep
     admin.make_secret("shop").await.unwrap();
     // The process of this removal has died.
     let other = other(&documents);
-    assert!(other.try_change(|map| mark(map, "shop", 5)).unwrap().unwrap().is_some());
+    other.try_change(|stored| mark(stored, "shop", 5)).unwrap().unwrap();
     for has_read_the_mark in [false, true] {
         assert_eq!(service.namespaces().get("shop").is_none(), has_read_the_mark);
         let mut answers = vec![admin.set("shop", NamespaceLimits::default()).await.map(drop)];
@@ -180,5 +180,23 @@ async fn an_invalid_patch_is_refused_as_invalid_although_the_namespaces_cannot_b
     let problem = service.namespace_admin().patch("shop", patch).await.unwrap_err();
     assert_eq!((problem.kind, problem.outcome), (ProblemKind::BadRequest, None));
     store.hook().fails_reads.store(false, Ordering::Relaxed);
+    close(service).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removal_waits_for_creations_and_not_for_backups() {
+    let documents = Documents::default();
+    let (_folder, _store, service) = node(&documents);
+    let admin = service.namespace_admin();
+    admin.make("shop").await.unwrap();
+    admin.make_secret("shop").await.unwrap();
+    let backup = service.begin_backup().unwrap();
+    let creation = service.namespaces().require("shop").unwrap();
+    let problem = admin.remove("shop").await.unwrap_err();
+    assert_eq!((problem.kind, problem.retry_after_ms), (ProblemKind::LimitReached, Some(1_000)), "{problem}");
+    assert!(service.namespaces().get("shop").is_some());
+    drop(creation);
+    admin.remove("shop").await.unwrap();
+    drop(backup);
     close(service).await;
 }

@@ -49,7 +49,8 @@
 //! timers, it also looks for live nodes and reads the note. A node that stops revokes nothing, because a restore may
 //! begin as soon as the node has left. A node may also start while a restore begins. So it looks for the note again
 //! after its deliveries have begun, before it takes the first call. If it finds a note, it fails to start. It has then
-//! stored no timers, so it revokes nothing.
+//! created no timers and no namespaces for clients. Its deliveries have begun, but they change only timers that the
+//! restore has stored. So it revokes nothing.
 //!
 //! **PostgreSQL.** A restore is one transaction (`postgres.rs`). A kill or an error in any state leaves nothing, and
 //! the next restore starts again.
@@ -66,15 +67,14 @@ pub(crate) use redis::{restore_shared, revoke};
 
 use super::backup::Attached;
 use crate::convert::is_name;
-use crate::state::{Map, NamespaceStorage, Namespaces};
+use crate::state::{Namespace, NamespaceStorage, Namespaces};
 use core::fmt;
 use core::time::Duration;
 use pollster::block_on;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::backup::{self, BackupError};
 use tourbillon_durable::schedule::Schedules;
@@ -173,7 +173,7 @@ fn verified(from: &Path) -> Result<(UtcMillis, Attached), RestoreError> {
     let file = File::open(from).map(BufReader::new).map_err(file_error(from))?;
     let contents = backup::read(file).map_err(of_backup)?;
     let attached =
-        contents.attached.as_deref().map_or(Ok(Attached { namespaces: Map::new() }), |attached| {
+        contents.attached.as_deref().map_or(Ok(Attached { namespaces: BTreeMap::new() }), |attached| {
             serde_json::from_str(attached).map_err(|error| of_backup(BackupError::Io(error.into())))
         })?;
     Ok((contents.at, attached))
@@ -232,11 +232,11 @@ fn add_namespaces(
     attached: &Attached,
     used: &Counts,
 ) -> io::Result<(Names, Names)> {
-    let (_, there) = block_on(storage.read::<Map>())?;
+    let (_, there) = block_on(storage.read())?;
     let used = used.by_namespace.keys().map(|(namespace, _)| &**namespace).collect();
-    let Merged { kept, bare, added } = merged(&there, attached, used);
+    let Merged { kept, bare, added } = merged(&there.namespaces, attached, used);
     if !added.is_empty() {
-        Namespaces::open(storage)?.change(|map| map.extend(added.clone()))?;
+        Namespaces::open(storage)?.change(|stored| stored.namespaces.extend(added.clone()))?;
     }
     Ok((kept, bare))
 }
@@ -249,18 +249,18 @@ struct Merged {
     /// and no secrets.
     bare: Names,
     /// All namespaces that the restore adds, including those in `bare`.
-    added: Map,
+    added: BTreeMap<Box<str>, Namespace>,
 }
 
 /// Computes which namespaces a restore adds. `there` are the namespaces that already exist, `attached` has the
 /// namespaces of the backup, and `used` are the names of the namespaces that have restored timers.
-fn merged(there: &Map, attached: &Attached, used: BTreeSet<&str>) -> Merged {
-    let (mut kept, mut bare, mut added) = (Vec::new(), Vec::new(), Map::new());
+fn merged(there: &BTreeMap<Box<str>, Namespace>, attached: &Attached, used: BTreeSet<&str>) -> Merged {
+    let (mut kept, mut bare, mut added) = (Vec::new(), Vec::new(), BTreeMap::new());
     for (name, namespace) in &attached.namespaces {
         if there.contains_key(name) {
             kept.push(name.clone());
         } else {
-            added.insert(name.clone(), Arc::clone(namespace));
+            added.insert(name.clone(), namespace.clone());
         }
     }
     // A schedule is a timer in an internal namespace, whose name ends with the namespace in which the schedule creates
@@ -270,7 +270,7 @@ fn merged(there: &Map, attached: &Attached, used: BTreeSet<&str>) -> Merged {
     for name in used.into_iter().filter(|name| is_name(name)) {
         let is_known = there.contains_key(name) || added.contains_key(name);
         if !is_known {
-            added.insert(name.into(), Arc::default());
+            added.insert(name.into(), Namespace::default());
             bare.push(name.into());
         }
     }

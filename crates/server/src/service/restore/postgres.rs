@@ -4,7 +4,7 @@
 use super::{Merged, RestoreError, Restored, file_error, is_empty, merged, refuse_beside_nodes, verified};
 use crate::service::deployment::open_postgres;
 use crate::settings::PostgresSettings;
-use crate::state::{Map, NAMESPACES};
+use crate::state::{NAMESPACES, StoredNamespaces};
 use pollster::block_on;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -62,11 +62,12 @@ pub(crate) fn restore_in_postgres(
     // error, the drop of `begun` undoes the whole restore.
     let there = block_on(begun.document(NAMESPACES)).map_err(of_store)?;
     let of_notes = |error: serde_json::Error| file_error(Path::new(NAMESPACES))(io::Error::from(error));
-    let mut there: Map =
-        there.map_or(Ok(Map::new()), |there| serde_json::from_slice(&there)).map_err(of_notes)?;
-    let Merged { kept, bare, added } = merged(&there, &attached, used.iter().map(|name| &**name).collect());
+    let there = there.map_or(Ok(StoredNamespaces::default()), |there| serde_json::from_slice(&there));
+    let mut there = there.map_err(of_notes)?;
+    let used = used.iter().map(|name| &**name).collect();
+    let Merged { kept, bare, added } = merged(&there.namespaces, &attached, used);
     if !added.is_empty() {
-        there.extend(added);
+        there.namespaces.extend(added);
         let value = serde_json::to_vec(&there).map_err(of_notes)?;
         block_on(begun.set_document(NAMESPACES, value)).map_err(of_store)?;
     }

@@ -2,8 +2,7 @@
 
 use super::cluster::ClusterStore;
 use super::files;
-use super::namespaces::Namespace;
-use serde::{Deserialize, Serialize};
+use super::namespace::StoredNamespaces;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -11,16 +10,6 @@ use std::sync::Arc;
 
 /// The name of the shared document with the namespaces.
 pub(crate) const NAMESPACES: &str = "namespaces";
-
-/// The namespaces as a node reads and changes them. The shared document has this form.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct StoredNamespaces {
-    pub(crate) namespaces: BTreeMap<Box<str>, Namespace>,
-    /// The *marks*: for each namespace that is being removed, the random number of the removal. See the module
-    /// `removal`.
-    #[serde(default)]
-    pub(crate) removals: BTreeMap<Box<str>, u64>,
-}
 
 /// The place where the namespaces are stored.
 pub(crate) enum NamespaceStorage {

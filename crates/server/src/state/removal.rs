@@ -25,8 +25,8 @@
 //! no mark. In a shared document the last line of the table ends the removals of processes that have died, and marks
 //! that a removal has left. The namespace is then there again, with its limits and secrets.
 
-use super::namespace_storage::StoredNamespaces;
-use super::namespaces::{Namespace, Namespaces, being_removed};
+use super::namespace::{Namespace, StoredNamespaces};
+use super::namespaces::{Namespaces, being_removed};
 use core::time::Duration;
 use std::io;
 use tourbillon_api::{Problem, ProblemKind};

@@ -1,0 +1,161 @@
+//! Defines a namespace as it is stored, and checks its limits.
+
+use crate::clock::now;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use tourbillon_api::{Moment, NamespaceLimits, Problem};
+use url::Host;
+
+/// The name of the namespace that always exists.
+pub(crate) const DEFAULT: &str = "default";
+
+/// The settings of a namespace: its limits, and its secrets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Namespace {
+    /// A random number, drawn when the namespace was made. A later namespace of the same name has another number. A
+    /// namespace that no client has made has the number 0.
+    #[serde(default)]
+    pub(crate) number: u64,
+    pub(crate) limits: NamespaceLimits,
+    /// The secrets that sign the namespace's callbacks, the newest first.
+    #[serde(default)]
+    pub(crate) secrets: Vec<SigningSecret>,
+}
+
+/// A secret that signs callbacks. Receivers verify the signatures with the same secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SigningSecret {
+    pub(crate) secret: Box<str>,
+    pub(crate) made: Moment,
+    /// The moment from which the secret no longer signs callbacks. `None` if it has no end.
+    pub(crate) until: Option<Moment>,
+}
+
+/// The namespaces as a node reads and changes them. The shared document has this form.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StoredNamespaces {
+    pub(crate) namespaces: BTreeMap<Box<str>, Namespace>,
+    /// The *marks*: for each namespace that is being removed, the random number of the removal. See the module
+    /// `removal`.
+    #[serde(default)]
+    pub(crate) removals: BTreeMap<Box<str>, u64>,
+}
+
+/// The greatest number of hosts in a namespace's list of allowed hosts.
+const MOST_HOSTS: usize = 100;
+
+impl Namespace {
+    /// Returns the secrets with which the namespace signs callbacks now, the newest first.
+    pub(crate) fn active_secrets(&self) -> impl Iterator<Item = &SigningSecret> {
+        let now = now();
+        self.secrets.iter().filter(move |secret| secret.until.is_none_or(|until| now < until))
+    }
+}
+
+/// Returns whether the callbacks of a namespace may go to this host. Ignores a port after the host.
+pub(crate) fn allows_host(limits: &NamespaceLimits, host: &str) -> bool {
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    // A former version may have stored a full stop at the end.
+    let matches = |allowed: &String| match allowed.trim_end_matches('.').strip_prefix("*.") {
+        Some(domain) => {
+            let before = name.strip_suffix(domain);
+            // `*.example.org` also permits `example.org` itself, but not `badexample.org`.
+            before.is_some_and(|before| before.is_empty() || before.ends_with('.'))
+        }
+        None => allowed.trim_end_matches('.') == name,
+    };
+    limits.allowed_hosts.is_empty() || limits.allowed_hosts.iter().any(matches)
+}
+
+/// Checks the limits of a namespace, and normalises the names of the allowed hosts, so that [`allows_host`] can compare
+/// them. Fails with the name of an invalid field.
+pub(crate) fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, Problem> {
+    for (field, limit, detail) in [
+        ("rate_per_second", limits.rate_per_second, "at least 1; `paused` holds deliveries back"),
+        ("concurrency", limits.concurrency, "at least 1; `paused` holds deliveries back"),
+        ("creations_per_second", limits.creations_per_second, "at least 1; `max_timers` of 0 permits none"),
+    ] {
+        if limit == Some(0) {
+            return Err(Problem::field(format!("/{field}"), detail));
+        }
+    }
+    if limits.allowed_hosts.len() > MOST_HOSTS {
+        return Err(Problem::field("/allowed_hosts", format!("at most {MOST_HOSTS} hosts")));
+    }
+    for (at, allowed) in limits.allowed_hosts.iter_mut().enumerate() {
+        let (star, name) = allowed.strip_prefix("*.").map_or(("", &**allowed), |name| ("*.", name));
+        // `Host::parse` accepts `*` anywhere in a name. An address has no subdomains.
+        let is_host =
+            |host: &Host| !name.contains('*') && (star.is_empty() || matches!(host, Host::Domain(_)));
+        let host = Host::parse(name).ok().map(|host| host.to_string());
+        // The host of a callback has no full stop at its end, either. A name without its full stops may be an address.
+        let host = host.and_then(|host| Host::parse(host.trim_end_matches('.')).ok()).filter(is_host);
+        let Some(host) = host else {
+            let detail = "a host's name or address without a port; a name may begin with `*.`";
+            return Err(Problem::field(format!("/allowed_hosts/{at}"), detail));
+        };
+        *allowed = format!("{star}{host}");
+    }
+    Ok(limits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(hosts: &[&str]) -> NamespaceLimits {
+        let allowed_hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+        NamespaceLimits { allowed_hosts, ..NamespaceLimits::default() }
+    }
+
+    #[test]
+    fn hosts_are_allowed_by_name_and_with_their_subdomains() {
+        let given = [
+            "Example.com",
+            "*.EXAMPLE.org",
+            "10.1.2.3",
+            "[::1]",
+            "*.bücher.example",
+            "0x7f.1",
+            "dot.example.",
+            "*.dots.example.",
+        ];
+        let mut limits = canonical(limits(&given)).unwrap();
+        assert_eq!(canonical(limits.clone()).unwrap(), limits);
+        limits.allowed_hosts.extend(["stored.example.", "*.former.example."].map(str::to_owned));
+        for (host, is_allowed) in [
+            ("example.com:443", true),
+            ("a.example.com:443", false),
+            ("example.org:8080", true),
+            ("a.b.example.org:443", true),
+            ("badexample.org:443", false),
+            ("10.1.2.3:80", true),
+            ("10.1.2.4:80", false),
+            ("[::1]:443", true),
+            ("x.xn--bcher-kva.example:443", true),
+            ("127.0.0.1:80", true),
+            ("evil.example:443", false),
+            ("dot.example:443", true),
+            ("a.dots.example:443", true),
+            ("stored.example:443", true),
+            ("a.former.example:443", true),
+        ] {
+            assert_eq!(allows_host(&limits, host), is_allowed, "{host}");
+        }
+        assert!(allows_host(&NamespaceLimits::default(), "anything:1"));
+    }
+
+    #[test]
+    fn limits_that_cannot_be_kept_are_refused() {
+        for wrong in ["", ".", "*.", "a b", "*.10.0.0.1", "*.10.0.0.1..", "http://a", "a:443", "*"] {
+            let problem = canonical(limits(&[wrong])).unwrap_err();
+            assert_eq!(problem.errors[0].pointer, "/allowed_hosts/0", "{wrong}");
+        }
+        for zero in [
+            NamespaceLimits { rate_per_second: Some(0), ..NamespaceLimits::default() },
+            NamespaceLimits { concurrency: Some(0), ..NamespaceLimits::default() },
+        ] {
+            assert!(canonical(zero).is_err());
+        }
+    }
+}

@@ -36,8 +36,8 @@ impl RedisStore {
     }
 
     /// Replaces or creates the document of this name, or removes it if `value` is `None`. `version` is the version that
-    /// the caller has read, or 0 for an absent document. Returns the document's new version, which is 0 after a removal.
-    /// If the document has a version other than `version`, returns `None` and changes nothing.
+    /// the caller has read, or 0 for an absent document. Returns the document's new version, which is 0 after a
+    /// removal. If the document has a version other than `version`, returns `None` and changes nothing.
     ///
     /// If the server's answer is lost, the store repeats the change, and finds out whether it was made. The name of a
     /// removed document stays on the server, with the version of the removal.

@@ -65,3 +65,68 @@ pub(crate) fn open_postgres(
         .migrate(migrates);
     block_on(builder.open(&postgres.connect))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::Service;
+    use crate::settings::{Settings, StorePlace};
+    use crate::state::NAMESPACES;
+    use crate::state::double::{self, Documents};
+    use core::time::Duration;
+    use std::path::Path;
+    use std::sync::Arc;
+    use tourbillon_durable::store::{Durability, IfPresent, Op, TimerStore};
+    use tourbillon_durable::timer::{Timer, TimerId};
+    use tourbillon_redis::Connect;
+
+    /// Stores a timer in the namespace `shop`, which does not exist.
+    async fn place(store: &dyn TimerStore) {
+        let at = store.now() + Duration::from_secs(3_600);
+        let timer = Timer { namespace: "shop".into(), ..Timer::new(TimerId::fresh(), "of the backup", at) };
+        let op = Op::Place(Box::new(timer), IfPresent::Reject);
+        store.apply(vec![op], Durability::PowerLoss).await.unwrap();
+    }
+
+    fn on_redis(folder: &Path) -> Settings {
+        let mut settings = Settings::new(folder);
+        let connect = Connect::single("redis://127.0.0.1:1").unwrap();
+        settings.store = StorePlace::Redis(RedisSettings::new(connect, "d"));
+        settings
+    }
+
+    /// Tests a restore that has begun, and has stored timers, after the check for its note and before the first claim
+    /// of the node.
+    #[tokio::test]
+    async fn a_node_that_finds_the_note_of_a_restore_after_it_has_begun_does_not_start_and_leaves_nothing() {
+        let (folder, documents) = (tempfile::tempdir().unwrap(), Documents::default());
+        let note = (1, b"5 empty".to_vec());
+        documents.lock().unwrap().insert(RESTORING.to_owned(), note.clone());
+        let store = double::node(&documents, 1);
+        place(&*store).await;
+        let opened = Service::open_on_double(on_redis(folder.path()), Arc::clone(&store) as _);
+        assert!(matches!(opened, Err(OpenError::HalfRestoredDeployment(_))));
+        assert_eq!(documents.lock().unwrap().get(RESTORING), Some(&note), "the restore goes on");
+        // The restore would keep an empty namespace, and lose the limits and secrets of the backup.
+        assert!(!documents.lock().unwrap().contains_key(NAMESPACES));
+        drop(opened);
+        for _ in 0..1_000 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            if Arc::strong_count(&store) == 1 {
+                return;
+            }
+        }
+        panic!("{} handles of the store are left", Arc::strong_count(&store) - 1);
+    }
+
+    #[tokio::test]
+    async fn a_start_on_redis_makes_a_namespace_that_has_timers_and_is_missing() {
+        let (folder, documents) = (tempfile::tempdir().unwrap(), Documents::default());
+        let store = double::node(&documents, 1);
+        place(&*store).await;
+        let service = Service::open_on_double(on_redis(folder.path()), Arc::clone(&store) as _).unwrap();
+        assert!(service.namespaces().get("shop").is_some());
+        assert!(service.notices().iter().any(|notice| notice.contains("shop")), "{:?}", service.notices());
+        tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
+    }
+}

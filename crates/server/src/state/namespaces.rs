@@ -81,8 +81,8 @@ struct Known {
     map: Arc<Map>,
     /// The namespaces that are being removed.
     removed: BTreeMap<Box<str>, Removed>,
-    /// The values that later values have replaced, by the names of their namespaces. Values without holders are forgotten
-    /// when the copy is next replaced.
+    /// The values that later values have replaced, by the names of their namespaces. The next change of the copy
+    /// forgets the values without holders.
     former: BTreeMap<Box<str>, Vec<Weak<Namespace>>>,
     version: u64,
     /// The moment at which the call was sent that has made the copy or confirmed it. The copy includes all changes

@@ -4,7 +4,7 @@
 //!
 //! | the call was sent | its answer | effect |
 //! |---|---|---|
-//! | after the answer of the measurement had arrived | agrees with the measurement | replaces the measurement if it is better, or if it shows that the estimate is behind the server's time |
+//! | after the answer of the measurement had arrived | agrees with the measurement | replaces the measurement if it is better, or if it shows that the estimate is behind the server's time. Replaces the lower bound if it shows that the bound is ahead of the server's time. |
 //! | after the answer of the measurement had arrived | disagrees | replaces the measurement: the server's clock was set |
 //! | before that | agrees | none |
 //! | before that | disagrees | none on the measurement. The server's clock was set, but nobody knows which of the two answers is from before that. The caller makes another call, whose answer decides. |
@@ -36,12 +36,14 @@ enum Source {
 #[derive(Clone, Copy, Debug)]
 struct Measured {
     /// The moment on this machine at which the call was sent. The server read its own clock after this moment. So the
-    /// sum of `server` and the time since `sent` is never behind the server's time.
+    /// sum of `server` and the time since `sent` is not behind the server's time, unless the server's clock was set.
     sent: Timestamp,
     /// The moment at which the answer arrived. The server read its own clock before this moment.
     arrived: Timestamp,
     /// The server's time in the answer.
     server: UtcMillis,
+    /// The lower bound of the server's time: a moment on this machine, and the bound at this moment.
+    least: (Timestamp, UtcMillis),
 }
 
 impl ServerTime {
@@ -69,9 +71,11 @@ impl ServerTime {
         return tourbillon::SystemClock::new().true_now();
     }
 
-    /// Returns an estimate of the server's time. The estimate is never behind the server's time. It is ahead by at most
-    /// about the time that an answer takes. So a timer with a delay of a second is never due before a second has
-    /// passed. Before the first answer, the estimate is [`UtcMillis::ZERO`].
+    /// Returns an estimate of the server's time. The estimate is not behind the server's time, and ahead by at most
+    /// about the time that an answer takes. So a timer with a delay of a second is not due before a second has passed.
+    /// If the server's clock is set, or another server takes its place, the estimate may be wrong until the answer to a
+    /// call that is sent afterwards. After a step back by less than 50 ms, the estimate may stay ahead by the step.
+    /// Before the first answer, the estimate is [`UtcMillis::ZERO`].
     #[must_use]
     pub fn now(&self) -> UtcMillis {
         match &self.0 {
@@ -82,8 +86,8 @@ impl ServerTime {
         }
     }
 
-    /// Returns a lower bound of the server's time: the estimate [`now`](Self::now) without the time that the measured
-    /// answer took.
+    /// Returns a lower bound of the server's time. It is behind the estimate [`now`](Self::now) by about the time that
+    /// the measured answer took. If the server's clock is set, the bound may be wrong for as long as the estimate.
     #[must_use]
     pub fn least(&self) -> UtcMillis {
         match &self.0 {
@@ -111,7 +115,7 @@ impl ServerTime {
         let Source::Server(measured) = &self.0 else { return false };
         let mut measured = lock(measured);
         // The moment is read under the lock, so the measurements are in the order of their arrivals.
-        let (is_step, next) = learned(*measured, Measured { sent, arrived: Self::moment(), server });
+        let (is_step, next) = learned(*measured, Measured::new(sent, Self::moment(), server));
         *measured = Some(next);
         is_step
     }
@@ -147,10 +151,23 @@ fn learned(last: Option<Measured>, new: Measured) -> (bool, Measured) {
     let is_better = new.took() <= last.took().saturating_add((new.sent - last.sent) / DRIFT);
     // The server's time was `new.server` before the answer arrived, and the estimate must not be behind it.
     let is_behind = last.at(new.arrived) < new.server;
-    (is_step, if is_later && (is_step || is_better || is_behind) { new } else { last })
+    // The server's time was less than a millisecond after `new.server` once it had the call, and the lower bound must
+    // not be ahead of it.
+    let is_least_ahead = last.least_at(new.sent) > new.server + Duration::from_millis(1);
+    let next = match is_later {
+        true if is_step || is_better || is_behind => new,
+        // The answer took long. As an estimate, it would be ahead by this time.
+        true if is_least_ahead => Measured { least: new.least, ..last },
+        _ => last,
+    };
+    (is_step, next)
 }
 
 impl Measured {
+    fn new(sent: Timestamp, arrived: Timestamp, server: UtcMillis) -> Self {
+        Self { sent, arrived, server, least: (arrived, server) }
+    }
+
     fn took(&self) -> Duration {
         self.arrived - self.sent
     }
@@ -161,7 +178,8 @@ impl Measured {
     }
 
     fn least_at(&self, moment: Timestamp) -> UtcMillis {
-        self.server + (moment - self.arrived)
+        let (since, least) = self.least;
+        least + (moment - since)
     }
 }
 
@@ -172,7 +190,7 @@ mod tests {
     /// Returns an answer. `sent` and `arrived` are in milliseconds.
     fn answer(sent: u64, arrived: u64, server: u64) -> Measured {
         let moment = |millis| Timestamp::from_nanos(millis * 1_000_000);
-        Measured { sent: moment(sent), arrived: moment(arrived), server: UtcMillis::from_millis(server) }
+        Measured::new(moment(sent), moment(arrived), UtcMillis::from_millis(server))
     }
 
     #[test]
@@ -214,8 +232,8 @@ mod tests {
         let (is_step, last) = learned(Some(last), before);
         assert!(is_step && last.server == after.server, "the answer of a call from before undoes no step");
 
-        let early = Measured { arrived: after.arrived, ..before };
-        let late = Measured { arrived: before.arrived, ..after };
+        let early = Measured::new(before.sent, after.arrived, before.server);
+        let late = Measured::new(after.sent, before.arrived, after.server);
         let (is_step, last) = learned(Some(first), early);
         assert!(!is_step && last.server == early.server);
         let (is_step, last) = learned(Some(last), late);
@@ -264,5 +282,21 @@ mod tests {
         assert_eq!(last.server, first.server, "the time is not behind");
         let (_, last) = learned(Some(first), answer(0, 21, 5_060));
         assert_eq!(last.server, first.server, "the calls overlap");
+    }
+
+    /// Tests a failover to a primary that is farther away, and whose clock is behind by less than the uncertainty of
+    /// the two measurements.
+    #[test]
+    fn a_slower_answer_that_shows_that_the_lower_bound_is_ahead_corrects_the_bound() {
+        let first = answer(0, 1, 5_000);
+        let moment = Timestamp::from_nanos(1_021_000_000);
+        // The server read its clock before the moment 1,021.
+        let (is_step, last) = learned(Some(first), answer(1_000, 1_021, 5_960));
+        assert!(!is_step && last.least_at(moment) <= UtcMillis::from_millis(5_981), "{last:?}");
+        assert_eq!(last.at(moment), first.at(moment), "the upper bound was right");
+        let (_, last) = learned(Some(first), answer(1_000, 1_021, 6_000));
+        assert_eq!(last.least_at(moment), first.least_at(moment), "the lower bound was right");
+        let (_, last) = learned(Some(first), answer(0, 1_021, 5_000));
+        assert_eq!(last.least_at(moment), first.least_at(moment), "the calls overlap");
     }
 }

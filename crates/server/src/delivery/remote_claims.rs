@@ -9,8 +9,9 @@
 //! that the renewal has given the claim, even if the claim ends earlier. So the clients of a namespace can use up only
 //! the renewals of their own namespace. The document goes with its namespace.
 //!
-//! The renewals of one process are written one after the other, because of several writes of a document at the same
-//! time only one succeeds. So a write fails only beside a write of another node.
+//! The renewals of a namespace in one process are made one after the other, because of several writes of a document at
+//! the same time only one succeeds. So a write fails only beside a write of another node. A renewal does not wait for
+//! long: while the store does not answer, the first renewal waits for the store, and the others fail.
 
 use super::retry_pause::RetryPause;
 use crate::convert::unavailable;
@@ -23,7 +24,7 @@ use std::collections::BTreeMap;
 use std::hash::DefaultHasher;
 use std::io;
 use std::sync::Arc;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 use tourbillon_api::{Moment, Problem, ProblemKind};
 use tourbillon_durable::state::{Failure, Phase, State, Token};
 use tourbillon_durable::store::{Durability, Op, Outcome, StoreError};
@@ -38,6 +39,8 @@ const MOST_RENEWALS: usize = 2_000;
 const TURNS: usize = 64;
 /// The number of locks for the documents of renewals.
 const LOCKS: usize = 64;
+/// The longest time for which a renewal waits for earlier renewals in its process.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// The greatest length of an error that the store keeps with a timer, in bytes.
 const LONGEST_ERROR: usize = 500;
 
@@ -48,7 +51,7 @@ pub(crate) struct RemoteClaims {
     retry_pause: RetryPause,
     /// The locks of the documents of renewals. The hash of a namespace chooses the lock, so that a namespace with many
     /// renewals holds up few others.
-    writes: Arc<[Mutex<()>; LOCKS]>,
+    turns: Arc<[Mutex<()>; LOCKS]>,
 }
 
 impl fmt::Debug for RemoteClaims {
@@ -70,6 +73,12 @@ struct ClaimName {
 const PARTS: [usize; 5] = [32, 32, 16, 16, 16];
 
 impl ClaimName {
+    /// Writes the name of a claim. `random` is a random number, by which nobody can guess the name.
+    fn write(&self, random: u128) -> String {
+        let (lease, begun) = (self.lease(), self.begun.as_millis());
+        format!("{random:032x}{lease}{begun:016x}")
+    }
+
     fn read(claim: &str) -> Option<Self> {
         // `split_at` would panic inside of a character, and `from_str_radix` would accept a sign. So only hexadecimal
         // digits may pass.
@@ -129,20 +138,18 @@ fn op_of(name: &ClaimName, verdict: &Verdict) -> Option<Op> {
 
 impl RemoteClaims {
     pub(crate) fn new(store: Arc<dyn ClusterStore>, retry_pause: RetryPause) -> Self {
-        Self { store, retry_pause, writes: Arc::new(core::array::from_fn(|_| Mutex::new(()))) }
+        Self { store, retry_pause, turns: Arc::new(core::array::from_fn(|_| Mutex::new(()))) }
     }
 
     /// Makes the name of a claim from a random number, the timer's id and the timer's lease. Returns `None` if the
     /// timer is delivered at most once: such a delivery has no lease, so other nodes cannot end it.
     pub(super) fn name(&self, random: u128, delivery: &Delivery) -> Option<String> {
-        let Token { incarnation, claim } = delivery.token?;
-        let (id, begun) = (delivery.id.as_u128(), self.store.now().as_millis());
-        Some(format!("{random:032x}{id:032x}{incarnation:016x}{claim:016x}{begun:016x}"))
+        let name = ClaimName { id: delivery.id, token: delivery.token?, begun: self.store.now() };
+        Some(name.write(random))
     }
 
     /// Reads the timer of a claim that may be open on any node. Fails if the claim is not open.
-    async fn open(&self, namespace: &str, claim: &str) -> Result<(ClaimName, Timer), Problem> {
-        let name = ClaimName::read(claim).ok_or_else(ClaimName::ended)?;
+    async fn open(&self, namespace: &str, name: &ClaimName) -> Result<Timer, Problem> {
         let timer = self.store.get(name.id.into()).await.map_err(|error| unavailable(&error))?;
         // A client can make up a name, so the name alone does not show that the claim is open in this namespace.
         let is_open = |timer: &Timer| {
@@ -150,8 +157,7 @@ impl RemoteClaims {
                 && *timer.kind == *PULL
                 && matches!(timer.state, State::Leased(lease) if lease.token == name.token)
         };
-        let timer = timer.filter(is_open).ok_or_else(ClaimName::ended)?;
-        Ok((name, timer))
+        timer.filter(is_open).ok_or_else(ClaimName::ended)
     }
 
     /// Ends the delivery of a claimed timer, even if another node handed the timer to the receiver. The call writes the
@@ -162,7 +168,8 @@ impl RemoteClaims {
         claim: &str,
         verdict: &Verdict,
     ) -> Result<(Timer, Phase), Problem> {
-        let (name, timer) = self.open(namespace, claim).await?;
+        let name = ClaimName::read(claim).ok_or_else(ClaimName::ended)?;
+        let timer = self.open(namespace, &name).await?;
         let verdict = self.retry_pause.with(verdict.clone(), timer.next_pause());
         let op = op_of(&name, &verdict).ok_or_else(ClaimName::ended)?;
         let outcomes = self.store.apply(vec![op], Durability::PowerLoss).await;
@@ -174,7 +181,10 @@ impl RemoteClaims {
 
     /// Prolongs a claim that may be open on any node. Returns the moment at which the claim expires.
     pub(crate) async fn renew(&self, namespace: &str, claim: &str) -> Result<Moment, Problem> {
-        let (name, timer) = self.open(namespace, claim).await?;
+        let name = ClaimName::read(claim).ok_or_else(ClaimName::ended)?;
+        // The claim may expire during the wait. So its timer is read afterwards.
+        let _made_alone = self.turn(namespace).await?;
+        let timer = self.open(namespace, &name).await?;
         let pull: StoredPull =
             read(&timer.payload.0).map_err(|reason| Problem::new(ProblemKind::Internal, reason))?;
         let timeout = Duration::from_millis(pull.timeout_ms.into());
@@ -182,19 +192,32 @@ impl RemoteClaims {
         if until <= self.store.now() {
             return Err(ClaimName::ended());
         }
-        Ok(self.note(namespace, name.lease(), until).await?.into())
+        let until = self.note(namespace, name.lease(), until).await?;
+        // If the store took longer than the claim lasts, the node with the lease has not found the renewal in time.
+        if until <= self.store.now() {
+            return Err(ClaimName::ended());
+        }
+        Ok(until.into())
+    }
+
+    /// Waits until no other renewal in this process uses the document of the namespace. Fails after [`LONGEST_WAIT`]:
+    /// the store may not answer the renewal before, and its answer would take as long for each further renewal.
+    async fn turn(&self, namespace: &str) -> Result<MutexGuard<'_, ()>, Problem> {
+        let mut hasher = DefaultHasher::new();
+        namespace.hash(&mut hasher);
+        let lock = usize::try_from(hasher.finish() % LOCKS as u64).unwrap_or_default();
+        tokio::time::timeout(LONGEST_WAIT, self.turns[lock].lock()).await.map_err(|_| {
+            let detail = "earlier renewals have not got an answer of the store";
+            Problem::new(ProblemKind::StoreUnavailable, detail).with_retry_after_ms(1_000)
+        })
     }
 
     /// Writes into the shared document of the namespace that the claim with this lease expires at `until`, or at a
     /// later moment that the document already has. Removes expired claims from the document. Returns the moment at
-    /// which the claim expires.
+    /// which the claim expires. Must be called in the [`turn`](Self::turn) of the namespace.
     async fn note(&self, namespace: &str, lease: String, until: UtcMillis) -> Result<UtcMillis, Problem> {
         let document = document_of(namespace);
         let failed = |error: StoreError| unavailable(&error);
-        let mut hasher = DefaultHasher::new();
-        namespace.hash(&mut hasher);
-        let lock = usize::try_from(hasher.finish() % LOCKS as u64).unwrap_or_default();
-        let _written_alone = self.writes[lock].lock().await;
         for _ in 0..TURNS {
             let (version, mut renewals) = self.renewals(&document).await.map_err(failed)?;
             let now = self.store.now().as_millis();
@@ -253,6 +276,71 @@ impl RemoteClaims {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::double::{self, Documents, Looks, Node};
+    use crate::work::{self, Head};
+    use tokio::sync::oneshot;
+    use tokio::task::JoinHandle;
+    use tourbillon_durable::store::{Claimant, Hooked, IfPresent, Leased, Limit, TimerStore as _};
+    use tourbillon_durable::timer::Payload;
+
+    /// Stores a timer and leases it. Returns its node, and the name of the claim of the receiver that has it.
+    async fn claimed(timeout_ms: u32) -> (Arc<Hooked<Node>>, RemoteClaims, String) {
+        let node = double::node(&Documents::default(), 1);
+        let pull = StoredPull { queue: "q".into(), body: Vec::new(), timeout_ms };
+        let payload = Payload(work::write(&pull, Head::default()).into());
+        let timer =
+            Timer { namespace: "n".into(), payload, ..Timer::new(TimerId::fresh(), PULL, node.now()) };
+        let place = vec![Op::Place(Box::new(timer), IfPresent::Reject)];
+        node.apply(place, Durability::Volatile).await.unwrap();
+        let by = Claimant { incarnation: 1, lease: LONGEST_CLAIM };
+        let claimed = node.claim(by, 1, Limit { timers: 1, bytes: 1 << 20 }).await.unwrap();
+        let Leased { timer, token } = &claimed.leased[0];
+        let name = ClaimName { id: timer.id, token: *token, begun: node.now() }.write(1);
+        let claims = RemoteClaims::new(Arc::clone(&node) as _, RetryPause { least: Duration::ZERO });
+        (node, claims, name)
+    }
+
+    /// Begins to renew a claim. The read of the renewals waits for the returned signal.
+    async fn waiting(
+        node: &Hooked<Node>,
+        claims: &RemoteClaims,
+        name: &str,
+    ) -> (oneshot::Sender<()>, JoinHandle<Result<Moment, Problem>>) {
+        let (signal, read) = oneshot::channel();
+        node.hook().waits.lock().unwrap().push_back((Looks::Before, read));
+        let (claims, name) = (claims.clone(), name.to_owned());
+        let renewal = tokio::spawn(async move { claims.renew("n", &name).await });
+        while !node.hook().waits.lock().unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        (signal, renewal)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_does_not_wait_for_ever_for_a_renewal_without_an_answer() {
+        let (node, claims, name) = claimed(60_000).await;
+        let (signal, first) = waiting(&node, &claims, &name).await;
+        let second = tokio::time::timeout(Duration::from_secs(60), claims.renew("n", &name)).await;
+        assert_eq!(second.expect("an answer").unwrap_err().kind, ProblemKind::StoreUnavailable);
+        signal.send(()).unwrap();
+        assert!(first.await.unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_renewal_gives_no_moment_that_has_passed() {
+        let (node, claims, name) = claimed(200).await;
+        let (signal, first) = waiting(&node, &claims, &name).await;
+        let second = tokio::spawn({
+            let (claims, name) = (claims.clone(), name.clone());
+            async move { claims.renew("n", &name).await }
+        });
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        signal.send(()).unwrap();
+        let ended = first.await.unwrap().unwrap_err();
+        assert_eq!(ended.kind, ProblemKind::ClaimEnded, "its time was over before it was stored");
+        let until = second.await.unwrap().unwrap();
+        assert!(until.as_millis() > node.now().as_millis(), "it had to wait for the first renewal");
+    }
 
     #[test]
     fn names_of_claims_that_are_none_are_refused() {

@@ -114,6 +114,11 @@ pub trait Hook: Send + Sync + 'static {
         self.answer(seen, move || store.apply(ops, durability))
     }
 
+    /// Answers a call of [`TimerStore::now`]. By default, `store` answers the call.
+    fn now(&self, store: &dyn TimerStore) -> UtcMillis {
+        store.now()
+    }
+
     /// Answers a call of [`TimerStore::parts`]. By default, `store` answers the call.
     fn parts(&self, store: &dyn TimerStore) -> u32 {
         store.parts()
@@ -188,7 +193,7 @@ impl<H: fmt::Debug> fmt::Debug for Hooked<H> {
 
 impl<H: Hook> TimerStore for Hooked<H> {
     fn now(&self) -> UtcMillis {
-        self.store.now()
+        self.hook.now(&*self.store)
     }
 
     fn least_now(&self) -> UtcMillis {

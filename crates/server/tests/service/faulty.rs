@@ -1,7 +1,12 @@
 //! Provides a store in memory whose calls fail as a test wants.
 
 use std::sync::Mutex;
-use tourbillon_durable::store::{Call, Hook, Hooked, Op, StoreError, StoreErrorKind, StoreFuture};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::{
+    Call, Hook, Hooked, Op, StoreError, StoreErrorKind, StoreFuture, TimerStore,
+};
 
 /// The calls to the store that fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,6 +21,8 @@ pub(crate) enum Fails {
     Changes(StoreErrorKind, u32),
     /// Every read of the store fails.
     Reads,
+    /// Every read of a list of timers fails.
+    Lists,
     /// Every claim of due timers waits for ever.
     ClaimsHang,
 }
@@ -25,11 +32,16 @@ pub(crate) type Faulty = Hooked<Faults>;
 
 /// The calls to the store that fail at present. A test can replace the value.
 #[derive(Default)]
-pub(crate) struct Faults(Mutex<Fails>);
+pub(crate) struct Faults {
+    fails: Mutex<Fails>,
+    /// The number of milliseconds by which the estimate of the store's time is ahead of its lower bound, as after a
+    /// slow answer of a database server.
+    pub(crate) ahead_ms: AtomicU64,
+}
 
 impl Faults {
     pub(crate) fn fail(&self, fails: Fails) {
-        *self.0.lock().unwrap() = fails;
+        *self.fails.lock().unwrap() = fails;
     }
 }
 
@@ -39,18 +51,24 @@ pub(crate) enum Kind {
     Change { cancels: bool },
     Claim,
     Read,
+    List,
     Other,
 }
 
 impl Hook for Faults {
     type Seen = Kind;
 
+    fn now(&self, store: &dyn TimerStore) -> UtcMillis {
+        store.now() + Duration::from_millis(self.ahead_ms.load(Ordering::Relaxed))
+    }
+
     fn see(&self, call: Call<'_>) -> Kind {
         match call {
             Call::Apply(ops) => Kind::Change { cancels: ops.iter().any(|op| matches!(op, Op::Cancel(..))) },
             Call::PutBack => Kind::Change { cancels: false },
             Call::Claim => Kind::Claim,
-            Call::Get | Call::Counts | Call::Horizon | Call::List(_) | Call::Reasons => Kind::Read,
+            Call::List(_) => Kind::List,
+            Call::Get | Call::Counts | Call::Horizon | Call::Reasons => Kind::Read,
             _ => Kind::Other,
         }
     }
@@ -63,7 +81,7 @@ impl Hook for Faults {
         let gone = |kind| -> StoreFuture<'a, T> {
             Box::pin(async move { Err(StoreError::new(kind, "the disk is gone")) })
         };
-        let mut fails = self.0.lock().unwrap();
+        let mut fails = self.fails.lock().unwrap();
         match (&mut *fails, kind) {
             (Fails::Answers, Kind::Change { .. }) => {
                 let answer = pass_on();
@@ -77,7 +95,7 @@ impl Hook for Faults {
                 *left -= u32::from(cancels);
                 pass_on()
             }
-            (Fails::Reads, Kind::Read) => gone(StoreErrorKind::Io),
+            (Fails::Reads, Kind::Read | Kind::List) | (Fails::Lists, Kind::List) => gone(StoreErrorKind::Io),
             (Fails::ClaimsHang, Kind::Claim) => Box::pin(core::future::pending()),
             _ => pass_on(),
         }

@@ -6,6 +6,10 @@
 //!
 //! The moments of timers come from the store's clock, which may step back. New timers would then seem to be older than
 //! an operation that still runs. So an operation fails once the store's clock is before the operation's start.
+//!
+//! On a database server, a node only estimates the time of the store. After a slow answer the estimate is ahead, and
+//! the next quick answer lets it fall, although no clock has stepped. So an operation begins only once the lower bound
+//! of the time is after its start. From then on, no node has an estimate from before the start without a step.
 
 mod dead_group;
 mod records;
@@ -23,19 +27,20 @@ use crate::task::{self, Tasks};
 use core::time::Duration;
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 use tourbillon_api::{AuditAuthor, Operation, Problem, ProblemKind};
-use tourbillon_durable::Timers;
 use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::timer::TimerId;
+use tourbillon_durable::{Timers, UtcMillis};
 use work::Unfinished;
 
 /// The greatest difference between the store's clocks on two nodes. Each node estimates the time of the store's server.
 /// The estimate is ahead by about the time that the server's answer takes.
 const SKEW: Duration = Duration::from_millis(200);
 
-/// The greatest number of waits, of a millisecond each, for a moment of the store's clock that is later than the start
-/// of an operation.
-const MOST_WAITS: u32 = 100;
+/// The longest wait for a moment of the store's clock that is later than the start of an operation. The time by which
+/// the estimate of the store's time may be ahead is added.
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 /// The time between two attempts to write the end of an operation.
 const REPEATED: Duration = Duration::from_secs(1);
@@ -86,11 +91,10 @@ impl Operations {
         work: Work,
         author: AuditAuthor,
     ) -> Result<Operation, Problem> {
+        let begun = self.await_start().await?;
         if self.stop.has_begun() {
             return Err(Problem::new(ProblemKind::Stopping, ""));
         }
-        let store = self.timers.timer_store();
-        let begun = store.now();
         let unfinished = Unfinished::new(namespace, work, begun, author);
         let id: Box<str> = TimerId::fresh().to_string().into();
         let operation = unfinished.shown(&id);
@@ -107,25 +111,27 @@ impl Operations {
             // count as created before the start.
             tokio::time::sleep(SKEW).await;
         }
-        // Wait until the store's clock shows a later moment than the start, so that timers that are created after the
-        // answer have a later moment of creation.
-        let mut waits = 0;
-        while store.now() <= begun {
-            if waits == MOST_WAITS {
-                let detail = "the store's clock has stepped back";
-                self.withdraw(&id, detail);
-                return Err(Problem::new(ProblemKind::StoreUnavailable, detail)
-                    .with_unknown_outcome()
-                    .with_retry_after_ms(1_000));
-            }
-            waits += 1;
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
         // The audit entry about the start is written before the task starts, so that it precedes the entry about the
         // end.
         self.record_audit(&id, &unfinished, End::begun()).await;
         self.run(id, unfinished);
         Ok(operation)
+    }
+
+    /// Returns the moment at which an operation begins. First waits until the store's clock shows a later moment, so
+    /// that timers that are created after the answer have a later moment of creation.
+    async fn await_start(&self) -> Result<UtcMillis, Problem> {
+        let store = self.timers.timer_store();
+        let begun = store.now();
+        let (waits_since, longest) = (Instant::now(), begun - store.least_now() + LONGEST_WAIT);
+        while store.least_now() <= begun {
+            if waits_since.elapsed() > longest {
+                let detail = "the store's clock has stepped back";
+                return Err(Problem::new(ProblemKind::StoreUnavailable, detail).with_retry_after_ms(1_000));
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Ok(begun)
     }
 
     /// Ends an operation that failed to begin. The store may have it all the same, and another node or the next start

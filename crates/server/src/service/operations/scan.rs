@@ -112,6 +112,8 @@ impl BulkScan {
         let page = timers.list(list.clone(), self.unfinished.cursor.clone(), at_once).await?;
         let (work, begun) = (&self.unfinished.work, self.unfinished.begun);
         // The clock is read after the page. So a timer of the page that was created after a step back is left alone.
+        // The operation was stored only once the lower bound of the time was after `begun`. So an estimate that is
+        // corrected does not fall below `begun`.
         if timers.timer_store().now() < begun {
             let detail = "the store's clock has stepped back to a moment before the start of the operation";
             return Err(StoreError::new(StoreErrorKind::Limit, detail));

@@ -33,6 +33,7 @@ mod retry_pause;
 #[cfg(test)]
 mod tests;
 mod unparker;
+mod unstored;
 
 pub(crate) use permits::MOST_WAITING;
 pub(crate) use pull_queues::PullQueues;
@@ -62,6 +63,7 @@ use tourbillon_callback::Caller;
 use tourbillon_durable::store::Durability;
 use tourbillon_durable::{Builder, Ending, Timers, Verdict};
 use unparker::Unparker;
+use unstored::Unstored;
 
 /// The parts of the service that deliver timers: handlers, limits, queues, and the tasks that make parked timers due
 /// again. A parked timer stays in the store without a delivery, for example because its namespace is paused.
@@ -112,6 +114,7 @@ impl Deliveries {
             counters: Arc::clone(counters),
             in_flight: Arc::clone(in_flight),
             ends: PendingEnds::default(),
+            unstored: Unstored::new(Arc::clone(namespaces)),
         });
         let callbacks = Arc::new(CallbackHandler {
             caller: caller.clone(),
@@ -161,6 +164,7 @@ impl Deliveries {
             .bytes_handler(CALLBACK, move |work, delivery| {
                 let (callbacks, observer) = (Arc::clone(&callbacks), Arc::clone(&of_callbacks));
                 async move {
+                    observer.called(&delivery);
                     let verdict = callbacks.deliver(&work, &delivery).await;
                     observer.handled(&delivery, &work, verdict)
                 }
@@ -168,6 +172,7 @@ impl Deliveries {
             .bytes_handler(PULL, move |work, delivery| {
                 let (pulls, observer) = (Arc::clone(&pulls), Arc::clone(&of_pulls));
                 async move {
+                    observer.called(&delivery);
                     let verdict = pulls.deliver(&work, &delivery).await;
                     observer.handled(&delivery, &work, verdict)
                 }
@@ -267,8 +272,8 @@ impl Deliveries {
     }
 
     /// Stops handing timers to receivers, and sends waiting receivers away. Parks the fetched timers whose deliveries
-    /// have not ended: these timers stay in the store without a delivery. Afterwards this process makes no parked timer
-    /// due again.
+    /// have not ended: these timers stay in the store without a delivery. Only a timer that is delivered at most once
+    /// and that its receiver has got is not stored again. Afterwards this process makes no parked timer due again.
     pub(crate) fn close(&self) {
         // The index is closed first. The reconciler checks the index when it is woken, and timers that the queues park
         // below must not be unparked again.

@@ -7,6 +7,7 @@ use super::pending_ends::PendingEnds;
 use super::pull_queues::EndTicket;
 use super::reason::Reason;
 use super::reconciler::Reconciler;
+use super::unstored::Unstored;
 use crate::clock::millis;
 use crate::record::{Answered, InFlight};
 use crate::state::{Counters, Events, event};
@@ -25,9 +26,15 @@ pub(crate) struct Observer {
     pub(super) counters: Arc<Counters>,
     pub(super) in_flight: Arc<InFlight>,
     pub(super) ends: PendingEnds,
+    pub(super) unstored: Unstored,
 }
 
 impl Observer {
+    /// Notes that the handler of a delivery is called. The delivery may still have to wait for its permits.
+    pub(super) fn called(&self, delivery: &Delivery) {
+        self.unstored.hold(delivery);
+    }
+
     /// Reports the start of a delivery to the clients that read events. Called once the delivery has all its permits.
     pub(crate) fn started(&self, delivery: &Delivery) {
         let late = self.in_flight.started(delivery);
@@ -74,6 +81,7 @@ impl Observer {
             }
             return;
         }
+        self.unstored.observe(happened);
         let status = self.in_flight.observe(happened);
         // The receiver gets its answer once the end of its claim is recorded.
         self.ends.observe(happened);

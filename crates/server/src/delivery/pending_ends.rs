@@ -12,7 +12,7 @@ use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Delivery, Ending, Event, Verdict};
 
 /// Identifies a delivery: the timer's id, and the number of the delivery ([`Delivery::delivery`]).
-type DeliveryKey = (TimerId, u32);
+pub(super) type DeliveryKey = (TimerId, u32);
 
 #[derive(Debug, Default)]
 pub(crate) struct PendingEnds(Mutex<HashMap<DeliveryKey, (Verdict, EndTicket)>>);

@@ -31,7 +31,8 @@ pub(crate) struct PullHandler {
 
 impl PullHandler {
     /// Hands the timer to a waiting receiver. Then waits until the receiver ends its claim (its hold on the timer), or
-    /// until the claim expires. If no receiver waits, the returned verdict parks the timer.
+    /// until the claim expires. If no receiver waits, the returned verdict parks the timer. A stop of the service also
+    /// ends the claim: the timer is parked, or has failed if it is delivered at most once.
     pub(crate) async fn deliver(&self, work: &[u8], delivery: &Delivery) -> Verdict {
         let StoredPull { queue, body, timeout_ms } = match read(work) {
             Ok(work) => work,
@@ -74,9 +75,20 @@ impl PullHandler {
         };
         self.observer.started(delivery);
         let ended = await_end(open, timeout, name, &claim.claim, self.remote_claims.as_ref()).await;
-        span.ended(ended.as_ref().map(|(verdict, _)| verdict));
+        let (verdict, ticket) = match ended {
+            ClaimEnd::Asked(verdict, ticket) => (verdict, Some(ticket)),
+            ClaimEnd::Expired => (failed("the receiver did not end its claim in time"), None),
+            // The receiver has got the timer. If the timer were parked, another receiver would get it, too.
+            ClaimEnd::Stopped if delivery.token.is_none() => {
+                (failed("the service stopped before the receiver ended its claim"), None)
+            }
+            ClaimEnd::Stopped | ClaimEnd::NotHandedOver => {
+                span.ended(None);
+                return park(&reason);
+            }
+        };
+        span.ended(Some(&verdict));
         drop(span);
-        let Some((verdict, ticket)) = ended else { return park(&reason) };
         // The pause is lengthened before `expect_end`. If the runtime reported another verdict than `expect_end` got,
         // the receiver would learn, wrongly, that its request came too late.
         let verdict = self.retry_pause.with(verdict, delivery.pause);
@@ -100,17 +112,30 @@ impl PullHandler {
     }
 }
 
-/// Waits until a claim ends, and returns the verdict on the delivery. If the receiver ended the claim, also returns the
-/// ticket that answers the receiver once the store has recorded the end. Returns `None` if the claim was removed
-/// without an end, for example because the receiver has gone away. The caller must then park the timer: it stays in the
-/// store without a delivery until another receiver comes.
+/// The way in which a claim has ended.
+enum ClaimEnd {
+    /// The receiver has asked to end the claim. The ticket answers the receiver once the store has recorded the end.
+    Asked(Verdict, EndTicket),
+    /// The receiver has not ended the claim in time.
+    Expired,
+    /// The service stops, and the receiver has got the claim.
+    Stopped,
+    /// The claim was removed before a receiver has got it: the receiver has gone away, or the service stops.
+    NotHandedOver,
+}
+
+fn failed(error: &str) -> Verdict {
+    Verdict::Retry { error: error.into(), after: None }
+}
+
+/// Waits until a claim ends.
 async fn await_end(
     mut open: OpenClaim,
     timeout: Duration,
     namespace: &str,
     claim: &str,
     remote_claims: Option<&RemoteClaims>,
-) -> Option<(Verdict, Option<EndTicket>)> {
+) -> ClaimEnd {
     let begin = Instant::now();
     let mut until = begin + timeout;
     loop {
@@ -128,11 +153,11 @@ async fn await_end(
                     until = (Instant::now() + rest).min(begin + LONGEST_CLAIM);
                     continue;
                 }
-                let error = "the receiver did not end its claim in time".into();
-                return Some((Verdict::Retry { error, after: None }, None));
+                return ClaimEnd::Expired;
             }
-            Ok(None) => return None,
-            Ok(Some(ClaimRequest::End(verdict, ticket))) => return Some((verdict, Some(ticket))),
+            Ok(None) => return ClaimEnd::NotHandedOver,
+            Ok(Some(ClaimRequest::Stop)) => return ClaimEnd::Stopped,
+            Ok(Some(ClaimRequest::End(verdict, ticket))) => return ClaimEnd::Asked(verdict, ticket),
             Ok(Some(ClaimRequest::Renew(sender))) => {
                 until = (Instant::now() + timeout).min(begin + LONGEST_CLAIM);
                 let _receiver_has_gone =

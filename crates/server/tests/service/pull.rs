@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tourbillon_api::Moment;
 use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::MemoryStore;
 
 const CLAIMS: &str = "/v1/namespaces/default/queues/q/claims";
 
@@ -231,6 +232,44 @@ async fn after_a_restart_a_claim_has_ended_and_its_timer_comes_again() {
     assert_eq!(settle(&rig, &claim_of, "ack", Value::Null).await, StatusCode::CONFLICT);
     let again = claim(&rig, 1, 5_000).await.remove(0);
     assert_eq!((again["id"].as_str(), &again["attempt"]), (Some(&*id), &json!(1)));
+}
+
+/// Puts a timer that is delivered at most once into the namespace `shop`, which is new. Returns the claim of the
+/// receiver that has fetched the timer.
+async fn fetched_once(inside: &Inside) -> Value {
+    assert_eq!(inside.send("PUT", "/v1/namespaces/shop", json!({})).await.status, 201);
+    let timer = json!({ "pull": { "queue": "q" }, "policy": { "guarantee": "at-most-once" } });
+    let placed = inside.send("PUT", "/v1/namespaces/shop/timers/k", timer).await;
+    assert_eq!(placed.status, 201, "{placed:?}");
+    let claims = inside.send("POST", "/v1/namespaces/shop/queues/q/claims", json!({ "wait_ms": 20_000 }));
+    claims.await.json()["claims"][0].clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_brings_no_timer_again_that_a_receiver_has_and_that_is_delivered_at_most_once() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), Arc::new(MemoryStore::default()));
+    let inside = Inside::on(&folder, store.clone());
+    let claim = fetched_once(&inside).await;
+    assert_eq!(claim["key"], "k", "{claim}");
+    inside.stop().await;
+    let inside = Inside::on(&folder, store);
+    let queue = "/v1/namespaces/shop/queues/q/claims";
+    let claims = inside.send("POST", queue, json!({ "wait_ms": 1_000 })).await.json();
+    assert_eq!(claims["claims"], json!([]), "the first receiver has it");
+    assert_eq!(inside.send("GET", "/v1/namespaces/shop/timers/k", Value::Null).await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_is_not_removed_while_a_timer_that_is_not_stored_may_return_to_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let claim = fetched_once(&inside).await;
+    let removed = inside.send("DELETE", "/v1/namespaces/shop", Value::Null).await;
+    assert_ne!(removed.status, StatusCode::NO_CONTENT, "its timer is with a receiver");
+    let ack = format!("/v1/namespaces/shop/claims/{}/ack", claim["claim"].as_str().unwrap());
+    assert_eq!(inside.send("POST", &ack, Value::Null).await.status, StatusCode::NO_CONTENT);
+    let removed = inside.send("DELETE", "/v1/namespaces/shop", Value::Null).await;
+    assert_eq!(removed.status, StatusCode::NO_CONTENT, "{removed:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -95,8 +95,8 @@ pub(crate) struct OpenClaim {
 }
 
 impl OpenClaim {
-    /// Waits for the receiver's next request about its claim. Returns `None` if the claim was removed without an end,
-    /// so that the timer must be parked again.
+    /// Waits for the next request about the claim. Returns `None` if the claim was removed before its receiver has got
+    /// it, so that the timer must be parked again.
     pub(crate) async fn request(&mut self) -> Option<ClaimRequest> {
         self.requests.recv().await
     }

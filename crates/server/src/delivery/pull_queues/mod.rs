@@ -12,6 +12,9 @@
 //!       └── none waits ──► parked ┴───────┘ the receiver has gone before it got the claim; the service stops
 //! ```
 //!
+//! A stop of the service ends all open claims. A timer that its receiver has got is parked, too, and so another receiver
+//! may get it. If the timer is delivered at most once, it has failed instead.
+//!
 //! # Beside other nodes
 //! The timers of a queue are parked in the shards of all nodes. So a new receiver makes its node *fetch* timers: the
 //! node claims them at any node ([`Timers::fetch`](tourbillon_durable::Timers::fetch)). A park at any node makes the

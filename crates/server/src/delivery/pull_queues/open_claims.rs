@@ -16,6 +16,8 @@ pub(crate) enum ClaimRequest {
     End(Verdict, EndTicket),
     /// Prolongs the claim. The handler sends the new moment of expiry on this channel.
     Renew(oneshot::Sender<Moment>),
+    /// The service stops, so the claim has ended. The receiver has got the timer.
+    Stop,
 }
 
 /// The open claims (receivers' holds on fetched timers), by their names.
@@ -32,7 +34,18 @@ pub(super) struct OpenClaims {
 #[derive(Debug)]
 pub(super) struct OpenEntry {
     namespace: Box<str>,
+    /// Whether the receiver has got the claim. Before that, the claim is only meant for the receiver.
+    is_handed_over: bool,
     pub(super) requests: mpsc::UnboundedSender<ClaimRequest>,
+}
+
+impl OpenEntry {
+    /// Informs the timer's handler that the service stops.
+    pub(super) fn stop(&self) {
+        if self.is_handed_over {
+            let _the_handler_has_gone = self.requests.send(ClaimRequest::Stop);
+        }
+    }
 }
 
 impl OpenClaims {
@@ -61,11 +74,18 @@ impl OpenClaims {
     /// that has the claim.
     pub(super) fn open(&mut self, name: &str, namespace: &str) -> mpsc::UnboundedReceiver<ClaimRequest> {
         let (sender, requests) = mpsc::unbounded_channel();
-        let entry = OpenEntry { namespace: namespace.into(), requests: sender };
+        let entry = OpenEntry { namespace: namespace.into(), is_handed_over: false, requests: sender };
         if self.by_name.insert(name.into(), entry).is_none() {
             self.by_namespace.add(namespace);
         }
         requests
+    }
+
+    /// Notes that the receiver gets a claim. Returns false if the claim is no longer open, so that the receiver must not
+    /// get it.
+    pub(super) fn hand_over(&mut self, name: &str) -> bool {
+        let open = self.by_name.get_mut(name);
+        open.map(|open| open.is_handed_over = true).is_some()
     }
 
     /// Returns the claim with this name, or `None` if no such claim is open in the namespace.

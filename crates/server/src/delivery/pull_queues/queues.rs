@@ -3,7 +3,7 @@
 use super::buffers::Buffers;
 use super::coming::ON_THE_WAY;
 use super::endings::Endings;
-use super::open_claims::OpenClaims;
+use super::open_claims::{OpenClaims, OpenEntry};
 use super::receivers::{Queue, Receivers};
 use crate::delivery::parked_index::ParkedIndex;
 use crate::delivery::permits::Wanted;
@@ -183,12 +183,14 @@ impl PullQueues {
         self.lock().claims.len()
     }
 
-    /// Sends all receivers away, and parks the timers with open claims.
+    /// Sends all receivers away, and ends all open claims. The handlers of their timers learn whether a receiver has
+    /// got the claim.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
         let left = (state.receivers.close(), state.claims.close(), state.buffers.close());
         drop(state);
+        left.1.values().for_each(OpenEntry::stop);
         // The values are dropped outside of the lock, because the drop makes handlers notice that nobody can end their
         // claims, and they then take the lock.
         drop(left);

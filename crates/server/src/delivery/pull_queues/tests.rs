@@ -85,21 +85,20 @@ async fn a_fetched_timer_whose_receiver_was_taken_waits_for_the_next_one_and_ano
     let waits = tokio::time::timeout(soon, two.is_awaited()).await;
     assert!(waits.is_err(), "another one is about to be handed over");
     assert!(other.is_awaited().await, "it was not fetched, and does not wait");
-    assert!(other.hand_over(&claim(3)).is_some());
+    let _open = other.hand_over(&claim(3)).unwrap();
     assert!(one.hand_over(&claim(1)).is_none(), "the receiver has what it wants");
     assert_eq!(first.await.unwrap().unwrap().len(), 1);
     let mut late = queues.arrive(&reason, "a", moment(4));
     assert!(!late.is_awaited().await, "it was not fetched");
     let waits = async {
         assert!(one.is_awaited().await);
-        assert!(one.hand_over(&claim(1)).is_some());
-        began.elapsed()
+        (one.hand_over(&claim(1)).unwrap(), began.elapsed())
     };
     let comes = async {
         tokio::time::sleep_until(began + Duration::from_millis(600)).await;
         receiver(1).await.unwrap().unwrap()
     };
-    let (waited, claims) = tokio::join!(waits, comes);
+    let ((_open, waited), claims) = tokio::join!(waits, comes);
     assert_eq!((waited, claims.len()), (Duration::from_millis(600), 1));
     assert!(!two.is_awaited().await, "nobody comes");
     assert_eq!(began.elapsed(), BUFFERED, "it waits for a second from its arrival on");
@@ -113,13 +112,13 @@ async fn a_fetched_timer_whose_receiver_was_taken_waits_for_the_next_one_and_ano
     assert!(goes.is_awaited().await);
     let comes = async {
         assert!(next.is_awaited().await);
-        assert!(next.hand_over(&claim(6)).is_some());
+        next.hand_over(&claim(6)).unwrap()
     };
     let leaves = async {
         tokio::time::sleep(soon).await;
         drop(goes);
     };
-    tokio::join!(comes, leaves);
+    let (_open, ()) = tokio::join!(comes, leaves);
     assert_eq!(last.await.unwrap().unwrap().len(), 1);
     assert!(queues.lock().buffers.are_empty(), "nothing is left there");
 }
@@ -134,13 +133,13 @@ fn no_timer_waits_in_the_buffer_beside_a_receiver() {
         let claims = std::thread::scope(|scope| {
             let receiver = scope
                 .spawn(|| runtime().block_on(queues.fetch("a", "q", 1, Duration::from_millis(900))).unwrap());
-            runtime().block_on(async {
+            let _open = runtime().block_on(async {
                 let mut arrival = queues.arrive(&reason, "a", UtcMillis::default());
                 if round % 2 == 1 {
                     std::thread::yield_now();
                 }
                 assert!(arrival.is_awaited().await, "round {round}");
-                assert!(arrival.hand_over(&claim(1)).is_some());
+                arrival.hand_over(&claim(1)).unwrap()
             });
             receiver.join().unwrap()
         });
@@ -238,4 +237,34 @@ fn a_claim_that_ends_makes_room_for_receivers_even_after_a_pass_that_found_no_ti
     parked.end_pass(HashMap::new());
     drop(first);
     assert_eq!(parked.take_marked(), [reason]);
+}
+
+/// Hands a timer over to a receiver of the queue `a/q`, whose fetch is under way.
+async fn handed_over(queues: &Arc<PullQueues>, number: usize) -> OpenClaim {
+    let reason = Reason::Queue("a".into(), "q".into());
+    while queues.receivers().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let mut arrival = queues.arrive(&reason, "a", UtcMillis::default());
+    assert!(arrival.is_awaited().await);
+    arrival.hand_over(&claim(number)).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_a_stop_either_the_receiver_has_a_timer_or_the_timer_is_parked() {
+    let queues = Arc::new(PullQueues::new(Arc::default(), 64, false));
+    let fetch = |max: usize| {
+        let queues = Arc::clone(&queues);
+        tokio::spawn(async move { queues.fetch("a", "q", max, Duration::from_secs(5)).await.unwrap() })
+    };
+    let first = fetch(1);
+    let mut has = handed_over(&queues, 1).await;
+    assert_eq!(first.await.unwrap().len(), 1);
+    // The second receiver gathers further timers while the service stops.
+    let second = fetch(10);
+    let mut lacks = handed_over(&queues, 2).await;
+    queues.close();
+    assert_eq!(second.await.unwrap(), []);
+    assert!(matches!(has.request().await, Some(ClaimRequest::Stop)));
+    assert!(lacks.request().await.is_none());
 }

@@ -31,6 +31,7 @@ mod state;
 
 // Floor 3: records of changes and of deliveries.
 mod audit;
+mod rate;
 mod record;
 mod telemetry;
 

@@ -4,8 +4,8 @@
 
 use super::parked_index::ParkedIndex;
 use super::permits::{Permit, PermitRequest, Permits, Wanted, slow_permits};
-use super::rate::Rate;
 use super::reason::Reason;
+use crate::rate::{Rate, Window};
 use crate::state::{Namespace, Namespaces};
 use core::time::Duration;
 use std::collections::HashMap;
@@ -14,6 +14,9 @@ use std::time::Instant;
 
 /// The greatest number of parked timers that one request to the store makes due again.
 const BATCH: usize = 500;
+/// The time around the moment of a slot at which a delivery can take the slot. The lag makes up for unparked timers
+/// that arrive a little late. During the lead, the delivery waits in memory.
+const WINDOW: Window = Window { lag: Duration::from_millis(50), lead: Duration::from_millis(10) };
 /// The time that parked timers have, after they were made due again, to arrive at their handler. During this time, the
 /// service reserves a delivery for each of these timers within the namespace's limit of deliveries per second. If
 /// further timers are made due again, the time starts anew.
@@ -115,7 +118,7 @@ impl Admission {
         // Any arrival counts, because a delivery does not show whether its timer was parked. So the number may be zero.
         paced.coming = paced.coming.saturating_sub(1);
         paced.rate.set(per_second);
-        paced.rate.take(now)
+        paced.rate.take(now, WINDOW).ok()
     }
 
     /// Stops deliveries to a host, or to a path of a host, for the time `rest`.
@@ -172,7 +175,7 @@ impl Admission {
         if now >= paced.coming_until {
             paced.coming = 0;
         }
-        match paced.rate.free(now) {
+        match paced.rate.free(now, WINDOW) {
             Err(moment) => Wanted::At(moment),
             Ok(free) if free > paced.coming => Wanted::Now((free - paced.coming).min(BATCH)),
             // The arrival of a timer does not wake the unparker, so the unparker checks again soon.

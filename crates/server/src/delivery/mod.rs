@@ -25,7 +25,6 @@ mod pending_ends;
 mod permits;
 mod pull;
 mod pull_queues;
-mod rate;
 mod reason;
 mod reconciler;
 mod remote_claims;

@@ -7,7 +7,7 @@
 //! If there is no room for a body, the body waits for at most [`PATIENCE`], and nothing is read from its client. At
 //! most [`MOST_WAITING`] bodies wait at a time, and each client may have only a part of them.
 
-use crate::share::free_for;
+use crate::share::Shares;
 use axum::RequestExt as _;
 use axum::body::Bytes;
 use axum::extract::Request;
@@ -17,8 +17,6 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, LengthLimitError};
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -34,25 +32,21 @@ const AGAIN_MS: u64 = 1_000;
 /// Limits the memory for request bodies, in total and for each client. `C` identifies a client.
 #[derive(Debug)]
 pub(crate) struct Bodies<C> {
-    /// The greatest number of bytes for all bodies together.
-    all: usize,
     state: Mutex<State<C>>,
     freed: Notify,
 }
 
 #[derive(Debug)]
 struct State<C> {
-    held: usize,
-    by_client: HashMap<C, usize>,
-    waiting: usize,
-    waiting_by_client: HashMap<C, usize>,
+    bytes: Shares<C>,
+    /// The bodies that wait for memory.
+    waiting: Shares<C>,
 }
 
 impl<C: Clone + Eq + Hash> Bodies<C> {
     pub(crate) fn new(all: usize) -> Arc<Self> {
-        let state =
-            State { held: 0, by_client: HashMap::new(), waiting: 0, waiting_by_client: HashMap::new() };
-        Arc::new(Self { all, state: Mutex::new(state), freed: Notify::new() })
+        let state = State { bytes: Shares::new(all), waiting: Shares::new(MOST_WAITING) };
+        Arc::new(Self { state: Mutex::new(state), freed: Notify::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State<C>> {
@@ -65,55 +59,18 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
     }
 
     fn take(&self, client: &C, bytes: usize) -> bool {
-        // Without this return, a client without bytes would get an entry in `by_client` that no drop of a `Hold`
-        // removes.
-        if bytes == 0 {
-            return true;
-        }
-        let mut state = self.lock();
-        let free = self.all.saturating_sub(state.held);
-        let is_permitted = add(&mut state.by_client, client, bytes, |has| bytes <= free_for(has, free));
-        state.held += if is_permitted { bytes } else { 0 };
-        is_permitted
+        self.lock().bytes.take(client, bytes)
     }
 
     fn give_back(&self, client: &C, bytes: usize) {
         let mut state = self.lock();
-        state.held -= bytes;
-        subtract(&mut state.by_client, client, bytes);
+        state.bytes.give_back(client, bytes);
         // A body that begins to wait after this look finds the freed memory at its own first attempt, so it needs no
         // signal.
-        let somebody_waits = state.waiting > 0;
+        let somebody_waits = state.waiting.all() > 0;
         drop(state);
         if somebody_waits {
             self.freed.notify_waiters();
-        }
-    }
-}
-
-/// Adds `number` to a client's count in `numbers`, for example the client's bytes or its waiting bodies. Adds nothing
-/// if `permits` returns false for the earlier count. Returns whether `number` was added.
-fn add<C: Clone + Eq + Hash>(
-    numbers: &mut HashMap<C, usize>,
-    client: &C,
-    number: usize,
-    permits: impl Fn(usize) -> bool,
-) -> bool {
-    match numbers.entry(client.clone()) {
-        Entry::Occupied(mut has) if permits(*has.get()) => *has.get_mut() += number,
-        Entry::Vacant(place) if permits(0) => _ = place.insert(number),
-        _ => return false,
-    }
-    true
-}
-
-/// Subtracts `number` from a client's count in `numbers`, for example the client's bytes or its waiting bodies. Removes
-/// the client once the count is zero.
-fn subtract<C: Clone + Eq + Hash>(numbers: &mut HashMap<C, usize>, client: &C, number: usize) {
-    if let Entry::Occupied(mut has) = numbers.entry(client.clone()) {
-        *has.get_mut() -= number;
-        if *has.get() == 0 {
-            has.remove();
         }
     }
 }
@@ -127,21 +84,13 @@ struct Waiting<'b, C: Clone + Eq + Hash> {
 impl<'b, C: Clone + Eq + Hash> Waiting<'b, C> {
     /// Counts a body as waiting for memory. Returns `None` if too many bodies already wait.
     fn begin(bodies: &'b Bodies<C>, client: &'b C) -> Option<Self> {
-        let mut state = bodies.lock();
-        let free = MOST_WAITING.saturating_sub(state.waiting);
-        if !add(&mut state.waiting_by_client, client, 1, |has| free_for(has, free) > 0) {
-            return None;
-        }
-        state.waiting += 1;
-        Some(Self { bodies, client })
+        bodies.lock().waiting.take(client, 1).then(|| Self { bodies, client })
     }
 }
 
 impl<C: Clone + Eq + Hash> Drop for Waiting<'_, C> {
     fn drop(&mut self) {
-        let mut state = self.bodies.lock();
-        state.waiting -= 1;
-        subtract(&mut state.waiting_by_client, self.client, 1);
+        self.bodies.lock().waiting.give_back(self.client, 1);
     }
 }
 
@@ -289,7 +238,7 @@ mod tests {
         assert_eq!(waits.await.unwrap().unwrap(), 500);
         drop(other);
         let state = bodies.lock();
-        assert_eq!((state.held, state.waiting, state.by_client.len()), (0, 0, 0));
+        assert!(state.bytes.are_gone() && state.waiting.are_gone());
     }
 
     #[tokio::test(start_paused = true)]
@@ -301,7 +250,7 @@ mod tests {
             let hold = bodies.hold(1);
             tokio::spawn(async move { read(&hold, 75).await })
         };
-        let most = free_for(0, MOST_WAITING);
+        let most = crate::share::free_for(0, MOST_WAITING);
         let waiting: Vec<_> = (0..most).map(wait).collect();
         tokio::task::yield_now().await;
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -314,6 +263,6 @@ mod tests {
             assert_eq!(refused.await.unwrap().unwrap_err().status, 429);
         }
         let state = bodies.lock();
-        assert_eq!((state.waiting, state.waiting_by_client.len()), (0, 0));
+        assert!(state.waiting.are_gone());
     }
 }

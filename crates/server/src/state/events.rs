@@ -2,8 +2,7 @@
 
 use super::token_file::TokenHash;
 use crate::clock::now;
-use crate::share::free_for;
-use std::collections::HashMap;
+use crate::share::Shares;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
@@ -14,7 +13,7 @@ use tracing::warn;
 
 /// The number of events by which a reader may lag behind. A reader that lags further misses events.
 pub(crate) const BEHIND: usize = 1_024;
-/// The greatest number of readers of events. [`free_for`] limits how many of these readers may use the same token.
+/// The greatest number of readers of events. [`Shares`] limits how many of these readers may use the same token.
 const MOST_READERS: usize = 256;
 
 /// Sends the events of the service to its readers. Clones share the readers.
@@ -25,18 +24,19 @@ pub(crate) struct Events(Arc<Inner>);
 struct Inner {
     events: broadcast::Sender<Event>,
     /// The number of readers for each token. Readers without a token count under the key `None`.
-    readers: Mutex<HashMap<Option<TokenHash>, usize>>,
+    readers: Mutex<Shares<Option<TokenHash>>>,
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Option<TokenHash>, usize>> {
+    fn lock(&self) -> MutexGuard<'_, Shares<Option<TokenHash>>> {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Events {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Inner { events: broadcast::Sender::new(BEHIND), readers: Mutex::default() }))
+        let readers = Mutex::new(Shares::new(MOST_READERS));
+        Self(Arc::new(Inner { events: broadcast::Sender::new(BEHIND), readers }))
     }
 
     /// Sends an event to all readers. Calls `event` only if there is a reader.
@@ -48,15 +48,11 @@ impl Events {
 
     /// Begins to read events. Returns `None` if the token, or all tokens together, have too many readers.
     pub(crate) fn subscribe(&self, token: Option<TokenHash>) -> Option<Subscription> {
-        let mut readers = self.0.lock();
-        let free = MOST_READERS.saturating_sub(readers.values().sum());
-        let has = readers.get(&token).copied().unwrap_or(0);
-        if free_for(has, free) == 0 {
-            return None;
-        }
-        readers.insert(token, has + 1);
-        drop(readers);
-        Some(Subscription { receiver: self.0.events.subscribe(), token, events: Arc::clone(&self.0) })
+        let is_permitted = self.0.lock().take(&token, 1);
+        is_permitted.then(|| {
+            let receiver = self.0.events.subscribe();
+            Subscription { receiver, token, events: Arc::clone(&self.0) }
+        })
     }
 
     pub(crate) fn readers(&self) -> usize {
@@ -81,14 +77,7 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        let mut readers = self.events.lock();
-        if let Some(has) = readers.get_mut(&self.token) {
-            *has -= 1;
-            // The map must not grow with each token that has ever had a reader.
-            if *has == 0 {
-                readers.remove(&self.token);
-            }
-        }
+        self.events.lock().give_back(&self.token, 1);
     }
 }
 
@@ -144,6 +133,6 @@ mod tests {
         assert_eq!(other.len(), MOST_READERS * 3 / 16);
         assert_eq!(events.readers(), greedy.len() + other.len());
         drop((greedy, other));
-        assert!(events.0.lock().is_empty() && events.readers() == 0);
+        assert!(events.0.lock().are_gone() && events.readers() == 0);
     }
 }

@@ -12,8 +12,8 @@
 //!       └── none waits ──► parked ┴───────┘ the receiver has gone before it got the claim; the service stops
 //! ```
 //!
-//! A stop of the service ends all open claims. A timer that its receiver has got is parked, too, and so another receiver
-//! may get it. If the timer is delivered at most once, it has failed instead.
+//! A stop of the service ends all open claims. A timer that its receiver has got is parked, too, and so another
+//! receiver may get it. If the timer is delivered at most once, it has failed instead.
 //!
 //! # Beside other nodes
 //! The timers of a queue are parked in the shards of all nodes. So a new receiver makes its node *fetch* timers: the
@@ -51,7 +51,7 @@
 //! After 8 s the request is answered with an unknown outcome. The claim stays in the state *ending*.
 //!
 //! # Shares
-//! Each namespace may have only a part ([`free_for`](crate::share::free_for)) of the open claims and of the waiting
+//! Each namespace may have only a part ([`Shares`](crate::share::Shares)) of the open claims and of the waiting
 //! receivers.
 //!
 //! If a new receiver comes while a timer is about to be parked, no wake-up is lost: see
@@ -77,7 +77,6 @@ mod open_claims;
 mod poll;
 mod queues;
 mod receivers;
-mod tally;
 #[cfg(test)]
 mod tests;
 

@@ -1,9 +1,8 @@
 //! Keeps the open claims, and limits the number of each namespace's claims.
 
 use super::endings::EndTicket;
-use super::tally::Tally;
 use crate::delivery::reason::Reason;
-use crate::share::free_for;
+use crate::share::Shares;
 use std::collections::{HashMap, HashSet};
 use tokio::sync::{mpsc, oneshot};
 use tourbillon_api::Moment;
@@ -24,8 +23,7 @@ pub(crate) enum ClaimRequest {
 #[derive(Debug)]
 pub(super) struct OpenClaims {
     by_name: HashMap<Box<str>, OpenEntry>,
-    by_namespace: Tally,
-    most: usize,
+    by_namespace: Shares<Box<str>>,
     /// The queues whose receivers want more timers than their namespace may claim now. Once a claim ends, the unparker
     /// checks these queues again.
     starved: HashSet<Reason>,
@@ -50,7 +48,7 @@ impl OpenEntry {
 
 impl OpenClaims {
     pub(super) fn new(most: usize) -> Self {
-        Self { by_name: HashMap::new(), by_namespace: Tally::default(), most, starved: HashSet::new() }
+        Self { by_name: HashMap::new(), by_namespace: Shares::new(most), starved: HashSet::new() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -59,7 +57,7 @@ impl OpenClaims {
 
     /// Returns how many further claims a namespace may open.
     pub(super) fn free(&self, namespace: &str) -> usize {
-        free_for(self.by_namespace.get(namespace), self.most.saturating_sub(self.by_name.len()))
+        self.by_namespace.free_for(namespace)
     }
 
     /// Returns how many further claims the namespace of the queue `reason` may open.
@@ -70,19 +68,20 @@ impl OpenClaims {
         }
     }
 
-    /// Opens a claim of a timer. Returns the channel from which the timer's handler reads the requests of the client
-    /// that has the claim.
+    /// Opens a claim of a timer. The namespace must have room ([`free`](Self::free)). Returns the channel from which
+    /// the timer's handler reads the requests of the client that has the claim.
     pub(super) fn open(&mut self, name: &str, namespace: &str) -> mpsc::UnboundedReceiver<ClaimRequest> {
         let (sender, requests) = mpsc::unbounded_channel();
         let entry = OpenEntry { namespace: namespace.into(), is_handed_over: false, requests: sender };
+        // The caller has checked under the same lock that the namespace has room.
         if self.by_name.insert(name.into(), entry).is_none() {
-            self.by_namespace.add(namespace);
+            self.by_namespace.take(namespace, 1);
         }
         requests
     }
 
-    /// Notes that the receiver gets a claim. Returns false if the claim is no longer open, so that the receiver must not
-    /// get it.
+    /// Notes that the receiver gets a claim. Returns false if the claim is no longer open, so that the receiver must
+    /// not get it.
     pub(super) fn hand_over(&mut self, name: &str) -> bool {
         let open = self.by_name.get_mut(name);
         open.map(|open| open.is_handed_over = true).is_some()
@@ -96,14 +95,15 @@ impl OpenClaims {
     /// Removes an open claim. Returns `None` if the claim is not open.
     pub(super) fn remove(&mut self, name: &str) -> Option<OpenEntry> {
         let open = self.by_name.remove(name)?;
-        self.by_namespace.remove(&open.namespace);
+        self.by_namespace.give_back(&*open.namespace, 1);
         Some(open)
     }
 
     /// Removes all open claims, and returns them by their names.
     pub(super) fn close(&mut self) -> HashMap<Box<str>, OpenEntry> {
-        self.by_namespace = Tally::default();
-        core::mem::take(&mut self.by_name)
+        let all = core::mem::take(&mut self.by_name);
+        all.values().for_each(|open| self.by_namespace.give_back(&*open.namespace, 1));
+        all
     }
 
     /// Notes a queue whose receivers cannot get more timers until a claim of the namespace ends.
@@ -120,7 +120,7 @@ impl OpenClaims {
     /// Returns whether all claims and all counts of namespaces are gone.
     #[cfg(test)]
     pub(super) fn are_gone(&self) -> bool {
-        self.by_name.is_empty() && self.by_namespace.is_empty()
+        self.by_name.is_empty() && self.by_namespace.are_gone()
     }
 
     #[cfg(test)]

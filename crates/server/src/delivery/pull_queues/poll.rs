@@ -50,13 +50,12 @@ impl PullQueues {
                     "as many claims are open as the service permits, or as the namespace's share of them",
                 );
             }
-            if !state.receivers.may_enter(namespace) {
+            let State { receivers, buffers, .. } = &mut *state;
+            let Some(number) = receivers.enter(&reason, namespace, max, sender) else {
                 return full(
                     "as many receivers wait as the service permits, or as the namespace's share of them",
                 );
-            }
-            let State { receivers, buffers, .. } = &mut *state;
-            let number = receivers.enter(&reason, namespace, max, sender);
+            };
             // The timers in the buffer can be handed over at once.
             let woken = buffers.wake(&reason, max);
             if let Some(queue) = receivers.queue_mut(&reason) {

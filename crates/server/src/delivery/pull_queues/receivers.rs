@@ -1,9 +1,8 @@
 //! Keeps the receivers that wait at each queue, and counts the timers on their way to these receivers.
 
 use super::coming::{Coming, ON_THE_WAY};
-use super::tally::Tally;
 use crate::delivery::reason::Reason;
-use crate::share::free_for;
+use crate::share::Shares;
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 use tokio::sync::mpsc;
@@ -27,14 +26,11 @@ pub(super) enum Got {
 }
 
 /// The receivers that wait at all queues, and how many of them each namespace has.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Receivers {
     by_reason: HashMap<Reason, Queue>,
-    /// The number of receivers of each namespace. A receiver is included until [`leave`](Receivers::leave) is called
-    /// for it.
-    by_namespace: Tally,
-    /// The sum of the numbers in `by_namespace`.
-    all: usize,
+    /// The receivers of each namespace. A receiver is included until [`leave`](Receivers::leave) is called for it.
+    by_namespace: Shares<Box<str>>,
     /// The number that identifies the next receiver.
     next: u64,
 }
@@ -59,34 +55,37 @@ struct Receiver {
     sender: mpsc::UnboundedSender<Got>,
 }
 
-impl Receivers {
-    /// Returns whether a further receiver of this namespace may wait.
-    pub(super) fn may_enter(&self, namespace: &str) -> bool {
-        free_for(self.by_namespace.get(namespace), MOST_WAITING.saturating_sub(self.all)) > 0
+impl Default for Receivers {
+    fn default() -> Self {
+        Self { by_reason: HashMap::new(), by_namespace: Shares::new(MOST_WAITING), next: 0 }
     }
+}
 
+impl Receivers {
     /// Adds a receiver that wants at most `max` timers. Returns the receiver's number, for [`leave`](Self::leave).
+    /// Returns `None` if no further receiver of this namespace may wait.
     pub(super) fn enter(
         &mut self,
         reason: &Reason,
         namespace: &str,
         max: usize,
         sender: mpsc::UnboundedSender<Got>,
-    ) -> u64 {
+    ) -> Option<u64> {
+        if !self.by_namespace.take(namespace, 1) {
+            return None;
+        }
         let number = self.next;
-        (self.next, self.all) = (number + 1, self.all + 1);
-        self.by_namespace.add(namespace);
+        self.next += 1;
         let queue = self.by_reason.entry(reason.clone()).or_default();
         queue.receivers.push_back(Receiver { number, max, wants: max, sender });
-        number
+        Some(number)
     }
 
-    /// Removes a receiver from its queue, and from the numbers of receivers that [`may_enter`](Self::may_enter) limits.
+    /// Removes a receiver from its queue, and from the numbers of receivers that [`enter`](Self::enter) limits.
     /// Must be called for each receiver, even if the receiver has got all its timers and is therefore no longer in the
     /// queue.
     pub(super) fn leave(&mut self, reason: &Reason, namespace: &str, number: u64) {
-        self.all -= 1;
-        self.by_namespace.remove(namespace);
+        self.by_namespace.give_back(namespace, 1);
         if let Some(queue) = self.by_reason.get_mut(reason) {
             queue.receivers.retain(|receiver| receiver.number != number);
             // Clients choose the names of queues. So queues without receivers must not stay in memory.
@@ -96,8 +95,8 @@ impl Receivers {
         }
     }
 
-    /// Removes all queues. The receivers of these queues stay in the numbers that [`may_enter`](Self::may_enter)
-    /// limits, until [`leave`](Self::leave) is called for each of them.
+    /// Removes all queues. The receivers of these queues stay in the numbers that [`enter`](Self::enter) limits, until
+    /// [`leave`](Self::leave) is called for each of them.
     pub(super) fn close(&mut self) -> HashMap<Reason, Queue> {
         core::mem::take(&mut self.by_reason)
     }
@@ -118,7 +117,7 @@ impl Receivers {
     /// Returns whether all receivers have left their queues.
     #[cfg(test)]
     pub(super) fn are_gone(&self) -> bool {
-        self.all == 0 && self.by_namespace.is_empty()
+        self.by_namespace.are_gone()
     }
 
     /// Replaces all receivers of a queue by a single receiver.

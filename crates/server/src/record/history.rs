@@ -32,17 +32,18 @@ const EARLY: u64 = 1_000;
 /// The number of new samples after which they are written into the history's file.
 const WRITTEN: usize = 6;
 
-/// The service's statistics for a span of ten seconds.
+/// The service's statistics for a span of time: ten seconds, several of these, or the time since the service's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
-    pub(crate) created: u32,
-    pub(crate) delivered: u32,
-    pub(crate) failed: u32,
-    pub(crate) cancelled: u32,
-    pub(crate) dead: u32,
-    /// The time for which the oldest pending timer had been due at the end of the span, in milliseconds.
+    pub(crate) created: u64,
+    pub(crate) delivered: u64,
+    pub(crate) failed: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) dead: u64,
+    /// The time for which the oldest pending timer had been due, in milliseconds, at the end of the ten seconds in
+    /// which this time was longest.
     pub(crate) overdue_ms: u64,
-    /// The number of pending timers at the end of the span.
+    /// The number of pending timers at the end of the span. If the store failed to count them, an earlier number.
     pub(crate) pending: u64,
 }
 
@@ -50,29 +51,22 @@ impl Sample {
     /// Returns the sample of the span that has this sample and then the sample `later`.
     fn and(self, later: Self) -> Self {
         Self {
-            created: self.created.saturating_add(later.created),
-            delivered: self.delivered.saturating_add(later.delivered),
-            failed: self.failed.saturating_add(later.failed),
-            cancelled: self.cancelled.saturating_add(later.cancelled),
-            dead: self.dead.saturating_add(later.dead),
+            created: self.created + later.created,
+            delivered: self.delivered + later.delivered,
+            failed: self.failed + later.failed,
+            cancelled: self.cancelled + later.cancelled,
+            dead: self.dead + later.dead,
             overdue_ms: self.overdue_ms.max(later.overdue_ms),
             pending: later.pending,
         }
     }
-}
 
-/// The service's counts since its start, as they were at the last sample. The next sample has the differences between
-/// the new counts and these counts.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Totals {
-    pub(crate) created: u64,
-    pub(crate) delivered: u64,
-    pub(crate) failed: u64,
-    pub(crate) cancelled: u64,
-    pub(crate) dead: u64,
-    /// The number of timers that were pending at the last sample, not a count since the start. If the store failed to
-    /// count the timers for the last sample, the number at the sample before.
-    pub(crate) pending: u64,
+    /// Returns the statistics of the interval that begins at `at`, in the form of the API. The service ran for the time
+    /// `covered_ms` of the interval.
+    fn point(self, at: Moment, covered_ms: u64) -> HistoryPoint {
+        let Self { created, delivered, failed, cancelled, dead, overdue_ms, pending } = self;
+        HistoryPoint { at, covered_ms, created, delivered, failed, cancelled, dead, overdue_ms, pending }
+    }
 }
 
 /// A slot for a sample. `number` counts the ten-second spans since 1970, and is 0 in an empty slot.
@@ -93,7 +87,7 @@ impl Slot {
         };
         write(&self.number.to_le_bytes());
         for number in [created, delivered, failed, cancelled, dead] {
-            write(&number.to_le_bytes());
+            write(&u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes());
         }
         write(&overdue_ms.to_le_bytes());
         write(&pending.to_le_bytes());
@@ -109,7 +103,7 @@ impl Slot {
             return None;
         }
         let long = |at: usize| Some(u64::from_le_bytes(*data.get(at..)?.first_chunk()?));
-        let short = |at: usize| Some(u32::from_le_bytes(*data.get(at..)?.first_chunk()?));
+        let short = |at: usize| Some(u64::from(u32::from_le_bytes(*data.get(at..)?.first_chunk()?)));
         let sample = Sample {
             created: short(8)?,
             delivered: short(12)?,
@@ -208,42 +202,26 @@ impl History {
             steps += 1;
         }
         let inner = self.lock();
-        let mut shown: Vec<HistoryPoint> = Vec::new();
+        let mut sums: Vec<(Moment, u64, Sample)> = Vec::new();
         for number in first..last {
             let Slot { sample, .. } = match inner.slots.get(place(number)) {
-                Some(slot) if slot.number == number => slot,
+                Some(slot) if slot.number == number => *slot,
                 // The slot is empty, or has a sample from an earlier turn of the ring.
                 _ => continue,
             };
             let at = Moment::from_millis(number / steps * steps * STEP);
-            if shown.last().is_none_or(|point| point.at != at) {
-                shown.push(HistoryPoint {
-                    at,
-                    covered_ms: 0,
-                    created: 0,
-                    delivered: 0,
-                    failed: 0,
-                    cancelled: 0,
-                    dead: 0,
-                    overdue_ms: 0,
-                    pending: 0,
-                });
+            match sums.last_mut() {
+                Some((last, covered_ms, sum)) if *last == at => {
+                    (*covered_ms, *sum) = (*covered_ms + STEP, sum.and(sample));
+                }
+                _ => sums.push((at, STEP, sample)),
             }
-            let Some(point) = shown.last_mut() else { continue };
-            point.covered_ms += STEP;
-            point.created += u64::from(sample.created);
-            point.delivered += u64::from(sample.delivered);
-            point.failed += u64::from(sample.failed);
-            point.cancelled += u64::from(sample.cancelled);
-            point.dead += u64::from(sample.dead);
-            point.overdue_ms = point.overdue_ms.max(sample.overdue_ms);
-            point.pending = sample.pending;
         }
         api::History {
             since: Moment::from_millis(first / steps * steps * STEP),
             until: Moment::from_millis(last.div_ceil(steps) * steps * STEP),
             interval_ms: steps * STEP,
-            points: shown,
+            points: sums.into_iter().map(|(at, covered_ms, sum)| sum.point(at, covered_ms)).collect(),
         }
     }
 }
@@ -290,16 +268,8 @@ mod tests {
         Moment::from_millis(BEGIN + steps * STEP)
     }
 
-    fn sample(created: u32, overdue_ms: u64) -> Sample {
-        Sample {
-            created,
-            delivered: 1,
-            failed: 2,
-            cancelled: 3,
-            dead: 4,
-            overdue_ms,
-            pending: u64::from(created),
-        }
+    fn sample(created: u64, overdue_ms: u64) -> Sample {
+        Sample { created, delivered: 1, failed: 2, cancelled: 3, dead: 4, overdue_ms, pending: created }
     }
 
     fn numbers(history: &History, now: u64, points: usize) -> Vec<(u64, u64)> {
@@ -316,7 +286,7 @@ mod tests {
         assert!(error.is_none());
         assert_eq!(numbers(&history, 0, 1_000), []);
         for step in 1..=7 {
-            let is_due = history.note(at(step), sample(u32::try_from(step).unwrap(), 0));
+            let is_due = history.note(at(step), sample(step, 0));
             assert_eq!(is_due, step >= 6);
         }
         history.write().unwrap();
@@ -381,7 +351,7 @@ mod tests {
         let path = folder.path().join("history.ring");
         let (history, _) = History::open(&path);
         for step in 1..=5 {
-            history.note(at(step), sample(u32::try_from(step).unwrap(), 0));
+            history.note(at(step), sample(step, 0));
         }
         history.write().unwrap();
         drop(history);

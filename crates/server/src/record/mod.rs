@@ -26,7 +26,7 @@ mod timed_store;
 mod timer_history;
 
 pub(crate) use endpoints::{Endpoints, MOST_HOSTS, Met, Sent};
-pub(crate) use history::{History, INTERVAL, Sample, Totals};
+pub(crate) use history::{History, INTERVAL, Sample};
 pub(crate) use idempotency::{Entered, Idempotency, fingerprint};
 pub(crate) use in_flight::{Answered, GONE, InFlight};
 pub(crate) use metrics::{Metrics, SharedTimes};

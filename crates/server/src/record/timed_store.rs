@@ -1,5 +1,6 @@
 //! Wraps a store to time its operations and to record its refusals.
 
+use super::by_word::ByWord;
 use super::metrics::SharedTimes;
 use super::refusals::Refusals;
 use std::sync::Arc;
@@ -8,33 +9,20 @@ use tourbillon_durable::store::{Call, Hook, Hooked, Op, StoreFuture};
 
 /// For each operation of the store, the distribution of the durations of its calls. A duration is the time from the
 /// call to the store's answer.
-#[derive(Debug, Default)]
-pub(crate) struct StoreTimes {
-    apply: SharedTimes,
-    claim: SharedTimes,
-    renew: SharedTimes,
-    reap: SharedTimes,
-    upcoming: SharedTimes,
-    get: SharedTimes,
-    list: SharedTimes,
-    counts: SharedTimes,
-    horizon: SharedTimes,
+#[derive(Debug)]
+pub(crate) struct StoreTimes(ByWord<SharedTimes, 9>);
+
+impl Default for StoreTimes {
+    fn default() -> Self {
+        let operations = ["apply", "claim", "renew", "reap", "upcoming", "get", "list", "counts", "horizon"];
+        Self(ByWord::new(operations))
+    }
 }
 
 impl StoreTimes {
     /// Returns the name of each operation of the store, with the distribution of the durations of its calls.
-    pub(crate) fn all(&self) -> [(&'static str, &SharedTimes); 9] {
-        [
-            ("apply", &self.apply),
-            ("claim", &self.claim),
-            ("renew", &self.renew),
-            ("reap", &self.reap),
-            ("upcoming", &self.upcoming),
-            ("get", &self.get),
-            ("list", &self.list),
-            ("counts", &self.counts),
-            ("horizon", &self.horizon),
-        ]
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, &SharedTimes)> {
+        self.0.iter()
     }
 }
 
@@ -57,9 +45,8 @@ impl Timing {
 /// the duration of the call is added, and whether the success or error of the call is reported to [`Refusals`].
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Notes {
-    /// Selects the distribution in [`StoreTimes`] to which the duration of the call is added. `None` if the call is not
-    /// timed.
-    time: Option<fn(&StoreTimes) -> &SharedTimes>,
+    /// The operation in [`StoreTimes`] to which the duration of the call is added. `None` if the call is not timed.
+    time: Option<&'static str>,
     /// Set if the success or error of the call is reported to [`Refusals`]. `None` if the call changes no timers. Also
     /// `None` for some calls that change timers but that [`Refusals`] ignores, such as [`Call::PutBack`].
     change: Option<Change>,
@@ -75,22 +62,20 @@ impl Hook for Timing {
     type Seen = Notes;
 
     fn see(&self, call: Call<'_>) -> Notes {
-        let timed = |time: fn(&StoreTimes) -> &SharedTimes| Notes { time: Some(time), change: None };
+        let timed = |time| Notes { time: Some(time), change: None };
         let changes = |time, is_new| Notes { change: Some(Change { is_new }), ..timed(time) };
         match call {
-            Call::Apply(ops) => {
-                changes(|times| &times.apply, ops.iter().any(|op| matches!(op, Op::Place(..))))
-            }
-            Call::Claim => changes(|times| &times.claim, false),
-            Call::Renew => changes(|times| &times.renew, false),
-            Call::Reap => changes(|times| &times.reap, false),
+            Call::Apply(ops) => changes("apply", ops.iter().any(|op| matches!(op, Op::Place(..)))),
+            Call::Claim => changes("claim", false),
+            Call::Renew => changes("renew", false),
+            Call::Reap => changes("reap", false),
             Call::Import => Notes { time: None, change: Some(Change { is_new: true }) },
-            Call::Upcoming => timed(|times| &times.upcoming),
-            Call::Get => timed(|times| &times.get),
-            Call::List(_) | Call::Reasons => timed(|times| &times.list),
-            Call::Counts => timed(|times| &times.counts),
-            Call::Horizon => timed(|times| &times.horizon),
-            Call::PutBack => timed(|times| &times.apply),
+            Call::Upcoming => timed("upcoming"),
+            Call::Get => timed("get"),
+            Call::List(_) | Call::Reasons => timed("list"),
+            Call::Counts => timed("counts"),
+            Call::Horizon => timed("horizon"),
+            Call::PutBack => timed("apply"),
             _ => Notes::default(),
         }
     }
@@ -108,7 +93,7 @@ impl Hook for Timing {
         Box::pin(async move {
             let answer = answer.await;
             if let Some(time) = notes.time {
-                time(&self.times).record(begun.elapsed());
+                self.times.0.of(time).record(begun.elapsed());
             }
             if let Some(Change { is_new }) = notes.change {
                 match &answer {

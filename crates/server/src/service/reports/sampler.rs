@@ -3,7 +3,7 @@
 use super::Condition;
 use crate::clock::millis;
 use crate::convert::moment;
-use crate::record::{History, INTERVAL, Sample, Totals};
+use crate::record::{History, INTERVAL, Sample};
 use crate::state::{Counters, Stop};
 use crate::task;
 use core::time::Duration;
@@ -11,18 +11,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tourbillon_durable::Timers;
 use tourbillon_durable::state::Phase;
 
-fn short(number: u64) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
-}
-
 /// Takes a sample of the service's statistics every ten seconds, for the history.
 pub(crate) struct Sampler {
     pub(crate) timers: Timers,
     pub(crate) condition: Arc<Condition>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) history: Arc<History>,
-    /// The totals of the service at the moment of the last sample.
-    pub(crate) sampled: Mutex<Totals>,
+    /// The statistics from the service's start until the last sample. `overdue_ms` is unused.
+    pub(crate) sampled: Mutex<Sample>,
     pub(crate) stop: Stop,
 }
 
@@ -72,22 +68,23 @@ impl Sampler {
     fn note(&self, pending: Option<u64>, overdue: Duration) -> bool {
         let stats = self.timers.stats();
         let mut before = self.sampled.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Totals {
+        let now = Sample {
             created: self.counters.created.get(),
             delivered: self.condition.delivered(stats.done),
             failed: stats.retried + stats.dead,
             cancelled: self.counters.cancelled.get(),
             dead: stats.dead,
+            overdue_ms: 0,
             pending: pending.unwrap_or(before.pending),
         };
         let sample = Sample {
-            created: short(now.created - before.created),
+            created: now.created - before.created,
             // A delivery of a schedule's internal timer is subtracted from all deliveries. It may be subtracted before
             // it is counted, so the number of deliveries may decrease for a moment.
-            delivered: short(now.delivered.saturating_sub(before.delivered)),
-            failed: short(now.failed - before.failed),
-            cancelled: short(now.cancelled - before.cancelled),
-            dead: short(now.dead - before.dead),
+            delivered: now.delivered.saturating_sub(before.delivered),
+            failed: now.failed - before.failed,
+            cancelled: now.cancelled - before.cancelled,
+            dead: now.dead - before.dead,
             overdue_ms: millis(overdue),
             pending: now.pending,
         };

@@ -3,7 +3,7 @@
 use crate::handler::Verdict;
 use crate::phase::Phase;
 use crate::store::StoreError;
-use crate::timer::{Timer, TimerId};
+use crate::timer::{Payload, Timer, TimerId};
 use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
@@ -18,6 +18,8 @@ pub enum Incident {
         id: TimerId,
         /// The timer's key. `None` if the timer has no key.
         key: Option<Box<str>>,
+        /// The timer's payload, which no handler has got.
+        payload: Payload,
         /// The moment at which the skipped delivery became due.
         due: UtcMillis,
         /// The time by which the skipped delivery was late.

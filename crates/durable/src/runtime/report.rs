@@ -282,7 +282,8 @@ impl Reporter {
 
     pub(crate) fn skipped(&self, timer: &Timer, lateness: Duration) {
         self.lock().stats.skipped += 1;
-        self.report(&Incident::Skipped { id: timer.id, key: timer.key.clone(), due: timer.due, lateness });
+        let (key, payload) = (timer.key.clone(), timer.payload.clone());
+        self.report(&Incident::Skipped { id: timer.id, key, payload, due: timer.due, lateness });
     }
 
     pub(crate) fn unknown_kind(&self, timer: &Timer) {

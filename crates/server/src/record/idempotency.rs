@@ -5,13 +5,13 @@
 //!
 //! This module refuses a key that comes with a different request. It compares the *fingerprints* of the two requests,
 //! which are hashes. The fingerprint of a stored timer is stored with the timer, even if the timer is parked or dead.
-//! For an hour after a request, and for an hour after a delivery or a cancellation of its timer, the fingerprint is
-//! also in the memory of the process that made it. If the timer has ended and its fingerprint is not in memory, a
-//! request with its key is answered with `repeated`, even if the request differs from the first request. Such a request
-//! is not remembered. There are these cases:
+//! For an hour after a request, and for an hour after a delivery, a skip or a cancellation of its timer, the
+//! fingerprint is also in the memory of the process that made it. If the timer has ended and its fingerprint is not in
+//! memory, a request with its key is answered with `repeated`, even if the request differs from the first request. Such
+//! a request is not remembered. There are these cases:
 //!
 //! - after a restart, and at a node that has not ended the timer
-//! - more than an hour after the timer's request, if the timer was replaced, or was skipped because it was too late
+//! - more than an hour after the timer's request, if the timer was replaced
 //! - if the memory is full. It then forgets the oldest fingerprint of the namespace with the most fingerprints.
 //!
 //! A remembered request passes all limits, because the store only repeats its first answer. So the memory of a request

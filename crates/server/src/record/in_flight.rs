@@ -14,7 +14,7 @@ use tourbillon_api::{AttemptOutcome, EndKind, PastAttempt, RepeatCause, SecondLa
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::TimerStore;
 use tourbillon_durable::timer::{Timer, TimerId};
-use tourbillon_durable::{Attempt, Delivery, Ending, Event, UtcMillis, Verdict};
+use tourbillon_durable::{Attempt, Delivery, Ending, Event, Incident, UtcMillis, Verdict};
 
 /// The greatest number of running deliveries of which the service keeps a record. Further deliveries run without a
 /// record. The number is higher than the default limit of deliveries.
@@ -37,10 +37,19 @@ pub(crate) struct InFlight {
 struct State {
     running: HashMap<TimerId, Running>,
     /// The fingerprints of the requests that created the timers of these deliveries, if the requests had idempotency
-    /// keys. A delivery is here from its verdict to its end, even if it had not started.
+    /// keys. A delivery is here from its verdict, or its skip, to its end, even if it had not started.
     fingerprints: HashMap<TimerId, u128>,
     history: TimerHistory,
     last_fire: Option<UtcMillis>,
+}
+
+impl State {
+    /// Keeps the fingerprint of the request that created a timer until the end of the timer's delivery.
+    fn remember(&mut self, id: TimerId, fingerprint: Option<u128>) {
+        if let Some(fingerprint) = fingerprint.filter(|_| self.fingerprints.len() < MOST) {
+            self.fingerprints.insert(id, fingerprint);
+        }
+    }
 }
 
 /// The record of a running delivery.
@@ -123,21 +132,8 @@ impl InFlight {
         if state.running.len() >= MOST {
             return late;
         }
-        let shown = PastAttempt {
-            attempt: delivery.attempt,
-            delivery: delivery.delivery,
-            due: delivery.due.into(),
-            claimed: (delivery.due + delivery.lateness).into(),
-            started: now.into(),
-            ended: None,
-            late_ms: millis(late),
-            took_ms: None,
-            outcome: None,
-            status: None,
-            error: None,
-            answer: None,
-            may_repeat: None,
-        };
+        let claimed = delivery.due + delivery.lateness;
+        let shown = begun_attempt(delivery.attempt, delivery.delivery, [delivery.due, claimed, now]);
         let namespace = delivery.namespace.clone();
         let running = Running { namespace, shown, has_no_answer: false, withdrawn: None };
         state.running.insert(delivery.id, running);
@@ -165,12 +161,9 @@ impl InFlight {
         } else if *verdict == Verdict::Done {
             // The timer may have left the store before the event about its end.
             self.idempotency.ended(&delivery.namespace, delivery.id, fingerprint);
-        } else if let Some(fingerprint) = fingerprint {
+        } else if fingerprint.is_some() {
             // The timer stays in the store, unless it was withdrawn.
-            let mut state = self.lock();
-            if state.fingerprints.len() < MOST {
-                state.fingerprints.insert(delivery.id, fingerprint);
-            }
+            self.lock().remember(delivery.id, fingerprint);
         }
     }
 
@@ -217,6 +210,11 @@ impl InFlight {
             Event::EndLost { attempt, at } => self.lost(attempt, *at, RepeatCause::EndLost),
             Event::Expired { id, at, phase } => {
                 self.expired(*id, *at, *phase);
+                None
+            }
+            // The event about the end follows, and has no payload.
+            Event::Incident(Incident::Skipped { id, payload, .. }) => {
+                self.lock().remember(*id, work::head(&payload.0).fingerprint);
                 None
             }
             _ => None,
@@ -435,14 +433,21 @@ fn death(ending: &Ending) -> &'static str {
 /// Makes the record of an attempt whose start was not recorded.
 fn without_start(attempt: &Attempt, at: UtcMillis, took: Option<Duration>) -> PastAttempt {
     let begun = UtcMillis::from_millis(at.as_millis().saturating_sub(millis(took.unwrap_or_default())));
+    begun_attempt(attempt.attempt, attempt.delivery, [attempt.due, begun, begun])
+}
+
+/// Makes the record of an attempt that has begun. `attempt` and `delivery` are its numbers. The moments are those at
+/// which it was due, was claimed and has started.
+fn begun_attempt(attempt: u32, delivery: u32, moments: [UtcMillis; 3]) -> PastAttempt {
+    let [due, claimed, started] = moments;
     PastAttempt {
-        attempt: attempt.attempt,
-        delivery: attempt.delivery,
-        due: attempt.due.into(),
-        claimed: begun.into(),
-        started: begun.into(),
+        attempt,
+        delivery,
+        due: due.into(),
+        claimed: claimed.into(),
+        started: started.into(),
         ended: None,
-        late_ms: millis(begun - attempt.due),
+        late_ms: millis(started - due),
         took_ms: None,
         outcome: None,
         status: None,

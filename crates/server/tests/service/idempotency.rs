@@ -5,6 +5,7 @@ use crate::inside::Inside;
 use crate::schedules::interposed;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 use tourbillon_durable::store::{Call, Durability, Op, StoreErrorKind, TimerStore};
 use tourbillon_durable::timer::TimerId;
 
@@ -229,6 +230,33 @@ async fn a_failed_delivery_is_remembered_only_if_its_timer_ends() {
     for key in keys {
         let other = send(&inside, key, "other").await;
         assert_eq!(other.problem(), (422, "idempotency-mismatch".to_owned()), "{key}");
+    }
+}
+
+/// A restart stands for the hour after which the memory of a request ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_skipped_timer_is_remembered() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), Arc::new(Faulty::default()));
+    let inside = Inside::on(&folder, store.clone());
+    let guarantees = ["at-least-once", "at-most-once"];
+    let send = async |inside: &Inside, guarantee: &str, body: &str| {
+        let policy = json!({ "guarantee": guarantee, "misfire_within_ms": 100 });
+        let pull = json!({ "queue": "q", "body": body });
+        let timer = json!({ "delay_ms": 200, "pull": pull, "policy": policy });
+        inside.with("POST", TIMERS, &[("idempotency-key", guarantee)], timer).await
+    };
+    for guarantee in guarantees {
+        let placed = send(&inside, guarantee, "first").await;
+        assert_eq!(placed.status, 201, "{placed:?}");
+    }
+    inside.stop().await;
+    tokio::time::sleep(Duration::from_millis(600)).await;
+
+    let inside = Inside::on(&folder, store);
+    inside.until("/v1/stats", |stats| stats["pending"] == 0).await;
+    for guarantee in guarantees {
+        let other = send(&inside, guarantee, "other").await;
+        assert_eq!(other.problem(), (422, "idempotency-mismatch".to_owned()), "{guarantee}");
     }
 }
 

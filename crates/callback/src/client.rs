@@ -7,12 +7,12 @@ use crate::hosts::{HostReport, Hosts, Part, Shown, Target};
 use crate::limits::HostLimits;
 use crate::names::{self, Resolver};
 use crate::sign::{Secret, signatures};
-use crate::wire::{Watched, is_unsent, lost};
+use crate::wire::{Exchange, Watched, is_unsent, lost};
 use bytes::Bytes;
 use core::fmt;
 use core::net::SocketAddr;
 use core::time::Duration;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -92,6 +92,9 @@ pub struct Attempt<'a> {
     pub secrets: &'a [Secret],
     /// The longest time from the start of the attempt to the head of the answer.
     pub timeout: Duration,
+    /// Whether the receiver must not get the request twice, even if the connection breaks. The request then has a
+    /// connection of its own.
+    pub is_once: bool,
 }
 
 /// The outcome of an attempt to send a callback.
@@ -184,7 +187,7 @@ const CLOSED: usize = 32;
 #[derive(Clone)]
 pub struct Caller {
     client: Client<Watched<HttpsConnector<Dialler>>, Full<Bytes>>,
-    /// A client that opens a new connection for each request.
+    /// A client that opens a new connection for each request, and closes it after the answer.
     on_new: Client<Watched<HttpsConnector<Dialler>>, Full<Bytes>>,
     hosts: Hosts,
     settings: Arc<CallerSettings>,
@@ -253,7 +256,8 @@ impl Caller {
     /// for at most a second.
     ///
     /// A server may close a kept connection at any moment. If the connection closes within a second of the request,
-    /// before any byte of an answer, the callback is sent again at once on a new connection.
+    /// before any byte of an answer, the callback is sent again at once on a new connection. An attempt with
+    /// [`is_once`](Attempt::is_once) uses no kept connection, and is never sent again.
     ///
     /// # Cancellation
     ///
@@ -295,10 +299,14 @@ impl Caller {
         if let Err(error) = add_headers(request.headers_mut(), callback, attempt, now) {
             return Err(failed(&error));
         }
-        let error = match self.answer(request).await {
+        let answered = match attempt.is_once {
+            true => self.answer_once(request).await,
+            false => self.answer(request).await,
+        };
+        let error = match answered {
             Ok(response) => return Ok(response),
             Err(Some(error)) => error,
-            Err(None) => return Err(failed(&"the connections end before the request is sent")),
+            Err(None) => return Err(failed(&"each connection ends before an answer")),
         };
         // The text of the error only names a part of the client. The error's cause says what happened.
         let cause = || core::error::Error::source(&error).map_or_else(|| error.to_string(), with_causes);
@@ -325,6 +333,32 @@ impl Caller {
                     return self.on_new.request(request).await.map_err(Some);
                 }
                 Some(Err(error)) => return Err(Some(error)),
+            }
+        }
+        Err(None)
+    }
+
+    /// Does the same as [`answer`](Self::answer), but the receiver gets no byte of the request twice. The request goes
+    /// to a new connection: on a kept connection, a server that closes the connection at that moment would lose it.
+    async fn answer_once(
+        &self,
+        mut request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, Option<Error>> {
+        // The receiver then closes the connection first, and the port stays in the state TIME_WAIT at the receiver.
+        request.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        for _ in 0..CLOSED {
+            let (mut tried, mut exchange) = (request.clone(), None);
+            let connection = capture_connection(&mut tried);
+            let sent = tokio::select! {
+                biased;
+                sent = self.on_new.request(tried) => sent.map_err(Some),
+                () = lost(connection, &mut exchange) => Err(None),
+            };
+            let has_written = || exchange.as_ref().is_some_and(Exchange::has_written);
+            match sent {
+                Err(Some(error)) if is_unsent(&error) && !has_written() => {}
+                Err(None) if !has_written() => {}
+                ended => return ended,
             }
         }
         Err(None)

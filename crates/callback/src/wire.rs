@@ -4,7 +4,8 @@
 //! fails although the server has not refused it. Three facts indicate this: the connection was used before, no byte of
 //! an answer has arrived since the request, and the connection ended shortly after the request was written. The facts
 //! are the same if the receiver has read the request and crashed. So the request is sent once more, on a new
-//! connection, but never a third time.
+//! connection, but never a third time. A request that the receiver must not get twice has a connection of its own, and
+//! is repeated only if no byte was written to the connection ([`Exchange::has_written`]).
 //!
 //! A request may be lost if it reaches a connection just as the connection ends. The connection's task has then
 //! already emptied its channel, and the request stays in the channel while the sender waits for an answer. This
@@ -87,6 +88,11 @@ impl Exchange {
         let state = *self.progress.0.borrow();
         let ended_shortly = state.written.is_some_and(|written| written.elapsed() <= SHORTLY);
         self.read_before > 0 && state.read == self.read_before && ended_shortly
+    }
+
+    /// Returns whether a byte may have been written to the connection, by this request or by an earlier one.
+    pub(crate) fn has_written(&self) -> bool {
+        self.progress.0.borrow().written.is_some()
     }
 }
 

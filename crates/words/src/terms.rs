@@ -33,7 +33,7 @@ pub enum Guarantee {
     #[default]
     AtLeastOnce,
     /// The store removes the timer before its delivery begins. So the timer is delivered once, or never if the process
-    /// dies in between.
+    /// dies in between. A delivery that fails is not repeated.
     AtMostOnce,
 }
 

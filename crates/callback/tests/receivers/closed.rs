@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tourbillon_callback::{Callback, Caller, Failure, Outcome, Rules};
+use tourbillon_callback::{Attempt, Callback, Caller, Failure, Outcome, Rules};
 
 /// How a receiver ends a connection after its first answer.
 #[derive(Clone, Copy, Debug)]
@@ -152,6 +152,68 @@ async fn what_a_receiver_has_had_for_longer_is_a_failure_and_sent_once_more_at_m
             "{close:?}: {outcome:?}"
         );
         assert_eq!(receiver.again.load(Ordering::Relaxed), times, "{close:?}");
+    }
+}
+
+/// The test checks callbacks that must not come twice. The receivers end kept connections in all ways, and the first
+/// callbacks leave several kept connections.
+#[tokio::test]
+async fn a_callback_at_most_once_comes_once_however_connections_end() {
+    for close in [
+        Close::AtOnce,
+        Close::AfterAWhile,
+        Close::WithinTheRequest,
+        Close::AfterTheRequest,
+        Close::ResetWithinTheRequest,
+        Close::ResetAfterTheRequest,
+        Close::WithinTheAnswer,
+        Close::AfterWork,
+    ] {
+        let receiver = Receiver::start(close).await;
+        let caller = Caller::new(settings()).unwrap();
+        let callback = callback(&format!("http://{}/", receiver.address));
+        for (attempts, is_once) in [(8, false), (8, true)] {
+            let sent = (0..attempts).map(|_| {
+                let (caller, callback) = (caller.clone(), callback.clone());
+                tokio::spawn(async move { caller.send(&callback, Attempt { is_once, ..ATTEMPT }).await })
+            });
+            for outcome in sent.collect::<Vec<_>>() {
+                let outcome = outcome.await.unwrap();
+                assert!(matches!(outcome, Outcome::Delivered(_)), "{close:?}: {outcome:?}");
+            }
+        }
+        assert_eq!(receiver.again.load(Ordering::Relaxed), 0, "{close:?}: a kept connection was used");
+    }
+}
+
+/// The test checks a new connection on which a callback at most once meets the end at any moment. The receiver counts
+/// the connections on which bytes of the callback came.
+#[tokio::test]
+async fn a_callback_at_most_once_is_sent_again_only_if_nothing_was_sent() {
+    for (read, is_reset) in [(0, false), (0, true), (1, false), (1, true), (60_000, false), (60_000, true)] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let read_from = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&read_from);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut bytes = vec![0; read];
+                if stream.read_exact(&mut bytes).await.is_ok() && read > 0 {
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+                if is_reset {
+                    stream.set_zero_linger().unwrap();
+                }
+            }
+        });
+        let mut rules = Rules::default();
+        rules.allow_http = true;
+        let body = vec![b' '; 60_000];
+        let callback = Callback::new(&format!("http://{address}/"), "POST", [], body, &rules).unwrap();
+        let attempt = Attempt { is_once: true, ..ATTEMPT };
+        let outcome = Caller::new(settings()).unwrap().send(&callback, attempt).await;
+        assert!(matches!(outcome, Outcome::Failed { .. }), "{read} {is_reset}: {outcome:?}");
+        assert_eq!(read_from.load(Ordering::Relaxed), usize::from(read > 0), "{read} {is_reset}");
     }
 }
 

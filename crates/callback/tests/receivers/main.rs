@@ -159,6 +159,7 @@ const ATTEMPT: Attempt<'static> = Attempt {
     trace: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
     secrets: &[],
     timeout: Duration::from_secs(5),
+    is_once: false,
 };
 
 async fn send_to(manner: Manner, timeout: Duration) -> (Outcome, Receiver) {

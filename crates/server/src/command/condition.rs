@@ -211,6 +211,7 @@ mod tests {
                     trace: None,
                     secrets: &[],
                     timeout: Duration::from_secs(60),
+                    is_once: false,
                 };
                 let _refused = caller.send(&callback, attempt).await;
             }

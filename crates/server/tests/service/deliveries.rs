@@ -76,6 +76,22 @@ async fn a_body_in_json_arrives_byte_for_byte() {
     }
 }
 
+/// The receiver keeps its connection after the first callback, and closes each connection when the next callback has
+/// come, as if that callback had killed the receiver.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_callback_at_most_once_is_not_sent_again_after_its_connection_ended() {
+    for (guarantee, times) in [("at-most-once", 1), ("at-least-once", 2)] {
+        let rig = Rig::start().await;
+        let receiver = Rough::start(Manner::answer("200 OK", "")).await;
+        deliver(&rig, "first", &receiver.url(), json!({})).await;
+        receiver.behave(Manner::Reset);
+        let policy = json!({ "guarantee": guarantee, "attempts": 1 });
+        deliver(&rig, "second", &receiver.url(), policy).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!(receiver.requests().len(), 1 + times, "{guarantee}");
+    }
+}
+
 /// A receiver answers or stays silent in many ways. For each way, the service must store the outcome that the table
 /// names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

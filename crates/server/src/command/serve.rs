@@ -37,7 +37,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// only tokens.
 pub(super) fn check_exposure(config: &Config) -> Result<(), Failure> {
     let path = config.token_file();
-    let tokens = TokenFile::new(&path).read().map_err(|error| format!("{}: {error}", path.display()))?;
+    let tokens = TokenFile::new(&path).read_at_start().map_err(|error| format!("{}: {error}", path.display()))?;
     let has_tokens = tokens.is_some_and(|tokens| !tokens.is_empty());
     if config.behind_proxy {
         if has_tokens {
@@ -290,7 +290,7 @@ fn reload_tokens(service: &Service, always: bool) {
         // There is still no file of tokens, so nothing has changed.
         Ok(true) if was_open && service.is_open() => {}
         Ok(true) => info!(target: "tokens", "the tokens were read again"),
-        Err(error) => error!(target: "tokens", "the tokens stay as they were: {error}"),
+        Err(error) => error!(target: "tokens", "{error}"),
     }
 }
 

@@ -10,7 +10,7 @@ use core::time::Duration;
 use data_encoding::{BASE32_NOPAD, HEXLOWER};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use tourbillon_api::{Moment, Role};
 
@@ -122,17 +122,47 @@ impl TokenFile {
         files::read(&self.0)
     }
 
+    /// Reads the entries of the token file for a start of the service. Returns `None` if there has been no token file.
+    /// Fails if the token file has been lost.
+    ///
+    /// Without this error, the loss of the file would let every program on this machine in at the next start.
+    pub(crate) fn read_at_start(&self) -> io::Result<Option<Vec<Stored>>> {
+        let read = self.read()?;
+        let lock = self.lock_path();
+        if read.is_none() && std::fs::metadata(&lock).is_ok_and(|data| data.len() > 0) {
+            let message = format!(
+                "the file is missing, and had tokens. Put it back, or make new tokens. To permit all requests without \
+                 a token, remove {}",
+                lock.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::NotFound, message));
+        }
+        Ok(read)
+    }
+
+    /// Returns the path of the lock file. The lock is on a file of its own, because [`files::replace`] puts another
+    /// file in the place of the token file. The lock file is empty until the token file gets its first token.
+    fn lock_path(&self) -> PathBuf {
+        self.0.with_extension("lock")
+    }
+
     /// Changes the entries of the token file under a lock, for which other programs wait.
     fn change<T>(&self, change: impl FnOnce(&mut Vec<Stored>) -> io::Result<T>) -> io::Result<T> {
         if let Some(folder) = self.0.parent() {
             files::make_folder(folder)?;
         }
-        // The lock is on a file of its own, because `replace` puts another file in the place of the token file. The
-        // lock lasts until the end of this function.
-        let lock = files::open_lock(&self.0.with_extension("lock"))?;
+        let path = self.lock_path();
+        // The lock lasts until the end of this function.
+        let mut lock = files::open_lock(&path)?;
         lock.lock()?;
         let mut tokens = self.read()?.unwrap_or_default();
         let answer = change(&mut tokens)?;
+        if lock.metadata()?.len() == 0 {
+            // The sentence comes before the token, so no token is forgotten after a power failure.
+            lock.write_all(b"The token file beside this file has had tokens.\n")?;
+            lock.sync_all()?;
+            files::sync_folder(&path)?;
+        }
         files::replace(&self.0, &tokens)?;
         Ok(answer)
     }

@@ -1,8 +1,8 @@
 //! Looks up the tokens of requests, which determine the requests' permissions.
 //!
-//! If the token file is missing at the start, every request is permitted, so the service must be reachable only from
-//! this machine. If the file appears later, requests need tokens from then on, even if the file disappears or becomes
-//! empty again.
+//! If there has never been a token file, every request is permitted, so the service must be reachable only from this
+//! machine. If the file appears later, requests need tokens from then on, even if the file disappears or becomes empty
+//! again. While the file is missing, no token is accepted, and no service starts.
 
 use super::principal::Principal;
 use super::token_file::{Stored, TokenFile, TokenHash, hash};
@@ -66,7 +66,7 @@ struct Inner {
 #[derive(Debug)]
 struct LastRead {
     version: Option<Version>,
-    /// The reason why the last read failed, or `None` if it succeeded.
+    /// What is wrong with the token file since the last read, or `None`.
     fault: Option<Box<str>>,
 }
 
@@ -78,7 +78,7 @@ impl Tokens {
         // The version is noted before the read, as in `reload`.
         let last = LastRead { version: version_of(path), fault: None };
         let file = TokenFile::new(path);
-        let known = RwLock::new(file.read()?.map(Into::into));
+        let known = RwLock::new(file.read_at_start()?.map(Into::into));
         Ok(Self(Arc::new(Inner { file, known, last: Mutex::new(last), changes: watch::Sender::new(()) })))
     }
 
@@ -92,7 +92,7 @@ impl Tokens {
     }
 
     /// Reads the token file again if it has changed, if the last read failed, or if `always` is true. Returns whether
-    /// the file was read. A failed read does not change the tokens.
+    /// the file was read. A failed read does not change the tokens. If the file is missing, no token is accepted.
     ///
     /// If `always` is true, returns each error. Otherwise returns an error only if it differs from the last error.
     pub(crate) fn reload(&self, always: bool) -> io::Result<bool> {
@@ -105,28 +105,40 @@ impl Tokens {
         }
         // The version is noted before the read, so a change during the read is noticed the next time.
         last.version = present;
-        let read = match self.0.file.read() {
-            Ok(read) => read,
-            Err(error) => {
-                let fault = error.to_string();
-                let is_known = last.fault.replace(fault.as_str().into()).is_some_and(|last| *last == *fault);
-                return if is_known && !always { Ok(false) } else { Err(error) };
-            }
+        let fault = match self.0.file.read() {
+            Ok(read) => self.replace(read),
+            Err(error) => Some(io::Error::new(
+                error.kind(),
+                format!("the tokens stay as they were, since their file cannot be read: {error}"),
+            )),
         };
-        last.fault = None;
+        let Some(fault) = fault else {
+            last.fault = None;
+            return Ok(true);
+        };
+        let words = fault.to_string();
+        let is_known = last.fault.replace(words.as_str().into()).is_some_and(|last| *last == *words);
+        if is_known && !always { Ok(false) } else { Err(fault) }
+    }
+
+    /// Replaces the tokens by those of the token file. Without a file, no token is accepted from now on, and the
+    /// function returns an error, unless requests need no token.
+    fn replace(&self, read: Option<Vec<Stored>>) -> Option<io::Error> {
         let mut known = self.0.known.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(tokens) = read {
-            *known = Some(tokens.into());
-        } else if known.is_some() {
+        let is_missing = known.is_some() && read.is_none();
+        if is_missing {
             *known = Some(Arc::new([]));
+        } else {
+            *known = read.map(Into::into);
         }
         drop(known);
         self.0.changes.send_replace(());
-        Ok(true)
+        let missing =
+            || io::Error::new(io::ErrorKind::NotFound, "no token is accepted, since their file is missing");
+        is_missing.then(missing)
     }
 
-    /// Returns the reason why the last read of the token file failed, or `None` if it succeeded. The tokens do not
-    /// change until a read succeeds.
+    /// Returns what is wrong with the token file since the last read, or `None`.
     pub(crate) fn fault(&self) -> Option<Box<str>> {
         self.last().fault.clone()
     }
@@ -258,7 +270,8 @@ mod tests {
         assert!(!tokens.is_open() && tokens.principal(&token).is_ok());
 
         std::fs::remove_file(&path).unwrap();
-        assert!(tokens.reload(false).unwrap());
+        assert_eq!(tokens.reload(false).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(!tokens.reload(false).unwrap() && tokens.fault().is_some(), "said once, and still so");
         assert!(!tokens.is_open());
         assert_eq!(tokens.principal(&token), Err(TokenFault::Unknown));
 
@@ -269,6 +282,27 @@ mod tests {
         tokens.reload(false).unwrap();
         assert!(!tokens.is_open() && tokens.principal(&token) == Err(TokenFault::Unknown));
         assert_eq!(file.revoke(&stored.id()).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_token_file_that_is_lost_opens_no_service() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.json");
+        let file = TokenFile::new(&path);
+        file.revoke("nobody").unwrap_err();
+        assert!(Tokens::open(&path).unwrap().is_open(), "there has been no token");
+
+        file.add(new(Role::Admin)).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let error = Tokens::open(&path).unwrap_err();
+        assert!(error.to_string().contains("t.lock"), "{error}");
+
+        let (token, _) = file.add(new(Role::Admin)).unwrap();
+        assert!(Tokens::open(&path).unwrap().principal(&token).is_ok(), "a new token is enough");
+
+        std::fs::remove_file(&path).unwrap();
+        std::fs::remove_file(path.with_extension("lock")).unwrap();
+        assert!(Tokens::open(&path).unwrap().is_open());
     }
 
     #[test]

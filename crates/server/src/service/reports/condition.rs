@@ -100,7 +100,7 @@ impl Condition {
             _ => {}
         }
         if let Some(fault) = self.tokens.fault() {
-            reasons.push(format!("the tokens stay as they were, since their file cannot be read: {fault}"));
+            reasons.push(fault.into());
         }
         let mut is_part_away = false;
         match tokio::time::timeout(SLOW, self.parts_away()).await {

@@ -104,6 +104,9 @@ fn read(certificate: &Path, key: &Path) -> Result<InUse, TlsError> {
     };
     let chain = CertificateDer::pem_file_iter(certificate).map_err(failed(certificate))?;
     let chain = chain.collect::<Result<Vec<_>, _>>().map_err(failed(certificate))?;
+    if chain.is_empty() {
+        return Err(failed(certificate)(pem::Error::NoItemsFound));
+    }
     let expiries = chain.iter().filter_map(|one| expiry(one));
     // If no expiry can be read, a moment in the far future keeps alarms on the expiry silent.
     let expiry = expiries.min().map_or(i64::MAX, |expiry| expiry.as_secs().cast_signed());

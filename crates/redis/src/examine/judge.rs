@@ -208,7 +208,7 @@ pub(crate) fn judge_spread(spread: &BTreeMap<String, usize>, report: &mut Report
 /// deployment. `own` is the version that this crate writes.
 pub(crate) fn judge_layout(found: Option<u64>, own: u64, report: &mut Report) {
     match found {
-        None => report.add("", Grade::Ok, format!("layout: nothing is stored yet; version {own} will be")),
+        None => report.note_absence(format!("layout: nothing is stored yet; version {own} will be")),
         Some(found) if found == own => report.add("", Grade::Ok, format!("layout version {found}")),
         Some(found) => {
             let text = format!("layout version {found}: this program reads and writes only version {own}");

@@ -7,6 +7,7 @@ use core::fmt;
 pub struct Report {
     lines: Vec<Line>,
     is_unanswered: bool,
+    is_absent: bool,
 }
 
 /// A line of a [`Report`]: the result of one check.
@@ -45,6 +46,18 @@ impl Report {
     #[must_use]
     pub fn is_unanswered(&self) -> bool {
         self.is_unanswered
+    }
+
+    /// Returns whether the servers have no timers under the name of the deployment: it was never opened, or the servers
+    /// have lost all of it.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        self.is_absent
+    }
+
+    pub(crate) fn note_absence(&mut self, text: impl Into<Box<str>>) {
+        self.is_absent = true;
+        self.add("", Grade::Ok, text);
     }
 
     pub(crate) fn note_silence(&mut self, server: &str, text: impl Into<Box<str>>) {

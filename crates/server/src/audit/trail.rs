@@ -155,7 +155,8 @@ impl Trail {
         shorten(&mut entry);
         // A command may run as another user, such as the administrator. Its files must still belong to the user of the
         // service.
-        files::make_folder(&self.0)?;
+        // A data folder that was moved away is not made again, since changes in a new folder would be lost with it.
+        files::make_in_folder(&self.0)?;
         files::give_to_owner_of_folder(&self.0)?;
         let lock = files::open_lock(&self.0.join("lock"))?;
         // Some file systems have no locks. Without a lock, an append is still complete, but a file may become a little
@@ -436,6 +437,18 @@ mod tests {
         assert_eq!(found("noisy")[0], 4);
         let bytes: u64 = numbers.iter().map(|number| trail.path(*number).metadata().unwrap().len()).sum();
         assert!(bytes <= KEPT as u64 * (FULL + (1 << 20)), "{bytes}");
+    }
+
+    #[test]
+    fn a_data_folder_that_is_gone_is_not_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        std::fs::create_dir(&data).unwrap();
+        let trail = Trail::of(&data);
+        trail.append(entry(1, "a", "")).unwrap();
+        std::fs::rename(&data, folder.path().join("moved")).unwrap();
+        assert_eq!(trail.append(entry(2, "a", "")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(!data.exists());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use tourbillon_durable::store::{RedbStore, StoreError, TimerStore};
 use tourbillon_redis::Report;
 use tourbillon_sqlite::SqliteStore;
+use tourbillon_sqlite::rusqlite::{Connection, OpenFlags};
 
 pub(super) fn command(json: &Arg) -> Command {
     Command::new("check")
@@ -94,10 +95,16 @@ fn check_file(config: &Config, mut faults: Vec<String>) -> Result<Checked, Failu
     Ok(checked)
 }
 
-/// Checks an SQLite database.
+/// Checks an SQLite database. Makes no tables in a database that has none.
 fn check_sqlite(config: &Config, path: &Path, faults: Vec<String>) -> Result<Checked, Failure> {
     require_whole(config, path)?;
     let failure = |error| -> Failure { format!("{}: {error}", path.display()).into() };
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)
+        .map_err(|error| -> Failure { format!("{}: {error}", path.display()).into() })?;
+    if tourbillon_sqlite::schema(&connection).map_err(failure)?.is_none() {
+        return Err(format!("{}: the database has no timers", path.display()).into());
+    }
+    drop(connection);
     // Each of the store's two connections has a cache of its own.
     let store = SqliteStore::builder().cache(config.cache.0 / 2).open(path).map_err(failure)?;
     let checked = Checked::in_store(path.display().to_string(), &store, faults).map_err(failure)?;
@@ -106,7 +113,7 @@ fn check_sqlite(config: &Config, path: &Path, faults: Vec<String>) -> Result<Che
 }
 
 /// Checks the Redis servers, and then the documents and the timers that the service stores on them. Leaves the timers
-/// unchecked if the servers cannot be used.
+/// unchecked if the servers cannot be used. Makes no deployment: that would hide that the servers have lost it.
 fn check_redis(redis: &RedisSettings, mut faults: Vec<String>) -> Result<Checked, Failure> {
     let place = format!("the deployment {}", redis.deployment);
     let report = match service::checked(redis) {
@@ -116,6 +123,12 @@ fn check_redis(redis: &RedisSettings, mut faults: Vec<String>) -> Result<Checked
         }
         Err(error) => return Err(error.into()),
     };
+    if report.is_absent() {
+        let missing = "the servers have no timers under this name. If there were timers, the servers have lost them: \
+                       restore a backup of the servers, or make an empty deployment by `tourbillond mend --anew`";
+        faults.push(missing.to_owned());
+        return Ok(Checked { report: Some(report), ..Checked::without_timers(place, faults) });
+    }
     let failure = |error| -> Failure { format!("the deployment {}: {error}", redis.deployment).into() };
     let store: Arc<dyn ClusterStore> = Arc::new(service::open_store(redis).map_err(failure)?);
     faults.extend(Service::unreadable_documents(&store));
@@ -158,7 +171,8 @@ fn show(checked: &Checked, matches: &ArgMatches) -> Outcome {
             // The servers cannot be used. The lines of the report say why.
             None if faults.is_empty() => {}
             None => {
-                let _infallible = writeln!(text, "{place}: damaged, {} faults", faults.len());
+                let _infallible =
+                    writeln!(text, "{place}: the timers were not read, {} faults", faults.len());
             }
         }
         for fault in faults {

@@ -37,7 +37,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// only tokens.
 pub(super) fn check_exposure(config: &Config) -> Result<(), Failure> {
     let path = config.token_file();
-    let tokens = TokenFile::new(&path).read_at_start().map_err(|error| format!("{}: {error}", path.display()))?;
+    let tokens =
+        TokenFile::new(&path).read_at_start().map_err(|error| format!("{}: {error}", path.display()))?;
     let has_tokens = tokens.is_some_and(|tokens| !tokens.is_empty());
     if config.behind_proxy {
         if has_tokens {

@@ -3,8 +3,9 @@
 use super::terminal::{Failure, Outcome, hand_over, note, print, say};
 use crate::audit::{Deed, End};
 use crate::config::{Config, duration};
+use crate::convert::is_name;
 use crate::state::files::sync_folder;
-use crate::state::{NewToken, TokenFile, role_name};
+use crate::state::{LONGEST_TOKEN_NAME, NewToken, TokenFile, role_name};
 use crate::text::escaped;
 use clap::{Arg, ArgMatches, Command};
 use core::fmt::Write as _;
@@ -32,6 +33,7 @@ pub(super) fn command(json: &Arg) -> Command {
                     Arg::new("namespace")
                         .long("namespace")
                         .value_name("NAME")
+                        .value_parser(namespace)
                         .help("The only namespace that the token is for [default: all]"),
                 )
                 .arg(
@@ -39,6 +41,7 @@ pub(super) fn command(json: &Arg) -> Command {
                         .long("name")
                         .value_name("NAME")
                         .default_value("")
+                        .value_parser(name)
                         .help("A name for people"),
                 )
                 .arg(
@@ -62,6 +65,18 @@ pub(super) fn command(json: &Arg) -> Command {
         .subcommand(Command::new("revoke").about("Revokes a token").arg(
             Arg::new("which").value_name("ID or NAME").required(true).help("The token's id, or its name"),
         ))
+}
+
+/// Parses the name of a namespace. The namespace may be made later.
+fn namespace(text: &str) -> Result<String, String> {
+    let fault = || "a name has 1 to 64 letters, digits, `-`, `_` or `.`".to_owned();
+    is_name(text).then(|| text.to_owned()).ok_or_else(fault)
+}
+
+/// Parses the name of a token.
+fn name(text: &str) -> Result<String, String> {
+    let fault = || format!("a token's name has at most {LONGEST_TOKEN_NAME} bytes");
+    (text.len() <= LONGEST_TOKEN_NAME).then(|| text.to_owned()).ok_or_else(fault)
 }
 
 /// A temporary file for a new token, and the path that the file gets. `keep` writes the token and moves the file to the

@@ -9,7 +9,7 @@ use super::visitor::Visitor;
 use crate::audit::Deed;
 use crate::service::Service;
 use crate::settings::Settings;
-use crate::state::{NewToken, Stored, role_name};
+use crate::state::{LONGEST_TOKEN_NAME, NewToken, Stored, role_name};
 use crate::task;
 use askama::Template;
 use axum::extract::{Path, State};
@@ -20,8 +20,6 @@ use tourbillon_api::{AuditAction, Moment, NamespaceLimits, NamespaceView, Proble
 
 /// The greatest number of namespaces, and of tokens, on the page.
 const MOST: usize = 500;
-/// The longest name of a token, in bytes.
-const LONGEST_NAME: usize = 100;
 /// The longest time for which a token made on this page is valid, in days.
 const MOST_DAYS: u64 = 3_650;
 
@@ -196,8 +194,8 @@ pub(super) async fn change_token(
                 service.namespaces().require(namespace)?;
             }
             let name = fields.get("name").trim();
-            if name.is_empty() || name.len() > LONGEST_NAME {
-                return Err(Fault::bad(format!("A token's name has 1 to {LONGEST_NAME} bytes.")));
+            if name.is_empty() || name.len() > LONGEST_TOKEN_NAME {
+                return Err(Fault::bad(format!("A token's name has 1 to {LONGEST_TOKEN_NAME} bytes.")));
             }
             let expires = match fields.given("days").map(str::parse::<u64>) {
                 None => None,

@@ -92,6 +92,12 @@ pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     synced
 }
 
+/// Creates a folder as [`make_folder`] does, but fails if its parent is missing.
+pub(crate) fn make_in_folder(path: &Path) -> io::Result<()> {
+    std::fs::metadata(folder_of(path))?;
+    make_folder(path)
+}
+
 fn is_missing(folder: &Path) -> bool {
     // The ancestors of a relative path end with the empty path, which stands for the current folder.
     !folder.as_os_str().is_empty() && !folder.exists()

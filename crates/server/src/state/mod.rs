@@ -26,6 +26,8 @@ pub(crate) use namespaces::{Namespaces, VIEW};
 pub use principal::Principal;
 pub(crate) use removal::{STALE, end_removals, mark, present, remove_marked, unmark};
 pub(crate) use stop::Stop;
-pub(crate) use token_file::{NewToken, Stored, TokenFile, TokenHash, hash, id_of_token, role_name};
+pub(crate) use token_file::{
+    LONGEST_TOKEN_NAME, NewToken, Stored, TokenFile, TokenHash, hash, id_of_token, role_name,
+};
 pub(crate) use tokens::Tokens;
 pub(crate) use trace::Trace;

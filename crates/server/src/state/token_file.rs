@@ -94,6 +94,9 @@ impl Stored {
     }
 }
 
+/// The length of the longest name of a token, in bytes.
+pub(crate) const LONGEST_TOKEN_NAME: usize = 100;
+
 /// The properties of a new token.
 #[derive(Clone, Debug)]
 pub(crate) struct NewToken {

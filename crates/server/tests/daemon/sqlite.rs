@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
+use tourbillon_sqlite::rusqlite::Connection;
 
 const ON_SQLITE: [&str; 4] = ["--data", "data", "--config", "sqlite.toml"];
 
@@ -109,6 +110,20 @@ async fn a_restore_that_was_killed_lets_the_next_restore_remove_no_timers_of_ano
     for store in [&data[..], &other, &ON_SQLITE_HERE] {
         assert_eq!(checked(folder.path(), store), 20);
     }
+}
+
+#[test]
+fn a_check_makes_no_tables_in_the_database_of_another_program() {
+    let folder = folder();
+    let path = folder.path().join("shop.db");
+    let connection = Connection::open(&path).unwrap();
+    connection.execute_batch("CREATE TABLE orders (number INTEGER)").unwrap();
+    for _ in 0..2 {
+        let check = run(folder.path(), &[&["check"][..], &ON_SQLITE_HERE].concat());
+        let said = text(&check.stderr);
+        assert!(!check.status.success() && said.contains("the database has no timers"), "{said}");
+    }
+    assert_eq!(tourbillon_sqlite::schema(&connection).unwrap(), None);
 }
 
 #[test]

@@ -29,6 +29,28 @@ fn a_token_that_is_made_in_the_wrong_folder_says_where_it_is() {
 }
 
 #[test]
+fn no_token_is_made_that_nobody_could_use() {
+    let folder = folder();
+    let long = "n".repeat(101);
+    for (flag, value) in [("--namespace", "../x"), ("--name", &long)] {
+        let refused = run(folder.path(), &["token", "new", "--role", "admin", flag, value]);
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    }
+    assert!(!folder.path().join("tourbillon-data").exists());
+}
+
+#[test]
+fn a_service_does_not_start_without_its_tokens() {
+    let folder = folder();
+    let made = run(folder.path(), &["token", "new", "--role", "admin"]);
+    assert!(made.status.success(), "{made:?}");
+    fs::remove_file(folder.path().join("tourbillon-data/tokens.json")).unwrap();
+    let refused = run(folder.path(), &["serve", "--listen", "127.0.0.1:0"]);
+    let said = text(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("tokens.lock"), "{said}");
+}
+
+#[test]
 fn a_token_in_a_file_is_its_owners_alone() {
     use std::os::unix::fs::PermissionsExt as _;
 

@@ -1,6 +1,7 @@
 //! Tests the export of all timers and their import into another store.
 
 use crate::bench::{Bench, Case, HOUR, LEASE, Make, at};
+use crate::placing::timers_with_zero_bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tourbillon_durable::plan::{MissedInstants, Plan, Series};
@@ -14,6 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     ("an import into taken places changes nothing", an_import_into_taken_places_changes_nothing),
     ("an import leaves withdrawn timers out, whatever is taken", an_import_leaves_withdrawn_timers_out),
     ("an import of a timer that has ended", an_import_of_a_timer_that_has_ended),
+    ("an import names a timer with a zero byte", an_import_names_a_timer_with_a_zero_byte),
     ("an export stops when it is asked to", an_export_stops_when_it_is_asked_to),
 ];
 
@@ -158,6 +160,19 @@ fn an_import_of_a_timer_that_has_ended(make: Make<'_>) {
     assert_eq!(bench.place(&timer, IfPresent::Reject), Outcome::Repeated(timer.id));
     bench.set(HOUR + HOUR / 2);
     assert_eq!(bench.place(&timer, IfPresent::Reject), Outcome::Created(timer.id));
+}
+
+fn an_import_names_a_timer_with_a_zero_byte(make: Make<'_>) {
+    let bench = Bench::new(make);
+    for forged in timers_with_zero_bytes(&bench) {
+        let id = forged.id;
+        let import = bench.store.import(vec![bench.timer(5), forged]);
+        let error = pollster::block_on(import).expect_err("the import was not refused");
+        assert_eq!(error.kind(), StoreErrorKind::Limit);
+        assert!(error.to_string().contains(&id.to_string()), "{error} names no timer");
+        assert_eq!(bench.all(), []);
+        bench.audit();
+    }
 }
 
 fn an_export_stops_when_it_is_asked_to(make: Make<'_>) {

@@ -11,6 +11,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a delivery that succeeds ends the timer", a_delivery_that_succeeds_ends_the_timer),
     ("a delivery that fails is repeated after a pause", a_delivery_that_fails_is_repeated_after_a_pause),
     ("failures end in death", failures_end_in_death),
+    ("the error of a delivery loses its zero bytes", the_error_of_a_delivery_loses_its_zero_bytes),
     ("a delivery that is given back is not counted", a_delivery_that_is_given_back_is_not_counted),
     ("a dead timer is replayed", a_dead_timer_is_replayed),
     ("a dead timer's key may be another timer's", a_dead_timers_key_may_be_another_timers),
@@ -29,6 +30,18 @@ fn ended(id: TimerId, phase: Phase) -> Outcome {
 
 fn failure(error: &str) -> Failure {
     Failure { error: error.into(), ..Failure::default() }
+}
+
+fn the_error_of_a_delivery_loses_its_zero_bytes(make: Make<'_>) {
+    let bench = Bench::new(make);
+    for is_final in [false, true] {
+        let Leased { timer, token } = delivered(&bench, Policy::default());
+        let failure = Failure { is_final, ..failure("a\0b\0") };
+        let phase = if is_final { Phase::Dead } else { Phase::Pending };
+        assert_eq!(bench.apply(Op::Fail(timer.id, token, failure)), ended(timer.id, phase));
+        let stored = bench.get(timer.id).expect("it is stored");
+        assert_eq!(stored.last_error.as_deref(), Some("a\u{fffd}b\u{fffd}"));
+    }
 }
 
 fn a_delivery_that_succeeds_ends_the_timer(make: Make<'_>) {

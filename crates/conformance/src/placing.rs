@@ -3,10 +3,11 @@
 use crate::bench::{Bench, Case, HOUR, Make, at};
 use core::time::Duration;
 use tourbillon_durable::UtcMillis;
+use tourbillon_durable::plan::{MissedInstants, Plan, Series};
 use tourbillon_durable::policy::{Backoff, Guarantee, Misfire, Policy};
 use tourbillon_durable::state::{Death, DeathReason, Failure, Phase, Refusal, State};
 use tourbillon_durable::store::{IfPresent, Op, Outcome, StoreErrorKind};
-use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
+use tourbillon_durable::timer::{Address, KeyOf, Payload, Timer, TimerId};
 
 pub(crate) const CASES: &[Case] = &[
     ("a timer is stored as it was given", a_timer_is_stored_as_it_was_given),
@@ -19,6 +20,7 @@ pub(crate) const CASES: &[Case] = &[
     ("an id is remembered from its last end on", an_id_is_remembered_from_its_last_end_on),
     ("a batch is applied in order", a_batch_is_applied_in_order),
     ("arguments beyond the limits change nothing", arguments_beyond_the_limits_change_nothing),
+    ("no text has a zero byte", no_text_has_a_zero_byte),
     ("cancels say what became of the timer", cancels_say_what_became_of_the_timer),
     ("moves", moves),
     ("the last moment", the_last_moment),
@@ -55,7 +57,7 @@ fn a_timer_is_stored_as_it_was_given(make: Make<'_>) {
     assert_eq!(bench.get(Address::Key(key)), Some(stored.clone()));
     assert_eq!(bench.get("clé"), None, "the key is another namespace's");
     assert_eq!(bench.all(), [stored]);
-    let plain = Timer { payload: tourbillon_durable::timer::Payload::default(), ..bench.timer(0) };
+    let plain = Timer { payload: Payload::default(), ..bench.timer(0) };
     bench.create(&plain);
     assert_eq!(bench.get(plain.id), Some(Timer { created: at(3), ..plain }));
 }
@@ -167,8 +169,7 @@ fn a_repeated_creation_makes_one_timer(make: Make<'_>) {
     bench.create(&timer);
     let stored = bench.get(timer.id);
     for mode in [IfPresent::Reject, IfPresent::Keep, IfPresent::Replace, IfPresent::ReplaceKeepDue] {
-        let other =
-            Timer { due: at(7), payload: tourbillon_durable::timer::Payload::default(), ..timer.clone() };
+        let other = Timer { due: at(7), payload: Payload::default(), ..timer.clone() };
         assert_eq!(bench.place(&other, mode), repeated);
         assert_eq!(bench.get(timer.id), stored, "a repeated creation changes nothing");
     }
@@ -313,6 +314,73 @@ fn arguments_beyond_the_limits_change_nothing(make: Make<'_>) {
         let text = format!("{bad:?}");
         assert_eq!(bench.refuses(vec![good.clone(), bad]), StoreErrorKind::Limit, "{text}");
     }
+}
+
+/// A text in PostgreSQL has no zero byte. A store that kept one could not be restored into a store there.
+fn no_text_has_a_zero_byte(make: Make<'_>) {
+    let bench = Bench::new(make);
+    bench.create(&bench.keyed("k", 0));
+    let leased = bench.the_due();
+    let (id, token) = (leased.timer.id, leased.token);
+    let zero = || Box::<str>::from("a\0b");
+    let key = || Address::Key(KeyOf { namespace: "".into(), key: zero() });
+    let namespace = || Address::Key(KeyOf { namespace: zero(), key: "k".into() });
+    let later = at(5);
+    let mut refused: Vec<Op> = timers_with_zero_bytes(&bench)
+        .into_iter()
+        .flat_map(|timer| {
+            let place = Op::Place(Box::new(timer.clone()), IfPresent::Replace);
+            [place, Op::Return(Box::new(timer), token)]
+        })
+        .collect();
+    let addresses: [&dyn Fn() -> Address; 2] = [&key, &namespace];
+    for at in addresses {
+        refused.extend([
+            Op::Cancel(at(), None),
+            Op::Move(at(), later),
+            Op::Pause(at()),
+            Op::Resume(at()),
+            Op::Fire(at()),
+        ]);
+        assert_eq!(bench.get(at()), None);
+    }
+    refused.extend([
+        Op::CancelLabelled { namespace: "".into(), label: zero(), limit: 5 },
+        Op::CancelLabelled { namespace: zero(), label: "l".into(), limit: 5 },
+        Op::Park(id, token, zero()),
+        Op::Unpark(zero(), 5),
+    ]);
+    for op in refused {
+        let text = format!("{op:?}");
+        let good = Op::Place(Box::new(bench.timer(0)), IfPresent::Reject);
+        assert_eq!(bench.refuses(vec![good, op]), StoreErrorKind::Limit, "{text}");
+    }
+    let payload = Payload((*b"a\0b").into());
+    let given = Timer { payload, ..bench.timer(0) };
+    bench.create(&given);
+    assert_eq!(bench.get(given.id).map(|timer| timer.payload), Some(given.payload));
+}
+
+/// Makes timers that each have a zero byte in another text.
+pub(crate) fn timers_with_zero_bytes(bench: &Bench) -> Vec<Timer> {
+    let zero = || Box::<str>::from("a\0b");
+    let series =
+        |plan| Series { id: bench.fresh(), plan, missed: MissedInstants::Skip, end: None, paused: false };
+    let cron = |expression: Box<str>, zone| Plan::Cron { expression, zone, skip_gaps: false };
+    let monthly = Plan::Monthly { day: 1, second: 0, zone: zero(), last_if_short: true, skip_gaps: false };
+    let timer = || bench.timer(0);
+    let mut all = vec![
+        Timer { namespace: zero(), ..timer() },
+        Timer { key: Some(zero()), ..timer() },
+        Timer { kind: zero(), ..timer() },
+        Timer { labels: vec!["a".into(), zero()], ..timer() },
+        Timer { trace: Some(zero()), ..timer() },
+        Timer { last_error: Some(zero()), ..timer() },
+        Timer { state: State::Parked(zero()), ..timer() },
+    ];
+    let plans = [cron(zero(), "UTC".into()), cron("0 9 * * *".into(), zero()), monthly];
+    all.extend(plans.map(|plan| Timer { series: Some(series(plan)), ..timer() }));
+    all
 }
 
 fn cancels_say_what_became_of_the_timer(make: Make<'_>) {

@@ -4,6 +4,7 @@
 use crate::delivery::Delivery;
 use crate::spec::Kind;
 use crate::store::PAUSED;
+use crate::texts::has_zero_byte;
 use core::fmt::Display;
 use core::future::Future;
 use core::marker::PhantomData;
@@ -32,7 +33,7 @@ pub enum Verdict {
     /// The work failed. The timer is delivered again after a pause. When the policy permits no further attempt, the
     /// timer is dead: it stays stored, but is not delivered again.
     Retry {
-        /// The text of the error, which is stored with the timer.
+        /// The text of the error, which is stored with the timer. The store replaces the text's zero bytes.
         error: Box<str>,
         /// The pause until the next attempt. `None` means the policy's pause.
         after: Option<Duration>,
@@ -59,9 +60,10 @@ pub enum Verdict {
     /// nothing. Therefore even a timer that is delivered at most once is stored again as a parked timer, and is
     /// delivered later.
     ///
-    /// A reason has at most [`LONGEST_REASON`](Self::LONGEST_REASON) bytes. Two kinds of reasons are reserved for the
-    /// runtime: [`PAUSED`](crate::store::PAUSED), and reasons that begin with [`NO_HANDLER`](Self::NO_HANDLER). If a
-    /// handler parks for a longer or a reserved reason, the delivery counts as a failure, and the error says why.
+    /// A reason has at most [`LONGEST_REASON`](Self::LONGEST_REASON) bytes, and none of them is zero. Two kinds of
+    /// reasons are reserved for the runtime: [`PAUSED`](crate::store::PAUSED), and reasons that begin with
+    /// [`NO_HANDLER`](Self::NO_HANDLER). If a handler parks for another reason than these rules permit, the delivery
+    /// counts as a failure, and the error says why.
     ///
     /// A parked timer keeps its due moment, and can be cancelled, moved and replaced.
     /// [`Timers::fire`](crate::Timers::fire) makes a single parked timer pending and due now. If an occurrence of a
@@ -107,9 +109,9 @@ impl Verdict {
         reason.starts_with(Self::NO_HANDLER)
     }
 
-    /// Returns the verdict, if a handler may return it. A handler must not park a timer for a reason that is too long,
-    /// or for a reason that only the runtime uses. Instead of such a verdict, returns [`Retry`](Self::Retry) with an
-    /// error that says so.
+    /// Returns the verdict, if a handler may return it. A handler must not park a timer for a reason that is too long
+    /// or has a zero byte, or for a reason that only the runtime uses. Instead of such a verdict, returns
+    /// [`Retry`](Self::Retry) with an error that says so.
     pub(crate) fn admitted(self) -> Self {
         let error = match &self {
             Self::Park(reason) if reason.len() > Self::LONGEST_REASON => {
@@ -119,6 +121,7 @@ impl Verdict {
                     Self::LONGEST_REASON
                 )
             }
+            Self::Park(reason) if has_zero_byte(reason) => "the reason to park has a zero byte".to_owned(),
             Self::Park(reason) if **reason == *PAUSED || Self::is_for_no_handler(reason) => {
                 format!("the reason to park is the runtime's: {reason}")
             }

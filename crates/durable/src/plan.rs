@@ -40,7 +40,7 @@ pub enum Plan {
     Every(u64),
     /// The instants of a cron expression in a time zone of the IANA database.
     Cron {
-        /// The cron expression, of five or six fields.
+        /// The cron expression, of five to seven fields, or a word such as `@daily`.
         expression: Box<str>,
         /// The name of the time zone.
         zone: Box<str>,
@@ -156,8 +156,8 @@ impl Plan {
         Self::Every(u64::try_from(period.as_millis()).unwrap_or(u64::MAX).max(1))
     }
 
-    /// Makes a plan from a cron expression of five or six fields, in a time zone of the IANA database. An instant in a
-    /// gap of local time (see [`Plan`]) comes at the end of the gap. [`without_gaps`](Self::without_gaps) leaves such
+    /// Makes a plan from a cron expression of five to seven fields, in a time zone of the IANA database. A word such as
+    /// `@daily` may stand for all fields. An instant in a gap of local time (see [`Plan`]) comes at the end of the gap. [`without_gaps`](Self::without_gaps) leaves such
     /// instants out instead.
     ///
     /// # Errors

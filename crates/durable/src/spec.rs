@@ -462,6 +462,9 @@ pub enum Rejection {
     Payload(Box<str>),
     /// The named part of the description exceeds its limit, for example the key, a label, or the number of labels.
     TooLong(&'static str),
+    /// The named part of the description has a zero byte, for example the key or a label. No text of a timer may have a
+    /// zero byte, because not every store can keep it.
+    ZeroByte(&'static str),
     /// The due moment is later than the limit permits, or after the year 9999.
     DueTooFar,
     /// The plan of the series is not valid.
@@ -485,6 +488,7 @@ impl fmt::Display for Rejection {
             Self::PayloadTooLong(bytes) => write!(f, "the payload is too long: {bytes} bytes"),
             Self::Payload(error) => write!(f, "the payload cannot be written as JSON: {error}"),
             Self::TooLong(part) => write!(f, "too long: {part}"),
+            Self::ZeroByte(part) => write!(f, "{part} has a zero byte"),
             Self::DueTooFar => f.write_str("the due moment is too far away"),
             Self::Plan(error) => write!(f, "the plan cannot be followed: {error}"),
             Self::NoInstant => f.write_str("the plan has no instant any more"),
@@ -595,7 +599,7 @@ impl<P> Spec<P> {
         let mut labels = self.labels.clone();
         labels.sort();
         labels.dedup();
-        Ok(Timer {
+        let timer = Timer {
             id,
             namespace: self.namespace.clone(),
             key: self.key.clone(),
@@ -614,6 +618,10 @@ impl<P> Spec<P> {
             state: State::Pending,
             trace: self.trace.clone(),
             has_chosen_id: self.id.is_some(),
-        })
+        };
+        match timer.part_with_zero_byte() {
+            Some(part) => Err(Rejection::ZeroByte(part)),
+            None => Ok(timer),
+        }
     }
 }

@@ -29,6 +29,7 @@
 
 pub use crate::phase::{Death, DeathReason, Lease, Phase, State, Token, Withdrawal};
 use crate::policy::Guarantee;
+use crate::texts::without_zero_bytes;
 use crate::timer::Timer;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
@@ -88,7 +89,7 @@ pub enum Event {
 /// A failed delivery, as reported by its handler.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The text of the error that the handler reported.
+    /// The text of the error that the handler reported. The step of the timer replaces the zero bytes of the text.
     pub error: Box<str>,
     /// The pause until the next delivery. `None` means the pause of the policy.
     pub retry_after: Option<Duration>,
@@ -295,7 +296,8 @@ fn withdrawn(lease: Lease) -> Option<End> {
 fn fail(timer: &Timer, failure: Failure, now: UtcMillis) -> Timer {
     let Failure { error, retry_after, is_final } = failure;
     let failures = timer.failures.saturating_add(1);
-    let failed = Timer { failures, last_error: Some(error), ..timer.clone() };
+    let last_error = Some(without_zero_bytes(error));
+    let failed = Timer { failures, last_error, ..timer.clone() };
     // `next_pause` adds this failure itself, so it must get the timer from before the failure.
     let pause = retry_after.unwrap_or_else(|| timer.next_pause());
     let due = now + pause;

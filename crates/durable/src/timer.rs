@@ -3,8 +3,9 @@
 pub use crate::id::TimerId;
 
 use crate::phase::{Lease, State};
-use crate::plan::Series;
+use crate::plan::{Plan, Series};
 use crate::policy::Policy;
+use crate::texts::has_zero_byte;
 use core::fmt;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,17 @@ pub struct KeyOf {
     pub namespace: Box<str>,
     /// The key. At most one timer of the namespace has it.
     pub key: Box<str>,
+}
+
+impl Address {
+    /// Returns the name of a text of the address that has a zero byte. `None` if no text has one.
+    pub(crate) fn part_with_zero_byte(&self) -> Option<&'static str> {
+        match self {
+            Self::Key(at) if has_zero_byte(&at.namespace) => Some("the namespace"),
+            Self::Key(at) if has_zero_byte(&at.key) => Some("the key"),
+            Self::Key(_) | Self::Id(_) => None,
+        }
+    }
 }
 
 impl From<TimerId> for Address {
@@ -234,5 +246,29 @@ impl Timer {
     pub fn key_of(&self) -> Option<KeyOf> {
         let key = self.key.clone()?;
         Some(KeyOf { namespace: self.namespace.clone(), key })
+    }
+
+    /// Returns the name of a text of the timer that has a zero byte. `None` if no text has one. The payload is no text,
+    /// and may have zero bytes.
+    pub(crate) fn part_with_zero_byte(&self) -> Option<&'static str> {
+        let (expression, zone) = match self.series.as_ref().map(|series| &series.plan) {
+            Some(Plan::Cron { expression, zone, .. }) => (Some(expression), Some(zone)),
+            Some(Plan::Monthly { zone, .. }) => (None, Some(zone)),
+            Some(Plan::Every(_)) | None => (None, None),
+        };
+        let reason = if let State::Parked(reason) = &self.state { Some(reason) } else { None };
+        let texts = [
+            ("the namespace", Some(&self.namespace)),
+            ("the key", self.key.as_ref()),
+            ("the kind's name", Some(&self.kind)),
+            ("the trace context", self.trace.as_ref()),
+            ("the reason to park", reason),
+            ("the last error", self.last_error.as_ref()),
+            ("the cron expression", expression),
+            ("the time zone", zone),
+        ];
+        let labels = self.labels.iter().map(|label| ("a label", Some(label)));
+        let mut all = texts.into_iter().chain(labels);
+        all.find(|(_, text)| text.is_some_and(|text| has_zero_byte(text))).map(|(part, _)| part)
     }
 }

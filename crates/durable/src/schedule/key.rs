@@ -2,6 +2,7 @@
 
 use crate::id::TimerId;
 use crate::policy::Policy;
+use crate::texts::has_zero_byte;
 use crate::timer::{Address, KeyOf};
 use core::time::Duration;
 use uuid::Uuid;
@@ -30,8 +31,8 @@ pub(super) const LONGEST_KEY: usize = 128;
 pub struct ScheduleKey {
     /// The namespace of the schedule and its occurrences. The namespace has at most 64 bytes.
     pub namespace: Box<str>,
-    /// The key, of 1 to 128 bytes. The key must not contain the character U+001F. The occurrences have the label
-    /// `schedule:` followed by the key.
+    /// The key, of 1 to 128 bytes. The key must not contain the characters U+0000 and U+001F. The occurrences have the
+    /// label `schedule:` followed by the key.
     pub key: Box<str>,
 }
 
@@ -62,8 +63,9 @@ impl ScheduleKey {
 
     /// Returns true if the namespace and the key have permitted lengths and characters.
     pub(super) fn is_valid(&self) -> bool {
-        let is_name = !self.key.is_empty() && self.key.len() <= LONGEST_KEY && !self.key.contains(BETWEEN);
-        is_name && self.namespace.len() <= LONGEST_NAMESPACE && !self.namespace.contains(BETWEEN)
+        let is_free = |text: &str| !text.contains(BETWEEN) && !has_zero_byte(text);
+        let is_name = !self.key.is_empty() && self.key.len() <= LONGEST_KEY && is_free(&self.key);
+        is_name && self.namespace.len() <= LONGEST_NAMESPACE && is_free(&self.namespace)
     }
 
     pub(super) fn address(&self) -> Address {

@@ -8,7 +8,8 @@ use super::words::{ScheduleEvent, ScheduleFault, ScheduleView, SchedulesPage, Te
 use super::{Progress, Schedule};
 use crate::id::TimerId;
 use crate::runtime::Builder;
-use crate::store::{Cursor, IfPresent, StoreError, StoreErrorKind, TimerStore};
+use crate::store::dry_run::admit;
+use crate::store::{Cursor, IfPresent, Op, StoreError, StoreErrorKind, TimerStore};
 use core::cell::Cell;
 use core::fmt;
 use std::sync::{Arc, PoisonError};
@@ -135,7 +136,8 @@ impl Schedules {
     ///
     /// # Errors
     ///
-    /// Fails if the key or the plan is not valid, if the end is before the start, or if the store fails.
+    /// Fails if the key or the plan is not valid, if the end is before the start, if a text of the template is too long
+    /// or has a zero byte, or if the store fails.
     ///
     /// # Examples
     ///
@@ -298,6 +300,8 @@ impl Schedules {
             // Each attempt sets the value, so the last attempt, which is stored, decides.
             is_new.set(mode == IfPresent::Reject);
             let stored = Stored { schedule: schedule.clone(), template: template.clone(), progress, formers };
+            // A template that the store refuses would let each decision of the schedule fail, and only much later.
+            admit(&Op::Place(Box::new(stored.occurrence(at, now, now)), IfPresent::Reject))?;
             Ok((stored, mode))
         })?;
         drop(room);

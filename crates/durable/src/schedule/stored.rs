@@ -9,6 +9,7 @@ use crate::policy::{Backoff, Misfire, Policy};
 use crate::spec::Kind;
 use crate::state::State;
 use crate::store::{StoreError, StoreErrorKind};
+use crate::texts::without_zero_bytes;
 use crate::timer::{Payload, Timer};
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
@@ -133,5 +134,5 @@ fn parked(fault: &str) -> Box<str> {
     // The end of a shorter reason is a boundary, too, so such a reason stays whole.
     let most = (0..=Verdict::LONGEST_REASON).rev().find(|at| reason.is_char_boundary(*at));
     reason.truncate(most.unwrap_or(0));
-    reason.into()
+    without_zero_bytes(reason.into())
 }

@@ -76,7 +76,7 @@ pub struct BackfillStep {
 pub enum ScheduleFault {
     /// The store has no schedule with this name.
     NotFound,
-    /// The key is empty, or the key or the namespace is too long or contains the control character U+001F.
+    /// The key is empty, or the key or the namespace is too long or contains the character U+0000 or U+001F.
     Key,
     /// The schedule's end is before its start.
     EndBeforeStart,
@@ -95,7 +95,7 @@ impl fmt::Display for ScheduleFault {
         match self {
             Self::NotFound => f.write_str("there is no such schedule"),
             Self::Key => {
-                write!(f, "the key of a schedule has 1 to {LONGEST_KEY} bytes, and none of them is 1F")
+                write!(f, "the key of a schedule has 1 to {LONGEST_KEY} bytes, and none of them is 00 or 1F")
             }
             Self::EndBeforeStart => f.write_str("the end of the schedule is before its start"),
             Self::Plan(error) => error.fmt(f),

@@ -68,10 +68,21 @@ pub fn decode(id: TimerId, record: &[u8]) -> Option<Timer> {
 ///
 /// # Errors
 ///
-/// Fails with [`StoreErrorKind::Limit`](super::StoreErrorKind::Limit) if an argument exceeds a limit, or if a new timer
-/// is neither pending nor parked.
+/// Fails with [`StoreErrorKind::Limit`](super::StoreErrorKind::Limit) if an argument exceeds a limit, if a text has a
+/// zero byte, or if a new timer is neither pending nor parked.
 pub fn admit(op: &Op) -> Result<(), StoreError> {
     super::ledger::admit(op)
+}
+
+/// Checks a timer of a backup. A store calls this function for all timers of an import before it sends their texts to a
+/// server.
+///
+/// # Errors
+///
+/// Fails with [`StoreErrorKind::Limit`](super::StoreErrorKind::Limit) if a field exceeds a limit, or if a text has a zero
+/// byte. The error names the timer.
+pub fn admit_import(timer: &Timer) -> Result<(), StoreError> {
+    super::ledger::admit_import(timer)
 }
 
 /// Computes the outcomes of operations on a store, and the changes that they make. The caller supplies the stored

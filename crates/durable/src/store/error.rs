@@ -29,7 +29,7 @@ pub enum StoreErrorKind {
     Full,
     /// The store's structure is damaged.
     Corrupt,
-    /// An argument exceeds a limit.
+    /// An argument exceeds a limit, or is not valid.
     Limit,
     /// The store has been closed, or has stopped after an earlier error.
     Closed,
@@ -110,7 +110,7 @@ impl fmt::Display for StoreError {
             StoreErrorKind::ReadOnly => "the store cannot be written",
             StoreErrorKind::Full => "the store is full",
             StoreErrorKind::Corrupt => "the store is damaged",
-            StoreErrorKind::Limit => "a limit is exceeded",
+            StoreErrorKind::Limit => "the store refuses this",
             StoreErrorKind::Closed => "the store is closed",
             StoreErrorKind::Io => "the store could not be read or written",
             StoreErrorKind::Unknown => "the outcome is not known",

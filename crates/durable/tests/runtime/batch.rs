@@ -53,10 +53,13 @@ fn each_change_has_its_answer_and_none_hinders_another() {
             Change::Replay(dead),
             Change::Cancel("cancelled".into()),
             Change::Cancel("cancelled".into()),
+            place(note(6).label("a\0b")),
+            Change::Cancel("a\0b".into()),
+            Change::Move("a\0b".into(), UtcMillis::ZERO),
         ],
     );
     let changed = |answer: &Result<Effect, Rejection>, wanted| matches!(answer, Ok(Effect::Changed(effect)) if *effect == wanted);
-    assert_eq!(answers.len(), 15);
+    assert_eq!(answers.len(), 18);
     assert!(matches!(answers[0], Ok(Effect::Placed(Placed::Created(created))) if created == id));
     assert!(matches!(answers[1], Err(Rejection::TooLong("the key"))));
     assert!(matches!(answers[2], Err(Rejection::PayloadTooLong(70_000))));
@@ -74,6 +77,10 @@ fn each_change_has_its_answer_and_none_hinders_another() {
         matches!(&answers[13], Ok(Effect::Cancelled(Cancelled::Cancelled(timer))) if timer.payload.0[..] == *b"4")
     );
     assert!(matches!(answers[14], Ok(Effect::Cancelled(Cancelled::NotFound))));
+    assert!(matches!(answers[15], Err(Rejection::ZeroByte("a label"))));
+    for answer in &answers[16..] {
+        assert!(matches!(answer, Err(Rejection::Store(error)) if error.kind() == StoreErrorKind::Limit));
+    }
     world.settle();
     let mut seen = world.seen();
     seen.sort_unstable();
@@ -108,7 +115,7 @@ fn a_batch_has_at_most_a_thousand_changes() {
     assert_eq!(error.kind(), StoreErrorKind::Limit);
     assert_eq!(
         error.to_string(),
-        "a limit is exceeded: a batch has 1001 changes, the most are 1000",
+        "the store refuses this: a batch has 1001 changes, the most are 1000",
         "the error names both numbers"
     );
     assert_eq!(stored(&world), 0);

@@ -236,6 +236,10 @@ fn what_is_out_of_bounds_is_refused_and_handed_back() {
     assert!(matches!(refused(note().at(UtcMillis::MAX)), Rejection::DueTooFar));
     assert!(matches!(refused(note().key("k".repeat(256))), Rejection::TooLong("the key")));
     assert!(matches!(refused(note().namespace("n".repeat(65))), Rejection::TooLong("the namespace")));
+    assert!(matches!(refused(note().key("a\0b")), Rejection::ZeroByte("the key")));
+    assert!(matches!(refused(note().namespace("a\0b")), Rejection::ZeroByte("the namespace")));
+    assert!(matches!(refused(note().label("b").label("a\0b")), Rejection::ZeroByte("a label")));
+    assert!(matches!(refused(note().trace("a\0b")), Rejection::ZeroByte("the trace context")));
     let labels = (0..9).fold(note(), |spec, n| spec.label(n.to_string()));
     assert!(matches!(refused(labels), Rejection::TooLong("the list of labels")));
     let cron = Plan::Cron { expression: "nonsense".into(), zone: "UTC".into(), skip_gaps: false };

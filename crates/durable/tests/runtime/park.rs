@@ -203,7 +203,7 @@ fn a_timer_that_is_delivered_at_most_once_is_parked_as_well() {
 }
 
 #[test]
-fn a_reason_that_is_too_long_or_the_runtimes_is_a_failure() {
+fn a_reason_that_is_not_permitted_is_a_failure() {
     let (world, reason) = parking();
     let park = |text: &str| {
         *reason.lock().unwrap() = Some(text.to_owned());
@@ -218,6 +218,9 @@ fn a_reason_that_is_too_long_or_the_runtimes_is_a_failure() {
     let timer = park(&"r".repeat(256));
     assert_eq!((timer.state.phase(), timer.failures), (Phase::Pending, 1));
     assert_eq!(timer.last_error.as_deref(), Some("the reason to park has 256 bytes, the most are 255"));
+    let timer = park("a\0b");
+    assert_eq!((timer.state.phase(), timer.failures), (Phase::Pending, 1));
+    assert_eq!(timer.last_error.as_deref(), Some("the reason to park has a zero byte"));
     for reserved in [PAUSED, "no handler: mail"] {
         let timer = park(reserved);
         let error = format!("the reason to park is the runtime's: {reserved}");
@@ -226,8 +229,10 @@ fn a_reason_that_is_too_long_or_the_runtimes_is_a_failure() {
     assert_eq!(world.timers().stats().parked, 2);
     assert_eq!(world.timers().unpark_blocking(&longest, 9).unwrap(), 1);
     assert_eq!(world.timers().unpark_blocking("", 9).unwrap(), 1);
-    let error = world.timers().unpark_blocking(&"r".repeat(256), 9).unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Limit);
+    for reason in ["r".repeat(256), "a\0b".to_owned()] {
+        let error = world.timers().unpark_blocking(&reason, 9).unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Limit);
+    }
 }
 
 /// Tests a gap that the documentation describes. An unpark between the handler's decision and the store's transaction

@@ -14,7 +14,9 @@ use tourbillon_durable::schedule::{
     Schedule, ScheduleEvent, ScheduleFault, ScheduleKey, ScheduleView, Schedules, Template,
 };
 use tourbillon_durable::state::Phase;
-use tourbillon_durable::store::{Claimant, Filter, IfPresent, Limit, MemoryStore, Op, TimerStore};
+use tourbillon_durable::store::{
+    Claimant, Filter, IfPresent, Limit, MemoryStore, Op, StoreErrorKind, TimerStore,
+};
 use tourbillon_durable::timer::{Payload, TimerId};
 use tourbillon_durable::{Durable, UtcMillis, Verdict};
 
@@ -373,7 +375,19 @@ fn lists_are_of_one_namespace_and_paged() {
     }
     let expected: Vec<_> = (0..7).map(|n| ("a".into(), format!("k{n}").into())).collect();
     assert_eq!(keys, expected);
-    for wrong in [String::new(), "k".repeat(129), "a\u{1f}b".to_owned()] {
+    for wrong in [String::new(), "k".repeat(129), "a\u{1f}b".to_owned(), "a\0b".to_owned()] {
         assert!(matches!(schedules.get(&ScheduleKey::new("a", wrong)), Err(ScheduleFault::Key)));
     }
+}
+
+#[test]
+fn a_template_that_the_store_would_refuse_is_refused_with_its_schedule() {
+    let schedules = Schedules::new(Arc::new(MemoryStore::new(clock())));
+    let at = ScheduleKey::new("a", "k");
+    for label in ["a\0b".to_owned(), "l".repeat(256)] {
+        let template = Template { labels: vec![label.into()], ..template() };
+        let refused = schedules.put(&at, each_minute(), template);
+        assert!(matches!(refused, Err(ScheduleFault::Store(error)) if error.kind() == StoreErrorKind::Limit));
+    }
+    assert!(matches!(schedules.get(&at), Err(ScheduleFault::NotFound)));
 }

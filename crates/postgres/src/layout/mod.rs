@@ -5,5 +5,5 @@ mod row;
 mod schema_name;
 
 pub(crate) use id::Id;
-pub(crate) use row::{COLUMNS, Stored, admit_texts, millis, moment, read};
+pub(crate) use row::{COLUMNS, Stored, millis, moment, read};
 pub(crate) use schema_name::SchemaName;

@@ -10,8 +10,7 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::plan::Series;
 use tourbillon_durable::policy::Policy;
 use tourbillon_durable::state::{Death, DeathReason, Lease, State, Token, Withdrawal};
-use tourbillon_durable::store::{Op, StoreError, StoreErrorKind};
-use tourbillon_durable::timer::{Address, Payload, Timer};
+use tourbillon_durable::timer::{Payload, Timer};
 
 /// The columns of the view `stored_timer`, in the order in which [`read`] reads them.
 pub(crate) const COLUMNS: &str = "r.id, r.due, r.created, r.phase, r.namespace, r.key, r.kind, r.payload, r.labels, \
@@ -112,8 +111,7 @@ impl Stored {
             scheduled: (timer.scheduled != timer.due).then_some(timer.scheduled),
             deliveries,
             failures: timer.failures,
-            // A text of PostgreSQL has no zero byte, but the error of a receiver may contain a zero byte.
-            last_error: timer.last_error.as_deref().map(|error| error.replace('\0', "\u{fffd}").into()),
+            last_error: timer.last_error.clone(),
             policy: (timer.policy != Policy::default()).then(|| timer.policy.clone()),
             series: timer.series.clone(),
             trace: timer.trace.clone(),
@@ -203,38 +201,4 @@ fn decode(id: Id, row: &Row, first: usize) -> Option<Timer> {
         trace: extra.trace,
         has_chosen_id: extra.chosen,
     })
-}
-
-fn admit_timer(timer: &Timer) -> Result<(), StoreError> {
-    let texts = [Some(&timer.namespace), timer.key.as_ref(), Some(&timer.kind), timer.trace.as_ref()];
-    let reason = if let State::Parked(reason) = &timer.state { Some(reason) } else { None };
-    let mut texts = texts.into_iter().flatten().chain(&timer.labels).chain(reason);
-    texts.try_for_each(|text| admit_text(text))
-}
-
-fn admit_text(text: &str) -> Result<(), StoreError> {
-    if text.contains('\0') {
-        let message = "a text in PostgreSQL has no zero byte";
-        return Err(StoreError::new(StoreErrorKind::Limit, message));
-    }
-    Ok(())
-}
-
-/// Checks that the texts of an operation can be stored.
-///
-/// # Errors
-///
-/// Fails with [`StoreErrorKind::Limit`] if a text has a zero byte.
-pub(crate) fn admit_texts(op: &Op) -> Result<(), StoreError> {
-    match op {
-        Op::Place(timer, _) | Op::Return(timer, _) => admit_timer(timer),
-        Op::Park(_, _, reason) | Op::Unpark(reason, _) => admit_text(reason),
-        Op::CancelLabelled { namespace, label, .. } => admit_text(namespace).and_then(|()| admit_text(label)),
-        Op::Cancel(Address::Key(at), _)
-        | Op::Move(Address::Key(at), _)
-        | Op::Pause(Address::Key(at))
-        | Op::Resume(Address::Key(at))
-        | Op::Fire(Address::Key(at)) => admit_text(&at.namespace).and_then(|()| admit_text(&at.key)),
-        _ => Ok(()),
-    }
 }

@@ -5,7 +5,6 @@ use super::creations::Creations;
 use super::late::LateEnds;
 use super::transaction::{Act, Transactions, Work};
 use super::unpark::unpark;
-use crate::layout::admit_texts;
 use crate::link::{Failure, Session};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use std::sync::Arc;
@@ -37,7 +36,6 @@ impl Batches {
         durability: Durability,
     ) -> Result<Vec<Outcome>, StoreError> {
         ops.iter().try_for_each(admit)?;
-        ops.iter().try_for_each(admit_texts)?;
         let is_synced = durability == Durability::PowerLoss;
         match &ops[..] {
             [] if is_synced => return self.flush().await.map(|()| Vec::new()),

@@ -7,22 +7,14 @@ use crate::layout::Id;
 use crate::link::{Failure, Session, io};
 use std::collections::BTreeSet;
 use tokio_postgres::types::Type;
-use tourbillon_durable::store::dry_run::DryRun;
-use tourbillon_durable::store::{Durability, Op, StoreError};
+use tourbillon_durable::store::dry_run::{DryRun, admit_import};
+use tourbillon_durable::store::{Durability, StoreError};
 use tourbillon_durable::timer::Timer;
 
 /// Stores the timers of a backup in one transaction, as they are. Fails if the id or the key of one of them is taken.
 pub(crate) async fn import(transactions: &Transactions, timers: Vec<Timer>) -> Result<(), StoreError> {
-    admit(&timers)?;
+    timers.iter().try_for_each(admit_import)?;
     transactions.transact(Durability::PowerLoss, &Import { timers }).await.map(|_| ())
-}
-
-fn admit(timers: &[Timer]) -> Result<(), StoreError> {
-    let admit = |timer: &Timer| {
-        let op = Op::Place(Box::new(timer.clone()), Default::default());
-        crate::layout::admit_texts(&op)
-    };
-    timers.iter().try_for_each(admit)
 }
 
 /// Stores timers of a backup within the open transaction of a restore, which has locked the table of timers against
@@ -33,7 +25,7 @@ pub(crate) async fn import_all(
     act: &mut Act,
     timers: Vec<Timer>,
 ) -> Result<(), Failure> {
-    admit(&timers)?;
+    timers.iter().try_for_each(admit_import)?;
     import_in(session, act, timers).await.map_err(|failure| match failure {
         // The dry run assumed that an id or a key is free, but it is taken. No other transaction writes timers, so
         // another timer of the backup has the id or the key.

@@ -333,9 +333,7 @@ impl Act<'_> {
 
     pub(crate) fn import(&self, timers: Vec<Timer>) -> Result<()> {
         for mut timer in timers {
-            // Of all operations that store a timer, only this one permits all states.
-            let any = Token { incarnation: 0, claim: 0 };
-            dry_run::admit(&Op::Return(Box::new(timer.clone()), any))?;
+            dry_run::admit_import(&timer)?;
             if is_withdrawn(&timer) {
                 continue;
             }

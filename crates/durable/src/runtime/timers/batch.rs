@@ -4,6 +4,7 @@ use super::Timers;
 use super::answers::{Cancelled, Changed, Placed, cancelled, changed, placed};
 use crate::executor::block_on;
 use crate::spec::{Rejection, Spec};
+use crate::store::dry_run::admit;
 use crate::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
 use crate::timer::{Address, TimerId};
 use tourbillon_words::UtcMillis;
@@ -149,6 +150,11 @@ impl Timers {
                 Change::Fire(at) => (Op::Fire(at), EffectKind::Changed),
                 Change::Replay(id) => (Op::Replay(id), EffectKind::Changed),
             };
+            // The store would refuse all operations because of this one.
+            if let Err(error) = admit(&op) {
+                answers.push(Err(Rejection::Store(error)));
+                continue;
+            }
             ops.push(op);
             answers.push(Ok(answer));
         }

@@ -5,6 +5,7 @@ use super::answers::{Cancelled, Changed, Progress, cancelled, changed, unexpecte
 use crate::executor::block_on;
 use crate::handler::Verdict;
 use crate::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
+use crate::texts::has_zero_byte;
 use crate::timer::{Address, TimerId};
 use tourbillon_words::UtcMillis;
 
@@ -260,8 +261,8 @@ impl Timers {
     ///
     /// # Errors
     ///
-    /// Fails if the store fails, or if the reason is longer than [`Verdict::LONGEST_REASON`]
-    /// ([`StoreErrorKind::Limit`]).
+    /// Fails if the store fails. Fails with [`StoreErrorKind::Limit`] if the reason is longer than
+    /// [`Verdict::LONGEST_REASON`] or has a zero byte.
     ///
     /// # Examples
     ///
@@ -314,7 +315,7 @@ impl Timers {
     /// # Errors
     ///
     /// Fails if the store fails, with [`StoreErrorKind::Closed`] if the runtime stops, and with
-    /// [`StoreErrorKind::Limit`] if the reason is longer than [`Verdict::LONGEST_REASON`].
+    /// [`StoreErrorKind::Limit`] if the reason is longer than [`Verdict::LONGEST_REASON`] or has a zero byte.
     ///
     /// # Races
     ///
@@ -341,9 +342,12 @@ impl Timers {
 }
 
 fn admit_reason(reason: &str) -> Result<(), StoreError> {
-    if reason.len() <= Verdict::LONGEST_REASON {
+    let message = if reason.len() > Verdict::LONGEST_REASON {
+        format!("the reason has {} bytes, the most are {}", reason.len(), Verdict::LONGEST_REASON)
+    } else if has_zero_byte(reason) {
+        "the reason has a zero byte".to_owned()
+    } else {
         return Ok(());
-    }
-    let message = format!("the reason has {} bytes, the most are {}", reason.len(), Verdict::LONGEST_REASON);
+    };
     Err(StoreError::new(StoreErrorKind::Limit, message))
 }

@@ -1,7 +1,7 @@
 //! Stores timers that callers supply: new timers, timers that are stored again after a claim, and imported timers.
 
 use super::lifecycle::{Lifecycle, PAUSED, is_withdrawn};
-use super::limits::admit_timer;
+use super::limits::admit_import;
 use crate::state::{State, Withdrawal};
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::tables::Tables;
@@ -67,7 +67,7 @@ impl<T: Tables> Lifecycle<T> {
 
     /// Stores a timer of a backup, unless it was withdrawn. Fails if a stored timer has the same id or key.
     pub(super) fn import(&mut self, mut timer: Timer) -> Result<(), StoreError> {
-        admit_timer(&timer)?;
+        admit_import(&timer)?;
         // A withdrawn timer would become pending below, and would be delivered.
         if is_withdrawn(&timer) {
             return Ok(());

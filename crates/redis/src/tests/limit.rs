@@ -48,7 +48,7 @@ fn a_request_that_arrives_after_the_limit_of_its_store_has_no_effect() {
     // This loads the scripts, whose texts would need several delayed pieces.
     let before = open("before", &server.url());
     CALLS.iter().for_each(|call| run(&before, *call).unwrap());
-    assert!(block_on(before.replace_document("name", 0, Some(b"value"))).unwrap());
+    assert!(block_on(before.replace_document("name", 0, Some(b"value"))).unwrap().is_some());
     let (store, other) = (open("d", &proxy.url()), open("d", &server.url()));
     let timer = Timer::new(TimerId::from_u128(1), "kind", other.now());
     block_on(other.import(vec![timer])).unwrap();
@@ -62,7 +62,7 @@ fn a_request_that_arrives_after_the_limit_of_its_store_has_no_effect() {
     }
     assert_eq!(block_on(other.counts()).unwrap(), stored);
     // The document of a restore says how long the restore may work, so it has no limit itself.
-    assert!(block_on(store.replace_document("name", 0, Some(b"value"))).unwrap());
+    assert!(block_on(store.replace_document("name", 0, Some(b"value"))).unwrap().is_some());
     proxy.delay(Duration::ZERO);
     store.work_until(Some(store.now() + Duration::from_secs(3_600)));
     CALLS.iter().for_each(|call| run(&store, *call).unwrap());

@@ -57,8 +57,8 @@ fn timers_are_cancelled_by_label(make: Make<'_>) {
     assert_eq!(bench.get(without.id).map(|timer| timer.id), Some(without.id));
 }
 
-/// A limit of 0 counts as 1. If a store cancelled nothing, and said that more timers are left, a caller that repeats the
-/// call would never end.
+/// A limit of 0 counts as 1. If a store cancelled nothing, and said that more timers are left, a caller that repeats
+/// the call would never end.
 fn a_cancel_by_label_with_a_limit_of_0(make: Make<'_>) {
     let bench = Bench::new(make);
     assert_eq!(bench.apply(cancel("", "l", 0)), many(0, 0, false));

@@ -211,8 +211,8 @@ fn an_end_happens_once_with_its_effect() {
     assert_eq!(block_on(store.check()).unwrap(), []);
 }
 
-/// No occurrence can follow. The program's transaction keeps the occurrence as a dead timer, and the runtime's report of
-/// the same end says so.
+/// No occurrence can follow. The program's transaction keeps the occurrence as a dead timer, and the runtime's report
+/// of the same end says so.
 #[test]
 fn an_end_of_an_occurrence_whose_plan_is_not_valid_leaves_it_dead() {
     let (place, clock) = (place(), clock());

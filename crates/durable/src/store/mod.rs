@@ -535,9 +535,9 @@ pub trait TimerStore: Send + Sync + 'static {
     /// Returns the stored timer at an address. `None` if no timer has the address's id or key.
     fn get(&self, at: Address) -> StoreFuture<'_, Option<Timer>>;
 
-    /// Returns a page of at most `limit` timers that match the filter. A limit of 0 counts as 1. The order of the timers depends on the filter
-    /// ([`Filter`]). The page begins at `cursor`, or with the first timer in this order if `cursor` is `None`. The
-    /// store finds the page by an index, without reading earlier pages.
+    /// Returns a page of at most `limit` timers that match the filter. A limit of 0 counts as 1. The order of the
+    /// timers depends on the filter ([`Filter`]). The page begins at `cursor`, or with the first timer in this order if
+    /// `cursor` is `None`. The store finds the page by an index, without reading earlier pages.
     fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> StoreFuture<'_, Page>;
 
     /// Returns the numbers of stored timers by namespace and phase.
@@ -627,9 +627,9 @@ pub trait TimerStore: Send + Sync + 'static {
     /// Returns a page of the reasons for which timers are parked. In a store that several processes share, the page
     /// counts only the timers of the shards that this process owns.
     ///
-    /// `limit` bounds the work for a page. A limit of 0 counts as 1. Several pages may contain the same reason. Each of these pages counts
-    /// different timers. Where possible, the cost of all pages depends on the number of reasons, not on the number of
-    /// timers.
+    /// `limit` bounds the work for a page. A limit of 0 counts as 1. Several pages may contain the same reason. Each of
+    /// these pages counts different timers. Where possible, the cost of all pages depends on the number of reasons, not
+    /// on the number of timers.
     fn reasons(&self, after: Option<Cursor>, limit: u32) -> StoreFuture<'_, Reasons> {
         Box::pin(async move {
             let filter = Filter { phase: Some(Phase::Parked), ..Filter::default() };

@@ -1,6 +1,7 @@
 //! Tests labels of timers, and cancels by label.
 
 use crate::bench::{Bench, Case, LEASE, Make};
+use crate::lists::pages;
 use std::collections::BTreeSet;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Filter, Op, Outcome};
@@ -99,6 +100,18 @@ fn texts_beyond_the_limits_name_no_timer(make: Make<'_>) {
         }
         assert_eq!(bench.apply(cancel(beyond, &long, 9)), many(0, 0, false));
         assert_eq!(bench.apply(cancel(&long, beyond, 9)), many(0, 0, false));
+        let name = || Some(beyond.as_str().into());
+        let filters = [
+            Filter { namespace: name(), ..Filter::default() },
+            Filter { namespace: name(), key_prefix: Some("".into()), ..Filter::default() },
+            Filter { namespace: name(), label: Some(long.as_str().into()), ..Filter::default() },
+            Filter { namespace: Some(long.as_str().into()), label: name(), ..Filter::default() },
+            Filter { namespace: name(), phase: Some(Phase::Dead), ..Filter::default() },
+            Filter { reason: name(), ..Filter::default() },
+        ];
+        for filter in filters {
+            assert_eq!(pages(&bench, &filter, 9), [], "{filter:?}");
+        }
     }
     bench.set(10_000);
     let leased = bench.the_due();

@@ -191,7 +191,15 @@ impl TimerStore for RedisStore {
     }
 
     fn get(&self, at: Address) -> StoreFuture<'_, Option<Timer>> {
-        Box::pin(async move { Ok(find(&self.deployment, &at).await?.map(|found| found.timer)) })
+        Box::pin(async move {
+            let found = find(&self.deployment, &at).await?.map(|found| found.timer);
+            // The index has one byte for the length of a namespace. So a name that is too long to be stored may have
+            // the entry of another timer.
+            Ok(found.filter(|timer| match &at {
+                Address::Id(_) => true,
+                Address::Key(name) => timer.key_of().as_ref() == Some(name),
+            }))
+        })
     }
 
     fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> StoreFuture<'_, Page> {

@@ -454,8 +454,9 @@ fn add_headers(
 /// Reads the pause from a header `Retry-After`, which is a number of seconds or a date.
 fn pause_of(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
     let text = value.to_str().ok()?.trim();
-    if let Ok(seconds) = text.parse() {
-        return Some(Duration::from_secs(seconds));
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        // A number that is too great for the type asks for a pause that is longer than any limit.
+        return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
     }
     Some(httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default())
 }
@@ -488,7 +489,8 @@ mod tests {
         assert_eq!(pause("120"), Some(Duration::from_secs(120)));
         assert_eq!(pause("Sun, 06 Nov 1994 08:50:37 GMT"), Some(Duration::from_secs(60)));
         assert_eq!(pause("Sun, 06 Nov 1994 08:49:00 GMT"), Some(Duration::ZERO));
-        for text in ["", "soon", "-1", "1.5", "99999999999999999999999"] {
+        assert_eq!(pause("99999999999999999999999"), Some(Duration::from_secs(u64::MAX)));
+        for text in ["", "soon", "-1", "+1", "1.5"] {
             assert_eq!(pause(text), None, "{text}");
         }
     }

@@ -157,8 +157,8 @@ impl Plan {
     }
 
     /// Makes a plan from a cron expression of five to seven fields, in a time zone of the IANA database. A word such as
-    /// `@daily` may stand for all fields. An instant in a gap of local time (see [`Plan`]) comes at the end of the gap. [`without_gaps`](Self::without_gaps) leaves such
-    /// instants out instead.
+    /// `@daily` may stand for all fields. An instant in a gap of local time (see [`Plan`]) comes at the end of the gap.
+    /// [`without_gaps`](Self::without_gaps) leaves such instants out instead.
     ///
     /// # Errors
     ///

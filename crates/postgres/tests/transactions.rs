@@ -445,8 +445,15 @@ fn timers_of_the_service_are_those_of_its_http_interface() {
         let jitter = api::Policy { jitter_ms: Some(1), ..api::Policy::default() };
         let call = at.timers.put("default", None, &NewTimer::callback(post()).policy(jitter)).unwrap();
         at.refuses(&call, CallErrorKind::Unsupported);
-        let call = at.timers.put("no namespace", None, &NewTimer::callback(post())).unwrap();
-        at.refuses(&call, CallErrorKind::Invalid);
+        let queued = NewTimer::pull(api::Pull { queue: "mails".into(), ..api::Pull::default() });
+        for (namespace, key, timer) in [
+            ("no namespace", None, NewTimer::callback(post())),
+            ("default", Some(""), NewTimer::callback(post())),
+            ("default", Some(""), queued),
+        ] {
+            let call = at.timers.put(namespace, key, &timer).unwrap();
+            at.refuses(&call, CallErrorKind::Invalid);
+        }
         assert_eq!(block_on(at.store.check()).unwrap(), []);
     });
 }

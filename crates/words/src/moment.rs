@@ -159,6 +159,9 @@ impl FromStr for UtcMillis {
     /// early. The last hours of the year 9999 become [`MAX`](Self::MAX).
     fn from_str(text: &str) -> Result<Self, InvalidMoment> {
         let fault = || InvalidMoment(text.chars().take(64).collect());
+        if !is_rfc_3339(text) {
+            return Err(fault());
+        }
         let moment: Timestamp = match text.parse() {
             Ok(moment) => moment,
             Err(_) if is_end_of_time(text) => return Ok(Self::MAX),
@@ -168,6 +171,27 @@ impl FromStr for UtcMillis {
         let millis = u64::try_from(moment.as_millisecond()).map_err(|_| fault())? + begun.unsigned_abs();
         Ok(Self::from_millis(millis))
     }
+}
+
+/// Returns true if the text has the form of RFC 3339, or has a space instead of the `T`, as the RFC permits. The parser
+/// of jiff accepts further forms, such as a zone in brackets, an offset of more than a day, or a moment without seconds.
+fn is_rfc_3339(text: &str) -> bool {
+    let is_form = |text: &str, form: &str| {
+        let is_permitted = |(byte, wanted): (u8, u8)| match wanted {
+            b'0' => byte.is_ascii_digit(),
+            b'T' => matches!(byte, b'T' | b't' | b' '),
+            wanted => byte == wanted,
+        };
+        text.len() == form.len() && text.bytes().zip(form.bytes()).all(is_permitted)
+    };
+    let Some((moment, rest)) = text.split_at_checked("0000-00-00T00:00:00".len()) else { return false };
+    let fraction = rest.strip_prefix('.').map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
+    let has_fraction = fraction.is_some_and(|offset| offset.len() + 1 < rest.len());
+    let offset = fraction.unwrap_or(rest);
+    let is_within_a_day = |offset: &str| &offset[1..3] < "24" && &offset[4..6] < "60";
+    let is_offset = matches!(offset, "Z" | "z")
+        || (is_form(offset, "+00:00") || is_form(offset, "-00:00")) && is_within_a_day(offset);
+    is_form(moment, "0000-00-00T00:00:00") && (fraction.is_none() || has_fraction) && is_offset
 }
 
 /// Returns true if a text is a moment with an offset in the last two days of the year 9999.
@@ -242,6 +266,43 @@ mod tests {
             "1969-12-31T23:59:59Z",
             "9999-12-31",
             "9999-12-31T23:59:59",
+        ] {
+            assert!(text.parse::<UtcMillis>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_the_forms_of_rfc_3339_are_read() {
+        for text in [
+            "2040-01-01t00:00:00z",
+            "2040-01-01 00:00:00Z",
+            "2040-01-01T23:59:00+23:59",
+            "2039-12-31T12:00:00.000-12:00",
+            "9999-12-31T23:59:59.5+00:00",
+        ] {
+            assert!(text.parse::<UtcMillis>().is_ok(), "{text}");
+        }
+        for text in [
+            "2040-01-01T00:00:00+25:00",
+            "2040-01-01T00:00:00+24:00",
+            "2040-01-01T00:00:00+01:60",
+            "2040-01-01T00:00:00Z[Europe/Berlin]",
+            "2040-01-01T00:00:00+01:00[Europe/Berlin]",
+            "2040-01-01T00:00:00+01",
+            "2040-01-01T00:00:00+0100",
+            "2040-01-01T00:00:00+01:00:00",
+            "2040-01-01T00:00Z",
+            "2040-01-01T00Z",
+            "20400101T000000Z",
+            "+002040-01-01T00:00:00Z",
+            "2040-01-01T00:00:00.Z",
+            "2040-01-01T00:00:00,5Z",
+            "2040-01-01T00:00:00 Z",
+            " 2040-01-01T00:00:00Z",
+            "2040-01-01T00:00:00Z ",
+            "2040-01-01T00:00:0\u{e4}Z",
+            "9999-12-31T23:59:59Z[UTC]",
+            "9999-12-31T23:59:59+25:00",
         ] {
             assert!(text.parse::<UtcMillis>().is_err(), "{text}");
         }

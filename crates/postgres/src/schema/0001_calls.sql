@@ -270,6 +270,10 @@ DECLARE
     v_value text; v_list bytea := ''; v_count int := 0; v_timeout bigint;
 BEGIN
     PERFORM tourbillon.check_name('the namespace', schedule_callback.namespace);
+    -- A key stands in the path of a request, so the service has no empty key.
+    IF schedule_callback.key = '' THEN
+        RAISE EXCEPTION 'a key must have at least one byte' USING ERRCODE = '22023';
+    END IF;
     PERFORM tourbillon.check_length('the URL', schedule_callback.url, 2048);
     IF schedule_callback.url IS NULL
         OR schedule_callback.url !~* '^https?://[^/?#@[:space:]]+([/?#][^[:space:]]*)?$' THEN
@@ -335,6 +339,9 @@ DECLARE v_bytes bytea; v_timeout bigint;
 BEGIN
     PERFORM tourbillon.check_name('the namespace', schedule_queue.namespace);
     PERFORM tourbillon.check_name('the queue', schedule_queue.queue);
+    IF schedule_queue.key = '' THEN
+        RAISE EXCEPTION 'a key must have at least one byte' USING ERRCODE = '22023';
+    END IF;
     IF schedule_queue.data IS NOT NULL AND schedule_queue.body IS NOT NULL THEN
         RAISE EXCEPTION 'at most one of data and body may be given' USING ERRCODE = '22023';
     END IF;

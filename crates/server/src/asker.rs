@@ -3,9 +3,8 @@
 
 use crate::client::Client;
 use crate::request_id::RequestId;
-use axum::extract::Request;
 use core::net::IpAddr;
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, Request};
 use std::sync::{Arc, OnceLock};
 use tracing::{field, warn};
 
@@ -40,7 +39,7 @@ pub(crate) fn request_id() -> Option<RequestId> {
 impl Asker {
     /// Determines the sender of a request. With `behind_proxy`, the sender's address is the last address in
     /// `X-Forwarded-For`, which the proxy has added. The client may have forged the earlier addresses.
-    pub(crate) fn of(request: &Request, behind_proxy: bool) -> Self {
+    pub(crate) fn of<B>(request: &Request<B>, behind_proxy: bool) -> Self {
         let (peer, id) = match request.extensions().get::<Client>() {
             // A socket for both families names an IPv4 client by a mapped IPv6 address.
             Some(client) => (Some(client.peer.to_canonical()), client.id.clone()),

@@ -175,7 +175,7 @@ async fn show(ends: bool) -> Result<(), Failure> {
     settings.caller.guard.allow_private = true;
     settings.caller.guard.own.extend(&addresses);
     let service = Service::open(settings)?;
-    let server = Server::start(listeners, &crate::http::interface(service.clone()), None, Limits::default());
+    let server = Server::start(listeners, &service, None, Limits::default());
     let shown = match &server {
         Ok(server) => {
             let shown = tokio::select! {

@@ -202,8 +202,7 @@ async fn serve(config: &Config) -> Outcome {
     for notice in service.notices() {
         warn!(target: "start", "{notice}");
     }
-    let interface = crate::http::interface(service.clone());
-    let server = Server::start(listeners, &interface, tls.as_ref(), config.connection_limits())?;
+    let server = Server::start(listeners, &service, tls.as_ref(), config.connection_limits())?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     for address in &addresses {
         info!(target: "start", "listening on {scheme}://{address}");

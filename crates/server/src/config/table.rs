@@ -119,12 +119,12 @@ settings! {
     /// The longest time from the creation of a timer to its due moment.
     max_delay: Duration, "limits.delay" = "36600d";
 
-    /// The longest time for a request's header to arrive, counted from its first byte. Also the longest time for a TLS
-    /// handshake.
+    /// The longest time for a request's header to arrive, counted from its first byte. The header of a connection's first
+    /// request counts from the start of the connection. Also the longest time for a TLS handshake.
     header_timeout: Duration, "timeouts.header" = "10s";
     /// The longest time for a request's body to arrive.
     body_timeout: Duration, "timeouts.body" = "30s";
-    /// The longest time for which a connection without a request stays open.
+    /// The longest time for which a connection stays open between two requests.
     idle_timeout: Duration, "timeouts.idle" = "75s";
     /// The longest time to wait for a client to read a further part of an answer.
     write_timeout: Duration, "timeouts.write" = "30s";

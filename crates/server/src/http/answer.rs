@@ -1,7 +1,7 @@
 //! Turns a problem, which describes why a request was not fulfilled, into an answer.
 
 use crate::asker;
-use crate::request_id::{REQUEST_ID, RequestId};
+use crate::request_id::RequestId;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -37,9 +37,7 @@ impl Refused {
     /// there.
     pub(super) fn answer_to(self, id: &RequestId) -> Response {
         let Self(problem) = self;
-        let mut response = response(&problem, &problem, Some(id));
-        response.headers_mut().extend(id.header().map(|id| (REQUEST_ID, id)));
-        response
+        response(&problem, &problem, Some(id))
     }
 }
 

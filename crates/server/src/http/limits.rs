@@ -1,5 +1,5 @@
 //! Surrounds all handlers. Limits the size of a request's path and headers, and refuses unknown query parameters.
-//! Answers a panic of a handler with a problem.
+//! Answers a panic of a handler with a problem. Logs and counts the answers.
 
 use super::answer::Refused;
 use super::auth::{admit, challenge};
@@ -16,8 +16,8 @@ use core::panic::AssertUnwindSafe;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use futures_util::FutureExt as _;
-use http::HeaderValue;
 use http::header::{AUTHORIZATION, CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderValue, Method};
 use percent_encoding::percent_decode_str;
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,6 +29,8 @@ use tracing::{Level, debug, enabled, field};
 const LONGEST_URI: usize = 8 << 10;
 /// The greatest length of the names and values of all headers of a request, in bytes.
 const LONGEST_HEADERS: usize = 8 << 10;
+/// A zero byte as a path and a query write it. They cannot have the byte itself.
+const ZERO_BYTE: &str = "%00";
 
 /// The HTTP interface of a service: all handlers, and the limits that every request must keep. A clone shares the state
 /// of the original.
@@ -60,30 +62,61 @@ impl HttpService<Request> for Interface {
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let inner = Arc::clone(&self.0);
-        Box::pin(async move { Ok(inner.answer(request).await) })
+        let this = self.clone();
+        Box::pin(async move {
+            let account = this.account(&request);
+            let mut response = this.answer(&account, request).await;
+            account.settle(&mut response);
+            Ok(response)
+        })
+    }
+}
+
+/// A request whose answer is not logged and counted yet. A connection may send another answer than the handler has
+/// made, or refuse a request before the handler gets it. So the sender of the answer calls
+/// [`settle`](Account::settle).
+#[must_use = "each answer is logged and counted"]
+pub(crate) struct Account {
+    interface: Arc<Inner>,
+    asker: Arc<Asker>,
+    /// The method and the path of the request, and the moment of its arrival. `None` if the log does not have requests.
+    asked: Option<(Method, String, Instant)>,
+}
+
+impl Account {
+    /// Adds the request's id to the answer that is sent, counts the answer, and logs it at the level `debug`.
+    pub(crate) fn settle<B>(self, response: &mut http::Response<B>) {
+        let Self { interface, asker, asked } = self;
+        let status = response.status().as_u16();
+        if let Some(id) = asker.id().header() {
+            response.headers_mut().insert(REQUEST_ID, id);
+        }
+        interface.service.counters().answered(status);
+        if let Some((method, path, begun)) = asked {
+            let (request, peer) = (asker.id().text(), asker.peer().map(field::display));
+            let took_ms = millis(begun.elapsed());
+            debug!(target: "request", request, peer, %method, path, status, took_ms, "a request was answered");
+        }
+    }
+}
+
+impl Interface {
+    /// Begins the account of a request that has arrived.
+    pub(crate) fn account<B>(&self, request: &http::Request<B>) -> Account {
+        let asker = Arc::new(Asker::of(request, self.0.service.settings().behind_proxy));
+        let asked = enabled!(target: "request", Level::DEBUG)
+            .then(|| (request.method().clone(), request.uri().path().to_owned(), Instant::now()));
+        Account { interface: Arc::clone(&self.0), asker, asked }
+    }
+
+    /// Makes the answer to a request. While the handler runs, it can find the sender of the request: the [`Asker`].
+    pub(crate) async fn answer(&self, account: &Account, request: Request) -> Response {
+        account.asker.await_with(self.0.answer_within_limits(request)).await
     }
 }
 
 impl Inner {
-    /// Answers a request. Adds the request's id to the answer, and logs the request at the level `debug`. While the
-    /// handler runs, it can find the sender of the request: the [`Asker`].
-    async fn answer(&self, request: Request) -> Response {
-        let asker = Arc::new(Asker::of(&request, self.service.settings().behind_proxy));
-        let asked = enabled!(target: "request", Level::DEBUG)
-            .then(|| (request.method().clone(), request.uri().path().to_owned(), Instant::now()));
-        let mut response = asker.await_with(self.answer_within_limits(request)).await;
-        response.headers_mut().extend(asker.id().header().map(|id| (REQUEST_ID, id)));
-        if let Some((method, path, begun)) = asked {
-            let (request, peer) = (asker.id().text(), asker.peer().map(field::display));
-            let took_ms = millis(begun.elapsed());
-            let status = response.status().as_u16();
-            debug!(target: "request", request, peer, %method, path, status, took_ms, "a request was answered");
-        }
-        response
-    }
-
-    /// Checks the limits of a request, lets the router answer it, and counts the answer.
+    /// Checks the limits of a request, and lets the router answer it.
     ///
     /// The checks are not layers of the router, because the router copies a route with its layers several times for
     /// each request.
@@ -109,7 +142,6 @@ impl Inner {
             }
         };
         challenge(&mut response, has_token);
-        counters.answered(response.status().as_u16());
         let headers = response.headers_mut();
         // An answer depends on the token and on the time, so no cache may keep it.
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -121,6 +153,7 @@ impl Inner {
 fn check(queries: &Queries, request: &Request) -> Result<(), Problem> {
     let too_large = |detail: &str| Problem::new(ProblemKind::TooLarge, detail);
     let uri = request.uri();
+    let bad = |detail: String| Problem::new(ProblemKind::BadRequest, detail);
     if uri.path().len() + uri.query().map_or(0, str::len) > LONGEST_URI {
         return Err(too_large("the path with the query has more than 8 KiB"));
     }
@@ -128,8 +161,14 @@ fn check(queries: &Queries, request: &Request) -> Result<(), Problem> {
     if headers.map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>() > LONGEST_HEADERS {
         return Err(too_large("the headers have more than 8 KiB"));
     }
+    // No name in a path and no text in a query may have a zero byte, because no store keeps such a text.
+    if uri.path().contains(ZERO_BYTE) {
+        return Err(bad("the path has a zero byte".to_owned()));
+    }
     let Some(query) = uri.query() else { return Ok(()) };
-    let bad = |detail: String| Problem::new(ProblemKind::BadRequest, detail);
+    if query.contains(ZERO_BYTE) {
+        return Err(bad("the query has a zero byte".to_owned()));
+    }
     // The parser below would replace invalid bytes without an error, so the service would see another text than the
     // client sent.
     if percent_decode_str(query).decode_utf8().is_err() {

@@ -7,6 +7,7 @@ use super::observed::Observed;
 use super::places::{Place, Places};
 use super::stream::Stream;
 use crate::client::Client;
+use crate::http::Interface;
 use crate::request_id::RequestId;
 use axum::body::Body as Answer;
 use core::convert::Infallible;
@@ -27,7 +28,6 @@ use tourbillon::Handle;
 use tourbillon::future::{Sleep, Wakeup};
 use tourbillon_api::{Problem, ProblemKind};
 use tourbillon_hyper::TourbillonTimer;
-use tower_service::Service;
 
 /// The longest sleep of [`Patience`] while the connection has no deadline. After the sleep, `Patience` asks for the
 /// deadline again, because an answer over HTTP/2 can set a deadline without waking the connection's task.
@@ -43,29 +43,10 @@ const MOST_UNAUTHENTICATED: usize = 4;
 /// single body, and the second value all bodies of the connection.
 const WINDOWS: (u32, u32) = (64 << 10, 128 << 10);
 
-/// A service that has an answer for each request and never fails.
-pub(super) trait Answers:
-    Service<Request<Answer>, Response = Response<Answer>, Error = Infallible, Future: Send + 'static>
-    + Clone
-    + Send
-    + Sync
-    + 'static
-{
-}
-
-impl<S> Answers for S where
-    S: Service<Request<Answer>, Response = Response<Answer>, Error = Infallible, Future: Send + 'static>
-        + Clone
-        + Send
-        + Sync
-        + 'static
-{
-}
-
 /// Serves the requests of a connection. Once `stop` is true, takes no further requests.
 pub(super) async fn serve(
     stream: Stream,
-    service: impl Answers,
+    interface: Interface,
     engine: Handle<Wakeup>,
     limits: Limits,
     mut stop: watch::Receiver<bool>,
@@ -80,7 +61,7 @@ pub(super) async fn serve(
         let under_way = UnderWay::begin(&activity, request.version() == Version::HTTP_2);
         // The future is boxed. Otherwise an HTTP/2 answer would keep the future's memory while it waits for its client.
         let arrived = ArrivedRequest { request, id, under_way, peer, places: Arc::clone(&places) };
-        Box::pin(answer(arrived, service.clone(), engine.clone(), limits))
+        Box::pin(answer(arrived, interface.clone(), engine.clone(), limits))
     });
     let timer = TourbillonTimer::new(engine.clone());
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -175,7 +156,7 @@ struct ArrivedRequest {
 /// Answers a request. Refuses the request if it does not name its host properly, or if its body cannot be read.
 async fn answer(
     arrived: ArrivedRequest,
-    mut service: impl Answers,
+    interface: Interface,
     engine: Handle<Wakeup>,
     limits: Limits,
 ) -> Result<Response<Answering>, Infallible> {
@@ -183,15 +164,16 @@ async fn answer(
     let is_http2 = request.version() == Version::HTTP_2;
     let fault = Fault::default();
     let stage = under_way.stage();
+    request.extensions_mut().insert(Client { peer, id: id.clone(), notes: Arc::new(stage.clone()) });
+    let account = interface.account(&request);
     let response = if !has_one_host(&request) {
         bad_host(&id)
     } else if request.body().size_hint().lower() > limits.body as u64 {
         refusal(BodyFault::TooLarge, &limits, &id)
     } else {
-        request.extensions_mut().insert(Client { peer, id: id.clone(), notes: Arc::new(stage.clone()) });
         let request =
             request.map(|body| Answer::new(Received::new(body, &engine, &limits, fault.clone(), stage)));
-        let response = service.call(request).await.unwrap_or_else(|never| match never {});
+        let response = interface.answer(&account, request).await;
         // The handler only knows that it could not read the body. `fault` has the reason.
         fault.get().map_or(response, |fault| refusal(fault, &limits, &id))
     };
@@ -199,7 +181,8 @@ async fn answer(
     if noted.makes_a_stranger {
         places.note_stranger();
     }
-    let response = if noted.is_beyond { too_many() } else { response };
+    let mut response = if noted.is_beyond { too_many() } else { response };
+    account.settle(&mut response);
     let mut response = response.map(|body| Answering::new(body, under_way, is_http2));
     // HTTP/2 forbids the header `connection`, and each of its requests has a stream of its own.
     if fault.get().is_some() && !is_http2 {

@@ -14,11 +14,13 @@ pub struct Limits {
     pub header: usize,
     /// The greatest size of a request's body, in bytes. 8 MiB by default.
     pub body: usize,
-    /// The longest time for a TLS handshake, and for the header of a request to arrive. 10 s by default.
+    /// The longest time for a TLS handshake, and for the header of a request to arrive. The header of the first request
+    /// counts from the start of the connection, and a later header from its first byte. 10 s by default.
     pub header_timeout: Duration,
     /// The longest time for the body of a request to arrive. 30 s by default.
     pub body_timeout: Duration,
-    /// The longest time for which a connection without a running request stays open. 75 s by default.
+    /// The longest time for which a connection without a running request stays open after its first request. 75 s by
+    /// default.
     pub idle_timeout: Duration,
     /// The longest time to wait for a client to read a further part of an answer. After this time, the connection is
     /// closed. 30 s by default.

@@ -13,15 +13,13 @@ mod stream;
 
 pub use limits::Limits;
 
+use crate::http::Interface;
+use crate::service::Service;
 use crate::task;
 use crate::tls::Tls;
 use activity::Activity;
-use axum::body::Body;
-use connection::Answers;
-use core::convert::Infallible;
 use core::net::SocketAddr;
 use core::time::Duration;
-use http::{Request, Response};
 use places::{Place, Places};
 use std::io;
 use std::sync::Arc;
@@ -31,7 +29,6 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tourbillon::future::Wakeup;
 use tourbillon::{BuildError, Handle, Shards};
-use tower_service::Service;
 
 /// The pause after a failed attempt to accept a connection, for example because the process has no free file
 /// descriptor.
@@ -80,8 +77,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Begins to accept connections, in tasks of the calling runtime. `service` answers the requests, such as a
-    /// [`Router`](axum::Router).
+    /// Begins to accept connections, in tasks of the calling runtime. Each connection serves the HTTP interface of
+    /// `service`.
     ///
     /// # Errors
     ///
@@ -90,25 +87,19 @@ impl Server {
     /// # Panics
     ///
     /// Panics outside of a tokio runtime.
-    pub fn start<S>(
+    pub fn start(
         listeners: Listeners,
-        service: &S,
+        service: &Service,
         tls: Option<&Tls>,
         limits: Limits,
-    ) -> Result<Self, BuildError>
-    where
-        S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send + 'static>
-            + Clone
-            + Send
-            + Sync
-            + 'static,
-    {
+    ) -> Result<Self, BuildError> {
+        let interface = crate::http::interface(service.clone());
         let engine = Shards::current()?.futures().clone();
         let places = Arc::new(Places::new(limits.connections as usize));
         let (stop, abort) = (watch::Sender::new(false), watch::Sender::new(false));
         for listener in listeners.0 {
             let acceptor = Acceptor {
-                service: service.clone(),
+                interface: interface.clone(),
                 tls: tls.cloned(),
                 limits,
                 engine: engine.clone(),
@@ -155,8 +146,8 @@ async fn give_memory_back(places: Arc<Places>, engine: Handle<Wakeup>, mut stop:
 }
 
 /// Accepts the connections of one listening socket, and starts a task for each connection.
-struct Acceptor<S> {
-    service: S,
+struct Acceptor {
+    interface: Interface,
     tls: Option<Tls>,
     limits: Limits,
     engine: Handle<Wakeup>,
@@ -165,7 +156,7 @@ struct Acceptor<S> {
     abort: watch::Receiver<bool>,
 }
 
-impl<S: Answers> Acceptor<S> {
+impl Acceptor {
     async fn run(self, listener: TcpListener) {
         let mut stop = self.stop.clone();
         loop {
@@ -189,7 +180,7 @@ impl<S: Answers> Acceptor<S> {
     fn serve(&self, stream: TcpStream, mut place: Place) {
         // An error is ignored. Without this option, small answers are only sent a little later.
         let _small_answers = stream.set_nodelay(true);
-        let (service, engine, limits) = (self.service.clone(), self.engine.clone(), self.limits);
+        let (interface, engine, limits) = (self.interface.clone(), self.engine.clone(), self.limits);
         let (stop, mut abort) = (self.stop.clone(), self.abort.clone());
         let tls = self.tls.as_ref().map(Tls::config);
         // The future is boxed, so the task holds a single copy of it.
@@ -209,7 +200,7 @@ impl<S: Answers> Acceptor<S> {
                     Stream::Tls(Box::new(stream))
                 }
             };
-            connection::serve(stream, service, engine, limits, stop, &mut place).await;
+            connection::serve(stream, interface, engine, limits, stop, &mut place).await;
         });
         drop(tokio::spawn(async move {
             tokio::select! {

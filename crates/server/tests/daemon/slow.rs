@@ -169,6 +169,50 @@ async fn requests_beyond_the_limits_are_refused() {
     assert_eq!(http.send("PUT", &timer("k"), &far()).await.status, 201);
 }
 
+/// A connection refuses some requests before a handler reads them, and replaces the answers to others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_answer_has_its_line_and_its_count_with_the_status_that_was_sent() {
+    let folder = folder();
+    let daemon = start(folder.path(), &["--log-level", "debug", "--limits-request=20KiB"]);
+    let http = Http::new(daemon.address);
+    let answers = async || {
+        let (_, page) = http.bytes("GET", "/metrics").await.unwrap();
+        let page = String::from_utf8(page).unwrap();
+        let line = page.lines().find(|line| line.starts_with("tourbillon_http_answers_total{class=\"4xx\"}"));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).expect("a count of answers")
+    };
+    let before = answers().await;
+    let put = |path: &str, rest: &str| {
+        format!("PUT {} HTTP/1.1\r\ncontent-type: application/json\r\n{rest}", timer(path))
+    };
+    let chunks = format!("5001\r\n{}", " ".repeat(0x5001));
+    let rows = [
+        ("late", put("late", "host: localhost\r\ncontent-length: 100\r\n\r\n{"), 408),
+        ("long", put("long", "host: localhost\r\ncontent-length: 20481\r\n\r\n"), 413),
+        ("chunked", put("chunked", "host: localhost\r\ntransfer-encoding: chunked\r\n\r\n") + &chunks, 413),
+        ("hosts", put("hosts", "host: localhost\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n"), 400),
+        ("no-host", put("no-host", "content-length: 0\r\n\r\n"), 400),
+        ("read", put("read", "host: localhost\r\ncontent-length: 2\r\n\r\n{}"), 400),
+    ];
+    for (key, request, status) in &rows {
+        let mut raw = Raw::connect(daemon.address).await;
+        let _may_be_cut = raw.send(request.as_bytes()).await;
+        let head = raw.head().await;
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{key}: {head}");
+        let id = head.lines().find_map(|line| line.strip_prefix("x-request-id: ")).expect("an id").to_owned();
+        let line = daemon.line(&id).await;
+        assert!(
+            line.contains("a request was answered") && line.contains(&format!("status={status}")),
+            "{line}"
+        );
+        assert!(line.contains(&timer(key)), "{line}");
+        let lines =
+            daemon.log().lines().filter(|line| line.contains(&id) && line.contains("status=")).count();
+        assert_eq!(lines, 1, "{key}");
+    }
+    assert_eq!(answers().await - before, rows.len() as u64);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn http_2_is_spoken_without_tls_too_and_an_idle_connection_ends() {
     use axum::body::Bytes;

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tourbillon_durable::store::TimerStore;
-use tourbillon_server::{Limits, Listeners, Server, Service, Settings, router};
+use tourbillon_server::{Limits, Listeners, Server, Service, Settings};
 
 /// The longest time for which a test waits for an event that should come at once. The time is long, because the machine
 /// may be busy.
@@ -151,7 +151,7 @@ impl Rig {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         };
-        let server = Server::start(listeners, &router(service.clone()), None, Limits::default()).unwrap();
+        let server = Server::start(listeners, &service, None, Limits::default()).unwrap();
         let client = Client::builder(TokioExecutor::new()).build_http();
         let receiver = receiver().await;
         Self { service, address, server, client, settings, folder: Some(folder), receiver }

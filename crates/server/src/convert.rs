@@ -38,6 +38,7 @@ pub(crate) fn creation(
     head: work::Head<'_>,
     pointer: &str,
 ) -> Result<(Creation, Option<Callback>), Problem> {
+    admit_labels(&timer.labels, pointer)?;
     let Work { kind, payload, policy, callback } = work(timer, settings, head, pointer)?;
     let mut spec = Spec::new(payload).policy(policy).if_present(if_present(timer.if_present));
     spec = match due(timer.due, timer.delay_ms, pointer)? {
@@ -49,6 +50,15 @@ pub(crate) fn creation(
         spec = spec.label(label.as_str());
     }
     Ok(((kind, spec), callback))
+}
+
+/// Fails if a label has a zero byte, which no store keeps. `pointer` is the JSON pointer to the object with the field
+/// `labels`.
+pub(crate) fn admit_labels(labels: &[String], pointer: &str) -> Result<(), Problem> {
+    match labels.iter().position(|label| label.contains('\0')) {
+        Some(index) => Err(Problem::field(format!("{pointer}/labels/{index}"), "the label has a zero byte")),
+        None => Ok(()),
+    }
 }
 
 /// The JSON pointer to a field of a request, in two parts: the pointer to the field's parent, and the field's name. The

@@ -2,6 +2,7 @@
 //! client.
 
 use super::answer::Refused;
+use super::json::read_query;
 use crate::state::Trace;
 use axum::extract::FromRequestParts;
 use axum::extract::rejection::QueryRejection;
@@ -18,12 +19,12 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Query<T
     type Rejection = Refused;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refused> {
-        axum::extract::Query::from_request_parts(parts, state)
+        let axum::extract::Query(pairs) = axum::extract::Query::from_request_parts(parts, state)
             .await
-            .map(|axum::extract::Query(query)| Self(query))
             .map_err(|rejection: QueryRejection| {
                 Refused(Problem::new(ProblemKind::BadRequest, rejection.body_text()))
-            })
+            })?;
+        Ok(Self(read_query(pairs)?))
     }
 }
 
@@ -41,17 +42,19 @@ pub(super) fn page_size(limit: Option<u32>, items: &str) -> Result<u32, Refused>
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// Returns the text of the header `name`. `None` if the header is missing. Fails if the header occurs twice or has
-/// other characters than visible ASCII.
+/// other characters than visible ASCII and spaces.
 pub(super) fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, Refused> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
-        (Some(value), None) => value.to_str().map(Some).map_err(|_| {
-            Refused(Problem::new(
+        (Some(value), None) => match value.to_str() {
+            // `to_str` also permits tabs.
+            Ok(text) if !text.contains('\t') => Ok(Some(text)),
+            _ => Err(Refused(Problem::new(
                 ProblemKind::BadRequest,
-                format!("the header {name} has other characters than visible ASCII"),
-            ))
-        }),
+                format!("the header {name} has other characters than visible ASCII and spaces"),
+            ))),
+        },
         (Some(_), Some(_)) => {
             Err(Refused(Problem::new(ProblemKind::BadRequest, format!("the header {name} is there twice"))))
         }

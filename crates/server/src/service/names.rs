@@ -28,10 +28,12 @@ impl Named<'_> {
         }
     }
 
-    /// Fails if the name is a key that is too long for any timer.
+    /// Fails if the name is a key that no timer can have, because it is empty, too long, or has a zero byte.
     pub(super) fn admit(self) -> Result<(), Problem> {
         match self {
+            Self::Key("") => Err(Problem::new(ProblemKind::BadRequest, "a key has at least one byte")),
             Self::Key(key) if key.len() > LONGEST_KEY => Err(rejected(&Rejection::TooLong("the key"))),
+            Self::Key(key) if key.contains('\0') => Err(rejected(&Rejection::ZeroByte("the key"))),
             Self::Key(_) | Self::Id(_) => Ok(()),
         }
     }

@@ -230,6 +230,9 @@ async fn a_head_that_cannot_be_read_is_refused() {
         ("GET", format!("{TIMERS}?label={long}"), none.to_vec(), 413, "too-large"),
         ("GET", TIMERS.to_owned(), vec![("x-long", long)], 413, "too-large"),
         ("GET", format!("{TIMERS}?label=%FF"), none.to_vec(), 400, "bad-request"),
+        ("GET", format!("{TIMERS}/a%00b"), none.to_vec(), 400, "bad-request"),
+        ("GET", format!("{TIMERS}?label=%00"), none.to_vec(), 400, "bad-request"),
+        ("POST", TIMERS.to_owned(), header("idempotency-key", "a\tb"), 400, "bad-request"),
         ("GET", format!("{TIMERS}?lable=x"), none.to_vec(), 400, "bad-request"),
         ("GET", format!("{TIMERS}?label=x&label=y"), none.to_vec(), 400, "bad-request"),
         ("GET", format!("{TIMERS}?limit=0"), none.to_vec(), 400, "bad-request"),
@@ -396,4 +399,73 @@ async fn a_key_that_no_timer_can_have_is_not_cancelled() {
             assert_eq!(result["cancelled"]["result"], "not-found", "{key}: {result}");
         }
     }
+}
+
+/// A text in PostgreSQL has no zero byte. So no store keeps one, and each request is refused in the same way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_text_of_a_timer_has_a_zero_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let namespace = "/v1/namespaces/default";
+    let timer = json!({ "delay_ms": 600_000, "pull": { "queue": "q" } });
+    let labelled = json!({ "delay_ms": 600_000, "pull": { "queue": "q" }, "labels": ["a", "a\0b"] });
+    let schedule = json!({ "every_ms": 60_000, "pull": { "queue": "q" } });
+    let labelled_schedule = json!({ "every_ms": 60_000, "pull": { "queue": "q" }, "labels": ["a\0b"] });
+    assert_eq!(inside.send("PUT", &format!("{namespace}/schedules/s"), schedule.clone()).await.status, 201);
+    let none = Value::Null;
+    for (method, path, body, pointer) in [
+        ("PUT", "timers/a%00b", &timer, &none),
+        ("GET", "timers/a%00b", &none, &none),
+        ("GET", "timers/a%00b/past", &none, &none),
+        ("DELETE", "timers/a%00b", &none, &none),
+        ("PATCH", "timers/a%00b", &json!({ "delay_ms": 1 }), &none),
+        ("POST", "timers/a%00b/fire", &none, &none),
+        ("PUT", "schedules/a%00b", &schedule, &none),
+        ("GET", "timers?key_prefix=%00", &none, &none),
+        ("PUT", "timers/k", &labelled, &json!("/labels/1")),
+        ("POST", "timers", &labelled, &json!("/labels/1")),
+        ("PUT", "schedules/k", &labelled_schedule, &json!("/labels/0")),
+        ("PATCH", "schedules/s", &json!({ "labels": ["a\0b"] }), &json!("/labels/0")),
+        ("POST", "previews", &labelled_schedule, &json!("/labels/0")),
+        ("POST", "cancellations", &json!({ "label": "a\0b" }), &json!("/label")),
+        ("POST", "cancellations", &json!({ "key_prefix": "a\0b" }), &json!("/key_prefix")),
+        ("POST", "replays", &json!({ "label": "a\0b" }), &json!("/label")),
+    ] {
+        let answer = inside.send(method, &format!("{namespace}/{path}"), body.clone()).await;
+        assert_eq!(answer.problem(), (400, "bad-request".to_owned()), "{method} {path}: {answer:?}");
+        assert_eq!(&answer.json()["errors"][0]["pointer"], pointer, "{method} {path}");
+        assert!(
+            answer.json()["detail"].as_str().unwrap().contains("zero byte"),
+            "{method} {path}: {answer:?}"
+        );
+    }
+    let changes = json!({ "changes": [
+        { "put": { "key": "a\0b", "timer": timer } },
+        { "put": { "timer": labelled } },
+        { "cancel": { "key": "a\0b" } },
+        { "move": { "key": "a\0b", "to": { "delay_ms": 1 } } },
+        { "put": { "key": "k", "timer": timer } },
+    ] });
+    let batch = inside.send("POST", &format!("{namespace}/batch"), changes).await;
+    assert_eq!(batch.status, 200);
+    let results = batch.json()["results"].clone();
+    for (index, pointer) in ["put/key", "put/timer/labels/1", "cancel/key", "move/key"].iter().enumerate() {
+        let problem = &results[index]["problem"];
+        assert_eq!(problem["type"], "/problems/bad-request", "{problem}");
+        assert_eq!(problem["errors"][0]["pointer"], format!("/changes/{index}/{pointer}"));
+    }
+    assert_eq!(results[4]["placed"]["outcome"], "created");
+
+    // A body may have zero bytes. The error of a receiver loses them.
+    let due = json!({ "pull": { "queue": "mail", "body": "a\0b" } });
+    let id = inside.send("POST", TIMERS, due).await.json()["id"].as_str().unwrap().to_owned();
+    let wait = json!({ "wait_ms": 10_000 });
+    let claims = inside.send("POST", &format!("{namespace}/queues/mail/claims"), wait).await.json();
+    assert_eq!(claims["claims"][0]["body"], "a\0b", "{claims}");
+    let claim = claims["claims"][0]["claim"].as_str().unwrap();
+    let nack = json!({ "error": "a\0b", "dead": true });
+    let ended = inside.send("POST", &format!("{namespace}/claims/{claim}/nack"), nack).await;
+    assert_eq!(ended.status, 204, "{ended:?}");
+    let dead = inside.send("GET", &format!("{namespace}/ids/{id}"), Value::Null).await.json();
+    assert_eq!(dead["last_error"], "a\u{fffd}b", "{dead}");
 }

@@ -347,8 +347,12 @@ async fn a_batch_answers_each_change_and_obeys_idempotency_keys() {
         { "cancel": { "key": "none" } },
         { "cancel": { "key": "a", "id": other["id"] } },
         { "move": { "key": "a", "to": { "delay_ms": 9_000_000_000_000_u64 } } },
+        { "cancel": { "id": "no id" } },
+        { "put": { "key": "k".repeat(256), "timer": timer(60_000) } },
+        { "put": { "timer": { "callback": { "url": "nonsense" } } } },
+        { "put": { "timer": { "due": "2040-01-01T00:00:00Z", "delay_ms": 1, "pull": { "queue": "q" } } } },
     ]);
-    let answer = inside.send("POST", batch, json!({ "changes": changes })).await;
+    let answer = inside.send("POST", batch, json!({ "changes": changes.clone() })).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     let results = answer.json()["results"].as_array().unwrap().clone();
     let problem = |index: usize| {
@@ -357,16 +361,29 @@ async fn a_batch_answers_each_change_and_obeys_idempotency_keys() {
     };
     assert_eq!(results[0]["placed"]["outcome"], "created");
     assert_eq!(problem(1), ("/problems/key-exists".to_owned(), Value::Null));
-    assert_eq!(problem(2), ("/problems/bad-request".to_owned(), json!("/changes/2/timer/pull/queue")));
+    assert_eq!(problem(2), ("/problems/bad-request".to_owned(), json!("/changes/2/put/timer/pull/queue")));
     assert_eq!(results[3]["placed"]["outcome"], "created");
     assert_eq!(problem(4).0, "/problems/idempotency-in-progress");
     assert_eq!(results[5]["changed"]["id"], results[0]["placed"]["id"]);
-    assert_eq!(problem(6), ("/problems/bad-request".to_owned(), json!("/changes/6/to")));
+    assert_eq!(problem(6), ("/problems/bad-request".to_owned(), json!("/changes/6/move/to")));
     assert_eq!(problem(7).0, "/problems/not-found");
     assert_eq!(results[8]["cancelled"]["result"], "cancelled");
     assert_eq!(results[9]["cancelled"]["result"], "not-found");
-    assert_eq!(problem(10), ("/problems/bad-request".to_owned(), json!("/changes/10")));
+    assert_eq!(problem(10), ("/problems/bad-request".to_owned(), json!("/changes/10/cancel")));
     assert_eq!(problem(11).0, "/problems/due-too-far");
+    assert_eq!(problem(12), ("/problems/bad-request".to_owned(), json!("/changes/12/cancel/id")));
+    assert_eq!(problem(13), ("/problems/too-large".to_owned(), json!("/changes/13/put/key")));
+    assert_eq!(
+        problem(14),
+        ("/problems/bad-request".to_owned(), json!("/changes/14/put/timer/callback/url"))
+    );
+    assert_eq!(problem(15), ("/problems/bad-request".to_owned(), json!("/changes/15/put/timer")));
+    let request = json!({ "changes": changes });
+    for result in &results {
+        let pointer = result["problem"]["errors"][0]["pointer"].as_str();
+        let is_there = pointer.is_none_or(|pointer| request.pointer(pointer).is_some());
+        assert!(is_there, "no field is at {pointer:?}");
+    }
 
     let again = json!({ "changes": [
         { "put": { "idempotency_key": "i", "timer": timer(60_000) } },

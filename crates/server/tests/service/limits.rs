@@ -153,6 +153,64 @@ async fn creations_beyond_a_limit_are_refused() {
     assert_eq!(place(&rig, "d", timer(1_000, "")).await.0, StatusCode::CREATED);
 }
 
+/// Each creation of a batch sees the changes before it, also when a limit is checked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_of_timers_sees_the_changes_before_a_creation_in_its_batch() {
+    let rig = Rig::start().await;
+    let timer = |mode: &str| json!({ "delay_ms": 600_000, "if_present": mode, "pull": { "queue": "q" } });
+    let put = |key: &str| json!({ "put": { "key": key, "timer": timer("reject") } });
+    let replace = |key: &str| json!({ "put": { "key": key, "timer": timer("replace") } });
+    let cancel = |key: &str| json!({ "cancel": { "key": key } });
+    let shift = |key: &str| json!({ "move": { "key": key, "to": { "delay_ms": 500_000 } } });
+    let batch = async |changes: Vec<Value>| -> Vec<String> {
+        let changes = json!({ "changes": changes });
+        let (status, answer) = rig.send("POST", "/v1/namespaces/n/batch", changes).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+        let word = |result: &Value| {
+            let words =
+                [&result["placed"]["outcome"], &result["cancelled"]["result"], &result["problem"]["type"]];
+            words.into_iter().find_map(Value::as_str).unwrap_or("moved").to_owned()
+        };
+        answer["results"].as_array().unwrap().iter().map(word).collect()
+    };
+    let full = "/problems/limit-reached";
+    set(&rig, json!({ "max_timers": 3 })).await;
+    assert_eq!(
+        batch(vec![put("a"), put("b"), put("c"), put("d")]).await,
+        ["created", "created", "created", full]
+    );
+    // The stored timers are a, b and c.
+    assert_eq!(batch(vec![cancel("a"), put("d"), put("e")]).await, ["cancelled", "created", full]);
+    // b, c and d
+    assert_eq!(
+        batch(vec![replace("b"), replace("b"), replace("c"), put("e")]).await,
+        ["replaced", "replaced", "replaced", full]
+    );
+    assert_eq!(
+        batch(vec![replace("b"), cancel("c"), cancel("c"), put("e"), put("f")]).await,
+        ["replaced", "cancelled", "not-found", "created", full]
+    );
+    // b, d and e
+    let (_, d) = rig.send("GET", "/v1/namespaces/n/timers/d", Value::Null).await;
+    let by_id = json!({ "cancel": { "id": d["id"] } });
+    assert_eq!(
+        batch(vec![by_id, cancel("d"), put("d"), put("f")]).await,
+        ["cancelled", "not-found", "created", full]
+    );
+    // b, d and e
+    assert_eq!(
+        batch(vec![put("f"), cancel("f"), cancel("b"), put("f"), cancel("f"), put("g"), put("h")]).await,
+        [full, "not-found", "cancelled", "created", "cancelled", "created", full]
+    );
+    // d, e and g
+    set(&rig, json!({ "max_timers": 4 })).await;
+    assert_eq!(
+        batch(vec![shift("d"), shift("e"), shift("g"), put("h"), put("i")]).await,
+        ["moved", "moved", "moved", "created", full]
+    );
+    assert_eq!(count(&rig, "pending").await, 4);
+}
+
 /// A delay of exactly the limit is permitted, when a timer is created and when it is moved. The part of a millisecond
 /// that passes between the request and the check does not matter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -250,6 +250,15 @@ async fn a_backfill_is_an_operation_and_its_repetition_makes_nothing() {
     assert!(page["next"].is_string());
     let wide = json!({ "from": "2015-01-01T00:00:00Z", "until": "2025-01-01T00:00:00Z" });
     assert_eq!(inside.send("POST", &path("a/backfill"), wide).await.problem().0, 400);
+    for (range, pointer) in [
+        (json!({ "from": "2025-02-01T00:00:00Z", "until": "2025-01-01T00:00:00Z" }), "/until"),
+        (json!({ "from": "2999-01-01T00:00:00Z" }), "/from"),
+        (json!({ "from": "2999-01-01T00:00:00Z", "until": "2999-02-01T00:00:00Z" }), "/from"),
+    ] {
+        let refused = inside.send("POST", &path("a/backfill"), range.clone()).await;
+        assert_eq!(refused.problem().0, 400, "{range}");
+        assert_eq!(refused.json()["errors"][0]["pointer"], pointer, "{range}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

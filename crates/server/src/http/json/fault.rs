@@ -85,6 +85,14 @@ impl Fault {
     }
 }
 
+impl Fault {
+    /// Describes a fault in the query of a request, whose values have no parts.
+    pub(super) fn of_parameter(self) -> String {
+        let Self { way, detail, .. } = self;
+        way.first().map_or_else(|| detail.to_string(), |name| format!("the parameter `{name}`: {detail}"))
+    }
+}
+
 impl From<Fault> for Problem {
     fn from(fault: Fault) -> Self {
         // The tilde is replaced first, because the replacement of the slash contains a tilde.

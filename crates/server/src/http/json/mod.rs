@@ -10,6 +10,9 @@
 //! Any valid JSON is accepted for a [`RawJson`](tourbillon_api::RawJson), which keeps the value as it was written.
 
 mod fault;
+mod query;
+
+pub(super) use query::read_query;
 
 use core::fmt;
 use fault::{Expected, Fault};

@@ -4,7 +4,7 @@ use super::{Changes, moment};
 use crate::audit::{Deed, End};
 use crate::convert::{rejected, unavailable};
 use crate::record::Entered;
-use crate::service::creations::{Naming, Ready};
+use crate::service::creations::{Earlier, Naming, Ready};
 use crate::service::names::{Named, not_found};
 use crate::state::Trace;
 use crate::telemetry::Span;
@@ -47,9 +47,10 @@ impl Changes {
         // While this value is held, the namespace is not removed.
         let _stays = self.namespaces.require(namespace)?;
         let (mut batch, mut orders) = (Vec::with_capacity(changes.len()), Vec::new());
+        let mut earlier = Earlier::default();
         for (index, change) in changes.iter().enumerate() {
-            let ahead = orders.len() as u64;
-            let prepared = self.prepare(namespace, trace, change, &format!("/changes/{index}"), ahead).await;
+            let pointer = format!("/changes/{index}/{}", word(change));
+            let prepared = self.prepare(namespace, trace, change, &pointer, &mut earlier).await;
             batch.push(prepared.map(|(prepared, order)| {
                 orders.extend(order);
                 prepared
@@ -79,23 +80,25 @@ impl Changes {
 
     /// Checks a change of a batch before the transaction. Returns the data for the client's answer, and the change that
     /// the store makes. The store makes no change if the batch cancels a timer that does not exist. `pointer` is the
-    /// JSON pointer to the change within the request. `ahead` is the number of the batch's changes that the store makes
-    /// before this change.
+    /// JSON pointer to the fields of the change within the request. `earlier` has the batch's changes before this one.
     async fn prepare<'c>(
         &self,
         namespace: &str,
         trace: Option<Trace>,
         change: &'c api::Change,
         pointer: &str,
-        ahead: u64,
+        earlier: &mut Earlier,
     ) -> Result<(Prepared<'c>, Option<Change>), Problem> {
         match change {
             api::Change::Put { key, idempotency_key, timer } => {
                 let (key, idempotency_key) = (key.as_deref(), idempotency_key.as_deref());
                 let mut span = self.telemetry.creation(trace, namespace, key);
                 let naming = Naming { key, idempotency_key, trace: span.trace() };
-                let ready =
-                    self.creations.ready(namespace, naming, timer, &format!("{pointer}/timer"), ahead).await;
+                let at = format!("{pointer}/timer");
+                let ready = match key.map_or(Ok(()), |key| admit_key(key, pointer)) {
+                    Ok(()) => self.creations.ready(namespace, naming, timer, &at, earlier).await,
+                    Err(problem) => Err(problem),
+                };
                 let ready = ready.inspect_err(|problem| span.refused(problem))?;
                 let Ready { creation: (kind, spec), entered, .. } = ready;
                 Ok((Prepared::Put { key, entered, span }, Some(Change::schedule(kind, spec))))
@@ -103,7 +106,10 @@ impl Changes {
             api::Change::Cancel { key, id } => {
                 let named = named(key.as_deref(), id.as_deref(), pointer)?;
                 Ok(match self.may_be_there(namespace, named).await? {
-                    true => (Prepared::Cancel(named), Some(Change::Cancel(named.address(namespace)))),
+                    true => {
+                        earlier.note_cancellation(named);
+                        (Prepared::Cancel(named), Some(Change::Cancel(named.address(namespace))))
+                    }
                     false => (Prepared::Absent, None),
                 })
             }
@@ -195,9 +201,27 @@ enum Prepared<'c> {
     },
 }
 
+/// Returns the word by which a request names the kind of a change.
+fn word(change: &api::Change) -> &'static str {
+    match change {
+        api::Change::Put { .. } => "put",
+        api::Change::Cancel { .. } => "cancel",
+        api::Change::Move { .. } => "move",
+        _ => "",
+    }
+}
+
+/// Fails if no timer can have the key. `pointer` is the JSON pointer to the object with the field `key`.
+fn admit_key(key: &str, pointer: &str) -> Result<(), Problem> {
+    Named::Key(key).admit().map_err(|problem| {
+        let detail = problem.detail.clone();
+        problem.with_field(format!("{pointer}/key"), detail)
+    })
+}
+
 fn named<'c>(key: Option<&'c str>, id: Option<&str>, pointer: &str) -> Result<Named<'c>, Problem> {
     match (key, id) {
-        (Some(key), None) => Ok(Named::Key(key)),
+        (Some(key), None) => admit_key(key, pointer).map(|()| Named::Key(key)),
         (None, Some(text)) => match text.parse() {
             Ok(id) => Ok(Named::Id(id)),
             Err(_) => Err(Problem::field(format!("{pointer}/id"), "an id is the text of a UUID")),

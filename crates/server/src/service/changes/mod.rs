@@ -75,8 +75,8 @@ impl Changes {
 
     /// Returns false if the namespace does not contain the timer, so the store must not be asked to change it. For an
     /// id, this method reads the timer, because the store would find the id in any namespace. For a key, it returns
-    /// true without a read, because the store looks for a key only in the given namespace. Fails if the key is too long
-    /// for any timer.
+    /// true without a read, because the store looks for a key only in the given namespace. Fails if no timer can have
+    /// the key.
     async fn may_be_there(&self, namespace: &str, named: Named<'_>) -> Result<bool, Problem> {
         named.admit()?;
         Ok(matches!(named, Named::Key(_)) || self.stored.find(namespace, named).await?.is_some())

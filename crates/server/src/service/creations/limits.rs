@@ -1,11 +1,11 @@
 //! Checks the limits of the namespace and of the service when timers are created.
 
-use super::naming::{Naming, id_of};
+use super::earlier::Earlier;
+use super::naming::Naming;
 use super::rate::CreationRate;
 use crate::blocked;
 use crate::clock::millis;
 use crate::convert::{due, unavailable};
-use crate::service::names::by_key;
 use crate::settings::Settings;
 use crate::state::allows_host;
 use core::time::Duration;
@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tourbillon_api::{NamespaceLimits, NewTimer, Problem, ProblemKind};
 use tourbillon_callback::Callback;
-use tourbillon_durable::timer::Address;
 use tourbillon_durable::{Due, Timers, UtcMillis};
 
 /// The time for which the checks of further creations use a count of stored timers. After this time, the timers are
@@ -41,8 +40,6 @@ pub(crate) struct Candidate<'a> {
     pub(crate) callback: Option<&'a Callback>,
     /// The JSON pointer to the timer within the request, for error messages.
     pub(crate) pointer: &'a str,
-    /// The number of timers that the same transaction creates before this timer.
-    pub(crate) ahead: u64,
 }
 
 /// Checks the limits for new timers: the limits of the namespace, and the limits of the service.
@@ -59,13 +56,14 @@ impl CreationLimits {
         Self { settings, timers, counts: Mutex::default(), rate: CreationRate::default() }
     }
 
-    /// Fails if a limit of the namespace or of the service forbids the new timer.
-    pub(crate) async fn admit(&self, candidate: Candidate<'_>) -> Result<(), Problem> {
+    /// Fails if a limit of the namespace or of the service forbids the new timer. `earlier` has the changes that the
+    /// same transaction makes before this creation.
+    pub(crate) async fn admit(&self, candidate: Candidate<'_>, earlier: &mut Earlier) -> Result<(), Problem> {
         let Candidate { limits, timer, pointer, .. } = candidate;
         check_delay(limits, due(timer.due, timer.delay_ms, pointer)?, self.timers.timer_store().now())?;
         check_body(limits, timer, pointer)?;
         self.check_host(candidate)?;
-        self.check_room(candidate).await?;
+        self.check_room(candidate, earlier).await?;
         // The rate is checked last, because this check uses up a part of the rate. A creation that another limit
         // refuses must use up nothing.
         let per_second = limits.creations_per_second.unwrap_or(self.settings.creations);
@@ -107,29 +105,28 @@ impl CreationLimits {
 
     /// Fails if the namespace or the service already has the greatest permitted number of timers. Permits a timer that
     /// is already stored, or that replaces a stored timer.
-    async fn check_room(&self, candidate: Candidate<'_>) -> Result<(), Problem> {
-        let Candidate { namespace, limits, naming, ahead, .. } = candidate;
+    async fn check_room(&self, candidate: Candidate<'_>, earlier: &mut Earlier) -> Result<(), Problem> {
+        let Candidate { namespace, limits, naming, .. } = candidate;
         let full = |most: u64| {
             let detail = format!("{most} timers are stored, as many as there may be");
             Err(Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(AGAIN_MS))
         };
         let most = self.settings.max_timers;
         let numbers = self.numbers(namespace, limits.max_timers.unwrap_or(u64::MAX)).await?;
-        let here = numbers.get(namespace).copied().unwrap_or(0) + ahead;
-        let all = numbers.values().sum::<u64>() + ahead;
-        let reached = match limits.max_timers {
-            Some(most) if here >= most => most,
-            _ if all >= most => most,
-            _ => return Ok(()),
+        let reached = |added: i64| {
+            let here = numbers.get(namespace).copied().unwrap_or(0).saturating_add_signed(added);
+            let all = numbers.values().sum::<u64>().saturating_add_signed(added);
+            limits.max_timers.filter(|most| here >= *most).or((all >= most).then_some(most))
         };
-        // Only a creation at a limit looks for its timer, so other creations need no such read.
-        let by_id = naming.idempotency_key.map(|key| Address::Id(id_of(namespace, key)));
-        for address in by_id.into_iter().chain(naming.key.map(|key| by_key(namespace, key))) {
-            if self.timers.get(address).await.map_err(|error| unavailable(&error))?.is_some() {
-                return Ok(());
-            }
+        // Only a creation at a limit needs reads: of the timers that the earlier changes name, and of its own timer.
+        if reached(earlier.most_added()).is_none() {
+            return Ok(());
         }
-        full(reached)
+        let added = earlier.added(&self.timers, namespace).await?;
+        match reached(added) {
+            Some(most) if !earlier.has(&self.timers, namespace, naming).await? => full(most),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the number of stored timers in each namespace. `most_here` is the limit of `namespace`.

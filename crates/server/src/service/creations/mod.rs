@@ -1,9 +1,11 @@
 //! Creates timers. Checks the limits of the namespace and the idempotency key, and stores the timer.
 
+mod earlier;
 mod limits;
 mod naming;
 mod rate;
 
+pub(super) use earlier::Earlier;
 pub(super) use limits::{Candidate, CreationLimits};
 pub(crate) use naming::Naming;
 
@@ -46,15 +48,16 @@ pub(crate) struct Creations {
 }
 
 impl Creations {
-    /// Checks a new timer before it is stored. `pointer` is the JSON pointer to the timer within the request. `ahead`
-    /// is the number of timers that the same transaction creates before this timer.
+    /// Checks a new timer before it is stored. `pointer` is the JSON pointer to the timer within the request. `earlier`
+    /// has the changes that the same transaction makes before this creation. If the timer passes the checks, `earlier`
+    /// also has this creation.
     pub(super) async fn ready(
         &self,
         namespace: &str,
         naming: Naming<'_>,
         timer: &api::NewTimer,
         pointer: &str,
-        ahead: u64,
+        earlier: &mut Earlier,
     ) -> Result<Ready, Problem> {
         let owner = self.namespaces.require_fresh(namespace).await?;
         let entered = match naming.idempotency_key {
@@ -74,8 +77,9 @@ impl Creations {
         if !entered.as_ref().is_some_and(Entered::is_known) {
             let limits = &owner.limits;
             let callback = callback.as_ref();
-            let candidate = Candidate { namespace, limits, naming, timer, callback, pointer, ahead };
-            self.limits.admit(candidate).await?;
+            let candidate = Candidate { namespace, limits, naming, timer, callback, pointer };
+            self.limits.admit(candidate, earlier).await?;
+            earlier.note_creation(namespace, naming, timer.if_present);
         }
         spec = spec.namespace(namespace);
         if let Some(key) = naming.key {
@@ -111,7 +115,7 @@ impl Creations {
         naming: Naming<'_>,
         timer: &api::NewTimer,
     ) -> Result<Placed, Problem> {
-        let ready = self.ready(namespace, naming, timer, "", 0).await?;
+        let ready = self.ready(namespace, naming, timer, "", &mut Earlier::default()).await?;
         let Ready { creation: (kind, spec), entered, namespace: _stays } = ready;
         let placed = self.timers.schedule_bytes(kind, spec).await.map_err(|error| rejected(&error.reason))?;
         self.placed(namespace, naming.key, placed, entered.as_ref()).await

@@ -8,7 +8,7 @@ use crate::task;
 use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_durable::schedule::{ScheduleFault, ScheduleKey};
-use tourbillon_durable::store::{Durability, Filter, StoreError, StoreErrorKind};
+use tourbillon_durable::store::{Durability, Filter, StoreError};
 use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Cancelled, Changed, Effect, UtcMillis};
 
@@ -39,6 +39,20 @@ impl Operations {
             // opened again.
             drop(task);
         });
+    }
+}
+
+/// The reason why a step of an operation failed.
+enum Halt {
+    /// The store has failed. Another attempt may succeed if the error is transient.
+    Store(StoreError),
+    /// No other attempt can succeed, for the reason in this text.
+    Final(String),
+}
+
+impl From<StoreError> for Halt {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
     }
 }
 
@@ -75,7 +89,7 @@ impl BulkScan {
             operations.records.update(&self.id, &self.unfinished);
             match step {
                 Ok(()) => pause = SHORT_PAUSE,
-                Err(error) if error.is_transient() => {
+                Err(Halt::Store(error)) if error.is_transient() => {
                     tokio::select! {
                         () = tokio::time::sleep(pause) => pause = (2 * pause).min(LONG_PAUSE),
                         () = operations.stop.begun() => {}
@@ -84,7 +98,8 @@ impl BulkScan {
                 // While the service stops, the store is closed, so every call fails. The next start continues the
                 // operation.
                 Err(_) if operations.stop.has_begun() => {}
-                Err(error) => break Some(unavailable(&error).detail),
+                Err(Halt::Store(error)) => break Some(unavailable(&error).detail),
+                Err(Halt::Final(reason)) => break Some(reason),
             }
             if operations.records.is_old() {
                 drop(operations.write_records().await);
@@ -101,7 +116,7 @@ impl BulkScan {
 
     /// Runs one step of the operation: changes the next page of the timers that match `list`, or creates timers of a
     /// schedule for past instants.
-    async fn step(&mut self, list: &Filter) -> Result<(), StoreError> {
+    async fn step(&mut self, list: &Filter) -> Result<(), Halt> {
         if let Work::Backfill(backfill) = &self.unfinished.work {
             let backfill = backfill.clone();
             return self.backfill(backfill).await;
@@ -115,8 +130,8 @@ impl BulkScan {
         // The operation was stored only once the lower bound of the time was after `begun`. So an estimate that is
         // corrected does not fall below `begun`.
         if timers.timer_store().now() < begun {
-            let detail = "the store's clock has stepped back to a moment before the start of the operation";
-            return Err(StoreError::new(StoreErrorKind::Limit, detail));
+            let reason = "the store's clock has stepped back to a moment before the start of the operation";
+            return Err(Halt::Final(reason.to_owned()));
         }
         let all = page.timers.iter();
         let (changes, befores): (Vec<_>, Vec<_>) =
@@ -165,24 +180,23 @@ impl BulkScan {
     }
 
     /// Runs one step of a backfill: creates the next timers of a schedule for a range of past instants.
-    async fn backfill(&mut self, work: BackfillWork) -> Result<(), StoreError> {
+    async fn backfill(&mut self, work: BackfillWork) -> Result<(), Halt> {
         let at = ScheduleKey::new(self.unfinished.namespace.clone(), work.key.clone());
         let schedules = self.operations.schedules.clone();
         // The time counts from the start, since nobody knows when a step without an answer was made.
         let now = self.operations.timers.timer_store().now();
         if now > self.unfinished.begun + LONGEST_BACKFILL {
-            let detail = "the backfill began too long ago: another step could make occurrences twice";
-            return Err(StoreError::new(StoreErrorKind::Limit, detail));
+            let reason = "the backfill began too long ago: another step could make occurrences twice";
+            return Err(Halt::Final(reason.to_owned()));
         }
         let step =
             task::blocking(move || schedules.backfill(&at, work.after, work.until, OCCURRENCES_AT_ONCE));
         let step = match step.await {
             Ok(Ok(step)) => step,
-            Ok(Err(ScheduleFault::Store(error))) => return Err(error),
-            // Another attempt does not help if the schedule was removed, or if the call has panicked. So both errors
-            // get a kind that is not transient, which ends the operation.
-            Ok(Err(fault)) => return Err(StoreError::new(StoreErrorKind::Limit, fault.to_string())),
-            Err(error) => return Err(StoreError::new(StoreErrorKind::Corrupt, error.to_string())),
+            Ok(Err(ScheduleFault::Store(error))) => return Err(error.into()),
+            // Another attempt does not help if the schedule was removed, or if the call has panicked.
+            Ok(Err(fault)) => return Err(Halt::Final(fault.to_string())),
+            Err(error) => return Err(Halt::Final(error.to_string())),
         };
         let unfinished = &mut self.unfinished;
         unfinished.changed += step.stored;

@@ -58,8 +58,9 @@ impl Work {
         }
     }
 
-    /// Fails if a text of the request is longer than any label or key. All nodes write their operations into one
-    /// document, so a namespace with long texts would leave no room for the operations of other namespaces.
+    /// Fails if a text of the request has a zero byte, or is longer than any label or key. All nodes write their
+    /// operations into one document, so a namespace with long texts would leave no room for the operations of other
+    /// namespaces.
     pub(super) fn check(&self) -> Result<(), Problem> {
         let texts = match self {
             Self::Cancel(CancelMany { label, key_prefix }) => {
@@ -71,8 +72,12 @@ impl Work {
             Self::Backfill(_) => return Ok(()),
         };
         let is_too_long = |text: Option<&str>| text.is_some_and(|text| text.len() > LONGEST_TEXT);
-        match texts.into_iter().find(|(_, text)| is_too_long(*text)) {
-            Some((pointer, _)) => Err(Problem::field(pointer, format!("at most {LONGEST_TEXT} bytes"))),
+        if let Some((pointer, _)) = texts.into_iter().find(|(_, text)| is_too_long(*text)) {
+            return Err(Problem::field(pointer, format!("at most {LONGEST_TEXT} bytes")));
+        }
+        let has_zero_byte = |text: Option<&str>| text.is_some_and(|text| text.contains('\0'));
+        match texts.into_iter().find(|(_, text)| has_zero_byte(*text)) {
+            Some((pointer, _)) => Err(Problem::field(pointer, "the text has a zero byte")),
             None => Ok(()),
         }
     }

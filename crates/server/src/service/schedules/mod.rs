@@ -2,10 +2,10 @@
 
 mod words;
 
-use super::creations::{Candidate, CreationLimits, Naming};
+use super::creations::{Candidate, CreationLimits, Earlier, Naming};
 use super::operations::{BackfillWork, Operations, Work};
 use super::recorder::ChangeRecorder;
-use crate::convert::{self, work};
+use crate::convert::{self, admit_labels, work};
 use crate::settings::Settings;
 use crate::state::Namespaces;
 use crate::task;
@@ -112,9 +112,8 @@ impl ScheduleAdmin {
             timer: &timer,
             callback: callback.as_ref(),
             pointer: "",
-            ahead: 0,
         };
-        self.limits.admit(candidate).await?;
+        self.limits.admit(candidate, &mut Earlier::default()).await?;
         let labels = new.labels.iter().map(|label| label.as_str().into()).collect();
         Ok(Template { kind: kind.into(), payload: Payload(payload.into()), labels, policy })
     }
@@ -130,6 +129,7 @@ impl ScheduleAdmin {
             let detail = format!("at most {MOST_LABELS} labels of at most {LONGEST_LABEL} bytes");
             return Err(Problem::new(ProblemKind::TooLarge, detail.clone()).with_field("/labels", detail));
         }
+        admit_labels(&new.labels, "")?;
         let timer = NewTimer {
             callback: new.callback.clone(),
             pull: new.pull.clone(),
@@ -248,6 +248,15 @@ impl ScheduleAdmin {
             return Err(Problem::field("/limit", format!("1 to {MOST_BACKFILLED} instants")));
         }
         let now = self.now();
+        if backfill.until.is_some_and(|until| until < backfill.from) {
+            return Err(Problem::field("/until", "the end of the range is before its start"));
+        }
+        if UtcMillis::from(backfill.from) > now {
+            return Err(Problem::field(
+                "/from",
+                "the range begins in the future, and a backfill has past instants",
+            ));
+        }
         // The steps of the operation leave out future instants, so the count must leave them out, too.
         let until = backfill.until.map_or(now, Into::into).min(now);
         // The client's range includes its first moment, but the store's range begins after `after`.

@@ -1,0 +1,152 @@
+//! Follows how the earlier changes of a batch change the number of stored timers.
+
+use super::naming::{Naming, id_of};
+use crate::convert::unavailable;
+use crate::service::names::{Named, by_key};
+use std::collections::{HashMap, HashSet};
+use tourbillon_api::{IfPresent, Problem};
+use tourbillon_durable::Timers;
+use tourbillon_durable::state::State;
+use tourbillon_durable::timer::{Timer, TimerId};
+
+/// The changes of a batch that come before a creation. Empty for a request that creates a single timer.
+///
+/// The store makes all changes of a batch in one transaction, after the checks. So this value computes what the changes
+/// will do. It reads the timers that they name, but only if a limit is close.
+#[derive(Debug, Default)]
+pub(crate) struct Earlier {
+    changes: Vec<Change>,
+    /// The number of creations among `changes`.
+    creations: u64,
+    /// The number of `changes` that are already a part of the other fields.
+    followed: usize,
+    /// The number of timers that the followed changes add. Negative if they remove more timers than they add.
+    added: i64,
+    /// Whether a timer has the key after the followed changes, for each key that they give or take away.
+    keys: HashMap<Box<str>, bool>,
+    /// The ids of timers that the followed changes have removed or replaced.
+    gone: HashSet<TimerId>,
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Creation { key: Option<Box<str>>, id: Option<TimerId>, replaces: bool },
+    CancelKey(Box<str>),
+    CancelId(TimerId),
+}
+
+impl Earlier {
+    /// Notes a creation that has passed its checks.
+    pub(crate) fn note_creation(&mut self, namespace: &str, naming: Naming<'_>, if_present: IfPresent) {
+        self.creations += 1;
+        self.changes.push(Change::Creation {
+            key: naming.key.map(Into::into),
+            id: naming.idempotency_key.map(|key| id_of(namespace, key)),
+            replaces: matches!(if_present, IfPresent::Replace | IfPresent::ReplaceKeepDue),
+        });
+    }
+
+    pub(crate) fn note_cancellation(&mut self, named: Named<'_>) {
+        self.changes.push(match named {
+            Named::Key(key) => Change::CancelKey(key.into()),
+            Named::Id(id) => Change::CancelId(id),
+        });
+    }
+
+    /// Returns the greatest number of timers that the changes can add. Needs no read.
+    pub(super) fn most_added(&self) -> i64 {
+        self.creations.cast_signed()
+    }
+
+    /// Returns the number of timers that the changes add. Negative if they remove more timers than they add.
+    pub(super) async fn added(&mut self, timers: &Timers, namespace: &str) -> Result<i64, Problem> {
+        while let Some(change) = self.changes.get(self.followed).cloned() {
+            self.follow(timers, namespace, change).await?;
+            self.followed += 1;
+        }
+        Ok(self.added)
+    }
+
+    /// Returns whether a timer with the key or the id of a creation is stored after the followed changes.
+    pub(super) async fn has(
+        &self,
+        timers: &Timers,
+        namespace: &str,
+        naming: Naming<'_>,
+    ) -> Result<bool, Problem> {
+        if let Some(key) = naming.idempotency_key
+            && self.timer(timers, id_of(namespace, key)).await?.is_some()
+        {
+            return Ok(true);
+        }
+        let Some(key) = naming.key else { return Ok(false) };
+        Ok(self.keys.get(key) == Some(&true) || self.owner(timers, namespace, key).await?.is_some())
+    }
+
+    async fn follow(&mut self, timers: &Timers, namespace: &str, change: Change) -> Result<(), Problem> {
+        match change {
+            Change::Creation { key, id, replaces } => {
+                let naming = Naming { key: key.as_deref(), ..Naming::default() };
+                let is_repeated = match id {
+                    Some(id) => self.timer(timers, id).await?.is_some(),
+                    None => false,
+                };
+                let is_taken = self.has(timers, namespace, naming).await?;
+                if is_repeated || is_taken && !replaces {
+                    return Ok(());
+                }
+                let Some(key) = key else {
+                    self.added += 1;
+                    return Ok(());
+                };
+                match self.owner(timers, namespace, &key).await? {
+                    Some(old) => self.remove(&old),
+                    // An earlier creation of the batch has the key.
+                    None if is_taken => self.added -= 1,
+                    None => {}
+                }
+                self.added += 1;
+                self.keys.insert(key, true);
+            }
+            Change::CancelKey(key) => {
+                match self.owner(timers, namespace, &key).await? {
+                    Some(old) => self.remove(&old),
+                    None if self.keys.get(&key) == Some(&true) => self.added -= 1,
+                    None => {}
+                }
+                self.keys.insert(key, false);
+            }
+            Change::CancelId(id) => {
+                if let Some(old) = self.timer(timers, id).await? {
+                    self.remove(&old);
+                    if old.owns_key() {
+                        self.keys.extend(old.key.map(|key| (key, false)));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a stored timer that is cancelled or replaced. A timer in delivery stays stored until its delivery ends.
+    fn remove(&mut self, old: &Timer) {
+        self.added -= i64::from(!matches!(old.state, State::Leased(_)));
+        self.gone.insert(old.id);
+    }
+
+    /// Returns the stored timer with this id, unless the followed changes have removed it.
+    async fn timer(&self, timers: &Timers, id: TimerId) -> Result<Option<Timer>, Problem> {
+        if self.gone.contains(&id) {
+            return Ok(None);
+        }
+        timers.get(id).await.map_err(|error| unavailable(&error))
+    }
+
+    /// Returns the stored timer with this key, unless the followed changes have given the key or taken it away.
+    async fn owner(&self, timers: &Timers, namespace: &str, key: &str) -> Result<Option<Timer>, Problem> {
+        if self.keys.contains_key(key) {
+            return Ok(None);
+        }
+        timers.get(by_key(namespace, key)).await.map_err(|error| unavailable(&error))
+    }
+}

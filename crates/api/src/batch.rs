@@ -23,7 +23,7 @@ pub enum Change {
     Put {
         /// The new timer's key. A timer without a key has only an id.
         #[serde(skip_serializing_if = "Option::is_none")]
-        #[cfg_attr(feature = "openapi", schema(max_length = 255))]
+        #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 255, pattern = r"^[^\u0000]*$"))]
         key: Option<String>,
         /// The idempotency key, like the header `Idempotency-Key` of a single request.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,7 +36,7 @@ pub enum Change {
     Cancel {
         /// The key of the timer to cancel.
         #[serde(skip_serializing_if = "Option::is_none")]
-        #[cfg_attr(feature = "openapi", schema(max_length = 255))]
+        #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 255, pattern = r"^[^\u0000]*$"))]
         key: Option<String>,
         /// The id of the timer to cancel.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,7 +47,7 @@ pub enum Change {
     Move {
         /// The key of the timer whose due moment moves.
         #[serde(skip_serializing_if = "Option::is_none")]
-        #[cfg_attr(feature = "openapi", schema(max_length = 255))]
+        #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 255, pattern = r"^[^\u0000]*$"))]
         key: Option<String>,
         /// The id of the timer whose due moment moves.
         #[serde(skip_serializing_if = "Option::is_none")]

@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 pub struct CancelMany {
     /// Cancels all timers that have this label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 255))]
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 255, pattern = r"^[^\u0000]*$"))]
     pub label: Option<String>,
     /// Cancels all timers whose keys begin with this text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 255))]
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 255, pattern = r"^[^\u0000]*$"))]
     pub key_prefix: Option<String>,
 }
 
@@ -25,7 +25,7 @@ pub struct CancelMany {
 pub struct ReplayMany {
     /// Replays only the dead timers with this label. By default, all dead timers of the namespace are replayed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(max_length = 255))]
+    #[cfg_attr(feature = "openapi", schema(max_length = 255, pattern = r"^[^\u0000]*$"))]
     pub label: Option<String>,
 }
 

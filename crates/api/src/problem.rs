@@ -79,8 +79,8 @@ kinds! {
     BadRequest "/problems/bad-request" 400 "The request is not valid"
     /// The request has no token, or its token is unknown.
     Unauthorised "/problems/unauthorised" 401 "A valid token is needed"
-    /// The token does not permit the request.
-    Forbidden "/problems/forbidden" 403 "The token does not permit this"
+    /// The token does not permit the request, or the service has no tokens and the request comes from elsewhere.
+    Forbidden "/problems/forbidden" 403 "This is not permitted"
     /// The requested object does not exist.
     NotFound "/problems/not-found" 404 "Not found"
     /// The path does not support the request's method.

@@ -11,7 +11,8 @@ use tourbillon_words::{Missed, Overlap};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct NewSchedule {
-    /// A cron expression with five fields, or with six if it begins with a field for the second.
+    /// A cron expression with five fields, with six if it begins with a field for the second, or with seven if it also
+    /// ends with a field for the year. A word such as `@daily` may stand for all fields.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cron: Option<String>,
     /// A day of each month.

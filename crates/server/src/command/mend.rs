@@ -17,10 +17,10 @@ use tourbillon_sqlite::SqliteStore;
 pub(super) fn command(json: &Arg) -> Command {
     Command::new("mend")
         .about(
-            "On Redis: brings shards back that their servers have lost, as after a restart without their data. If there \
-             is a backup of the server, restore it first: this command does not bring lost timers back. With a file, \
-             while the service does not run: removes the damaged records that were set aside. Run `tourbillond check` \
-             first: it names these records, so that you can make their timers again",
+            "Repairs the store of the service, which must not run if its store is a file. In a file: removes the damaged \
+             records that were set aside. Run `tourbillond check` first, which names these records, so that you can make \
+             their timers again. On Redis: makes shards anew, without timers, that their servers have lost. If there is \
+             a backup of the server, restore it first",
         )
         .arg(
             Arg::new("anew")

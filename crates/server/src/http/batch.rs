@@ -13,9 +13,10 @@ pub(super) const LONGEST: usize = 8 << 20;
 /// Makes at most 1,000 changes in one transaction.
 ///
 /// The answer has one result for each change, in the same order, and each change sees the effects of the changes
-/// before it. A refused change does not stop the others: its result is a problem, and the status of the answer is
-/// still 200. A request that cannot be read changes nothing. If two changes have the same idempotency key, the second
-/// gets `idempotency-in-progress`. The body may have at most 8 MiB.
+/// before it. So a cancellation makes room for a creation that comes after it. A refused change does not stop the
+/// others: its result is a problem, and the status of the answer is still 200. A request that cannot be read changes
+/// nothing. If two changes have the same idempotency key, the second gets `idempotency-in-progress`. The body may have
+/// at most 8 MiB.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/batch", tag = "timers",
     request_body(content = Batch, example = json!({ "changes": [

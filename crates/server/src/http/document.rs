@@ -28,9 +28,13 @@ pub(super) fn complete(mut document: OpenApi) -> OpenApi {
         .description(Some(
             "Durable timers as a service: signed callbacks and queues. Moments are texts after RFC 3339, lengths of \
              time are milliseconds. A request with an unknown field is refused; an answer may get further fields. Each \
-             answer has an id in the header `x-request-id`. It is the request's own id, if this id has 1 to 128 \
-             letters, digits and characters of `-_.:/+=@`, and otherwise a new id. An id of the client's own is stored \
-             with the timers that the request makes, and each callback has it as `tourbillon-request-id`.",
+             answer to a request has an id in the header `x-request-id`, and a refusal has a problem as its body. \
+             Only a client that leaves many answers unread gets 503 without a body. Three answers have neither, \
+             because no request was read: 400 to bytes that are no request of HTTP, 431 to a header that is too long \
+             or has more than 100 fields, and 503 to a connection beyond the limit. The id is the request's own id, \
+             if this id has 1 to 128 letters, digits and characters of `-_.:/+=@`, and otherwise a new id. An id of \
+             the client's own is stored with the timers that the request makes, and each callback has it as \
+             `tourbillon-request-id`.",
         ))
         .license(Some(utoipa::openapi::License::new("MIT OR Apache-2.0")))
         .build();
@@ -45,8 +49,8 @@ pub(super) fn complete(mut document: OpenApi) -> OpenApi {
     rules::complete(&mut components.schemas);
     document.security = Some(vec![SecurityRequirement::new("token", [""; 0])]);
     for (path, item) in &mut document.paths.paths {
-        for (_, operation) in operations(item) {
-            complete_operation(operation, path);
+        for (method, operation) in operations(item) {
+            complete_operation(operation, path, &method);
             rules::complete_operation(operation, path);
         }
     }
@@ -78,15 +82,17 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = (Method, &mut Operati
     all.into_iter().filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
 }
 
-fn complete_operation(operation: &mut Operation, path: &str) {
+fn complete_operation(operation: &mut Operation, path: &str, method: &Method) {
     let has_body = operation.request_body.is_some();
     // Only an operation that needs no token has `security` of its own. The others take the value of the document.
     let is_open = operation.security.is_some();
     let of_a_namespace = path.contains("{namespace}");
+    // A backup and a preview change nothing.
+    let is_change = *method != Method::GET && !path.ends_with("/backup") && !path.ends_with("/previews");
     let common = [
         (true, "400", "The request is not valid."),
         (!is_open, "401", "A valid token is needed."),
-        (true, "403", "The token does not permit this, or the request comes from another site."),
+        (true, "403", "The token does not permit this, or the request comes from another site or machine."),
         (of_a_namespace, "404", "There is no such namespace, timer, schedule, operation or claim."),
         (true, "408", "The request took too long."),
         (true, "413", "A part of the request is too large."),
@@ -100,6 +106,7 @@ fn complete_operation(operation: &mut Operation, path: &str) {
             "The store cannot be used now, or the service is stopping. If `outcome` is `unknown`, the request may have \
              been fulfilled nevertheless.",
         ),
+        (is_change, "507", "Nothing new is stored: the disk or the memory of the store is nearly full."),
     ];
     let responses = &mut operation.responses.responses;
     responses.remove("default");

@@ -20,8 +20,10 @@ const LONGEST_NAME: usize = 64;
 const LONGEST_LABEL: usize = 64;
 const LONGEST_KEY: usize = 255;
 const LONGEST_SCHEDULE_KEY: usize = 128;
-/// The pattern of the keys of schedules. A key may have all characters except U+001F.
-const SCHEDULE: &str = r"^[^\u001f]*$";
+/// The pattern of the texts of timers. A text may have all characters except U+0000.
+const TEXT: &str = r"^[^\u0000]*$";
+/// The pattern of the keys of schedules. A key may have all characters except U+0000 and U+001F.
+const SCHEDULE: &str = r"^[^\u0000\u001f]*$";
 /// The pattern of the names of headers.
 const HEADER: &str = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$";
 /// The pattern of the values of headers.
@@ -117,7 +119,7 @@ pub(super) fn complete(schemas: &mut Schemas) {
             && let ArrayItems::RefOrSchema(label) = &mut labels.items
             && let Some(label) = object(label)
         {
-            label.max_length = Some(LONGEST_LABEL);
+            (label.max_length, label.pattern) = (Some(LONGEST_LABEL), Some(TEXT.to_owned()));
         }
     }
     field(schemas, "Pull", "queue").into_iter().for_each(no_step);
@@ -248,7 +250,8 @@ fn complete_parameter(parameter: &mut RefOr<Parameter>, of_schedule: bool) {
             no_step(schema);
         }
         "key" if of_schedule => (shape.min_length, shape.pattern) = (Some(1), Some(SCHEDULE.to_owned())),
-        "key" | "claim" => shape.min_length = Some(1),
+        "key" => (shape.min_length, shape.pattern) = (Some(1), Some(TEXT.to_owned())),
+        "claim" => shape.min_length = Some(1),
         _ => {}
     }
 }

@@ -3,6 +3,8 @@
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::LazyLock;
+use tourbillon_api::ProblemKind;
 
 fn path() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("openapi.json")
@@ -78,6 +80,83 @@ fn each_operation_has_a_name_a_summary_its_statuses_and_its_right() {
     assert!(names.len() > 20, "{names:?}");
     assert_eq!(document["security"], serde_json::json!([{ "token": [] }]));
     assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
+}
+
+/// Checks that the document has the status of an answer. The tests call this function for the answers that they get.
+#[track_caller]
+pub(crate) fn assert_documented(method: &str, path: &str, status: u16) {
+    static OPERATIONS: LazyLock<Vec<(String, String, Value)>> = LazyLock::new(|| operations(&document()));
+    let path = path.split('?').next().unwrap();
+    let parts = |path: &str| path.split('/').map(str::to_owned).collect::<Vec<_>>();
+    let given = parts(path);
+    let matches = |pattern: &str| {
+        let pattern = parts(pattern);
+        pattern.len() == given.len()
+            && pattern.iter().zip(&given).all(|(wanted, part)| wanted.starts_with('{') || wanted == part)
+    };
+    let operation = OPERATIONS.iter().find(|(pattern, verb, _)| verb == method && matches(pattern));
+    // The document lacks pages, and what the service does not have.
+    let Some((pattern, _, operation)) = operation else { return };
+    let is_there = operation["responses"].get(status.to_string()).is_some();
+    assert!(is_there, "the document of {method} {pattern} lacks the status {status}");
+}
+
+/// Returns whether an operation of the document can answer with a problem of this kind. `id` is the operation's id.
+fn can_answer(kind: ProblemKind, id: &str, path: &str, method: &str, has_body: bool) -> bool {
+    let id = id.strip_suffix("_by_id").unwrap_or(id);
+    let is_one_of = |ids: &[&str]| ids.contains(&id);
+    let of_a_namespace = path.contains("{namespace}");
+    match kind {
+        ProblemKind::BadRequest
+        | ProblemKind::Forbidden
+        | ProblemKind::TooLarge
+        | ProblemKind::Timeout
+        | ProblemKind::Internal
+        | ProblemKind::ReadOnly
+        | ProblemKind::StoreUnavailable
+        | ProblemKind::Stopping => true,
+        // A path of the document has the methods of the document.
+        ProblemKind::MethodNotAllowed => false,
+        ProblemKind::Unauthorised => id != "healthz",
+        ProblemKind::NotFound => of_a_namespace || id == "events",
+        ProblemKind::UnsupportedMediaType => has_body,
+        ProblemKind::LimitReached => of_a_namespace || has_body || is_one_of(&["events", "back_up"]),
+        ProblemKind::StorageFull => method != "GET" && !is_one_of(&["back_up", "preview_schedule"]),
+        ProblemKind::KeyExists => is_one_of(&["put_timer", "fire_timer", "replay_timer"]),
+        ProblemKind::WrongPhase => {
+            is_one_of(&["move_timer", "fire_timer", "pause_timer", "resume_timer", "replay_timer"])
+        }
+        ProblemKind::IdempotencyInProgress | ProblemKind::IdempotencyMismatch => {
+            is_one_of(&["put_timer", "post_timer"])
+        }
+        ProblemKind::ClaimEnded => is_one_of(&["ack", "nack", "renew"]),
+        ProblemKind::NamespaceNotEmpty => id == "delete_namespace",
+        ProblemKind::BlockedDestination => {
+            is_one_of(&["put_timer", "post_timer", "put_schedule", "patch_schedule", "preview_schedule"])
+        }
+        ProblemKind::DueTooFar => is_one_of(&["put_timer", "post_timer", "move_timer"]),
+        ProblemKind::ZoneUnknown => is_one_of(&[
+            "put_schedule",
+            "patch_schedule",
+            "preview_schedule",
+            "resume_schedule",
+            "backfill_schedule",
+        ]),
+        other => panic!("which operations answer with {other:?}?"),
+    }
+}
+
+#[test]
+fn each_operation_has_the_statuses_of_the_problems_that_it_answers_and_no_others() {
+    for (path, method, operation) in operations(&document()) {
+        let id = operation["operationId"].as_str().unwrap();
+        let has_body = !operation["requestBody"].is_null();
+        let kinds = ProblemKind::ALL.iter().filter(|kind| can_answer(**kind, id, &path, &method, has_body));
+        let wanted: BTreeSet<String> = kinds.map(|kind| kind.status().to_string()).collect();
+        let all = operation["responses"].as_object().unwrap().keys();
+        let documented: BTreeSet<String> = all.filter(|status| !status.starts_with('2')).cloned().collect();
+        assert_eq!(documented, wanted, "{method} {path}");
+    }
 }
 
 #[test]

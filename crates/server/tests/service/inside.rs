@@ -1,5 +1,6 @@
 //! Provides a service without sockets. Requests go to its router in the same process.
 
+use crate::document::assert_documented;
 use crate::rig::{answered, settings};
 use axum::Router;
 use axum::body::Body;
@@ -65,8 +66,10 @@ impl Inside {
 
     /// Sends a request to the service. Returns the service's answer.
     pub(crate) async fn ask(&self, request: Request<Body>) -> Answered {
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let (parts, body) = self.router.clone().oneshot(request).await.unwrap().into_parts();
         let bytes = body.collect().await.unwrap().to_bytes().to_vec();
+        assert_documented(method.as_str(), &path, parts.status.as_u16());
         Answered { status: parts.status, headers: parts.headers, bytes }
     }
 

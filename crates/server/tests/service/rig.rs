@@ -1,5 +1,6 @@
 //! Provides a service on a port of its own, and a receiver of callbacks.
 
+use crate::document::assert_documented;
 use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode};
@@ -152,6 +153,7 @@ impl Rig {
             .unwrap();
         let response = self.client.request(request).await.unwrap();
         let status = response.status();
+        assert_documented(method, path, status.as_u16());
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         (status, if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes).unwrap() })
     }

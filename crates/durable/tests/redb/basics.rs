@@ -110,10 +110,10 @@ fn a_newer_schema_is_refused_and_the_file_stays_as_it_is() {
 }
 
 #[test]
-fn a_schema_that_no_release_had_is_refused_with_its_version() {
-    let error = refusal_of_schema(|present| present - 2);
+fn an_older_schema_is_refused_with_its_version_and_the_file_stays_as_it_is() {
+    let error = refusal_of_schema(|present| present - 1);
     assert_eq!(error.kind(), StoreErrorKind::OlderSchema);
-    assert!(error.to_string().contains("version 3 of the schema"), "{error}");
+    assert!(error.to_string().contains("version 4 of the schema"), "{error}");
 }
 
 #[test]

@@ -104,12 +104,6 @@ impl Disk {
         })
     }
 
-    /// Opens the redb database of a closed store.
-    pub(crate) fn database(&self) -> redb::Database {
-        let file = File { disk: self.clone(), part: 0 };
-        redb::Database::builder().create_with_backend(file).unwrap()
-    }
-
     /// Makes the power go at change number `change`, counted from now. A change is a write, a change of length, or a
     /// sync.
     pub(crate) fn cut_at(&self, change: u64) {

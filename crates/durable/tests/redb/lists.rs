@@ -1,19 +1,17 @@
 //! Tests lists of one namespace beside others, and the index entries by which their timers are found.
 
-use crate::disk::{Disk, Numbers};
-use crate::faults::{builder, clock, timers};
+use crate::faults::{builder, clock};
 use crate::place::Place;
-use crate::{ALL, apply, assert_whole, claimant, keyed, place, timer};
+use crate::{ALL, apply, assert_whole, claimant, place, timer};
 use pollster::block_on;
-use redb::{Database, ReadableDatabase, ReadableTable as _, TableDefinition};
+use redb::{Database, ReadableTable as _, TableDefinition};
 use std::time::{Duration, Instant};
 use tourbillon::{ManualClock, Timestamp};
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::state::{Death, DeathReason, Failure, Phase, State};
-use tourbillon_durable::store::{Durability, Filter, MemoryStore, Op, RedbStore, TimerStore};
+use tourbillon_durable::state::{Death, DeathReason, Phase, State};
+use tourbillon_durable::store::{Durability, Filter, MemoryStore, RedbStore, TimerStore};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-const META: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("meta");
 const KEYLESS: TableDefinition<'_, &[u8], ()> = TableDefinition::new("keyless");
 const STOPPED: TableDefinition<'_, &[u8], ()> = TableDefinition::new("stopped");
 
@@ -176,77 +174,6 @@ fn the_timers_of_a_namespace_are_found_behind_thousands_of_others() {
     assert_found_behind_others(&MemoryStore::new(clock()));
     let place_of = Place::new();
     assert_found_behind_others(&builder(&clock()).open(place_of.file()).unwrap());
-}
-
-/// Makes a store with timers in all phases, with keys and without keys, in two namespaces. Some of the operations are
-/// only in the journal.
-fn fill(disk: &Disk, clock: &ManualClock) -> RedbStore {
-    let store = disk.open(builder(clock)).unwrap();
-    let timers = (0..60_usize).map(|n| {
-        let timer = if n % 2 == 0 { timer(n as u128, 7) } else { keyed(n as u128, 7, &n.to_string()) };
-        in_phase(PHASES[n % 3], of(["", "a"][n % 5 % 2], timer))
-    });
-    block_on(store.import(timers.collect())).unwrap();
-    drop(store);
-    let store = disk.open(builder(clock)).unwrap();
-    for (nth, leased) in block_on(store.claim(claimant(1), 1, ALL)).unwrap().leased.into_iter().enumerate() {
-        let (id, token) = (leased.timer.id, leased.token);
-        let op = match nth % 3 {
-            0 => Op::Fail(id, token, Failure { is_final: true, ..Failure::default() }),
-            1 => Op::Park(id, token, "later".into()),
-            _ => place(timer(1_000 + nth as u128, 9_000)),
-        };
-        apply(&store, op, Durability::PowerLoss).unwrap();
-    }
-    store
-}
-
-/// Changes a database to the earlier version of the tables, without the index entries by namespace.
-fn make_older(database: &Database) {
-    let transaction = database.begin_write().unwrap();
-    for table in [KEYLESS, STOPPED] {
-        assert!(transaction.delete_table(table).unwrap());
-    }
-    transaction.open_table(META).unwrap().insert(&b"schema"[..], &4_u64.to_be_bytes()[..]).unwrap();
-    transaction.commit().unwrap();
-}
-
-/// Tests losses of power during the opening that adds the index entries by namespace. The power goes at each change of
-/// the opening.
-#[test]
-fn a_store_of_the_version_without_entries_by_namespace_gets_them_when_it_is_opened() {
-    let clock = clock();
-    let disk = Disk::default();
-    let store = fill(&disk, &clock);
-    let wanted = timers(&store);
-    let older = disk.after_the_cut(None);
-    drop(store);
-    make_older(&older.database());
-    let (mut cut, mut numbers) = (1, Numbers(7));
-    loop {
-        let disk = older.after_the_cut(None);
-        disk.cut_at(cut);
-        let opened = disk.open(builder(&clock));
-        let is_cut = disk.is_cut();
-        drop(opened);
-        let disk = disk.after_the_cut(Some(Numbers(numbers.next())));
-        let store = disk.open(builder(&clock)).unwrap();
-        assert_whole(&store);
-        assert_eq!(timers(&store), wanted, "the power went at change {cut}");
-        for namespace in ["", "a"] {
-            let (all, _) = listed(&store, &filter(namespace, None), true);
-            assert_eq!(all.len(), wanted.values().filter(|timer| &*timer.namespace == namespace).count());
-        }
-        drop(store);
-        let database = disk.database();
-        let meta = database.begin_read().unwrap().open_table(META).unwrap();
-        assert_eq!(meta.get(&b"schema"[..]).unwrap().unwrap().value(), 5_u64.to_be_bytes());
-        if !is_cut {
-            break;
-        }
-        cut += 1;
-    }
-    assert!(cut > 5, "the opening makes {cut} changes");
 }
 
 /// Plants a fault among the index entries by namespace of 20 timers. The entry of the first timer is missing, or

@@ -86,15 +86,13 @@ struct Found {
 /// Checks the structure of all tables, without keeping timers in memory.
 pub(super) struct Check<'t, T> {
     reader: Reader<'t, T>,
-    /// The tables that the check does not cover, because a store of an earlier version does not have them.
-    lacking: &'t [Table],
     faults: Faults,
     found: Found,
 }
 
 impl<'t, T: Tables> Check<'t, T> {
-    pub(super) fn new(reader: Reader<'t, T>, lacking: &'t [Table]) -> Self {
-        Self { reader, lacking, faults: Faults::default(), found: Found::default() }
+    pub(super) fn new(reader: Reader<'t, T>) -> Self {
+        Self { reader, faults: Faults::default(), found: Found::default() }
     }
 
     /// Checks the tables, and returns the faults. A fault is, for example, an unreadable record, a missing index entry,
@@ -107,7 +105,7 @@ impl<'t, T: Tables> Check<'t, T> {
             // that are too small.
             return Ok(self.faults.0);
         }
-        for table in INDEXES.into_iter().filter(|table| !self.lacking.contains(table)) {
+        for table in INDEXES {
             self.check_index(table)?;
         }
         self.check_counts()?;
@@ -161,9 +159,6 @@ impl<'t, T: Tables> Check<'t, T> {
     fn check_entries(&mut self, timer: &Timer) -> Result<(), StoreError> {
         *self.found.by_namespace.entry((timer.namespace.clone(), timer.state.phase())).or_default() += 1;
         for (table, key, value) in entries(timer) {
-            if self.lacking.contains(&table) {
-                continue;
-            }
             *self.found.entries.entry(table).or_default() += 1;
             match self.reader.tables.get(table, &key)? {
                 Some(stored) if table == Table::Timers || stored == value => {}

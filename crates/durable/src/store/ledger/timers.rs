@@ -13,10 +13,6 @@ use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
 use crate::timer::{Address, Timer, TimerId};
 
-/// The number of timers for which one call of [`Timers::enter_namespaces`] adds the index entries by namespace. A store
-/// of an earlier version lacks these entries.
-const AT_ONCE: usize = 10_000;
-
 /// Reads and changes the timers of a store within one transaction.
 ///
 /// A change of a timer changes its record and its index entries, and the counts by phase and by hour. If the timer is
@@ -205,28 +201,6 @@ impl<T: Tables> Timers<T> {
             self.tables.put(table, key, &others)?;
         }
         Ok(())
-    }
-
-    /// Adds the index entries by namespace for the next [`AT_ONCE`] timers after the id `after`, in a store that an
-    /// earlier version has written. Returns the id to pass to the next call. `None` after the last timer.
-    pub(super) fn enter_namespaces(&mut self, after: Option<&[u8]>) -> Result<Option<Vec<u8>>, StoreError> {
-        let from = after.map_or_else(Vec::new, |last| [last, &[0]].concat());
-        let (mut entered, mut read, mut last) = (Vec::new(), 0, Vec::new());
-        self.tables.scan(Table::Timers, &from, &mut |key, record| {
-            // An unreadable record gets no entries. The operation that meets the record sets it aside.
-            if let Some(timer) = id_at_end(key).and_then(|id| record::decode(id, record).ok()) {
-                let is_by_namespace = |(table, ..): &Entry| matches!(table, Table::Keyless | Table::Stopped);
-                entered.extend(entries(&timer).into_iter().filter(is_by_namespace));
-            }
-            read += 1;
-            last.clear();
-            last.extend_from_slice(key);
-            read < AT_ONCE
-        })?;
-        for entry in &entered {
-            self.put(entry)?;
-        }
-        Ok((read == AT_ONCE).then_some(last))
     }
 }
 

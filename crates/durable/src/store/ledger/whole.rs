@@ -20,7 +20,7 @@ use crate::store::fault::Fault;
 use crate::store::filter::{Cursor, Filter, Page};
 use crate::store::horizon::Horizon;
 use crate::store::shares::Shares;
-use crate::store::tables::{Table, Tables};
+use crate::store::tables::Tables;
 use crate::store::{Claimant, Claimed, Counts, Leased, Limit, Op, Outcome, Reaped, Reasons, Renewal};
 use crate::timer::{Address, Timer, TimerId};
 use tourbillon_words::UtcMillis;
@@ -199,12 +199,6 @@ impl<T: Tables> Ledger<T> {
     pub(crate) fn forget_set_aside(&mut self) -> Result<u64, StoreError> {
         Quarantine::forget(self.tables())
     }
-
-    /// Adds the index entries by namespace for the next 10,000 timers after the id `after`, in a store that an earlier
-    /// version has written. Returns the id to pass to the next call. `None` after the last timer.
-    pub(crate) fn enter_namespaces(&mut self, after: Option<&[u8]>) -> Result<Option<Vec<u8>>, StoreError> {
-        self.lifecycle.timers.enter_namespaces(after)
-    }
 }
 
 /// Methods that read the timers of the store.
@@ -265,13 +259,7 @@ impl<T: Tables> Ledger<T> {
 
     /// Returns the faults in the structure of the tables. Each unreadable record that was set aside is a fault, too.
     pub(crate) fn check(&self) -> Result<Vec<Fault>, StoreError> {
-        self.check_without(&[])
-    }
-
-    /// Checks the tables as [`check`](Self::check) does, except for the tables in `lacking`, which a store of an
-    /// earlier version does not have.
-    pub(crate) fn check_without(&self, lacking: &[Table]) -> Result<Vec<Fault>, StoreError> {
-        Check::new(self.reader(), lacking).run()
+        Check::new(self.reader()).run()
     }
 
     /// Runs one step of the scrub: reads at most `limit` entries, starting at `place`. Changes nothing.

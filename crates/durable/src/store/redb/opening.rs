@@ -16,9 +16,6 @@ use tourbillon_words::UtcMillis;
 
 /// The version of the tables and records that this crate writes.
 pub(super) const SCHEMA: u64 = 5;
-/// The version of the tables and records in which a database has no index entries by namespace. An opening adds these
-/// entries to a database of this version.
-pub(super) const WITHOUT_NAMESPACES: u64 = 4;
 const SCHEMA_NAME: &[u8] = b"schema";
 /// The key in [`Table::Meta`] under which the database has the store's random number. A journal recognizes its database
 /// by this number.
@@ -167,7 +164,7 @@ impl Opener {
     pub(super) fn open(&self) -> Result<Opened, StoreError> {
         // If the last sync has failed, the file must not be read before its unsynced bytes are written again.
         self.places.settle()?;
-        self.refuse_newer()?;
+        self.refuse_other_schema()?;
         let place = self.places.timers()?;
         // redb may panic on a file that another program has changed.
         let database = catch_unwind(AssertUnwindSafe(|| self.builder().create_with_backend(place.clone())))
@@ -179,7 +176,7 @@ impl Opener {
 
     /// Fails if the version of the schema is unknown, before anything is written to the file. Does not check a database
     /// that redb must repair first.
-    fn refuse_newer(&self) -> Result<(), StoreError> {
+    fn refuse_other_schema(&self) -> Result<(), StoreError> {
         let place = self.places.timers()?;
         if place.len()? == 0 {
             return Ok(());
@@ -188,7 +185,7 @@ impl Opener {
         match opened {
             Ok(Ok(database)) => {
                 let tables = Reading::new(database.begin_read().map_err(converted)?);
-                schema_of(&tables).map(drop)
+                has_schema(&tables).map(drop)
             }
             // redb does not repair a file that it opens only for reading, and may panic on damaged pages. The opening
             // that follows repairs the file and checks the version, or reports the damage.
@@ -198,15 +195,15 @@ impl Opener {
     }
 }
 
-/// Returns the version of a database's schema. `None` if the database has no version. Fails if this crate can neither
-/// read nor upgrade the version. A damaged version is nearly always an unknown version, so the version needs no
+/// Returns whether a database has a version of the schema. A database that is being created has none. Fails if this
+/// crate cannot read the version. A damaged version is nearly always an unknown version, so the version needs no
 /// checksum.
-pub(super) fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
-    let Some(bytes) = tables.get(Table::Meta, SCHEMA_NAME)? else { return Ok(None) };
+pub(super) fn has_schema(tables: &Reading) -> Result<bool, StoreError> {
+    let Some(bytes) = tables.get(Table::Meta, SCHEMA_NAME)? else { return Ok(false) };
     // A version of the wrong length is damaged. It counts as version 0, which is refused.
     let schema = bytes.try_into().map_or(0, u64::from_be_bytes);
-    if (WITHOUT_NAMESPACES..=SCHEMA).contains(&schema) {
-        return Ok(Some(schema));
+    if schema == SCHEMA {
+        return Ok(true);
     }
     let (kind, message) = if schema > SCHEMA {
         let message = format!(
@@ -222,29 +219,6 @@ pub(super) fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
         (StoreErrorKind::OlderSchema, message)
     };
     Err(StoreError::new(kind, message))
-}
-
-/// Upgrades a database of version [`WITHOUT_NAMESPACES`], which lacks the index entries by namespace: adds these
-/// entries for all timers, in one transaction.
-fn enter_namespaces(database: &Database) -> Result<(), StoreError> {
-    let mut transaction = database.begin_write().map_err(converted)?;
-    // With quick repair, the commit stores which pages are free. Without it, an opening after a crash reads the whole
-    // file.
-    transaction.set_quick_repair(true);
-    let mut ledger = Ledger::new(Writing::new(&transaction), UtcMillis::ZERO);
-    let mut last = None;
-    loop {
-        last = ledger.enter_namespaces(last.as_deref())?;
-        // An error drops the whole transaction. So the old values for an undo are not needed, and must not fill the
-        // memory.
-        ledger.tables().keep();
-        if last.is_none() {
-            break;
-        }
-    }
-    ledger.tables().put(Table::Meta, SCHEMA_NAME, &SCHEMA.to_be_bytes())?;
-    drop(ledger);
-    transaction.commit().map_err(converted)
 }
 
 /// Returns the number of unreadable records that the store has set aside.
@@ -286,18 +260,14 @@ struct Numbers {
 }
 
 /// Reads the values that a database stores about itself, such as the number of its last batch. If the database is new,
-/// creates its tables and these values. If the database lacks the index entries by namespace, adds these entries.
+/// creates its tables and these values.
 fn numbers(database: &Database) -> Result<Numbers, StoreError> {
     let tables = Reading::new(database.begin_read().map_err(converted)?);
-    let schema = schema_of(&tables)?;
+    let has_schema = has_schema(&tables)?;
     let store = number_of(&tables, STORE_NAME)?;
     let sequence = number_of(&tables, SEQUENCE_NAME)?;
-    if let (Some(schema), Some(store), Some(sequence)) = (schema, store, sequence) {
+    if let (true, Some(store), Some(sequence)) = (has_schema, store, sequence) {
         let is_closed = number_of(&tables, CLOSED_NAME)? == Some(sequence);
-        if schema == WITHOUT_NAMESPACES {
-            drop(tables);
-            enter_namespaces(database)?;
-        }
         return Ok(Numbers { store, sequence, is_closed, is_new: false });
     }
     // A new database has no tables, and neither has a database whose creation was interrupted.

@@ -369,7 +369,7 @@ impl Reading {
         }
         let opened = match open(&*self.transaction, table) {
             Ok(opened) => Some(opened),
-            // A new database has no tables yet, and a database of an earlier schema lacks some of them.
+            // A new database has no tables yet.
             Err(TableError::TableDoesNotExist(_)) => None,
             Err(error) => return Err(converted(error)),
         };

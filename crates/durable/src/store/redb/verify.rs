@@ -6,12 +6,11 @@
 
 use super::backend::{Places, WatchedBackend};
 use super::error::{converted, damaged_pages};
-use super::opening::{WITHOUT_NAMESPACES, schema_of};
+use super::opening::has_schema;
 use super::tables::Reading;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::fault::Fault;
 use crate::store::ledger::Ledger;
-use crate::store::tables::Table;
 use redb::{Database, ReadableDatabase, StorageBackend};
 use std::collections::BTreeMap;
 use std::io;
@@ -200,11 +199,8 @@ fn check(database: Database) -> Result<Vec<Fault>, StoreError> {
     // The closure owns the database, because redb may also panic when a damaged database is dropped.
     let check = move || {
         let tables = Reading::new(database.begin_read().map_err(converted)?);
-        let lacking: &[Table] = match schema_of(&tables)? {
-            Some(WITHOUT_NAMESPACES) => &[Table::Keyless, Table::Stopped],
-            _ => &[],
-        };
-        Ledger::new(tables, UtcMillis::ZERO).check_without(lacking)
+        has_schema(&tables)?;
+        Ledger::new(tables, UtcMillis::ZERO).check()
     };
     catch_unwind(AssertUnwindSafe(check)).unwrap_or_else(|panic| Err(damaged_pages(&*panic)))
 }

@@ -119,7 +119,7 @@ pub enum End {
 }
 
 /// The reason why an event cannot change a timer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub enum Refusal {
     /// The timer is in this phase, which does not permit the event.

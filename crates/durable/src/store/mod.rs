@@ -181,7 +181,7 @@ impl Op {
 }
 
 /// The effect of an [`Op`].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub enum Outcome {
     /// The new timer is stored.
@@ -251,7 +251,7 @@ pub enum Outcome {
 }
 
 /// A holder of leases. Each start of a process is a separate holder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claimant {
     /// The random number of this start of the process.
     pub incarnation: u64,
@@ -260,7 +260,7 @@ pub struct Claimant {
 }
 
 /// The limits for the timers that one claim takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
     /// The greatest number of timers that the claim takes.
     pub timers: u32,
@@ -269,7 +269,7 @@ pub struct Limit {
 }
 
 /// A timer that a claim has leased, with the token that gives the right to deliver the timer.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Leased {
     /// The timer, as the store keeps it with the lease. If the timer is delivered at most once, the claim has removed
     /// it from the store.
@@ -279,7 +279,7 @@ pub struct Leased {
 }
 
 /// The answer to a [`claim`](TimerStore::claim), which leases due timers.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Claimed {
     /// The store's time at the claim. The leased timers were due at this time.
     pub now: UtcMillis,
@@ -305,7 +305,7 @@ pub struct Claimed {
 }
 
 /// The instants of a series that were skipped when an occurrence ended, because they had already passed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
     /// The id of the occurrence that ended.
     pub id: TimerId,
@@ -342,7 +342,7 @@ impl LeftOut {
 }
 
 /// The answer to a [`reap`](TimerStore::reap), which ends expired leases.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Reaped {
     /// The ids of the timers that the call has made pending again. An occurrence of a paused series has become paused
     /// instead.
@@ -362,7 +362,7 @@ pub struct Reaped {
 /// The answer to a [`renew`](TimerStore::renew), which renews leases. All leases of the call that the answer does not
 /// name are renewed. A call may have several leases of one timer, from several claims, and at most the last of these
 /// leases is not lost.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Renewal {
     /// The lost leases. A lease is lost if another claim has leased the timer, or if the timer has ended.
     pub lost: Vec<(TimerId, Token)>,

@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::{ManualClock, Timestamp};
+use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::{Failure, Lease, State};
 use tourbillon_durable::store::{
-    Durability, MemoryStore, Op, RedbBuilder, RedbStore, StoreError, StoreErrorKind, TimerStore,
+    Durability, MemoryStore, Op, RedbBuilder, RedbStore, Shares, StoreError, StoreErrorKind, TimerStore,
 };
 use tourbillon_durable::timer::{Timer, TimerId};
 
@@ -86,6 +87,30 @@ fn step(store: &impl TimerStore, step: u128) -> Option<bool> {
         _ => (apply(place(timer(step, 850)), Durability::ProcessCrash), false),
     };
     done.then_some(is_durable)
+}
+
+/// Tests that a replay leases the timers of a claim in turn again. The shares of the claim are not in the journal, and
+/// neither is the moment of the next claim, which depends on them.
+#[test]
+fn a_claim_in_turn_is_repeated_without_its_shares() {
+    let clock = clock();
+    let disk = Disk::default();
+    let store = disk.open(builder(&clock)).unwrap();
+    for (id, due) in (1..=6).map(|id| (id, 900)).chain([(7, 5_000)]) {
+        apply(&store, place(timer(id, due)), Durability::Volatile).unwrap();
+    }
+    let mut shares = Shares::default();
+    shares.free = 2;
+    let claimed = block_on(store.claim_in_turn(claimant(1), 1, ALL, shares)).unwrap();
+    let moments = [claimed.next_due, claimed.next_claim].map(|moment| moment.map(UtcMillis::as_millis));
+    assert_eq!((claimed.leased.len(), moments), (2, [Some(900), Some(5_000)]), "the share is used up");
+    apply(&store, place(timer(8, 5_000)), Durability::PowerLoss).unwrap();
+    let wanted = timers(&store);
+    let leased = claimed.leased.iter().map(|leased| leased.timer.id);
+    assert!(wanted.values().filter(|timer| timer.deliveries == 1).map(|timer| timer.id).eq(leased));
+    let repeated = disk.after_the_cut(None).open(builder(&clock)).unwrap();
+    assert_whole(&repeated);
+    assert_eq!(timers(&repeated), wanted);
 }
 
 /// Returns the expected timers before the workload and after each of its steps, from a store in memory.

@@ -10,8 +10,9 @@
 //! ```
 //!
 //! All numbers are little-endian. The body has the requests of a batch, each encoded by postcard and followed by the
-//! digest of its outcome (4). The version covers the head, the requests and the digests. A test fixes the bytes of all
-//! three, and a change of these bytes needs a new version. All later versions keep the layout of the head.
+//! digest of its outcome (4), a CRC-32 of the bytes that postcard writes for the outcome. The version covers the head,
+//! the requests and the outcomes. A test fixes the bytes of all three, and a change of these bytes needs a new version.
+//! All later versions keep the layout of the head.
 //!
 //! The file has the records since the last checkpoint, which commits the database to the disk, from offset 0 on. Once
 //! the records are synced, a *seal* after the last record marks this. A copy of the seal follows 512 bytes later, so
@@ -54,8 +55,7 @@
 //!     record of a torn tail does not count as the successor of a record of a later opening.
 //! J4. The first record of the file follows the last batch in the database's last durable commit, or an earlier batch.
 
-use super::digest;
-use super::request::Logged;
+use super::request::{DIGEST, Logged};
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::failpoints::{Point, reach};
 use crate::timer::TimerId;
@@ -64,9 +64,8 @@ use tourbillon_words::UtcMillis;
 
 /// The first bytes of a record's head. A search for heads looks for these bytes.
 const MARK: [u8; 3] = *b"tbj";
-/// The version of the journal's format. Versions 1 and 2 were never published: version 1 had a different head, and
-/// version 2 had no digests.
-pub(super) const VERSION: u8 = 3;
+/// The version of the journal's format. No release has written an earlier version.
+pub(super) const VERSION: u8 = 4;
 const HEAD: usize = 56;
 /// The number of bytes from the start of a seal (a mark that the records before it are synced) to the end of its copy.
 /// There are zeros between the seal and the copy. The copy begins 512 bytes after the start of the seal. So no sector
@@ -124,7 +123,7 @@ pub(super) struct Record {
     pub(super) sequence: u64,
     pub(super) now: UtcMillis,
     /// The requests of the batch, each with the digest of its outcome.
-    pub(super) requests: Vec<(Logged, u32)>,
+    pub(super) requests: Vec<(Logged<'static>, u32)>,
 }
 
 /// Keeps the records of the batches since the last checkpoint. All of them are in memory. The file has the records that
@@ -445,15 +444,14 @@ pub(super) fn unrepeatable(sequence: u64, nth: usize, name: &str, reason: &str) 
     StoreError::new(StoreErrorKind::Corrupt, message)
 }
 
-fn requests(mut body: &[u8]) -> Result<Vec<(Logged, u32)>, StoreError> {
+fn requests(mut body: &[u8]) -> Result<Vec<(Logged<'static>, u32)>, StoreError> {
     let unread = |error: &str| {
         StoreError::new(StoreErrorKind::Corrupt, format!("an operation cannot be read: {error}"))
     };
     let mut requests = Vec::new();
     while !body.is_empty() {
         let (request, rest) = postcard::take_from_bytes(body).map_err(|error| unread(&error.to_string()))?;
-        let (digest, rest) =
-            rest.split_first_chunk::<{ digest::LEN }>().ok_or_else(|| unread("it has no digest"))?;
+        let (digest, rest) = rest.split_first_chunk::<DIGEST>().ok_or_else(|| unread("it has no digest"))?;
         requests.push((request, u32::from_le_bytes(*digest)));
         body = rest;
     }

@@ -91,7 +91,6 @@ mod batch;
 mod committer;
 mod common;
 mod compaction;
-mod digest;
 mod error;
 mod journal;
 mod opening;

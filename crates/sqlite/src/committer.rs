@@ -17,14 +17,13 @@
 use crate::act::Act;
 use crate::error::{Result, failed, failed_commit};
 use crate::queue::{Job, Queue, Work};
-use crate::room::Room;
 use core::time::Duration;
 use rusqlite::Connection;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 use tourbillon::Clock;
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::store::{Durability, StoreError, StoreErrorKind};
+use tourbillon_durable::store::{Durability, Room, StoreError, StoreErrorKind};
 
 /// The greatest number of jobs in a transaction.
 const MOST_JOBS: usize = 512;
@@ -43,13 +42,12 @@ type Done = (Box<dyn Job>, Result<()>);
 pub(crate) struct Shared {
     pub(crate) queue: Queue,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Decides whether the disk has room for new timers. `None` for a store in memory.
-    pub(crate) room: Option<Room>,
+    pub(crate) room: Room,
     wakes: RwLock<Vec<Wake>>,
 }
 
 impl Shared {
-    pub(crate) fn new(clock: Arc<dyn Clock>, room: Option<Room>) -> Arc<Self> {
+    pub(crate) fn new(clock: Arc<dyn Clock>, room: Room) -> Arc<Self> {
         let shared = Arc::new(Self { queue: Queue::default(), clock, room, wakes: RwLock::default() });
         let on_step = Arc::downgrade(&shared);
         let wake = move || on_step.upgrade().inspect(|shared| shared.wake()).is_some();
@@ -241,8 +239,8 @@ impl Committer {
                 .iter()
                 .any(|(_, result)| matches!(result, Err(error) if error.kind() == StoreErrorKind::Full)),
         };
-        if let Some(room) = self.shared.room.as_ref().filter(|_| self.was_full) {
-            room.release();
+        if self.was_full {
+            self.shared.room.release();
         }
         match committed {
             Ok(()) => {

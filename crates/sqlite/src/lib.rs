@@ -6,7 +6,6 @@
 // Floor 0: errors, rows, the schema, the free space on the disk, and the lock of the store that delivers.
 mod error;
 mod owner;
-mod room;
 mod row;
 mod schema;
 // Floor 1: the reads and writes of a transaction.

@@ -5,7 +5,6 @@ use crate::committer::{Committer, Shared, lock};
 use crate::error::{Result, failed};
 use crate::owner::{Owner, make_missing};
 use crate::queue::Call;
-use crate::room::Room;
 use crate::schema::migrate;
 use crate::transactional::Transactional;
 use core::fmt;
@@ -19,7 +18,7 @@ use tourbillon::Clock;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
     Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Op, Outcome, Page,
-    Reaped, Renewal, Shares, StoreError, StoreErrorKind, StoreFuture, TimerStore, dry_run,
+    Reaped, Renewal, Room, Shares, StoreError, StoreErrorKind, StoreFuture, TimerStore, dry_run,
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 use tourbillon_durable::{UtcMillis, WallClock};
@@ -141,12 +140,10 @@ impl SqliteBuilder {
     /// Sets the number of bytes that the store leaves free on the file system. While fewer bytes are free, operations
     /// that store new timers fail with [`StoreErrorKind::Full`]. Claims, ends of deliveries, cancellations and moves
     /// still succeed. The limit does not apply to a [`Transactional`]. On a small file system, the number is reduced as
-    /// [`RedbBuilder::kept_free`] describes. The default is zero, which sets no limit.
+    /// [`Room::kept_free`] describes. The default is zero, which sets no limit.
     ///
     /// The store reserves half of the bytes in a file `<path>-reserve`. It removes the file when other programs have
     /// filled the file system, and recreates the file later. The limit works on Linux only.
-    ///
-    /// [`RedbBuilder::kept_free`]: tourbillon_durable::store::RedbBuilder::kept_free
     #[must_use]
     pub fn keep_free(mut self, bytes: u64) -> Self {
         self.keep_free = bytes;
@@ -225,7 +222,8 @@ impl SqliteBuilder {
         path: Option<PathBuf>,
         owner: Option<Owner>,
     ) -> Result<SqliteStore> {
-        let room = path.as_deref().map(|path| Room::new(path, self.keep_free));
+        let room = Room::new(path.clone(), "-reserve", self.keep_free);
+        room.note_opened();
         let shared = Shared::new(self.clock, room);
         match end_leases(&writer, shared.now()) {
             // On a full disk, the leases end when they expire.
@@ -389,13 +387,16 @@ impl TimerStore for SqliteStore {
         if let Err(error) = ops.iter().try_for_each(dry_run::admit) {
             return ready(Err(error));
         }
-        if let Some(error) = self.shared.room.as_ref().and_then(|room| room.refusal(&ops)) {
+        if let Some(error) = self.shared.room.refusal(&ops) {
             return ready(Err(error));
         }
         self.ask(durability, |act| ops.into_iter().map(|op| act.apply(op)).collect())
     }
 
     fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> StoreFuture<'_, Claimed> {
+        if let Some(error) = self.shared.room.absence() {
+            return ready(Err(error));
+        }
         self.ask(Durability::Volatile, move |act| Leases(act).claim(by, claim, limit))
     }
 
@@ -406,6 +407,9 @@ impl TimerStore for SqliteStore {
         limit: Limit,
         shares: Shares,
     ) -> StoreFuture<'_, Claimed> {
+        if let Some(error) = self.shared.room.absence() {
+            return ready(Err(error));
+        }
         let rotation = Arc::clone(&self.rotation);
         self.ask(Durability::Volatile, move |act| {
             let mut rotation = rotation.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -459,6 +463,9 @@ impl TimerStore for SqliteStore {
     }
 
     fn import(&self, timers: Vec<Timer>) -> StoreFuture<'_, ()> {
+        if let Some(error) = self.refuses_new() {
+            return ready(Err(error));
+        }
         self.ask(Durability::PowerLoss, |act| act.import(timers))
     }
 
@@ -471,6 +478,6 @@ impl TimerStore for SqliteStore {
     }
 
     fn refuses_new(&self) -> Option<StoreError> {
-        self.shared.room.as_ref().and_then(Room::reason)
+        self.shared.room.reason()
     }
 }

@@ -1,5 +1,5 @@
 //! Tests a disk that is full and stays full: a small file system in memory, in a namespace of its own. Where the system
-//! does not permit that, the tests say so and do nothing.
+//! does not permit that, the tests say so and do nothing. Also tests a file that is removed.
 #![expect(clippy::print_stdout, reason = "a skipped test says so")]
 #![cfg(target_os = "linux")]
 
@@ -13,7 +13,7 @@ use tourbillon::{ManualClock, Timestamp};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{
-    Claimant, Durability, IfPresent, Limit, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
+    Claimant, Durability, IfPresent, Limit, Op, Outcome, Shares, StoreError, StoreErrorKind, TimerStore,
 };
 use tourbillon_durable::timer::{Payload, Timer, TimerId};
 use tourbillon_sqlite::SqliteStore;
@@ -142,4 +142,29 @@ fn deliveries_end_on_a_full_disk_and_nothing_new_is_stored() {
     create(&store, 2_000).unwrap();
     assert_eq!(block_on(store.counts()).unwrap().of(Phase::Pending), 1);
     assert_eq!(block_on(store.check()).unwrap(), []);
+}
+
+/// Tests that a store whose file was removed refuses claims as well as operations, whose effects would be lost.
+#[test]
+fn a_store_whose_file_was_removed_takes_no_change_until_it_is_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, clock) = open(folder.path(), 0);
+    clock.advance(Duration::from_millis(1));
+    create(&store, 1).unwrap();
+    let [there, elsewhere] = ["shop.db", "other.db"].map(|name| folder.path().join(name));
+    let limit = Limit { timers: 1, bytes: u64::MAX };
+    let claim = |number| block_on(store.claim(BY, number, limit)).map(|claimed| claimed.leased.len());
+    std::fs::rename(&there, &elsewhere).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    let in_turn = block_on(store.claim_in_turn(BY, 1, limit, Shares::default())).map(drop);
+    let import = block_on(store.import(Vec::new()));
+    for refused in [create(&store, 2), claim(2).map(drop), in_turn, import] {
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Io);
+        assert!(error.to_string().contains("was removed or replaced"), "{error}");
+    }
+    std::fs::rename(&elsewhere, &there).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    create(&store, 2).unwrap();
+    assert_eq!(claim(3).unwrap(), 1);
 }

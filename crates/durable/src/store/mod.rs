@@ -24,6 +24,7 @@ mod ledger;
 mod memory;
 mod nodes;
 mod redb;
+mod room;
 mod server_time;
 mod shares;
 mod tables;
@@ -39,6 +40,7 @@ pub use horizon::{Horizon, Span};
 pub use ledger::PAUSED;
 pub use memory::MemoryStore;
 pub use nodes::{Node, Nodes, Shard};
+pub use room::Room;
 pub use server_time::ServerTime;
 pub use shares::{Late, SHARE, Shares, free_for};
 

@@ -2,11 +2,13 @@
 
 use crate::faults::{builder, clock};
 use crate::place::Place;
-use crate::{apply, assert_whole, get, place, timer};
+use crate::{ALL, apply, assert_whole, claimant, get, place, timer};
 use pollster::block_on;
 use std::fs;
 use std::path::PathBuf;
-use tourbillon_durable::store::{Durability, RedbStore, StoreErrorKind};
+use std::thread;
+use std::time::Duration;
+use tourbillon_durable::store::{Durability, RedbStore, StoreErrorKind, TimerStore as _};
 
 fn operations(place_of: &Place) -> PathBuf {
     place_of.file().with_extension("redb.ops")
@@ -214,4 +216,28 @@ fn a_database_beside_the_note_of_a_failed_creation_keeps_its_timers() {
     // The documented way to go on without the operations is an empty file in place of the journal.
     fs::write(operations(&unclosed), []).unwrap();
     assert!([unclosed, closed].iter().all(|place_of| get(&open(place_of), 1).is_some()));
+}
+
+/// Tests that a store whose file was removed refuses claims as well as operations, whose effects would be lost.
+#[cfg(unix)]
+#[test]
+fn a_store_whose_file_was_removed_takes_no_change_until_it_is_back() {
+    let place_of = Place::new();
+    let store = builder(&clock()).open(place_of.file()).unwrap();
+    apply(&store, place(timer(1, 900)), Durability::PowerLoss).unwrap();
+    let elsewhere = place_of.file().with_extension("elsewhere");
+    let claim = |number| block_on(store.claim(claimant(1), number, ALL)).map(|claimed| claimed.leased.len());
+    fs::rename(place_of.file(), &elsewhere).unwrap();
+    thread::sleep(Duration::from_secs(1));
+    let created = apply(&store, place(timer(2, 900)), Durability::PowerLoss).map(drop);
+    let import = block_on(store.import(Vec::new()));
+    for refused in [created, claim(1).map(drop), import] {
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Io);
+        assert!(error.to_string().contains("was removed or replaced"), "{error}");
+    }
+    fs::rename(&elsewhere, place_of.file()).unwrap();
+    thread::sleep(Duration::from_secs(1));
+    apply(&store, place(timer(2, 900)), Durability::PowerLoss).unwrap();
+    assert_eq!(claim(2).unwrap(), 2);
 }

@@ -11,12 +11,12 @@ use super::pipe::{Pipe, send};
 use super::queue::{Bell, Receiver, Waited, Wanted};
 use super::recovery::Recovery;
 use super::request::Request;
-use super::room::Room;
 use super::tables::Writing;
 use crate::store::Durability;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::failpoints::{Point, reach};
 use crate::store::ledger::{Ledger, Turns};
+use crate::store::room::Room;
 use crate::store::tables::{Table, Tables};
 use core::time::Duration;
 use redb::{StorageBackend, WriteTransaction};
@@ -91,7 +91,7 @@ impl Committer {
             }
         })?;
         let journal = Journal::open(operations, opened.store, opened.sequence)?;
-        room.is_opened();
+        room.note_opened();
         let common = Common::new(clock, room, opened.database, opened.place, journal.file_len());
         let common = Arc::new(common);
         let mut committer = Self {

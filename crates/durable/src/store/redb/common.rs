@@ -2,12 +2,12 @@
 
 use super::backend::WatchedBackend;
 use super::error::converted;
-use super::room::Room;
 use super::stats::StoreStats;
 use super::tables::Reading;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::ledger::Ledger;
 use crate::store::memory::Wakers;
+use crate::store::room::Room;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 use redb::{Database, ReadTransaction, ReadableDatabase, StorageBackend};
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_database_that_was_opened_again_is_not_read_before_it_has_all_batches() {
         let place = Places::made(Arc::new(|_| Ok(Box::new(InMemoryBackend::new())))).timers().unwrap();
-        let room = Arc::new(Room::new(None, 0));
+        let room = Arc::new(Room::new(None, "", 0));
         let common = Common::new(Arc::new(ManualClock::new()), room, database(), place, 0);
         common.publish();
         drop(common.take_database());
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn an_error_of_a_read_does_not_close_a_database_that_was_opened_since_the_read_began() {
         let place = Places::made(Arc::new(|_| Ok(Box::new(InMemoryBackend::new())))).timers().unwrap();
-        let room = Arc::new(Room::new(None, 0));
+        let room = Arc::new(Room::new(None, "", 0));
         let common = Common::new(Arc::new(ManualClock::new()), room, database(), place, 0);
         common.publish();
         let error = being_opened();

@@ -98,7 +98,6 @@ mod pipe;
 mod queue;
 mod recovery;
 mod request;
-mod room;
 mod scrub;
 mod stats;
 mod tables;
@@ -114,12 +113,12 @@ use self::error::{closed, damaged_pages, lost};
 use self::opening::Opener;
 use self::queue::{Sender, queue};
 use self::request::{Reply, Request};
-use self::room::Room;
 use self::scrub::Scrubber;
 use super::error::{StoreError, StoreErrorKind};
 use super::fault::Fault;
 use super::horizon::Horizon;
 use super::ledger::{LOOKS, Ledger};
+use super::room::Room;
 use super::{
     Claimant, Claimed, Counts, Cursor, Durability, Filter, Leased, Limit, Op, Outcome, Page, Reaped, Reasons,
     Renewal, Scrub, Shares, StoreFuture, TimerStore,
@@ -231,7 +230,7 @@ impl RedbBuilder {
     /// Sets the number of bytes that the store leaves free on the file system. While fewer bytes are free, operations
     /// that store new timers fail with [`StoreErrorKind::Full`]. Claims, ends of deliveries, cancellations, moves and
     /// schedules still work. On a small file system, the store leaves fewer bytes free: an eighth of the file system's
-    /// size, but at least 24 MiB. The default is zero, which means no limit.
+    /// size, but at least 24 MiB ([`Room::kept_free`]). The default is zero, which means no limit.
     ///
     /// The store reserves half of these bytes in a file `<path>.reserve`. When other programs have filled the file
     /// system, the store removes the file, and creates it again once there is room. The limit works only on Linux.
@@ -239,21 +238,6 @@ impl RedbBuilder {
     pub fn keep_free(mut self, bytes: u64) -> Self {
         self.keep_free = bytes;
         self
-    }
-
-    /// Returns the number of bytes that a store with [`keep_free`](Self::keep_free)`(wanted)` leaves free on a file
-    /// system of `size` bytes.
-    ///
-    /// ```
-    /// use tourbillon_durable::store::RedbBuilder;
-    ///
-    /// let wanted = 64 << 20;
-    /// assert_eq!(RedbBuilder::kept_free(wanted, 1 << 40), wanted);
-    /// assert_eq!(RedbBuilder::kept_free(wanted, 256 << 20), 32 << 20, "an eighth of a small file system");
-    /// ```
-    #[must_use]
-    pub fn kept_free(wanted: u64, size: u64) -> u64 {
-        room::mark(wanted, size)
     }
 
     /// Sets whether the store may be opened on a file system without locks, such as some network file systems. If
@@ -394,7 +378,7 @@ impl RedbBuilder {
     }
 
     fn start(self, places: Places) -> Result<RedbStore, StoreError> {
-        let room = Arc::new(Room::new(places.path(), self.keep_free));
+        let room = Arc::new(Room::new(places.path(), ".reserve", self.keep_free));
         let open = || {
             let opener = Opener { places: places.clone(), cache: self.cache };
             let open = || Committer::open(opener, Arc::clone(&self.clock), Arc::clone(&room));

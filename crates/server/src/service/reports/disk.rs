@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 #[cfg(unix)]
-use tourbillon_durable::store::RedbBuilder;
+use tourbillon_durable::store::Room;
 
 /// The longest time for which a report waits for the disk.
 const SLOW: Duration = Duration::from_secs(3);
@@ -48,7 +48,7 @@ impl Disk {
             used: files.sizes().map(|(_, size)| size).iter().sum(),
             free: found.f_bavail.saturating_mul(found.f_frsize),
             size,
-            keep_free: RedbBuilder::kept_free(keep_free, size),
+            keep_free: Room::kept_free(keep_free, size),
         })
     }
 

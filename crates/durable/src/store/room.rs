@@ -1,7 +1,7 @@
 //! Watches the free bytes of the file system, and whether the store's files are still in their places.
 //!
-//! A store on a full disk can neither claim timers, nor end deliveries, nor cancel timers, because each change is
-//! written before it is answered. So two amounts of bytes are reserved for these changes:
+//! A store in files on a full disk can neither claim timers, nor end deliveries, nor cancel timers, because each change
+//! is written before it is answered. So two amounts of bytes are reserved for these changes:
 //!
 //! - the *mark*: while fewer bytes are free, the store refuses new timers;
 //! - the *reserve*: a file next to the database, half as large as the mark, in case other programs fill the disk
@@ -12,8 +12,8 @@
 //! checkpoint writes as many bytes as the journal has, and half of the mark must be enough for that. The mark is never
 //! more than half of the file system. Quotas and limits of file sizes are noticed only when a change fails.
 
-use crate::store::error::{StoreError, StoreErrorKind};
-use crate::store::{IfPresent, Op};
+use super::error::{StoreError, StoreErrorKind};
+use super::{IfPresent, Op};
 use core::time::Duration;
 use std::fs::Metadata;
 #[cfg(target_os = "linux")]
@@ -35,11 +35,18 @@ const AGAIN: Duration = Duration::from_secs(10);
 const PART: u64 = 8;
 const LEAST: u64 = 24 << 20;
 
-/// Decides whether the disk has room for the changes of a store.
+/// Decides whether the disk has room for the changes of a store in files, and notices that the database's file was
+/// removed or replaced. For authors of stores.
+///
+/// A store asks for a [`refusal`](Self::refusal) before operations, for a [`reason`](Self::reason) before an import,
+/// and for an [`absence`](Self::absence) before a claim. It calls [`release`](Self::release) when a change has failed
+/// because the disk is full.
 #[derive(Debug)]
-pub(super) struct Room {
+pub struct Room {
     /// The path of the database's file. `None` for a store without files, which has no limit.
     path: Option<PathBuf>,
+    /// The end of the reserve's path, after the path of the database's file.
+    suffix: &'static str,
     /// The mark that the user has set: while fewer bytes are free, the store refuses new timers. Zero means no limit.
     mark: u64,
     state: Mutex<RoomState>,
@@ -59,47 +66,77 @@ struct RoomState {
 }
 
 impl Room {
-    pub(super) fn new(path: Option<PathBuf>, mark: u64) -> Self {
-        let room = Self { path, mark, state: Mutex::default() };
+    /// Watches the file system of the database's file at `path`. `None` means a store without files, which refuses
+    /// nothing. While fewer than `mark` bytes are free, the store refuses new timers. Zero means no limit, and
+    /// [`kept_free`](Self::kept_free) has the limit on a small file system. The path of the reserve is `path` with
+    /// `suffix` at its end.
+    #[must_use]
+    pub fn new(path: Option<PathBuf>, suffix: &'static str, mark: u64) -> Self {
+        let room = Self { path, suffix, mark, state: Mutex::default() };
         // The first look makes the reserve before the first request comes.
         drop(room.look());
         room
     }
 
-    /// Notes the metadata of the database's file, which the store has just opened. Later checks compare the
-    /// metadata to notice that the file was removed or replaced.
-    pub(super) fn is_opened(&self) {
+    /// Returns the number of bytes that a store leaves free on a file system of `size` bytes, if the user has asked for
+    /// `wanted` bytes. On a small file system, the number is smaller.
+    ///
+    /// ```
+    /// use tourbillon_durable::store::Room;
+    ///
+    /// let wanted = 64 << 20;
+    /// assert_eq!(Room::kept_free(wanted, 1 << 40), wanted);
+    /// assert_eq!(Room::kept_free(wanted, 256 << 20), 32 << 20, "an eighth of a small file system");
+    /// ```
+    #[must_use]
+    pub fn kept_free(wanted: u64, size: u64) -> u64 {
+        wanted.min((size / PART).max(LEAST).min(size / 2))
+    }
+
+    /// Notes the metadata of the database's file, which the store has just opened. Later checks compare the metadata to
+    /// notice that the file was removed or replaced.
+    pub fn note_opened(&self) {
         let mut state = self.lock();
         state.file = self.path.as_ref().and_then(|path| std::fs::metadata(path).ok());
         (state.seen, state.is_gone) = (None, false);
     }
 
     /// Returns the error with which the store refuses the operations. `None` if the store accepts them.
-    pub(super) fn refusal(&self, ops: &[Op]) -> Option<StoreError> {
+    #[must_use]
+    pub fn refusal(&self, ops: &[Op]) -> Option<StoreError> {
         let state = self.look();
         self.gone(&state).or_else(|| has_new(ops).then(|| low(&state)).flatten())
     }
 
     /// Returns the error with which the store refuses all changes because the database's file is gone. `None` if the
     /// file is in its place.
-    pub(super) fn absence(&self) -> Option<StoreError> {
+    #[must_use]
+    pub fn absence(&self) -> Option<StoreError> {
         self.gone(&self.look())
     }
 
     /// Returns the error with which the store refuses new timers. `None` if the store accepts them.
-    pub(super) fn reason(&self) -> Option<StoreError> {
+    #[must_use]
+    pub fn reason(&self) -> Option<StoreError> {
         let state = self.look();
         self.gone(&state).or_else(|| low(&state))
     }
 
     /// Removes the reserve (a file that the store keeps for a full disk) to free its bytes. Returns whether the reserve
     /// existed.
-    pub(super) fn release(&self) -> bool {
+    pub fn release(&self) -> bool {
         let mut state = self.lock();
         // The freed bytes are for the changes that failed. So the next call reads the free bytes anew, and the reserve
         // is made again after `AGAIN` at the earliest.
         (state.looked, state.tried) = (None, Some(Instant::now()));
-        self.path.as_deref().is_some_and(|path| self.mark > 0 && std::fs::remove_file(reserve(path)).is_ok())
+        let reserve = self.path.as_deref().filter(|_| self.mark > 0).map(|path| self.reserve(path));
+        reserve.is_some_and(|reserve| std::fs::remove_file(reserve).is_ok())
+    }
+
+    fn reserve(&self, path: &Path) -> PathBuf {
+        let mut reserve = path.as_os_str().to_owned();
+        reserve.push(self.suffix);
+        reserve.into()
     }
 
     fn lock(&self) -> MutexGuard<'_, RoomState> {
@@ -129,9 +166,9 @@ impl Room {
     }
 
     fn judge(&self, state: &mut RoomState, path: &Path, mut free: u64, all: u64, now: Instant) {
-        let mark = mark(self.mark, all);
+        let mark = Self::kept_free(self.mark, all);
         let kept = mark / 2;
-        let reserve = reserve(path);
+        let reserve = self.reserve(path);
         if free < kept / 4 && std::fs::remove_file(&reserve).is_ok() {
             state.tried = Some(now);
             free += kept;
@@ -176,18 +213,6 @@ fn low(state: &RoomState) -> Option<StoreError> {
 fn has_new(ops: &[Op]) -> bool {
     let follows = |op: &Op| matches!(op, Op::Place(_, IfPresent::ReplaceOnly(_)));
     ops.iter().any(|op| matches!(op, Op::Place(..))) && !ops.iter().any(follows)
-}
-
-/// Returns the mark (the number of free bytes below which the store refuses new timers) for a file system of `all`
-/// bytes. `wanted` is the mark that the user has set, which may be too large for a small file system.
-pub(super) fn mark(wanted: u64, all: u64) -> u64 {
-    wanted.min((all / PART).max(LEAST).min(all / 2))
-}
-
-fn reserve(path: &Path) -> PathBuf {
-    let mut reserve = path.as_os_str().to_owned();
-    reserve.push(".reserve");
-    reserve.into()
 }
 
 /// Creates a file for which `len` bytes are reserved on the file system.

@@ -122,7 +122,7 @@ impl Bench {
     pub(crate) fn claim_by(&self, by: Claimant, timers: u32, bytes: u64) -> Claimed {
         let number = self.claims.get() + 1;
         self.claims.set(number);
-        let claimed = pollster::block_on(self.store.claim(by, number, Limit { timers, bytes }))
+        let claimed = pollster::block_on(self.store.claim(by, number, Limit { timers, bytes }, None))
             .expect("a claim failed");
         let token = Token { incarnation: by.incarnation, claim: number };
         assert_eq!(claimed.now, self.store.now());

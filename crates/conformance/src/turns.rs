@@ -37,6 +37,10 @@ pub(crate) const CASES: &[Case] = &[
         "turns: a herd whose deliveries end at once leaves a part of each claim",
         a_herd_whose_deliveries_end_at_once_leaves_a_part_of_each_claim,
     ),
+    (
+        "turns: a claim without shares takes the timers that others have left",
+        a_claim_without_shares_takes_the_timers_that_others_have_left,
+    ),
     ("turns: namespaces behind many herds get their parts", namespaces_behind_many_herds_get_their_parts),
     ("turns: many late herds hold up no other namespace", many_late_herds_hold_up_no_other_namespace),
     ("turns: each namespace has its own rate of late timers", each_namespace_has_its_own_rate_of_late_timers),
@@ -115,7 +119,7 @@ impl Turns {
         let counts = self.under_way.iter().map(|(namespace, timers)| (namespace.clone(), timers.len()));
         let used: usize = self.under_way.values().map(Vec::len).sum();
         let shares = Shares::new(self.room - used, Arc::new(counts.collect())).with_late(self.late.clone());
-        let call = self.store.claim_in_turn(CLAIMANT, self.claims, limit, shares);
+        let call = self.store.claim(CLAIMANT, self.claims, limit, Some(shares));
         let claimed = block_on(call).expect("the store fails");
         let mut counts = BTreeMap::new();
         for leased in &claimed.leased {
@@ -159,6 +163,29 @@ fn a_herd_gets_its_share_and_those_behind_it_are_claimed(make: Make<'_>) {
     let ids: Vec<_> = claimed.leased.iter().map(|leased| leased.timer.id.as_u128()).collect();
     assert_eq!(counts.get("herd"), Some(&ids.len()));
     assert_eq!(ids, (76..76 + ids.len() as u128).collect::<Vec<_>>());
+}
+
+fn a_claim_without_shares_takes_the_timers_that_others_have_left(make: Make<'_>) {
+    let mut turns = Turns::new(make, 8);
+    turns.place("herd", 0, 20);
+    turns.place("other", 1, 2);
+    turns.clock.advance(Duration::from_millis(10));
+    let (counts, _) = turns.claim(ALL);
+    assert!(counts.get("herd").is_none_or(|count| *count <= 6), "the herd has a share: {counts:?}");
+    let mut left = 22 - counts.values().sum::<usize>();
+    for claim in 1..=20 {
+        let limit = Limit { timers: 3, ..ALL };
+        let other = Claimant { incarnation: 2, ..CLAIMANT };
+        let claimed = block_on(turns.store.claim(other, claim, limit, None)).expect("the store fails");
+        left -= claimed.leased.len();
+        assert_eq!((claimed.next_due.is_some(), claimed.next_claim), (left > 0, None));
+        if claim == 1 {
+            assert!(claimed.leased.iter().all(|leased| &*leased.timer.namespace == "herd"), "{claimed:?}");
+        }
+    }
+    assert_eq!(left, 0);
+    let (counts, claimed) = turns.claim(ALL);
+    assert_eq!((counts.len(), claimed.next_due, claimed.next_claim), (0, None, None));
 }
 
 fn namespaces_that_wait_are_served_in_turn(make: Make<'_>) {

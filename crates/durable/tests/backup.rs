@@ -33,7 +33,7 @@ fn filled() -> (ManualClock, MemoryStore, Vec<u8>) {
     drop(durable);
     clock.advance(Duration::from_secs(105));
     let by = Claimant { incarnation: 1, lease: Duration::from_secs(30) };
-    let claimed = block_on(store.claim(by, 1, Limit { timers: 3, bytes: u64::MAX })).unwrap();
+    let claimed = block_on(store.claim(by, 1, Limit { timers: 3, bytes: u64::MAX }, None)).unwrap();
     assert_eq!(claimed.leased.len(), 3);
     let mut backup = Vec::new();
     assert_eq!(write(&*store, &mut backup).unwrap(), 2_500);

@@ -105,7 +105,7 @@ impl Place<'_> {
     fn claim(&self, number: u64) -> Vec<Leased> {
         std::thread::sleep(Duration::from_millis(5));
         let by = Claimant { incarnation: 7, lease: Duration::from_secs(30) };
-        block_on(self.store.claim(by, number, Limit { timers: 100, bytes: u64::MAX })).unwrap().leased
+        block_on(self.store.claim(by, number, Limit { timers: 100, bytes: u64::MAX }, None)).unwrap().leased
     }
 
     /// Returns the number of rows that the transactions of the test have left.

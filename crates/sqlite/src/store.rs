@@ -393,25 +393,19 @@ impl TimerStore for SqliteStore {
         self.ask(durability, |act| ops.into_iter().map(|op| act.apply(op)).collect())
     }
 
-    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> StoreFuture<'_, Claimed> {
-        if let Some(error) = self.shared.room.absence() {
-            return ready(Err(error));
-        }
-        self.ask(Durability::Volatile, move |act| Leases(act).claim(by, claim, limit))
-    }
-
-    fn claim_in_turn(
+    fn claim(
         &self,
         by: Claimant,
         claim: u64,
         limit: Limit,
-        shares: Shares,
+        shares: Option<Shares>,
     ) -> StoreFuture<'_, Claimed> {
         if let Some(error) = self.shared.room.absence() {
             return ready(Err(error));
         }
         let rotation = Arc::clone(&self.rotation);
         self.ask(Durability::Volatile, move |act| {
+            let Some(shares) = shares else { return Leases(act).claim(by, claim, limit) };
             let mut rotation = rotation.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             Turns(act).claim(by, claim, limit, &shares, &mut rotation)
         })

@@ -110,7 +110,7 @@ fn a_claim_at_most_once_is_synced_before_its_answer() {
     block_on(store.apply(vec![op], Durability::PowerLoss)).unwrap();
     let before = syncs(&connection);
     let by = Claimant { incarnation: 5, lease: Duration::from_secs(30) };
-    let claimed = block_on(store.claim(by, 1, Limit { timers: 1, bytes: u64::MAX })).unwrap();
+    let claimed = block_on(store.claim(by, 1, Limit { timers: 1, bytes: u64::MAX }, None)).unwrap();
     assert_eq!(claimed.leased.len(), 1);
     assert_eq!(syncs(&connection), before + 1);
 }

@@ -64,7 +64,7 @@ fn a_damaged_record_is_set_aside_and_the_others_are_delivered() {
     assert_eq!(faults.len(), 1, "{faults:?}");
     assert_eq!(faults[0].timer, Some(timer(17).id));
     assert_eq!(block_on(store.get(timer(17).id.into())).unwrap(), None);
-    let claimed = block_on(store.claim(BY, 1, ALL)).unwrap();
+    let claimed = block_on(store.claim(BY, 1, ALL, None)).unwrap();
     assert_eq!((claimed.leased.len(), claimed.quarantined), (TIMERS as usize - 1, 1));
     assert_eq!(block_on(store.check()).unwrap(), []);
     assert_eq!(block_on(store.counts()).unwrap().quarantined, 1);
@@ -89,7 +89,7 @@ fn damaged_columns_are_named_and_written_anew_from_the_record() {
     connection.execute("UPDATE tourbillon_timers SET due = 5 WHERE id = ?", [id]).unwrap();
     let faults = block_on(store.check()).unwrap();
     assert!(faults.iter().any(|fault| fault.timer == Some(far.id)), "{faults:?}");
-    let claimed = block_on(store.claim(BY, 1, ALL)).unwrap();
+    let claimed = block_on(store.claim(BY, 1, ALL, None)).unwrap();
     assert!(claimed.leased.iter().all(|leased| leased.timer.id != far.id), "a timer is early");
     assert_eq!(claimed.leased.len(), TIMERS as usize - 1);
     assert_eq!(claimed.next_due, Some(later));
@@ -152,7 +152,7 @@ fn flipped_bits_and_zeroed_sectors_deliver_no_wrong_timer() {
         let _counts = block_on(store.counts());
         let _horizon = block_on(store.horizon());
         let _page = block_on(store.list(Filter::default(), None, 1_000));
-        let claimed = block_on(store.claim(BY, 1, ALL));
+        let claimed = block_on(store.claim(BY, 1, ALL, None));
         let mut delivered = 0;
         if let Ok(claimed) = &claimed {
             for leased in &claimed.leased {

@@ -130,7 +130,7 @@ fn deliveries_end_on_a_full_disk_and_nothing_new_is_stored() {
     assert!(store.refuses_new().is_some());
     for claim in 1..=20 {
         let limit = Limit { timers: 10, bytes: u64::MAX };
-        let claimed = block_on(store.claim(BY, claim, limit)).unwrap();
+        let claimed = block_on(store.claim(BY, claim, limit, None)).unwrap();
         assert_eq!(claimed.leased.len(), 10);
         let ends = claimed.leased.iter().map(|leased| Op::Ack(leased.timer.id, leased.token)).collect();
         let ended = block_on(store.apply(ends, Durability::PowerLoss)).unwrap();
@@ -153,10 +153,10 @@ fn a_store_whose_file_was_removed_takes_no_change_until_it_is_back() {
     create(&store, 1).unwrap();
     let [there, elsewhere] = ["shop.db", "other.db"].map(|name| folder.path().join(name));
     let limit = Limit { timers: 1, bytes: u64::MAX };
-    let claim = |number| block_on(store.claim(BY, number, limit)).map(|claimed| claimed.leased.len());
+    let claim = |number| block_on(store.claim(BY, number, limit, None)).map(|claimed| claimed.leased.len());
     std::fs::rename(&there, &elsewhere).unwrap();
     std::thread::sleep(Duration::from_secs(1));
-    let in_turn = block_on(store.claim_in_turn(BY, 1, limit, Shares::default())).map(drop);
+    let in_turn = block_on(store.claim(BY, 1, limit, Some(Shares::default()))).map(drop);
     let import = block_on(store.import(Vec::new()));
     for refused in [create(&store, 2), claim(2).map(drop), in_turn, import] {
         let error = refused.unwrap_err();

@@ -88,7 +88,7 @@ async fn an_end_happens_once_with_its_effect() {
     let mut connection = pool.acquire().await.unwrap();
     timers.schedule_with_sqlx(&mut connection, Spec::new(Job(1))).await.unwrap();
     clock.advance(Duration::from_millis(1));
-    let claimed = store.claim(BY, 1, ALL).await.unwrap();
+    let claimed = store.claim(BY, 1, ALL, None).await.unwrap();
     let (id, token) = (claimed.leased[0].timer.id, claimed.leased[0].token);
     for attempt in 0..2 {
         let mut transaction = pool.begin().await.unwrap();

@@ -60,7 +60,7 @@ fn connect(path: &Path) -> Connection {
 fn the_due(store: &SqliteStore, clock: &ManualClock, claim: u64) -> (TimerId, Token) {
     // A timer without a moment is due a millisecond after its creation.
     clock.advance(Duration::from_millis(1));
-    let claimed = block_on(store.claim(BY, claim, ALL)).unwrap();
+    let claimed = block_on(store.claim(BY, claim, ALL, None)).unwrap();
     assert_eq!(claimed.leased.len(), 1, "one timer is due");
     (claimed.leased[0].timer.id, claimed.leased[0].token)
 }
@@ -154,7 +154,7 @@ fn a_transaction_that_commits_late_is_not_lost() {
     clock.advance(Duration::from_secs(60));
     // SQLite has one writer at a time, so the claim waits for the transaction.
     std::thread::scope(|scope| {
-        let claims = scope.spawn(|| block_on(store.claim(BY, 1, ALL)).unwrap());
+        let claims = scope.spawn(|| block_on(store.claim(BY, 1, ALL, None)).unwrap());
         std::thread::sleep(Duration::from_millis(50));
         late.commit().unwrap();
         let claimed = claims.join().unwrap();
@@ -166,7 +166,7 @@ fn a_transaction_that_commits_late_is_not_lost() {
     let Op::Place(mut timer, _) = op else { panic!("a creation") };
     timer.due = past;
     timers.apply(&connection, vec![Op::Place(timer, IfPresent::Reject)]).unwrap();
-    assert_eq!(block_on(store.claim(BY, 2, ALL)).unwrap().leased[0].timer.due, past);
+    assert_eq!(block_on(store.claim(BY, 2, ALL, None)).unwrap().leased[0].timer.due, past);
 }
 
 #[test]

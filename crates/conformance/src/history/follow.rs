@@ -246,14 +246,14 @@ impl Player {
         let (leased, was_lost) = match &self.faulty {
             None => {
                 let (Claimed { leased, next_due, now, .. }, _) =
-                    self.ask(|store| store.claim(by, number, limit));
+                    self.ask(|store| store.claim(by, number, limit, None));
                 assert_eq!(now, self.now());
                 let pending = |timer: &&Timer| timer.state == State::Pending;
                 let next = all(&*self.raw).iter().filter(pending).map(|timer| timer.due).min();
                 assert_eq!(next_due, next);
                 (leased, false)
             }
-            Some(faulty) => match pollster::block_on(faulty.claim(by, number, limit)) {
+            Some(faulty) => match pollster::block_on(faulty.claim(by, number, limit, None)) {
                 Ok(claimed) => (claimed.leased, false),
                 Err(error) if error.kind() == StoreErrorKind::Io => return,
                 Err(_) => (self.ask(|store| store.recover(by, number)).0, true),

@@ -53,7 +53,7 @@ fn damage(store: &MemoryStore, timer: TimerId) {
 }
 
 fn claim(store: &MemoryStore, number: u64, timers: u32) -> (Vec<TimerId>, u32) {
-    let claimed = now(store.claim(BY, number, Limit { timers, bytes: u64::MAX }));
+    let claimed = now(store.claim(BY, number, Limit { timers, bytes: u64::MAX }, None));
     (claimed.leased.iter().map(|leased| leased.timer.id).collect(), claimed.quarantined)
 }
 
@@ -162,7 +162,7 @@ fn the_end_of_all_leases_removes_entries_with_any_bytes_and_is_over_once_it_has(
 fn a_wrong_entry_at_the_latest_moment_does_not_end_the_lease_of_another_entry() {
     let (store, _clock) = store();
     let forever = Claimant { incarnation: 1, lease: Duration::MAX };
-    assert_eq!(now(store.claim(forever, 1, Limit { timers: 1, bytes: u64::MAX })).leased.len(), 1);
+    assert_eq!(now(store.claim(forever, 1, Limit { timers: 1, bytes: u64::MAX }, None)).leased.len(), 1);
     let wrong = [&[0xff; 6][..], &key_of(id(1))].concat();
     store.lock().tables[Table::Leases as usize].insert(wrong, Vec::new());
     assert!(store.transact(|ledger| ledger.end_leases(10)).unwrap());

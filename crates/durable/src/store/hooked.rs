@@ -19,8 +19,7 @@ use tourbillon_words::UtcMillis;
 pub enum Call<'a> {
     /// A call of [`TimerStore::apply`], with the operations.
     Apply(&'a [Op]),
-    /// A call of [`TimerStore::claim`], [`claim_in_turn`](TimerStore::claim_in_turn) or
-    /// [`claim_parked`](TimerStore::claim_parked).
+    /// A call of [`TimerStore::claim`] or [`claim_parked`](TimerStore::claim_parked).
     Claim,
     /// A call of [`TimerStore::recover`].
     Recover,
@@ -208,20 +207,14 @@ impl<H: Hook> TimerStore for Hooked<H> {
         self.hook.apply(&*self.store, ops, durability)
     }
 
-    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> StoreFuture<'_, Claimed> {
-        self.pass(Call::Claim, move || self.store.claim(by, claim, limit))
-    }
-
-    fn claim_in_turn(
+    fn claim(
         &self,
         by: Claimant,
         claim: u64,
         limit: Limit,
-        shares: Shares,
+        shares: Option<Shares>,
     ) -> StoreFuture<'_, Claimed> {
-        // The wrapper passes on every method. A default method of the trait would not reach the method of the wrapped
-        // store.
-        self.pass(Call::Claim, move || self.store.claim_in_turn(by, claim, limit, shares))
+        self.pass(Call::Claim, move || self.store.claim(by, claim, limit, shares))
     }
 
     fn claim_parked(

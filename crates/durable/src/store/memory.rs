@@ -201,20 +201,16 @@ impl TimerStore for MemoryStore {
         ready(self.transact(|ledger| ops.into_iter().map(|op| ledger.apply(op)).collect()))
     }
 
-    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> StoreFuture<'_, Claimed> {
-        ready(self.transact(|ledger| ledger.claim(by, claim, limit).map(|(claimed, _)| claimed)))
-    }
-
-    fn claim_in_turn(
+    fn claim(
         &self,
         by: Claimant,
         claim: u64,
         limit: Limit,
-        shares: Shares,
+        shares: Option<Shares>,
     ) -> StoreFuture<'_, Claimed> {
         ready(self.transact_in_turn(|ledger, turns| {
-            let chosen = ledger.choose(turns, limit, &shares)?;
-            let (claimed, _) = ledger.claim_chosen(by, claim, &chosen.timers)?;
+            let chosen = ledger.choose(turns, limit, shares.as_ref())?;
+            let (claimed, _) = ledger.claim(by, claim, &chosen.entries, limit.bytes)?;
             Ok(Claimed { next_claim: chosen.next, ..claimed })
         }))
     }

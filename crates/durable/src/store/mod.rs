@@ -290,8 +290,8 @@ pub struct Claimed {
     /// The due moment of the first timer that is still pending. `None` if no timer is pending. The moment has passed if
     /// the claim has left due timers, for example because it has reached its limit.
     pub next_due: Option<UtcMillis>,
-    /// The earliest moment at which another [`claim_in_turn`](TimerStore::claim_in_turn) takes a timer. `None` if no
-    /// such moment is known. The moment is later than `next_due` if the claim left due timers whose namespaces have
+    /// The earliest moment at which another claim with shares takes a timer. `None` if no such moment is known, or if
+    /// this claim had no shares. The moment is later than `next_due` if the claim left due timers whose namespaces have
     /// used up their shares ([`Shares`]).
     pub next_claim: Option<UtcMillis>,
     /// The number of records that the claim could not read. The store sets such records aside, with their bytes.
@@ -472,29 +472,21 @@ pub trait TimerStore: Send + Sync + 'static {
     /// Leases timers that are due, the earliest due moments first. `by` and `claim` make up the token of the leases, so
     /// a claimant gives each of its claims a new number.
     ///
+    /// With `shares`, the claim divides the handlers between namespaces. A runtime delivers a limited number of timers
+    /// at the same time, and each namespace has a share of this number ([`Shares`]). Once a namespace has its share,
+    /// the claim skips the other timers of this namespace, and takes later timers of other namespaces. A store that
+    /// cannot skip timers ignores the shares, and sets [`next_claim`](Claimed::next_claim) to
+    /// [`next_due`](Claimed::next_due).
+    ///
     /// The answer comes before the leases are durable, unless one of the timers is delivered at most once. Several
     /// claims may wait for their answers at the same time, and may be answered in any order.
-    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> StoreFuture<'_, Claimed>;
-
-    /// Claims timers as [`claim`](Self::claim) does, but limits the number of timers of each namespace. A runtime
-    /// delivers a limited number of timers at the same time, and each namespace has a share of this number
-    /// ([`Shares`]). Once a namespace has its share, the claim skips the other timers of this namespace, and takes
-    /// later timers of other namespaces. By default, a store ignores the shares and claims by the due moments alone.
-    fn claim_in_turn(
+    fn claim(
         &self,
         by: Claimant,
         claim: u64,
         limit: Limit,
-        shares: Shares,
-    ) -> StoreFuture<'_, Claimed> {
-        let _has_no_turns = shares;
-        let claimed = self.claim(by, claim, limit);
-        Box::pin(async {
-            let claimed = claimed.await?;
-            // A claim without shares skips no timer, so the first pending timer is also the next that a claim can take.
-            Ok(Claimed { next_claim: claimed.next_due, ..claimed })
-        })
-    }
+        shares: Option<Shares>,
+    ) -> StoreFuture<'_, Claimed>;
 
     /// Leases timers that are due and parked for a reason, the earliest due moments first. A store that several
     /// processes share searches all its shards, not only the shards of this process. Within `limit`, the claim takes at

@@ -77,7 +77,7 @@ fn the_lease_of_a_holder_that_is_gone_ends_by_itself() {
         start().handle().schedule_blocking(Spec::new(Note(0)).after(Duration::from_millis(100))).unwrap();
         let by = tourbillon_durable::store::Claimant { incarnation: 1, lease: secs(2) };
         let limit = tourbillon_durable::store::Limit { timers: 1, bytes: 1 };
-        eventually(|| !pollster::block_on(store.claim(by, 1, limit)).unwrap().leased.is_empty());
+        eventually(|| !pollster::block_on(store.claim(by, 1, limit, None)).unwrap().leased.is_empty());
         let (durable, begin) = (start(), Instant::now());
         let mut busy = 0;
         while durable.handle().stats().done < busy + 1 {

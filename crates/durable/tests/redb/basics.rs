@@ -39,7 +39,7 @@ fn leases_end_when_the_store_is_opened_and_their_deliveries_stay_counted() {
     for id in 1..=3 {
         apply(&store, place(timer(id, 1)), Durability::PowerLoss).unwrap();
     }
-    let claimed = block_on(store.claim(claimant(1), 1, ALL)).unwrap();
+    let claimed = block_on(store.claim(claimant(1), 1, ALL, None)).unwrap();
     assert_eq!(claimed.leased.len(), 3);
     let ack = Op::Ack(TimerId::from_u128(1), claimed.leased[0].token);
     apply(&store, ack, Durability::PowerLoss).unwrap();
@@ -61,14 +61,14 @@ fn the_clock_of_the_store_decides_what_is_due() {
     clock.set(Timestamp::from_nanos(1_000_000_000));
     let store = RedbStore::builder().clock(clock.clone()).open(place_of.file()).unwrap();
     apply(&store, place(timer(1, 2_000)), Durability::PowerLoss).unwrap();
-    let claimed = block_on(store.claim(claimant(1), 1, ALL)).unwrap();
+    let claimed = block_on(store.claim(claimant(1), 1, ALL, None)).unwrap();
     assert_eq!((claimed.now.as_millis(), claimed.leased.len()), (1_000, 0));
     assert_eq!(claimed.next_due.map(|due| due.as_millis()), Some(2_000));
     let batches = store.stats().batches;
     clock.set(Timestamp::from_nanos(2_000_000_000));
-    assert_eq!(block_on(store.claim(claimant(1), 2, ALL)).unwrap().leased.len(), 1);
+    assert_eq!(block_on(store.claim(claimant(1), 2, ALL, None)).unwrap().leased.len(), 1);
     // A claim that finds nothing writes nothing.
-    assert_eq!(block_on(store.claim(claimant(1), 3, ALL)).unwrap().leased.len(), 0);
+    assert_eq!(block_on(store.claim(claimant(1), 3, ALL, None)).unwrap().leased.len(), 0);
     assert_eq!(store.stats().batches, batches + 1);
 }
 
@@ -173,7 +173,7 @@ fn a_waker_is_called_when_a_timer_is_due_earlier_than_the_last_claim_said() {
     let mut claims = 0;
     let mut claim = || {
         claims += 1;
-        drop(block_on(store.claim(claimant(1), claims, ALL)).unwrap());
+        drop(block_on(store.claim(claimant(1), claims, ALL, None)).unwrap());
     };
     claim();
     apply(&store, place(timer(1, 100)), Durability::Volatile).unwrap();

@@ -62,7 +62,7 @@ impl Lived {
         apply(&self.store, place(timer(103, 9_000)), Durability::Volatile).unwrap();
         self.states.push(timers(&self.store));
         self.apply(Op::Cancel("key".into(), None), durable);
-        let claimed = block_on(self.store.claim(claimant(1), 1, ALL)).unwrap();
+        let claimed = block_on(self.store.claim(claimant(1), 1, ALL, None)).unwrap();
         self.states.push(timers(&self.store));
         let leased = &claimed.leased[0];
         self.apply(Op::Ack(leased.timer.id, leased.token), durable);

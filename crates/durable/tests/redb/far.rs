@@ -59,7 +59,7 @@ fn far_timers_cost_neither_memory_nor_time_to_open() {
 
     // The near timer is claimed among all the far timers. The next due moment is then that of the first far timer.
     clock.set(Timestamp::from_nanos(5_000_000));
-    let claimed = block_on(store.claim(claimant(1), 1, ALL)).unwrap();
+    let claimed = block_on(store.claim(claimant(1), 1, ALL, None)).unwrap();
     assert_eq!(claimed.leased.len(), 1);
     let first = (0..far).map(due).min().unwrap();
     assert_eq!(claimed.next_due, Some(UtcMillis::from_millis(first)));
@@ -82,7 +82,7 @@ fn far_timers_cost_neither_memory_nor_time_to_open() {
     let (mut taken, mut slowest) = (0, Duration::ZERO);
     for claim in 2.. {
         let begun = Instant::now();
-        let claimed = block_on(store.claim(claimant(1), claim, limit)).unwrap();
+        let claimed = block_on(store.claim(claimant(1), claim, limit, None)).unwrap();
         slowest = slowest.max(begun.elapsed());
         assert!(claimed.leased.iter().all(|leased| leased.timer.due <= UtcMillis::from_millis(YEAR)));
         taken += claimed.leased.len();

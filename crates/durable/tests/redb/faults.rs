@@ -72,7 +72,7 @@ fn step(store: &impl TimerStore, step: u128) -> Option<bool> {
         }
         4 | 6 => {
             let one = tourbillon_durable::store::Limit { timers: 1, ..ALL };
-            let claimed = block_on(store.claim(claimant(1), claim, one));
+            let claimed = block_on(store.claim(claimant(1), claim, one, None));
             let ended = claimed.and_then(|claimed| {
                 let end = claimed.leased.into_iter().map(|leased| match step % 10 {
                     4 => Op::Ack(leased.timer.id, leased.token),
@@ -82,7 +82,7 @@ fn step(store: &impl TimerStore, step: u128) -> Option<bool> {
             });
             (ended.is_ok(), true)
         }
-        7 => (block_on(store.claim(claimant(1), claim, ALL)).is_ok(), false),
+        7 => (block_on(store.claim(claimant(1), claim, ALL, None)).is_ok(), false),
         8 => (block_on(store.import(vec![timer(step, 8_000)])).is_ok(), true),
         _ => (apply(place(timer(step, 850)), Durability::ProcessCrash), false),
     };
@@ -101,7 +101,7 @@ fn a_claim_in_turn_is_repeated_without_its_shares() {
     }
     let mut shares = Shares::default();
     shares.free = 2;
-    let claimed = block_on(store.claim_in_turn(claimant(1), 1, ALL, shares)).unwrap();
+    let claimed = block_on(store.claim(claimant(1), 1, ALL, Some(shares))).unwrap();
     let moments = [claimed.next_due, claimed.next_claim].map(|moment| moment.map(UtcMillis::as_millis));
     assert_eq!((claimed.leased.len(), moments), (2, [Some(900), Some(5_000)]), "the share is used up");
     apply(&store, place(timer(8, 5_000)), Durability::PowerLoss).unwrap();
@@ -478,7 +478,7 @@ fn small_life(disk: &Disk, clock: &ManualClock, mend: impl FnOnce()) -> BTreeMap
             }
         }
         let one = tourbillon_durable::store::Limit { timers: 2, ..ALL };
-        if let Ok(claimed) = block_on(store.claim(claimant(1), round + 1, one)) {
+        if let Ok(claimed) = block_on(store.claim(claimant(1), round + 1, one, None)) {
             for leased in claimed.leased {
                 known.remove(&leased.timer.id.as_u128());
                 let ack = Op::Ack(leased.timer.id, leased.token);

@@ -198,7 +198,7 @@ fn run(base: &Base, damage: Damage, tally: &mut Tally) {
     let mut delivered = BTreeMap::new();
     for (claim, now) in (1..).zip([HALF, LATE, LATE, LATE]) {
         clock.set(Timestamp::from_nanos(now * 1_000_000));
-        let Ok(claimed) = block_on(store.claim(claimant(1), claim, ALL)) else { continue };
+        let Ok(claimed) = block_on(store.claim(claimant(1), claim, ALL, None)) else { continue };
         for leased in claimed.leased {
             assert_as_it_was(base, &leased.timer, damage);
             let due = leased.timer.due.as_millis();
@@ -292,7 +292,7 @@ fn a_scrub_sets_a_damaged_record_aside_and_the_check_names_it_by_key_and_id() {
     let faults: Vec<String> = block_on(store.check()).unwrap().iter().map(ToString::to_string).collect();
     assert!(faults.iter().any(|fault| fault.starts_with("quarantine: ") && named(fault)), "{faults:?}");
     clock.set(Timestamp::from_nanos(LATE * 1_000_000));
-    let claimed = block_on(store.claim(claimant(1), 1, ALL)).unwrap();
+    let claimed = block_on(store.claim(claimant(1), 1, ALL, None)).unwrap();
     assert_eq!(claimed.leased.len(), 18, "the others but the damaged and the parked one");
     assert_eq!(block_on(store.counts()).unwrap().of(Phase::Leased), 18);
 }
@@ -364,7 +364,7 @@ fn a_scrub_mends_the_entries_by_which_timers_are_found() {
         std::thread::sleep(Duration::from_millis(5));
     }
     clock.set(Timestamp::from_nanos(10_000_000));
-    assert_eq!(block_on(store.claim(claimant(1), 1, ALL)).unwrap().leased.len(), 20);
+    assert_eq!(block_on(store.claim(claimant(1), 1, ALL, None)).unwrap().leased.len(), 20);
 }
 
 /// Tests a damaged entry of a lease. The opening ends all leases, and must not meet the entry again and again.
@@ -376,7 +376,7 @@ fn a_store_opens_although_the_entry_of_a_lease_is_later_than_any_moment() {
     for n in 1..=3 {
         apply(&store, place(timer(n, 10)), Durability::PowerLoss).unwrap();
     }
-    assert_eq!(block_on(store.claim(claimant(1), 1, ALL)).unwrap().leased.len(), 3);
+    assert_eq!(block_on(store.claim(claimant(1), 1, ALL, None)).unwrap().leased.len(), 3);
     drop(store);
     {
         let database = redb::Database::open(place_of.file()).unwrap();

@@ -26,7 +26,7 @@ fn child() {
         if number % 4 == 3 {
             // The claim is not durable by itself, but the acknowledgement depends on it.
             let one = Limit { timers: 1, ..ALL };
-            let claimed = block_on(store.claim(claimant(number), number, one)).unwrap();
+            let claimed = block_on(store.claim(claimant(number), number, one, None)).unwrap();
             let leased = &claimed.leased[0];
             let ended = apply(&store, Op::Ack(leased.timer.id, leased.token), Durability::ProcessCrash);
             assert!(matches!(ended, Ok(Outcome::Ended { .. })));

@@ -35,10 +35,10 @@ fn a_record_that_cannot_be_read_is_set_aside_with_its_bytes_and_the_others_are_d
         transaction.commit().unwrap();
     }
     let store = RedbStore::open(place_of.file()).unwrap();
-    let claimed = block_on(store.claim(claimant(1), 1, ALL)).unwrap();
+    let claimed = block_on(store.claim(claimant(1), 1, ALL, None)).unwrap();
     let ids: Vec<u128> = claimed.leased.iter().map(|leased| leased.timer.id.as_u128()).collect();
     assert_eq!((ids, claimed.quarantined), (vec![1, 3], 1));
-    assert_eq!(block_on(store.claim(claimant(1), 2, ALL)).unwrap().quarantined, 0);
+    assert_eq!(block_on(store.claim(claimant(1), 2, ALL, None)).unwrap().quarantined, 0);
     let counts = block_on(store.counts()).unwrap();
     assert_eq!((counts.quarantined, counts.of(Phase::Leased), counts.of(Phase::Pending)), (1, 2, 0));
     let faults = block_on(store.check()).unwrap();
@@ -75,7 +75,7 @@ fn a_day_of_churn_leaves_the_file_at_most_two_and_a_half_times_the_live_data() {
         let now = u64::try_from(turn).unwrap() * 10_000;
         clock.set(Timestamp::from_nanos(now * 1_000_000));
         claims += 1;
-        let claimed = block_on(store.claim(claimant(1), claims, ALL)).unwrap();
+        let claimed = block_on(store.claim(claimant(1), claims, ALL, None)).unwrap();
         let mut ops: Vec<Op> =
             claimed.leased.into_iter().map(|leased| Op::Ack(leased.timer.id, leased.token)).collect();
         let first = 1_000_000 + turn * 6;
@@ -159,7 +159,7 @@ fn bytes_of_a_claim(far: u128) -> u64 {
     let least = (0..60)
         .map(|claim| {
             let before = read.load(Relaxed);
-            let claimed = block_on(store.claim(claimant(1), claim, TEN)).unwrap();
+            let claimed = block_on(store.claim(claimant(1), claim, TEN, None)).unwrap();
             assert_eq!(claimed.leased.len(), 10);
             read.load(Relaxed) - before
         })

@@ -251,7 +251,7 @@ fn a_record_that_is_set_aside_is_in_no_list() {
     }
     let store = builder(&clock).scrub(0).open(place_of.file()).unwrap();
     clock.set(Timestamp::from_nanos(10_000_000_000));
-    assert_eq!(block_on(store.claim(claimant(1), 1, ALL)).unwrap().quarantined, 1);
+    assert_eq!(block_on(store.claim(claimant(1), 1, ALL, None)).unwrap().quarantined, 1);
     assert_eq!(listed(&store, &filter("a", None), true).0.len(), 2);
     let faults = block_on(store.check()).unwrap();
     let [fault] = &faults[..] else { panic!("{faults:?}") };

@@ -226,7 +226,8 @@ fn a_store_whose_file_was_removed_takes_no_change_until_it_is_back() {
     let store = builder(&clock()).open(place_of.file()).unwrap();
     apply(&store, place(timer(1, 900)), Durability::PowerLoss).unwrap();
     let elsewhere = place_of.file().with_extension("elsewhere");
-    let claim = |number| block_on(store.claim(claimant(1), number, ALL)).map(|claimed| claimed.leased.len());
+    let claim =
+        |number| block_on(store.claim(claimant(1), number, ALL, None)).map(|claimed| claimed.leased.len());
     fs::rename(place_of.file(), &elsewhere).unwrap();
     thread::sleep(Duration::from_secs(1));
     let created = apply(&store, place(timer(2, 900)), Durability::PowerLoss).map(drop);

@@ -54,7 +54,7 @@ fn claims_ends_and_reads_do_not_wait_for_a_sync_that_is_under_way() {
     let (_disk, store) = on_a_slow_disk();
     let creation = place_in_the_background(&store, 2);
     thread::sleep(SYNC / 8);
-    let claimed = within(SHORT, "a claim", || block_on(store.claim(claimant(1), 1, ALL)).unwrap());
+    let claimed = within(SHORT, "a claim", || block_on(store.claim(claimant(1), 1, ALL, None)).unwrap());
     assert_eq!(claimed.leased.len(), 1);
     let token = claimed.leased[0].token;
     let ack = Op::Ack(TimerId::from_u128(1), token);
@@ -91,7 +91,7 @@ fn on_a_disk_that_was_quick() -> (Disk, Arc<RedbStore>) {
 #[test]
 fn a_quick_disk_that_becomes_slow_holds_claims_up_once() {
     let (_disk, store) = on_a_disk_that_was_quick();
-    let claim = |number| block_on(store.claim(claimant(1), number, ALL)).unwrap().leased.len();
+    let claim = |number| block_on(store.claim(claimant(1), number, ALL, None)).unwrap().leased.len();
     let creation = place_in_the_background(&store, 3);
     thread::sleep(SYNC / 8);
     let begun = Instant::now();
@@ -113,7 +113,7 @@ fn a_sync_that_nobody_waits_for_holds_nobody_up_on_a_disk_that_was_quick() {
     let (_disk, store) = on_a_disk_that_was_quick();
     apply(&store, place(timer(3, 5_000_000)), Durability::Volatile).unwrap();
     thread::sleep(SYNC / 4);
-    within(SHORT, "a claim", || block_on(store.claim(claimant(1), 1, ALL)).unwrap());
+    within(SHORT, "a claim", || block_on(store.claim(claimant(1), 1, ALL, None)).unwrap());
 }
 
 #[test]
@@ -176,12 +176,12 @@ fn a_timer_that_is_delivered_at_most_once_is_claimed_once_the_disk_has_that_and_
     let at = Arc::clone(&store);
     let begun = Instant::now();
     let first = thread::spawn(move || {
-        let claimed = block_on(at.claim(claimant(1), 1, ALL)).unwrap();
+        let claimed = block_on(at.claim(claimant(1), 1, ALL, None)).unwrap();
         (claimed.leased.iter().map(|leased| leased.timer.id.as_u128()).collect::<Vec<_>>(), begun.elapsed())
     });
     thread::sleep(SYNC / 8);
     apply(&store, place(timer(3, 300_000)), Durability::ProcessCrash).unwrap();
-    let second = within(SHORT, "a claim", || block_on(store.claim(claimant(1), 2, ALL)).unwrap());
+    let second = within(SHORT, "a claim", || block_on(store.claim(claimant(1), 2, ALL, None)).unwrap());
     assert_eq!(second.leased.len(), 1);
     assert!(!first.is_finished());
     let (claimed, took) = first.join().unwrap();
@@ -218,7 +218,7 @@ fn a_sync_that_fails_is_told_to_all_that_wait_and_takes_nothing_back() {
     let (disk, store) = on_a_slow_disk();
     let first = place_in_the_background(&store, 2);
     thread::sleep(SYNC / 8);
-    let claimed = block_on(store.claim(claimant(1), 1, ALL)).unwrap();
+    let claimed = block_on(store.claim(claimant(1), 1, ALL, None)).unwrap();
     let second = place_in_the_background(&store, 3);
     thread::sleep(SYNC * 5 / 8);
     // The sync of the journal fails, and so do all checkpoints in its place.

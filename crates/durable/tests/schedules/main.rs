@@ -343,7 +343,7 @@ fn a_schedule_counts_once_while_the_delivery_of_its_former_timer_goes_on() {
     assert!(put("a", 2).unwrap().0);
     clock.advance(Duration::from_millis(MINUTE));
     let by = Claimant { incarnation: 1, lease: PATIENCE };
-    let claimed = pollster::block_on(store.claim(by, 1, Limit { timers: 1, bytes: u64::MAX })).unwrap();
+    let claimed = pollster::block_on(store.claim(by, 1, Limit { timers: 1, bytes: u64::MAX }, None)).unwrap();
     assert_eq!(claimed.leased.len(), 1);
     assert!(!put("a", 2).unwrap().0);
     let counts = pollster::block_on(store.counts()).unwrap();

@@ -300,7 +300,8 @@ fn a_change_does_not_wait_for_a_decision_whose_lease_has_expired() {
     schedules.put(&at(), each_minute(), template()).unwrap();
     clock.advance(Duration::from_millis(MINUTE));
     let dead = Claimant { incarnation: 7, lease: Duration::from_secs(30) };
-    let claimed = pollster::block_on(store.claim(dead, 1, Limit { timers: 9, bytes: 1 << 20 })).unwrap();
+    let claimed =
+        pollster::block_on(store.claim(dead, 1, Limit { timers: 9, bytes: 1 << 20 }, None)).unwrap();
     assert_eq!(claimed.leased.len(), 1);
     clock.advance(Duration::from_secs(30));
     assert!(schedules.pause(&at()).unwrap().progress.paused);

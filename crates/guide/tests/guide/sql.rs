@@ -85,7 +85,7 @@ fn the_roles_of_the_page_may_do_what_the_page_says_and_no_more() {
     let _outcomes = pollster::block_on(node.apply(vec![op], Durability::PowerLoss)).unwrap();
     std::thread::sleep(Duration::from_millis(10));
     let by = Claimant { incarnation: node.incarnation(), lease: Duration::from_secs(30) };
-    let claimed = pollster::block_on(node.claim(by, 1, Limit { timers: 10, bytes: u64::MAX })).unwrap();
+    let claimed = pollster::block_on(node.claim(by, 1, Limit { timers: 10, bytes: u64::MAX }, None)).unwrap();
     assert_eq!(claimed.leased.len(), 2);
     pollster::block_on(node.leave()).unwrap();
     let refused = server.try_sql("node", "ALTER TABLE tourbillon.timer ADD COLUMN a int").unwrap_err();

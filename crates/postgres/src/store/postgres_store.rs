@@ -147,20 +147,15 @@ impl TimerStore for PostgresStore {
         self.call(async move { batches.apply(ops, durability).await })
     }
 
-    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> StoreFuture<'_, Claimed> {
-        let claims = Arc::clone(&self.claims);
-        self.call(async move { claims.claim(by, claim, limit, None).await })
-    }
-
-    fn claim_in_turn(
+    fn claim(
         &self,
         by: Claimant,
         claim: u64,
         limit: Limit,
-        shares: Shares,
+        shares: Option<Shares>,
     ) -> StoreFuture<'_, Claimed> {
         let claims = Arc::clone(&self.claims);
-        self.call(async move { claims.claim(by, claim, limit, Some(&shares)).await })
+        self.call(async move { claims.claim(by, claim, limit, shares.as_ref()).await })
     }
 
     fn claim_parked(

@@ -39,7 +39,7 @@ fn many_timers_are_withdrawn_in_one_transaction_whatever_their_states() {
     let ids = place(&store, 300);
     let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
     thread::sleep(Duration::from_millis(5));
-    let leased = block_on(store.claim(by, 1, Limit { timers: 100, bytes: u64::MAX })).unwrap().leased;
+    let leased = block_on(store.claim(by, 1, Limit { timers: 100, bytes: u64::MAX }, None)).unwrap().leased;
     let leased: BTreeSet<TimerId> = leased.into_iter().map(|leased| leased.timer.id).collect();
     // One of the timers is named twice, and one does not exist.
     let absent = TimerId::from_u128(999);
@@ -77,7 +77,7 @@ fn a_timer_that_is_withdrawn_with_many_others_is_not_claimed() {
             let mut leased = BTreeSet::new();
             for number in 1..=60 {
                 let limit = Limit { timers: 20, bytes: u64::MAX };
-                let claimed = block_on(store.claim(by, number, limit)).unwrap().leased;
+                let claimed = block_on(store.claim(by, number, limit, None)).unwrap().leased;
                 leased.extend(claimed.into_iter().map(|leased| leased.timer.id));
             }
             leased

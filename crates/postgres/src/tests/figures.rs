@@ -78,7 +78,7 @@ fn figures_of_a_timer_in_bytes() {
     for number in 1..=TIMERS / u64::from(TOGETHER) {
         let before = log(&server);
         let limit = Limit { timers: TOGETHER, bytes: u64::MAX };
-        let leased = pollster::block_on(store.claim(by, number, limit)).unwrap().leased;
+        let leased = pollster::block_on(store.claim(by, number, limit, None)).unwrap().leased;
         assert_eq!(leased.len(), TOGETHER as usize);
         claims += log(&server) - before;
         let before = log(&server);

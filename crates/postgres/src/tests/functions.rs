@@ -12,7 +12,7 @@ use tourbillon_fault::Postgres;
 
 fn claim(store: &PostgresStore, number: u64) -> Vec<Leased> {
     let by = Claimant { incarnation: 7, lease: Duration::from_secs(30) };
-    pollster::block_on(store.claim(by, number, Limit { timers: 100, bytes: u64::MAX })).unwrap().leased
+    pollster::block_on(store.claim(by, number, Limit { timers: 100, bytes: u64::MAX }, None)).unwrap().leased
 }
 
 fn get(store: &PostgresStore, key: &str) -> Option<Timer> {

@@ -109,7 +109,7 @@ fn a_put_back_beside_an_end_waits_for_no_transaction_and_holds_no_timer() {
     let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
     let claim = |number| {
         let limit = Limit { timers: 100, bytes: u64::MAX };
-        pollster::block_on(store.claim(by, number, limit)).unwrap().leased
+        pollster::block_on(store.claim(by, number, limit, None)).unwrap().leased
     };
     let leased = claim(1);
     let by_key = |key: &str| leased.iter().find(|leased| leased.timer.key.as_deref() == Some(key)).unwrap();
@@ -236,7 +236,7 @@ fn reads_that_wait_leave_connections_to_the_node() {
     let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
     let claim = |number| {
         let limit = Limit { timers: 9, bytes: u64::MAX };
-        pollster::block_on(store.claim(by, number, limit)).unwrap().leased
+        pollster::block_on(store.claim(by, number, limit, None)).unwrap().leased
     };
     let leased = claim(1);
     let mut other = Psql::new(&server);
@@ -334,7 +334,7 @@ fn a_put_back_that_is_repeated_delivers_no_timer_twice() {
     );
     let by = |incarnation| Claimant { incarnation, lease: Duration::from_secs(300) };
     let limit = Limit { timers: 9, bytes: u64::MAX };
-    let claim = |number| pollster::block_on(store.claim(by(number), number, limit)).unwrap().leased;
+    let claim = |number| pollster::block_on(store.claim(by(number), number, limit, None)).unwrap().leased;
     let leased = claim(1);
     let by_key = |key: &str| leased.iter().find(|leased| leased.timer.key.as_deref() == Some(key)).unwrap();
     let back = |key| Op::Return(Box::new(by_key(key).timer.clone()), by_key(key).token);
@@ -360,7 +360,7 @@ fn a_transaction_that_has_ended_a_delivery_stops_no_renewal() {
     let _ids = server.sql("SELECT tourbillon.schedule('mail'), tourbillon.schedule('mail')");
     let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
     let limit = Limit { timers: 9, bytes: u64::MAX };
-    let leased = pollster::block_on(store.claim(by, 1, limit)).unwrap().leased;
+    let leased = pollster::block_on(store.claim(by, 1, limit, None)).unwrap().leased;
     let leases: Vec<_> = leased.iter().map(|leased| (leased.timer.id, leased.token)).collect();
     let until = || server.sql("SELECT string_agg(until::text, ' ' ORDER BY id) FROM tourbillon.lease");
     let before = until();
@@ -393,7 +393,7 @@ fn very_many_held_timers_hold_up_no_other() {
     let mut claim = || {
         number += 1;
         let limit = Limit { timers: 512, bytes: u64::MAX };
-        pollster::block_on(store.claim(by, number, limit)).unwrap().leased
+        pollster::block_on(store.claim(by, number, limit, None)).unwrap().leased
     };
     let mut caller = Psql::new(&server);
     caller.send("BEGIN; SELECT count(*) FROM (SELECT 1 FROM tourbillon.timer FOR UPDATE) t;");

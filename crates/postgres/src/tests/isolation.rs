@@ -55,7 +55,7 @@ const MEETS: [(&str, &str); 6] = [
 fn claim(store: &PostgresStore, number: u64) -> Vec<String> {
     let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
     let limit = Limit { timers: 100, bytes: u64::MAX };
-    let claimed = pollster::block_on(store.claim(by, number, limit)).unwrap();
+    let claimed = pollster::block_on(store.claim(by, number, limit, None)).unwrap();
     claimed.leased.into_iter().map(|leased| leased.timer.id.to_string()).collect()
 }
 

@@ -23,7 +23,7 @@ fn with_late_end_of(server: &Postgres, lease: Duration) -> (Arc<PostgresStore>, 
     let _id = server.sql("SELECT tourbillon.schedule('mail', key => 'held')");
     let by = Claimant { incarnation: 7, lease };
     let limit = Limit { timers: 10, bytes: u64::MAX };
-    let leased = pollster::block_on(store.claim(by, 1, limit)).unwrap().leased;
+    let leased = pollster::block_on(store.claim(by, 1, limit, None)).unwrap().leased;
     let mut caller = Psql::new(server);
     caller.send("BEGIN; SELECT tourbillon.cancel('held');");
     await_idle(server, 1);
@@ -111,7 +111,7 @@ fn an_end_that_comes_during_a_reap_is_refused() {
     let _id = server.sql("SELECT tourbillon.schedule('mail', key => 'held')");
     let by = Claimant { incarnation: 7, lease: Duration::ZERO };
     let leased =
-        pollster::block_on(store.claim(by, 1, Limit { timers: 10, bytes: u64::MAX })).unwrap().leased;
+        pollster::block_on(store.claim(by, 1, Limit { timers: 10, bytes: u64::MAX }, None)).unwrap().leased;
     let mut reap = Psql::new(&server);
     reap.send("BEGIN; SELECT 1 FROM tourbillon.timer FOR UPDATE; DELETE FROM tourbillon.lease;");
     await_idle(&server, 1);
@@ -135,7 +135,7 @@ fn an_end_of_the_least_id_waits_for_no_transaction() {
     );
     let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
     let leased =
-        pollster::block_on(store.claim(by, 1, Limit { timers: 10, bytes: u64::MAX })).unwrap().leased;
+        pollster::block_on(store.claim(by, 1, Limit { timers: 10, bytes: u64::MAX }, None)).unwrap().leased;
     let mut caller = Psql::new(&server);
     caller.send("BEGIN; SELECT tourbillon.cancel('held');");
     await_idle(&server, 1);

@@ -10,7 +10,7 @@ use tourbillon_fault::Postgres;
 const BY: Claimant = Claimant { incarnation: 7, lease: Duration::from_secs(60) };
 
 fn claim(store: &PostgresStore, number: u64) -> Result<Claimed, StoreError> {
-    pollster::block_on(store.claim(BY, number, Limit { timers: 9, bytes: u64::MAX }))
+    pollster::block_on(store.claim(BY, number, Limit { timers: 9, bytes: u64::MAX }, None))
 }
 
 /// The shards of the node have changed, so the claim also reads when the first lease of another node ends. The answer

@@ -135,7 +135,7 @@ fn claim(store: &PostgresStore) -> Vec<String> {
     let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let by = Claimant { incarnation: 7, lease: Duration::from_secs(86_400) };
     let claimed =
-        pollster::block_on(store.claim(by, number, Limit { timers: 100, bytes: u64::MAX })).unwrap();
+        pollster::block_on(store.claim(by, number, Limit { timers: 100, bytes: u64::MAX }, None)).unwrap();
     claimed.leased.into_iter().map(|leased| leased.timer.key.unwrap_or_default().into()).collect()
 }
 

@@ -94,7 +94,8 @@ fn a_claim_whose_reply_is_lost_is_recovered() {
 
 pub(super) fn lose_a_claim(server: &Postgres, proxy: &Proxy, store: &PostgresStore) {
     let by = Claimant { incarnation: 7, lease: Duration::from_secs(60) };
-    let claim = |number| pollster::block_on(store.claim(by, number, Limit { timers: 9, bytes: u64::MAX }));
+    let claim =
+        |number| pollster::block_on(store.claim(by, number, Limit { timers: 9, bytes: u64::MAX }, None));
     assert_eq!(claim(1).unwrap().leased.len(), 0);
     let _ids = server.sql("SELECT count(tourbillon.schedule('mail')) FROM generate_series(1, 5)");
     proxy.lose_after(0);
@@ -122,7 +123,7 @@ fn claimant(store: &PostgresStore) -> Claimant {
 
 /// Returns the number of timers that a claim leases.
 fn claim(store: &PostgresStore, number: u64) -> Result<usize, StoreError> {
-    let claimed = store.claim(claimant(store), number, Limit { timers: 10, bytes: u64::MAX });
+    let claimed = store.claim(claimant(store), number, Limit { timers: 10, bytes: u64::MAX }, None);
     pollster::block_on(claimed).map(|claimed| claimed.leased.len())
 }
 
@@ -232,7 +233,8 @@ fn a_replica_that_takes_over_has_all_timers_and_delivers_them() {
     let store = pollster::block_on(PostgresStore::builder().poll(None).open(&connect)).unwrap();
     let by = Claimant { incarnation: 7, lease: Duration::from_secs(60) };
     let claim = |number| {
-        let claimed = pollster::block_on(store.claim(by, number, Limit { timers: 100, bytes: u64::MAX }));
+        let claimed =
+            pollster::block_on(store.claim(by, number, Limit { timers: 100, bytes: u64::MAX }, None));
         claimed.map(|claimed| claimed.leased.len())
     };
     let place = |due| Op::Place(Box::new(Timer::new(TimerId::fresh(), "mail", due)), IfPresent::Reject);

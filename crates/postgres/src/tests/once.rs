@@ -11,7 +11,7 @@ use tourbillon_fault::Postgres;
 const BY: Claimant = Claimant { incarnation: 7, lease: Duration::from_secs(1) };
 
 fn claim(store: &PostgresStore, number: u64) -> Result<Claimed, StoreError> {
-    pollster::block_on(store.claim(BY, number, Limit { timers: 9, bytes: u64::MAX }))
+    pollster::block_on(store.claim(BY, number, Limit { timers: 9, bytes: u64::MAX }, None))
 }
 
 fn schedule(server: &Postgres) {

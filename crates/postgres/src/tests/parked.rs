@@ -49,7 +49,7 @@ fn nodes_that_claim_parked_timers_at_once_take_each_of_them_once() {
     assert_eq!(pollster::block_on(stores[0].check()).unwrap(), []);
     let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
     let limit = Limit { timers: 100, bytes: u64::MAX };
-    let due = pollster::block_on(stores[0].claim(by, 1_000, limit)).unwrap();
+    let due = pollster::block_on(stores[0].claim(by, 1_000, limit, None)).unwrap();
     assert_eq!(due.leased.len(), 0, "the owners of the shards claim none of them");
 }
 

@@ -110,7 +110,7 @@ fn looks_beside_a_late_timer_read_no_further_timers() {
     let store = pollster::block_on(builder.open(&connect(&server))).unwrap();
     let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
     let limit = Limit { timers: 100, bytes: u64::MAX };
-    let claim = |number| pollster::block_on(store.claim(by, number, limit)).unwrap().leased.len();
+    let claim = |number| pollster::block_on(store.claim(by, number, limit, None)).unwrap().leased.len();
     // After this claim the node notices the start of the caller's transaction.
     assert_eq!(claim(1), 0);
     let mut caller = Psql::new(&server);
@@ -161,7 +161,7 @@ fn a_report_of_many_ends_takes_few_statements() {
     );
     let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
     let limit = Limit { timers: 200, bytes: u64::MAX };
-    let leased = pollster::block_on(store.claim(by, 1, limit)).unwrap().leased;
+    let leased = pollster::block_on(store.claim(by, 1, limit, None)).unwrap().leased;
     assert_eq!(leased.len(), 200);
     let end = |(number, timer): (usize, &tourbillon_durable::store::Leased)| {
         let (id, token) = (timer.timer.id, timer.token);

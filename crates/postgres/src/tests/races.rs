@@ -14,7 +14,7 @@ fn claim(store: &PostgresStore) -> Vec<String> {
     let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
     let claimed =
-        pollster::block_on(store.claim(by, number, Limit { timers: 100, bytes: u64::MAX })).unwrap();
+        pollster::block_on(store.claim(by, number, Limit { timers: 100, bytes: u64::MAX }, None)).unwrap();
     claimed.leased.into_iter().map(|leased| leased.timer.key.unwrap_or_default().into()).collect()
 }
 
@@ -158,7 +158,7 @@ fn timeouts_of_the_server_lose_no_timer() {
     await_idle(&server, 1);
     let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
     let limit = Limit { timers: 100, bytes: u64::MAX };
-    let error = pollster::block_on(store.claim(by, 1_000_000, limit)).unwrap_err();
+    let error = pollster::block_on(store.claim(by, 1_000_000, limit, None)).unwrap_err();
     assert!(error.to_string().contains("57014") && error.is_transient(), "{error}");
     holder.send("COMMIT;");
     await_idle(&server, 0);

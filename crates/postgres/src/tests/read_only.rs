@@ -36,7 +36,7 @@ fn set_read_only(server: &Postgres, is_read_only: bool) {
 fn claim(store: &PostgresStore) -> Result<Vec<Leased>, StoreError> {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let claimed = pollster::block_on(store.claim(BY, number, Limit { timers: 100, bytes: u64::MAX }));
+    let claimed = pollster::block_on(store.claim(BY, number, Limit { timers: 100, bytes: u64::MAX }, None));
     claimed.map(|claimed| claimed.leased)
 }
 

@@ -10,7 +10,7 @@ use tourbillon_fault::Postgres;
 
 fn claim(store: &PostgresStore, number: u64, lease: Duration) -> Vec<Leased> {
     let (by, limit) = (Claimant { incarnation: 7, lease }, Limit { timers: 1_000, bytes: u64::MAX });
-    pollster::block_on(store.claim(by, number, limit)).unwrap().leased
+    pollster::block_on(store.claim(by, number, limit, None)).unwrap().leased
 }
 
 fn schedule(server: &Postgres, name: &str, count: u32) {

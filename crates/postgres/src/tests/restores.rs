@@ -196,7 +196,7 @@ fn a_node_that_starts_during_a_restore_claims_its_timers() {
     let by = Claimant { incarnation: 7, lease: Duration::from_secs(60) };
     let claim = |number| {
         let limit = Limit { timers: 500, bytes: u64::MAX };
-        block_on(node.claim(by, number, limit)).unwrap().leased.len()
+        block_on(node.claim(by, number, limit, None)).unwrap().leased.len()
     };
     assert_eq!(claim(1), 0);
     block_on(restore.commit()).unwrap();

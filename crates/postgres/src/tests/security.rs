@@ -31,7 +31,7 @@ fn roles(server: &Postgres) -> PostgresStore {
 
 fn claim(store: &PostgresStore, number: u64) -> Vec<Leased> {
     let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
-    pollster::block_on(store.claim(by, number, Limit { timers: 100, bytes: u64::MAX })).unwrap().leased
+    pollster::block_on(store.claim(by, number, Limit { timers: 100, bytes: u64::MAX }, None)).unwrap().leased
 }
 
 /// A transaction of a tenant sees the tenant's orders alone. The functions run with the rights of the owner of the

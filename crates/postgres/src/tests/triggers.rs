@@ -61,7 +61,7 @@ fn stored(server: &Postgres) -> String {
 fn claim(store: &PostgresStore, number: u64) -> Vec<String> {
     let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
     let limit = Limit { timers: 100, bytes: u64::MAX };
-    let leased = pollster::block_on(store.claim(by, number, limit)).unwrap().leased;
+    let leased = pollster::block_on(store.claim(by, number, limit, None)).unwrap().leased;
     let payload = |leased: Leased| String::from_utf8(leased.timer.payload.0.to_vec()).unwrap();
     let mut payloads: Vec<String> = leased.into_iter().map(payload).collect();
     payloads.sort();

@@ -64,7 +64,7 @@ impl Places {
         let used: usize = self.under_way.values().map(Vec::len).sum();
         let shares = Shares::new(self.room - used, Arc::new(counts.collect()));
         let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
-        let claimed = pollster::block_on(self.store.claim_in_turn(by, self.number, ALL, shares)).unwrap();
+        let claimed = pollster::block_on(self.store.claim(by, self.number, ALL, Some(shares))).unwrap();
         for leased in &claimed.leased {
             let timers = self.under_way.entry(leased.timer.namespace.clone()).or_default();
             timers.push((leased.timer.id, leased.token));

@@ -51,7 +51,7 @@ fn claim(store: &PostgresStore) -> Vec<String> {
     let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
     let limit = Limit { timers: 100, bytes: u64::MAX };
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let claimed = pollster::block_on(store.claim(by, number, limit)).unwrap();
+    let claimed = pollster::block_on(store.claim(by, number, limit, None)).unwrap();
     claimed.leased.into_iter().map(|leased| leased.timer.key.unwrap_or_default().into()).collect()
 }
 

@@ -33,7 +33,7 @@ fn claim(store: &PostgresStore, number: u64) -> usize {
 fn claimed(store: &PostgresStore, number: u64) -> Claimed {
     let by = Claimant { incarnation: store.incarnation(), lease: Duration::from_secs(300) };
     let limit = Limit { timers: 10, bytes: u64::MAX };
-    pollster::block_on(store.claim(by, number, limit)).unwrap()
+    pollster::block_on(store.claim(by, number, limit, None)).unwrap()
 }
 
 /// Waits until no further call wakes the runtime.

@@ -144,18 +144,14 @@ impl TimerStore for RedisStore {
         Box::pin(self.batches.apply(ops, durability))
     }
 
-    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> StoreFuture<'_, Claimed> {
-        Box::pin(self.claims.claim(by, claim, limit, None))
-    }
-
-    fn claim_in_turn(
+    fn claim(
         &self,
         by: Claimant,
         claim: u64,
         limit: Limit,
-        shares: Shares,
+        shares: Option<Shares>,
     ) -> StoreFuture<'_, Claimed> {
-        Box::pin(self.claims.claim(by, claim, limit, Some(shares)))
+        Box::pin(self.claims.claim(by, claim, limit, shares))
     }
 
     fn claim_parked(

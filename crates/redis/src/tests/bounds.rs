@@ -49,7 +49,7 @@ fn a_reap_reads_about_as_many_leases_as_it_ends() {
         let timer = |id| Timer { payload: Payload(vec![7; 2_000].into()), ..Timer::new(id, "kind", due) };
         place(&store, ids_in(&store, shard).take(EACH).map(timer).collect());
     }
-    let leased = block_on(store.claim(BY, 1, ALL)).unwrap().leased.len();
+    let leased = block_on(store.claim(BY, 1, ALL, None)).unwrap().leased.len();
     assert_eq!(leased, 64 * EACH);
     clock.advance(2 * BY.lease);
     let before = output(&server);
@@ -76,7 +76,7 @@ fn leases_without_timers_hold_up_no_reap() {
     let (store, clock) = open(&server, 64);
     let id = ids_in(&store, 3).next().unwrap();
     place(&store, vec![Timer::new(id, "kind", store.now())]);
-    assert_eq!(block_on(store.claim(BY, 1, ALL)).unwrap().leased.len(), 1);
+    assert_eq!(block_on(store.claim(BY, 1, ALL, None)).unwrap().leased.len(), 1);
     let key = store.deployment.layout.key(3, crate::layout::Part::Leases);
     let key = String::from_utf8(key).unwrap();
     for nth in 0..200 {

@@ -126,7 +126,8 @@ impl Load {
                 if is_lost {
                     return pollster::block_on(store.recover(BY, claim));
                 }
-                let claimed = pollster::block_on(store.claim(BY, claim, SOME)).map(|claimed| claimed.leased);
+                let claimed =
+                    pollster::block_on(store.claim(BY, claim, SOME, None)).map(|claimed| claimed.leased);
                 is_lost = claimed.is_err();
                 claimed
             });
@@ -211,7 +212,7 @@ fn no_text_of_a_user_is_in_a_keys_name_and_nothing_is_left_in_a_cluster() {
     for name in names(&cluster) {
         assert!(!name.contains("secret") && name.starts_with("tb:{moving"), "{name}");
     }
-    let claimed = now(store.claim(BY, 1, SOME)).leased;
+    let claimed = now(store.claim(BY, 1, SOME, None)).leased;
     assert_eq!(claimed.len(), 40);
     let ends = claimed.into_iter().take(30).map(|leased| Op::Ack(leased.timer.id, leased.token)).collect();
     let ended = now(store.apply(ends, Durability::PowerLoss));
@@ -299,7 +300,7 @@ fn a_change_is_refused_as_a_whole_while_its_slot_moves() {
         let labels = vec!["label".into()];
         let timer = Timer { key: Some(key(id)), labels, ..Timer::new(id, "kind", PAST) };
         let _created = now(patient.apply(place(timer), Durability::PowerLoss));
-        let claimed = now(patient.claim(BY, number, SOME)).leased;
+        let claimed = now(patient.claim(BY, number, SOME, None)).leased;
         claimed.into_iter().find(|leased| leased.timer.id == id).unwrap()
     };
     // This timer stays, so that few parts of the shard are empty.

@@ -80,7 +80,7 @@ fn works_as_a_node(connect: &Connect, shards: u16) {
     let store = pollster::block_on(builder.open(connect)).unwrap();
     let (by, some) =
         (Claimant { incarnation: 1, lease: Duration::from_secs(60) }, Limit { timers: 1, bytes: 1 });
-    drop(pollster::block_on(store.claim(by, 1, some)).unwrap());
+    drop(pollster::block_on(store.claim(by, 1, some, None)).unwrap());
     for _ in 0..shards {
         pollster::block_on(store.upkeep.sweep.repair_leases()).unwrap();
         pollster::block_on(store.upkeep.sweep.sweep_redirects()).unwrap();

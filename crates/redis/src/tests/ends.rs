@@ -56,7 +56,7 @@ fn many_ends(is_split: bool) {
     let other = plain::open(builder(), server.port()).unwrap();
     let place = |number| Op::Place(Box::new(timer(number)), IfPresent::Reject);
     let _created = apply(&store, (0..TIMERS).map(place).collect());
-    let mut leased = pollster::block_on(store.claim(BY, 1, ALL)).unwrap().leased;
+    let mut leased = pollster::block_on(store.claim(BY, 1, ALL, None)).unwrap().leased;
     assert_eq!(leased.len() as u128, TIMERS);
     leased.sort_by_key(|leased| leased.timer.id);
     // Before the ends, another process ends one timer, cancels another, releases a third and parks a fourth.
@@ -131,7 +131,7 @@ fn an_end_under_the_token_of_a_former_claim_is_refused_alone_and_in_a_batch() {
     let open = || plain::open(RedisStore::builder("d").shards(4).poll(None), server.port()).unwrap();
     let (store, other) = (open(), open());
     let claim = |store: &RedisStore, number| {
-        let mut leased = pollster::block_on(store.claim(BY, number, ALL)).unwrap().leased;
+        let mut leased = pollster::block_on(store.claim(BY, number, ALL, None)).unwrap().leased;
         leased.sort_by_key(|leased| leased.timer.id);
         leased
     };
@@ -177,7 +177,7 @@ fn no_copy_of_a_timer_is_kept_after_its_end_was_refused() {
     let open = || plain::open(RedisStore::builder("d").shards(4).poll(None), server.port()).unwrap();
     let (store, other) = (open(), open());
     let _created = apply(&store, vec![Op::Place(Box::new(timer(1)), IfPresent::Reject)]);
-    let leased = pollster::block_on(store.claim(BY, 1, ALL)).unwrap().leased;
+    let leased = pollster::block_on(store.claim(BY, 1, ALL, None)).unwrap().leased;
     let (id, token) = (leased[0].timer.id, leased[0].token);
     assert!(store.held.get(id).is_some());
     let released = apply(&other, vec![Op::Release(id, token)]);

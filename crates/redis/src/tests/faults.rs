@@ -166,7 +166,7 @@ pub(super) fn start_with(shards: u16, set: impl Fn(RedisBuilder) -> RedisBuilder
 /// owns all shards.
 pub(super) fn start_split() -> Option<Two> {
     let two = start_with(4, |builder: RedisBuilder| builder.poll(None).split())?;
-    assert_eq!(ids(&now(two.store.claim(BY, 1, ALL))), []);
+    assert_eq!(ids(&now(two.store.claim(BY, 1, ALL, None))), []);
     two.link.has_slots.store(true, Ordering::Relaxed);
     Some(two)
 }
@@ -220,12 +220,12 @@ fn a_claim_that_fails_in_the_middle_loses_no_timer_that_is_delivered_at_most_onc
     }
     link.at("commit", 3, Act::Fail);
     // The first claim of a store runs two scripts. The first script only returns the names of the slices.
-    let claimed = now(store.claim(BY, 1, ALL));
+    let claimed = now(store.claim(BY, 1, ALL, None));
     assert_eq!(ids(&claimed), [id(1), id(2)], "what was forgotten is delivered");
     assert_eq!(now(store.counts()).of(Phase::Leased), 3);
     clock.advance(LEASE);
     assert_eq!(now(store.reap(10)).returned, [id(3), id(4), id(5)]);
-    assert_eq!(ids(&now(store.claim(BY, 2, ALL))), [id(3), id(4), id(5)]);
+    assert_eq!(ids(&now(store.claim(BY, 2, ALL, None))), [id(3), id(4), id(5)]);
     assert_eq!(now(store.check()), []);
 }
 
@@ -233,7 +233,7 @@ fn a_claim_that_fails_in_the_middle_loses_no_timer_that_is_delivered_at_most_onc
 fn a_claim_of_parked_timers_that_fails_in_the_middle_loses_none_that_is_delivered_at_most_once() {
     let Some(Two { store, link, clock, server: _server, .. }) = start(1) else { return };
     // The node owns the shard from its first claim on, and ends its leases.
-    assert_eq!(ids(&now(store.claim(BY, 1, ALL))), []);
+    assert_eq!(ids(&now(store.claim(BY, 1, ALL, None))), []);
     for number in 1..=5 {
         let policy = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
         place(&store, Timer { policy, ..timer(number, 5) });
@@ -269,7 +269,7 @@ fn an_operation_by_key_finds_the_keys_next_owner() {
 fn a_leased_record_that_cannot_be_read_stops_no_other_lease() {
     let Some(Two { store, plain, clock, server: _server, .. }) = start(1) else { return };
     (1..=3).for_each(|number| place(&store, timer(number, 5)));
-    assert_eq!(now(store.claim(BY, 1, ALL)).leased.len(), 3);
+    assert_eq!(now(store.claim(BY, 1, ALL, None)).leased.len(), 3);
     damage(&plain, UNREADABLE);
     let recovered: Vec<_> = now(store.recover(BY, 1)).iter().map(|leased| leased.timer.id).collect();
     assert_eq!(recovered, [id(1), id(3)]);
@@ -287,7 +287,7 @@ fn the_key_and_the_id_of_a_record_that_was_set_aside_are_free() {
     let timer_of = |number: u128| Timer { key: Some(format!("k{number}").into()), ..timer(number, 5) };
     (1..=3).for_each(|number| place(&store, timer_of(number)));
     damage(&plain, UNREADABLE);
-    assert_eq!(now(store.claim(BY, 1, ALL)).quarantined, 1);
+    assert_eq!(now(store.claim(BY, 1, ALL, None)).quarantined, 1);
     let key = Address::Key(KeyOf { namespace: "".into(), key: "k2".into() });
     assert_eq!(now(store.get(key.clone())), None);
     place(&store, timer_of(2));
@@ -308,7 +308,7 @@ fn an_id_that_is_noted_in_another_shard_is_free_after_its_record_was_set_aside()
                           redis.call('ZADD', KEYS[1], 0, string.sub(m, 1, 20) .. '\\250' .. string.sub(m, 22))";
             let _changed = plain.ask(&["EVAL", script, "1", &plain::records(shard, 4)]);
         }
-        assert_eq!(now(store.claim(BY, 1, ALL)).quarantined, 1);
+        assert_eq!(now(store.claim(BY, 1, ALL, None)).quarantined, 1);
         place(&store, timer_of(number));
         let outcome = apply(&store, Op::Cancel(id(number).into(), None));
         assert!(matches!(outcome, Outcome::Cancelled(_)), "{outcome:?}");
@@ -325,9 +325,9 @@ fn a_claim_of_several_scripts_says_that_its_first_ones_may_have_leased() {
     clock.advance(Duration::from_millis(66 * PERIOD));
     // The first script returns the names of the slices, and the second script leases from 64 of these slices.
     link.at("claim", 3, Act::Fail);
-    assert_eq!(kind(store.claim(BY, 1, ALL)), StoreErrorKind::Unknown);
+    assert_eq!(kind(store.claim(BY, 1, ALL, None)), StoreErrorKind::Unknown);
     assert_eq!(now(store.recover(BY, 1)).len(), 64);
-    assert_eq!(ids(&now(store.claim(BY, 2, ALL))), [id(65), id(66)]);
+    assert_eq!(ids(&now(store.claim(BY, 2, ALL, None))), [id(65), id(66)]);
 }
 
 #[test]
@@ -349,11 +349,11 @@ fn a_deployment_that_its_server_has_lost_is_noticed_and_never_mixed_with_a_new_o
     let _flushed = plain.ask(&["FLUSHALL"]);
     let builder = RedisStore::builder("d").shards(4).poll(None).on_clock(clock);
     let new = pollster::block_on(builder.open_on(plain::Plain::to(server.port()).session())).unwrap();
-    assert_eq!(kind(store.claim(BY, 1, ALL)), StoreErrorKind::Closed);
+    assert_eq!(kind(store.claim(BY, 1, ALL, None)), StoreErrorKind::Closed);
     let late = Op::Place(Box::new(timer(2, 5)), IfPresent::Reject);
     assert_eq!(kind(store.apply(vec![late], Durability::PowerLoss)), StoreErrorKind::Closed);
     place(&new, timer(3, 5));
-    assert_eq!(ids(&now(new.claim(BY, 1, ALL))), [id(3)]);
+    assert_eq!(ids(&now(new.claim(BY, 1, ALL, None))), [id(3)]);
 }
 
 #[test]
@@ -365,7 +365,7 @@ fn a_record_that_is_cut_short_stops_no_claim() {
         "local m = redis.call('ZRANGE', KEYS[1], 1, 1)[1] redis.call('ZREM', KEYS[1], m) \
          redis.call('ZADD', KEYS[1], 0, string.sub(m, 1, 18))",
     );
-    assert_eq!(ids(&now(store.claim(BY, 1, ALL))), [id(1), id(3)]);
+    assert_eq!(ids(&now(store.claim(BY, 1, ALL, None))), [id(1), id(3)]);
 }
 
 #[test]
@@ -402,15 +402,15 @@ pub(super) fn wakes(store: &RedisStore) -> Arc<AtomicU32> {
 fn leases_of_a_dead_node_are_reaped_although_the_answer_that_took_its_shard_is_lost() {
     let Some(Two { store, other, link, clock, server: _server, .. }) = start(1) else { return };
     place(&other, timer(1, 5));
-    assert_eq!(ids(&now(other.claim(BY, 1, ALL))), [id(1)]);
-    assert_eq!(now(store.claim(BY, 1, ALL)).next_reap, None, "the shard is the other's");
+    assert_eq!(ids(&now(other.claim(BY, 1, ALL, None))), [id(1)]);
+    assert_eq!(now(store.claim(BY, 1, ALL, None)).next_reap, None, "the shard is the other's");
     // The other node dies. Its shard is free long before its lease is over.
     clock.advance(LEASE / 2);
     link.at("claim", 1, Act::Lose);
     pollster::block_on(store.claims.look_at(vec![0]));
-    let claimed = now(store.claim(BY, 2, ALL));
+    let claimed = now(store.claim(BY, 2, ALL, None));
     assert_eq!(claimed.next_reap, Some(claimed.now + LEASE / 2));
-    assert_eq!(now(store.claim(BY, 3, ALL)).next_reap, None, "nothing has changed");
+    assert_eq!(now(store.claim(BY, 3, ALL, None)).next_reap, None, "nothing has changed");
     clock.advance(LEASE / 2);
     assert_eq!(now(store.reap(10)).returned, [id(1)]);
 }
@@ -419,14 +419,17 @@ fn leases_of_a_dead_node_are_reaped_although_the_answer_that_took_its_shard_is_l
 fn a_shard_that_was_not_released_and_one_that_was_sick_are_asked_when_their_leases_end() {
     let Some(Two { store, link, server: _server, .. }) = start(1) else { return };
     place(&store, timer(1, 5));
-    assert_eq!(ids(&now(store.claim(BY, 1, ALL))), [id(1)]);
+    assert_eq!(ids(&now(store.claim(BY, 1, ALL, None))), [id(1)]);
     link.at("release", 1, Act::Fail);
     now(store.leave());
-    assert!(now(store.claim(BY, 2, ALL)).next_reap.is_some(), "the node has left, and its shard is its own");
+    assert!(
+        now(store.claim(BY, 2, ALL, None)).next_reap.is_some(),
+        "the node has left, and its shard is its own"
+    );
     link.at("claim", 1, Act::Fail);
     pollster::block_on(store.claims.look_at(vec![0]));
-    assert!(now(store.claim(BY, 3, ALL)).next_reap.is_some(), "a reap may have left the shard out");
-    assert_eq!(now(store.claim(BY, 4, ALL)).next_reap, None);
+    assert!(now(store.claim(BY, 3, ALL, None)).next_reap.is_some(), "a reap may have left the shard out");
+    assert_eq!(now(store.claim(BY, 4, ALL, None)).next_reap, None);
 }
 
 #[test]
@@ -435,7 +438,7 @@ fn a_reap_of_which_a_shard_has_no_answer_is_followed_by_another_one() {
         let split = |builder: RedisBuilder| builder.poll(None).split();
         let Some(Two { store, link, clock, server: _server, .. }) = start_with(4, split) else { return };
         place(&store, timer(1, 5));
-        assert_eq!(ids(&now(store.claim(BY, 1, ALL))), [id(1)]);
+        assert_eq!(ids(&now(store.claim(BY, 1, ALL, None))), [id(1)]);
         clock.advance(LEASE);
         link.at("expired", nth, Act::Fail);
         let mut reaped = now(store.reap(10));
@@ -454,13 +457,13 @@ fn a_reap_of_which_a_shard_has_no_answer_is_followed_by_another_one() {
 fn a_claim_asks_for_what_was_leased_under_a_lost_answer() {
     let settings = |builder: RedisBuilder| builder.poll(Some(Duration::from_secs(3_600))).split();
     let Some(Two { store, link, server: _server, .. }) = start_with(4, settings) else { return };
-    assert_eq!(ids(&now(store.claim(BY, 1, ALL))), []);
+    assert_eq!(ids(&now(store.claim(BY, 1, ALL, None))), []);
     let layout = &store.deployment.layout;
     let shard_of = |number: &u128| layout.shard_of_id(id(*number));
     let far = (2..).find(|number| shard_of(number) != shard_of(&1)).unwrap();
     [1, far].into_iter().for_each(|number| place(&store, timer(number, 5)));
     link.at("lease", 1, Act::Lose);
-    let mut leased = ids(&now(store.claim(BY, 2, ALL)));
+    let mut leased = ids(&now(store.claim(BY, 2, ALL, None)));
     assert_eq!(leased.len(), 1, "the other one's answer is lost");
     let lost = if leased == [id(1)] { far } else { 1 };
     let look = || {
@@ -472,10 +475,10 @@ fn a_claim_asks_for_what_was_leased_under_a_lost_answer() {
     let wakes = wakes(&store);
     look();
     assert!(wakes.load(Ordering::Relaxed) > 0, "a claim is wanted");
-    leased.extend(ids(&now(store.claim(BY, 3, ALL))));
+    leased.extend(ids(&now(store.claim(BY, 3, ALL, None))));
     leased.sort_unstable();
     assert_eq!(leased, [id(1), id(far)]);
-    assert_eq!(ids(&now(store.claim(BY, 4, ALL))), [], "once");
+    assert_eq!(ids(&now(store.claim(BY, 4, ALL, None))), [], "once");
 }
 
 /// Tests an operation with a lost answer, which may have stored a timer. In a store without a background thread, only
@@ -483,7 +486,7 @@ fn a_claim_asks_for_what_was_leased_under_a_lost_answer() {
 #[test]
 fn a_runtime_looks_for_timers_that_were_stored_under_a_lost_answer() {
     let Some(Two { store, link, clock, server: _server, .. }) = start(4) else { return };
-    assert_eq!(now(store.claim(BY, 1, ALL)).next_due, None);
+    assert_eq!(now(store.claim(BY, 1, ALL, None)).next_due, None);
     let wakes = wakes(&store);
     let woken = || wakes.swap(0, Ordering::Relaxed) > 0;
     let at = store.now() + LEASE;
@@ -493,9 +496,9 @@ fn a_runtime_looks_for_timers_that_were_stored_under_a_lost_answer() {
     assert!(woken(), "it may be stored");
     assert_eq!(apply(&store, op), Outcome::Repeated(id(1)));
     assert!(woken(), "it is stored, and this process has taken no note");
-    assert_eq!(now(store.claim(BY, 2, ALL)).next_due, Some(at));
+    assert_eq!(now(store.claim(BY, 2, ALL, None)).next_due, Some(at));
     clock.advance(LEASE);
-    let claimed = now(store.claim(BY, 3, ALL));
+    let claimed = now(store.claim(BY, 3, ALL, None));
     let token = claimed.leased[0].token;
     let fail = Op::Fail(id(1), token, Failure::default());
     let _woken_before = woken();
@@ -504,9 +507,9 @@ fn a_runtime_looks_for_timers_that_were_stored_under_a_lost_answer() {
     assert!(woken(), "the next attempt may be stored");
     assert_eq!(apply(&store, fail), Outcome::Refused(Refusal::Stale));
     assert!(woken());
-    let due = now(store.claim(BY, 4, ALL)).next_due.unwrap();
+    let due = now(store.claim(BY, 4, ALL, None)).next_due.unwrap();
     clock.advance(due - store.now());
-    assert_eq!(now(store.claim(BY, 5, ALL)).leased.len(), 1);
+    assert_eq!(now(store.claim(BY, 5, ALL, None)).leased.len(), 1);
     clock.advance(LEASE);
     let _woken_before = woken();
     link.at("commit", 1, Act::Lose);

@@ -79,7 +79,7 @@ fn figures() {
     let (begin, mut ended) = (Instant::now(), 0);
     for claim in 1.. {
         let limit = Limit { timers: 512, bytes: 4 << 20 };
-        let leased = pollster::block_on(store.claim(by, claim, limit)).unwrap().leased;
+        let leased = pollster::block_on(store.claim(by, claim, limit, None)).unwrap().leased;
         if leased.is_empty() {
             break;
         }

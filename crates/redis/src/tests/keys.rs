@@ -54,7 +54,7 @@ fn no_text_of_a_user_is_in_a_keys_name_and_nothing_is_left_in_the_end() {
             Outcome::Created(timer.id)
         );
     }
-    let claimed = pollster::block_on(store.claim(BY, 1, ALL)).unwrap();
+    let claimed = pollster::block_on(store.claim(BY, 1, ALL, None)).unwrap();
     assert_eq!(claimed.leased.len(), 40);
     for (nth, Leased { timer, token }) in claimed.leased.into_iter().enumerate() {
         let failure = Failure { is_final: true, ..Failure::default() };
@@ -102,7 +102,7 @@ fn a_record_that_cannot_be_read_is_set_aside_by_a_claim_and_an_error_elsewhere()
     assert_eq!(page.timers.len(), 2, "the others are listed");
     let faults = pollster::block_on(store.check()).unwrap();
     assert!(faults.iter().any(|fault| fault.timer == Some(second)), "{faults:?}");
-    let claimed = pollster::block_on(store.claim(BY, 1, ALL)).unwrap();
+    let claimed = pollster::block_on(store.claim(BY, 1, ALL, None)).unwrap();
     assert_eq!((claimed.leased.len(), claimed.quarantined), (2, 1));
     assert_eq!(pollster::block_on(store.counts()).unwrap().quarantined, 1);
     // The bytes are kept for a program that knows the version.
@@ -111,7 +111,7 @@ fn a_record_that_cannot_be_read_is_set_aside_by_a_claim_and_an_error_elsewhere()
     let is_kept = |kept: &[Value]| matches!(kept, [Value::BulkString(record)] if record[20] == 250);
     assert!(matches!(&kept, Value::Array(kept) if is_kept(kept)), "{kept:?}");
     assert_eq!(pollster::block_on(store.check()).unwrap(), []);
-    let claimed = pollster::block_on(store.claim(BY, 2, ALL)).unwrap();
+    let claimed = pollster::block_on(store.claim(BY, 2, ALL, None)).unwrap();
     assert_eq!((claimed.leased.len(), claimed.quarantined), (0, 0));
 }
 

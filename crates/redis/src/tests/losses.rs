@@ -279,7 +279,7 @@ fn a_timer_that_is_put_back_into_a_lost_shard_waits_for_its_mend() {
     let _created = apply(Op::Place(Box::new(timer.clone()), IfPresent::Reject)).unwrap();
     let by = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
     let limit = Limit { timers: 1, bytes: u64::MAX };
-    let leased = block_on(store.claim(by, 1, limit)).unwrap().leased;
+    let leased = block_on(store.claim(by, 1, limit, None)).unwrap().leased;
     let back = Op::Return(Box::new(timer), leased[0].token);
     let shard = Layout::new("d", 4).shard_of_id(TimerId::from_u128(1));
     server.command(&["DEL", &mark_of(shard)]);
@@ -287,7 +287,7 @@ fn a_timer_that_is_put_back_into_a_lost_shard_waits_for_its_mend() {
     assert_eq!(records(&server, shard), 1);
     let connect = Connect::single(&server.url()).unwrap();
     let _mended = block_on(RedisStore::builder("d").mend(&connect)).unwrap();
-    let leased = block_on(store.claim(by, 2, limit)).unwrap().leased;
+    let leased = block_on(store.claim(by, 2, limit, None)).unwrap().leased;
     assert_eq!(leased.iter().map(|leased| leased.timer.id).collect::<Vec<_>>(), [TimerId::from_u128(1)]);
 }
 
@@ -340,7 +340,7 @@ fn a_slow_check_does_not_open_a_store_that_was_closed_for_good() {
     server.command(&["FLUSHALL"]);
     let by = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
     let claim = |number| {
-        block_on(store.claim(by, number, Limit { timers: 1, bytes: 1 })).map_err(|error| error.kind())
+        block_on(store.claim(by, number, Limit { timers: 1, bytes: 1 }, None)).map_err(|error| error.kind())
     };
     assert_eq!(claim(1).unwrap_err(), StoreErrorKind::Closed);
     let connect = Connect::single(&server.url()).unwrap();
@@ -350,7 +350,7 @@ fn a_slow_check_does_not_open_a_store_that_was_closed_for_good() {
     let began = Arc::clone(&is_first);
     let address = server.port();
     let act = move || {
-        let claim = |number| block_on(first.claim(by, number, Limit { timers: 1, bytes: 1 }));
+        let claim = |number| block_on(first.claim(by, number, Limit { timers: 1, bytes: 1 }, None));
         eventually("a second check opens the store", || claim(2).is_ok());
         // The server's data go back by more than is permitted.
         let _changed = plain::Plain::to(address).ask(&["HSET", "tb:{d}:deployment", "latest", "1"]);

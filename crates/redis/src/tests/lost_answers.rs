@@ -43,7 +43,7 @@ fn a_parked_timer_that_was_recovered_is_not_claimed_again() {
     link.at("take_parked", 1, Act::Lose);
     assert_eq!(kind(store.claim_parked(BY, 2, PAUSED.into(), 1, ALL)), StoreErrorKind::Unknown);
     assert_eq!(recovered(&store, 2), [id(1)]);
-    assert_eq!(ids(&now(store.claim(BY, 3, ALL))), [], "its delivery is under way");
+    assert_eq!(ids(&now(store.claim(BY, 3, ALL, None))), [], "its delivery is under way");
 }
 
 #[test]
@@ -51,11 +51,11 @@ fn a_recovery_that_no_shard_answers_leaves_its_timers_to_the_next_claim() {
     let Some(Two { store, link, server: _server, .. }) = start_split() else { return };
     place(&store, timer(1, 5));
     link.at("lease", 1, Act::Lose);
-    assert_eq!(kind(store.claim(BY, 2, ALL)), StoreErrorKind::Unknown);
+    assert_eq!(kind(store.claim(BY, 2, ALL, None)), StoreErrorKind::Unknown);
     (1..=4).for_each(|nth| link.also_at("recover", nth, Act::Fail));
     assert_eq!(kind(store.recover(BY, 2)), StoreErrorKind::Io);
-    assert_eq!(ids(&now(store.claim(BY, 3, ALL))), [id(1)]);
-    assert_eq!(ids(&now(store.claim(BY, 4, ALL))), []);
+    assert_eq!(ids(&now(store.claim(BY, 3, ALL, None))), [id(1)]);
+    assert_eq!(ids(&now(store.claim(BY, 4, ALL, None))), []);
 }
 
 /// Tests a claim of several scripts in each of two shards, one of whose answers is lost. The claim returns the timers
@@ -72,9 +72,9 @@ fn timers_of_the_answers_before_a_lost_one_are_not_claimed_again() {
     }
     clock.advance(Duration::from_millis(66 * PERIOD));
     link.at("lease", 3, Act::Lose);
-    let mut leased = ids(&now(store.claim(BY, 2, ALL)));
+    let mut leased = ids(&now(store.claim(BY, 2, ALL, None)));
     assert!(leased.len() > 64 && leased.len() < numbers.len(), "an answer is lost: {}", leased.len());
-    (3..6).for_each(|claim| leased.extend(ids(&now(store.claim(BY, claim, ALL)))));
+    (3..6).for_each(|claim| leased.extend(ids(&now(store.claim(BY, claim, ALL, None)))));
     let distinct: BTreeSet<TimerId> = leased.iter().copied().collect();
     assert_eq!((leased.len(), distinct.len()), (numbers.len(), numbers.len()));
 }
@@ -101,9 +101,9 @@ fn a_certain_error_after_a_lost_answer_leaves_the_timers_to_the_next_claim() {
     };
     link.at("lease", 1, Act::Lose);
     link.also_at("lease", 2, Act::First(Box::new(cancel)));
-    assert_eq!(kind(store.claim(BY, 2, ALL)), StoreErrorKind::Io);
+    assert_eq!(kind(store.claim(BY, 2, ALL, None)), StoreErrorKind::Io);
     assert_eq!(
-        ids(&now(store.claim(BY, 3, ALL))).len(),
+        ids(&now(store.claim(BY, 3, ALL, None))).len(),
         1,
         "the timer does not wait for the end of its lease"
     );
@@ -115,17 +115,17 @@ fn a_failed_claim_leaves_the_timers_of_an_earlier_lost_answer_to_the_next_claim(
     let far = far_from(&store, 1);
     [1, far].into_iter().for_each(|number| place(&store, timer(number, 5)));
     link.at("lease", 1, Act::Lose);
-    let mut leased = ids(&now(store.claim(BY, 2, ALL)));
+    let mut leased = ids(&now(store.claim(BY, 2, ALL, None)));
     assert_eq!(leased.len(), 1, "the other one's answer is lost");
     let third = far + 1;
     place(&store, timer(third, 5));
     link.at("lease", 1, Act::Fail);
-    assert_eq!(kind(store.claim(BY, 3, ALL)), StoreErrorKind::Unknown);
+    assert_eq!(kind(store.claim(BY, 3, ALL, None)), StoreErrorKind::Unknown);
     assert_eq!(recovered(&store, 3), []);
-    leased.extend(ids(&now(store.claim(BY, 4, ALL))));
+    leased.extend(ids(&now(store.claim(BY, 4, ALL, None))));
     leased.sort_unstable();
     assert_eq!(leased, [id(1), id(far), id(third)]);
-    assert_eq!(ids(&now(store.claim(BY, 5, ALL))), [], "once");
+    assert_eq!(ids(&now(store.claim(BY, 5, ALL, None))), [], "once");
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn a_recovered_timer_of_a_paused_series_is_parked_again() {
         paused: false,
     };
     place(&store, Timer { series: Some(series), ..timer(1, 5) });
-    let token = now(store.claim(BY, 1, ALL)).leased[0].token;
+    let token = now(store.claim(BY, 1, ALL, None)).leased[0].token;
     let parked = apply(&store, Op::Park(id(1), token, "reason".into()));
     assert!(matches!(parked, Outcome::Ended { phase: Phase::Parked, .. }), "{parked:?}");
     pause(&store, 1);
@@ -156,15 +156,15 @@ fn a_recovered_timer_of_a_paused_series_is_parked_again() {
 fn the_claim_after_a_failed_one_says_when_the_first_lease_ends() {
     let Some(Two { store, other, link, clock, server: _server, .. }) = start(1) else { return };
     place(&other, timer(1, 5));
-    assert_eq!(ids(&now(other.claim(BY, 1, ALL))), [id(1)]);
-    assert_eq!(now(store.claim(BY, 1, ALL)).next_reap, None, "the shard is the other's");
+    assert_eq!(ids(&now(other.claim(BY, 1, ALL, None))), [id(1)]);
+    assert_eq!(now(store.claim(BY, 1, ALL, None)).next_reap, None, "the shard is the other's");
     // The other node dies. Its shard is free long before its lease is over.
     clock.advance(LEASE / 2);
     let policy = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
     place(&store, Timer { policy, ..timer(2, 5) });
     link.at("commit", 1, Act::Fail);
-    assert_eq!(kind(store.claim(BY, 2, ALL)), StoreErrorKind::Unknown);
-    let claimed = now(store.claim(BY, 3, ALL));
+    assert_eq!(kind(store.claim(BY, 2, ALL, None)), StoreErrorKind::Unknown);
+    let claimed = now(store.claim(BY, 3, ALL, None));
     assert_eq!(claimed.next_reap, Some(claimed.now + LEASE / 2));
 }
 
@@ -173,7 +173,7 @@ fn a_renewal_that_finds_the_shard_of_no_timer_fails() {
     let Some(Two { store, link, server: _server, .. }) = start_split() else { return };
     let far = far_from(&store, 1);
     [1, far].into_iter().for_each(|number| place(&store, timer(number, 5)));
-    let leased = now(store.claim(BY, 2, ALL)).leased;
+    let leased = now(store.claim(BY, 2, ALL, None)).leased;
     let leases: Vec<_> = leased.iter().map(|leased| (leased.timer.id, leased.token)).collect();
     // A store without copies of the timers first asks where they are.
     store.held.clear();
@@ -189,7 +189,7 @@ fn lease_two(store: &RedisStore) -> ([(TimerId, Token); 2], u32) {
     let far = far_from(store, 1);
     place(store, timer(1, 5));
     place(store, timer(far, 6));
-    let leased = now(store.claim(BY, 2, ALL)).leased;
+    let leased = now(store.claim(BY, 2, ALL, None)).leased;
     let leases = [0, 1].map(|place| (leased[place].timer.id, leased[place].token));
     (leases, second_of(store, leases.map(|(id, _)| id)))
 }
@@ -222,7 +222,7 @@ fn a_lost_lease_of_an_earlier_claim_leaves_the_copy_of_the_claimed_timer() {
     let mut claim = 0;
     let mut token = || {
         claim += 1;
-        now(store.claim(BY, claim, ALL)).leased[0].token
+        now(store.claim(BY, claim, ALL, None)).leased[0].token
     };
     let first = token();
     clock.advance(2 * LEASE);
@@ -336,10 +336,10 @@ fn a_claim_that_has_lost_an_answer_is_followed_by_another_claim_at_once() {
     [1, far].into_iter().for_each(|number| place(&store, timer(number, 5)));
     let wakes = wakes(&store);
     link.at("lease", 1, Act::Lose);
-    let mut leased = ids(&now(store.claim(BY, 2, ALL)));
+    let mut leased = ids(&now(store.claim(BY, 2, ALL, None)));
     assert_eq!(leased.len(), 1, "the other one's answer is lost");
     assert!(wakes.swap(0, Ordering::Relaxed) > 0, "a claim is wanted");
-    leased.extend(ids(&now(store.claim(BY, 3, ALL))));
+    leased.extend(ids(&now(store.claim(BY, 3, ALL, None))));
     leased.sort_unstable();
     assert_eq!(leased, [id(1), id(far)]);
     assert_eq!(wakes.load(Ordering::Relaxed), 0, "no further claim is wanted");
@@ -358,5 +358,5 @@ fn a_claim_of_parked_timers_that_has_lost_an_answer_is_followed_by_a_claim_at_on
     let claimed = now(store.claim_parked(BY, 2, PAUSED.into(), 2, ALL)).unwrap();
     assert_eq!(claimed.leased.len(), 1, "the other one's answer is lost");
     assert!(wakes.load(Ordering::Relaxed) > 0, "a claim is wanted");
-    assert_eq!(ids(&now(store.claim(BY, 3, ALL))).len(), 1);
+    assert_eq!(ids(&now(store.claim(BY, 3, ALL, None))).len(), 1);
 }

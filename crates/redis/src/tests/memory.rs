@@ -109,7 +109,7 @@ fn leases_are_renewed_and_given_back_although_the_memory_is_full() {
     eventually("all are claimed", || {
         claim += 1;
         let limit = Limit { timers: u32::MAX, bytes: u64::MAX };
-        leased.extend(block_on(store.claim(by, claim, limit)).unwrap().leased);
+        leased.extend(block_on(store.claim(by, claim, limit, None)).unwrap().leased);
         leased.len() == 4
     });
     let held = leased.iter().map(|leased| (leased.timer.id, leased.token)).collect();

@@ -285,7 +285,7 @@ impl Bench {
             Before::Stored | Before::Leased | Before::Ended => {
                 let _created = apply(&world.one, case.op(Step::Place)).unwrap();
                 if case.before == Before::Leased {
-                    let claimed = now(world.one.claim(BY, TOKEN.claim, ALL)).unwrap();
+                    let claimed = now(world.one.claim(BY, TOKEN.claim, ALL, None)).unwrap();
                     assert_eq!(claimed.leased[0].timer.key.as_deref(), Some(key));
                 }
                 if case.before == Before::Ended {

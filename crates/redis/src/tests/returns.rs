@@ -102,7 +102,7 @@ impl World {
             Ok(Outcome::Created(names.id))
         );
         let by = Claimant { incarnation: 5, lease: LEASE };
-        let claimed = now(one.claim(by, 1, ALL)).unwrap().leased;
+        let claimed = now(one.claim(by, 1, ALL, None)).unwrap().leased;
         assert_eq!(claimed.len(), 1);
         now(one.leave()).unwrap();
         let back = Op::Return(Box::new(timer), claimed[0].token);
@@ -128,7 +128,7 @@ impl World {
     fn claim(&self) {
         let by = Claimant { incarnation: 6, lease: LEASE };
         let claim = self.claims.fetch_add(1, Ordering::Relaxed);
-        for leased in now(self.other.claim(by, claim, ALL)).unwrap().leased {
+        for leased in now(self.other.claim(by, claim, ALL, None)).unwrap().leased {
             assert_eq!(leased.timer.id, self.names.id);
             self.delivered.fetch_add(1, Ordering::Relaxed);
         }
@@ -375,7 +375,7 @@ fn a_return_that_has_not_reached_the_server_is_stored_whenever_it_does() {
     let timer = Timer { policy, ..Timer::new(TimerId::from_u128(7), "kind", UtcMillis::from_millis(1_000)) };
     let _created = apply(&store, Op::Place(Box::new(timer.clone()), IfPresent::Reject)).unwrap();
     let by = Claimant { incarnation: 5, lease: LEASE };
-    let token = now(store.claim(by, 1, ALL)).unwrap().leased[0].token;
+    let token = now(store.claim(by, 1, ALL, None)).unwrap().leased[0].token;
     server.kill();
     // This waits until the connection has noticed the server's end.
     tourbillon_fault::eventually("the server is away", || {
@@ -405,12 +405,12 @@ fn a_repeated_creation_leaves_the_redirect_of_a_timer_that_is_put_back() {
         let timer = Timer { key: Some(names.key.into()), policy, ..Timer::new(names.id, "kind", PAST) };
         let create = Op::Place(Box::new(timer.clone()), IfPresent::Reject);
         let by = Claimant { incarnation: 6, lease: LEASE };
-        assert_eq!(now(other.claim(by, 1, ALL)).unwrap().leased, []);
+        assert_eq!(now(other.claim(by, 1, ALL, None)).unwrap().leased, []);
         assert_eq!(apply(&store, create.clone()), Ok(Outcome::Created(names.id)));
         let token = Arc::<Mutex<Option<Token>>>::default();
         let claim = {
             let (other, token) = (Arc::clone(&other), Arc::clone(&token));
-            move || *token.lock().unwrap() = Some(now(other.claim(by, 2, ALL)).unwrap().leased[0].token)
+            move || *token.lock().unwrap() = Some(now(other.claim(by, 2, ALL, None)).unwrap().leased[0].token)
         };
         let put_back = {
             let other = Arc::clone(&other);

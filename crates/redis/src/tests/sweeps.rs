@@ -36,7 +36,7 @@ impl World {
         let name = format!("sweep{number}");
         let builder = RedisStore::builder(&*name).shards(SHARDS).poll(poll).on_clock(clock.clone());
         let node = now(builder.split().open_on(plain.session())).unwrap();
-        let claimed = now(node.claim(BY, 1, Limit { timers: 1, bytes: 1 })).unwrap();
+        let claimed = now(node.claim(BY, 1, Limit { timers: 1, bytes: 1 }, None)).unwrap();
         assert_eq!(claimed.leased, []);
         let names = names(false);
         Arc::new(Self { plain, name, clock, node, names })
@@ -210,7 +210,7 @@ fn a_server_that_is_away_holds_up_the_sweep_of_its_own_redirects_only() {
     let builder = RedisStore::builder(&*world.name).shards(SHARDS).poll(None).on_clock(world.clock.clone());
     now(world.node.leave()).unwrap();
     let node = now(builder.split().open_on(Arc::clone(&link) as _)).unwrap();
-    let _owner = now(node.claim(BY, 2, Limit { timers: 1, bytes: 1 })).unwrap();
+    let _owner = now(node.claim(BY, 2, Limit { timers: 1, bytes: 1 }, None)).unwrap();
     let mut ids = (1..).map(TimerId::from_u128).filter(|id| layout.shard_of_id(*id) == LAST);
     for home in [0, LAST - 1] {
         let mut keys = (0..).map(|n| format!("key {n}"));

@@ -166,7 +166,7 @@ fn a_timer_that_is_delivered_at_most_once_waits_for_the_replica_and_is_not_lost(
     let mut next = || {
         claim += 1;
         let _reaped = block_on(store.reap(100)).unwrap();
-        let claimed = block_on(store.claim(by, claim, ALL)).unwrap();
+        let claimed = block_on(store.claim(by, claim, ALL, None)).unwrap();
         claimed.leased.iter().map(|leased| leased.timer.id.as_u128()).collect::<Vec<_>>()
     };
     eventually("the others are claimed", || {

@@ -127,7 +127,7 @@ pub(crate) fn claim(store: &RedisStore, by: Claimant, from: u64, count: usize) -
     until("the timers are not claimed", || {
         drop(now(store.reap(100_000)));
         let limit = Limit { timers: u32::try_from(count - leased.len()).unwrap(), ..ALL };
-        leased.extend(now(store.claim(by, number, limit)).leased);
+        leased.extend(now(store.claim(by, number, limit, None)).leased);
         number += 1;
         leased.len() >= count
     });
@@ -139,7 +139,7 @@ pub(crate) fn claim(store: &RedisStore, by: Claimant, from: u64, count: usize) -
 pub(crate) fn nothing(store: &RedisStore, by: Claimant, from: u64) {
     for number in from..from + 3 {
         drop(now(store.reap(1_000)));
-        assert_eq!(ids(&now(store.claim(by, number, ALL)).leased), []);
+        assert_eq!(ids(&now(store.claim(by, number, ALL, None)).leased), []);
     }
 }
 

@@ -87,9 +87,9 @@ fn a_claim_whose_reply_is_lost_is_recovered_at_once_and_not_after_a_lease() {
     let due = UtcMillis::from_millis(other.now().as_millis() - 1_000);
     (11..=15).for_each(|number| place(&other, timer(number, due)));
     // This claim takes no timer, but the store learns the slices (sets of pending timers) from its answer.
-    assert_eq!(now(store.claim(ONE, 999, Limit { timers: 0, ..ALL })).leased, []);
+    assert_eq!(now(store.claim(ONE, 999, Limit { timers: 0, ..ALL }, None)).leased, []);
     proxy.doom(Fate::LoseReplies);
-    assert_eq!(kind(store.claim(ONE, 1_000, ALL)), StoreErrorKind::Unknown);
+    assert_eq!(kind(store.claim(ONE, 1_000, ALL, None)), StoreErrorKind::Unknown);
     let mut recovered = Vec::new();
     until("the claim is not recovered", || {
         recovered = pollster::block_on(store.recover(ONE, 1_000)).unwrap_or_default();
@@ -181,5 +181,5 @@ fn a_server_that_keeps_nothing_is_noticed() {
     place(&store, timer(1, store.now() + DAY));
     nothing(&store, ONE, 1);
     die(&mut server);
-    assert_eq!(kind(store.claim(ONE, 10, ALL)), StoreErrorKind::Closed);
+    assert_eq!(kind(store.claim(ONE, 10, ALL, None)), StoreErrorKind::Closed);
 }

@@ -28,7 +28,8 @@ fn members_that_are_gone_are_reported_and_hold_nothing_up() {
         place(&store, timer(9, store.now()));
         on.clock.advance(GONE);
         drop(now(store.reap(100)));
-        let claimed: Vec<_> = (10..14).flat_map(|claim| now(store.claim(OTHER, claim, ALL)).leased).collect();
+        let claimed: Vec<_> =
+            (10..14).flat_map(|claim| now(store.claim(OTHER, claim, ALL, None)).leased).collect();
         assert!(ids(&claimed).contains(&id(9)), "{part}: {:?}", ids(&claimed));
     }
 }

@@ -25,7 +25,7 @@ fn after_a_downtime_the_longest_due_come_first_and_no_slice_is_left() {
     let (mut last, mut number, mut seen) = (UtcMillis::ZERO, 0, HashSet::new());
     until("the timers are not claimed", || {
         number += 1;
-        let claimed = now(store.claim(ONE, number, Limit { timers: 500, ..ALL })).leased;
+        let claimed = now(store.claim(ONE, number, Limit { timers: 500, ..ALL }, None)).leased;
         for leased in &claimed {
             assert!(last <= leased.timer.due, "{:?} after {last:?}", leased.timer.due);
             last = leased.timer.due;
@@ -52,7 +52,7 @@ fn claims_among(count: u128) -> Option<(Duration, i64)> {
     let mut took: Vec<Duration> = (1..=40)
         .map(|number| {
             let begin = Instant::now();
-            let claimed = now(store.claim(ONE, number, Limit { timers: 100, ..ALL }));
+            let claimed = now(store.claim(ONE, number, Limit { timers: 100, ..ALL }, None));
             let took = begin.elapsed();
             if number > 1 {
                 assert_eq!(claimed.leased.len(), 100);
@@ -96,7 +96,7 @@ fn race(rounds: u128) {
         let (claimed, outcome) = std::thread::scope(|scope| {
             let claiming = scope.spawn(|| {
                 start.wait();
-                now(holder.claim(ONE, u64::try_from(round).unwrap() + 10, ALL)).leased
+                now(holder.claim(ONE, u64::try_from(round).unwrap() + 10, ALL, None)).leased
             });
             start.wait();
             // The pause differs from round to round, so that each side is first in some rounds.

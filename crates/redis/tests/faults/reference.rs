@@ -31,9 +31,9 @@ fn no_timer_is_claimed_a_millisecond_early() {
         place(&store, timer(u128::from(number), begin + Duration::from_millis(number)));
     }
     on.clock.advance(Duration::from_millis(4));
-    assert_eq!(ids(&now(store.claim(ONE, claims, ALL)).leased), [id(4)]);
+    assert_eq!(ids(&now(store.claim(ONE, claims, ALL, None)).leased), [id(4)]);
     on.clock.advance(Duration::from_millis(1));
-    assert_eq!(ids(&now(store.claim(ONE, claims + 1, ALL)).leased), [id(5)]);
+    assert_eq!(ids(&now(store.claim(ONE, claims + 1, ALL, None)).leased), [id(5)]);
 }
 
 #[test]
@@ -78,14 +78,15 @@ fn scripts_are_sent_by_name_and_answers_are_bounded() {
         place(&store, timer(10_000 + number, due));
     }
     let limit = Limit { timers: 100, ..ALL };
-    let claimed: Vec<_> = (1..=10).map(|claim| now(store.claim(ONE, claim, limit)).leased.len()).collect();
+    let claimed: Vec<_> =
+        (1..=10).map(|claim| now(store.claim(ONE, claim, limit, None)).leased.len()).collect();
     assert!(claimed.iter().all(|count| *count <= 100) && claimed.contains(&100), "{claimed:?}");
     let few = Limit { timers: u32::MAX, bytes: 1 };
     let payload = |number| Timer { payload: Payload(vec![0; 1_000].into()), ..timer(number, due) };
     (20_001..=20_010).for_each(|number| place(&store, payload(number)));
     // A claim with a limit of bytes ends with the payload that reaches the limit.
     let bytes = |claim| -> usize {
-        let leased = now(store.claim(ONE, claim, few)).leased;
+        let leased = now(store.claim(ONE, claim, few, None)).leased;
         leased.iter().map(|leased| leased.timer.payload.0.len()).sum()
     };
     assert!((20..40).all(|claim| bytes(claim) <= 1_000));

@@ -228,7 +228,7 @@ async fn a_delivery_whose_process_died_is_shown_as_the_cause() {
     inside.stop().await;
     clock.advance(Duration::from_secs(2));
     let other = Claimant { incarnation: 7, lease: Duration::from_secs(30) };
-    let claimed = store.claim(other, 1, Limit { timers: 1, bytes: 1_000 }).await.unwrap();
+    let claimed = store.claim(other, 1, Limit { timers: 1, bytes: 1_000 }, None).await.unwrap();
     assert_eq!(claimed.leased.len(), 1);
     clock.advance(Duration::from_secs(31));
     let inside = Inside::on(&folder, store);

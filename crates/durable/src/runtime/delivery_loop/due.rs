@@ -26,13 +26,13 @@ impl DeliveryLoop<'_> {
         let wanted = u32::try_from(room).unwrap_or(u32::MAX).min(CLAIM);
         let now = runtime.store.now();
         let claim = self.claims.next_number();
-        let call = match &mut self.claims.catch_up {
+        let (most, shares) = match &mut self.claims.catch_up {
             CatchUp::Together(rate) => {
                 let backlog = runtime.lock().backlog;
                 // If no timer is pending, no timer is late, so the claim needs no permit.
                 let next_due = backlog.has_claimed.then(|| backlog.next_due.unwrap_or(now));
                 match rate.permits(next_due, now, wanted) {
-                    Ok(permitted) => runtime.store.claim(runtime.claimant, claim, limit(permitted)),
+                    Ok(permitted) => (permitted, None),
                     // The alarm takes the place of the request for this claim, which is already cleared (R2).
                     Err(rest) => return self.launcher.alarms.look_in(rest),
                 }
@@ -45,10 +45,10 @@ impl DeliveryLoop<'_> {
                     state.backlog.is_withheld = true;
                     state.deliveries.by_namespace()
                 };
-                let shares = Shares::new(room, running).with_late(rates.permits(now));
-                runtime.store.claim_in_turn(runtime.claimant, claim, limit(wanted), shares)
+                (wanted, Some(Shares::new(room, running).with_late(rates.permits(now))))
             }
         };
+        let call = runtime.store.claim(runtime.claimant, claim, limit(most), shares);
         let claimed = match self.wait_for(call) {
             Ok(claimed) => claimed,
             Err(error) => {

@@ -8,7 +8,6 @@ use crate::store::Limit;
 use crate::store::error::StoreError;
 use crate::store::shares::{Late, Shares};
 use crate::store::tables::{Table, Tables};
-use crate::timer::TimerId;
 use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_words::UtcMillis;
 
@@ -20,10 +19,11 @@ pub(super) const PAGE: usize = 256;
 /// The timers that a claim is about to lease.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Chosen {
-    /// The due moments and ids of the chosen timers. Within a namespace, the earliest due moments come first.
-    pub(crate) timers: Vec<(UtcMillis, TimerId)>,
+    /// The entries of the chosen timers in the index by due moment. Within a namespace, the earliest due moments come
+    /// first.
+    pub(crate) entries: Vec<Key>,
     /// The earliest moment at which the next claim can take a timer, if the shares of the namespaces ([`Shares`]) stay
-    /// the same. `None` if no such moment is known.
+    /// the same. `None` if no such moment is known, or if the claim has no shares.
     pub(crate) next: Option<UtcMillis>,
 }
 
@@ -64,7 +64,7 @@ impl<'c, T: Tables> Choice<'c, T> {
 
     /// Returns the number of timers that the claim has taken so far.
     pub(super) fn len(&self) -> usize {
-        self.chosen.timers.len()
+        self.chosen.entries.len()
     }
 
     /// Returns whether the claim must take no more timers: it has `most` timers, has reached its limit of bytes, or may
@@ -101,14 +101,12 @@ impl<'c, T: Tables> Choice<'c, T> {
 
     /// Adds the timer of an index entry to the chosen timers. The timer's record has `bytes` bytes.
     pub(super) fn take(&mut self, namespace: &str, entry: &[u8], bytes: usize) {
-        if let Some(id) = id_at_end(entry) {
-            self.chosen.timers.push((moment_of(entry), id));
-            self.bytes += bytes as u64;
-            let is_late = self.shares.late.as_ref().is_some_and(|limit| self.is_late(limit, entry));
-            let taken = self.taken.entry(namespace.into()).or_default();
-            taken.all += 1;
-            taken.late += usize::from(is_late);
-        }
+        self.chosen.entries.push(entry.to_vec());
+        self.bytes += bytes as u64;
+        let is_late = self.shares.late.as_ref().is_some_and(|limit| self.is_late(limit, entry));
+        let taken = self.taken.entry(namespace.into()).or_default();
+        taken.all += 1;
+        taken.late += usize::from(is_late);
     }
 
     /// Notes a moment at which another claim may take more timers. Only the earliest noted moment is kept.

@@ -36,17 +36,13 @@ impl<'l, T: Tables> Claiming<'l, T> {
     /// delivered at most once gets no lease: the claim removes it from the store. Stops once the payloads of the
     /// claimed timers have `most_bytes` bytes together. Returns the claim's answer, and whether the claim must be
     /// durable before the answer is sent.
-    pub(super) fn run(
-        mut self,
-        entries: impl IntoIterator<Item = Vec<u8>>,
-        most_bytes: u64,
-    ) -> Result<(Claimed, bool), StoreError> {
+    pub(super) fn run(mut self, entries: &[Vec<u8>], most_bytes: u64) -> Result<(Claimed, bool), StoreError> {
         for entry in entries {
             // Without `self.bytes > 0`, a claim with a limit of 0 bytes would never take a timer.
             if self.bytes > 0 && self.bytes >= most_bytes {
                 break;
             }
-            if let Some(timer) = self.load(&entry)? {
+            if let Some(timer) = self.load(entry)? {
                 self.take(timer)?;
             }
         }

@@ -2,7 +2,6 @@
 
 use super::check::Check;
 use super::choice::Chosen;
-use super::entries::due_entry;
 use super::horizon::horizon;
 use super::leases::{Claiming, Reaping};
 use super::lifecycle::Lifecycle;
@@ -121,13 +120,19 @@ impl<T: Tables> Ledger<T> {
         timers.into_iter().try_for_each(|timer| self.lifecycle.import(timer))
     }
 
-    /// Chooses the timers of a claim, within the claim's limit and the share of each namespace ([`Shares`]).
+    /// Chooses the timers of a claim, within the claim's limit. With shares, the choice is also within the share of
+    /// each namespace ([`Shares`]) and within the limit of bytes. Without shares, [`claim`](Self::claim) stops at the
+    /// limit of bytes, and may lease only the first of the chosen timers.
     pub(crate) fn choose(
         &mut self,
         turns: &mut Turns,
         limit: Limit,
-        shares: &Shares,
+        shares: Option<&Shares>,
     ) -> Result<Chosen, StoreError> {
+        let Some(shares) = shares else {
+            let entries = self.reader().due_at(self.now(), limit.timers)?;
+            return Ok(Chosen { entries, next: None });
+        };
         let chosen = turns.choose(self.reader().tables, self.now(), limit, shares);
         // The choice has moved the frontier. Later requests of this transaction may store timers before the new
         // frontier.
@@ -135,28 +140,16 @@ impl<T: Tables> Ledger<T> {
         chosen
     }
 
-    /// Claims timers that are due. Returns the answer, and whether the claim must be durable before the answer is sent.
+    /// Claims timers that [`choose`](Self::choose) has chosen, until their payloads have `most_bytes` bytes together.
+    /// Returns the answer, and whether the claim must be durable before the answer is sent.
     pub(crate) fn claim(
         &mut self,
         by: Claimant,
         claim: u64,
-        limit: Limit,
+        chosen: &[Vec<u8>],
+        most_bytes: u64,
     ) -> Result<(Claimed, bool), StoreError> {
-        let due = self.reader().due_at(self.now(), limit.timers)?;
-        Claiming::new(&mut self.lifecycle, by, claim).run(due, limit.bytes)
-    }
-
-    /// Claims the timers that [`choose`](Self::choose) has chosen. Returns the answer, and whether the claim must be
-    /// durable before the answer is sent.
-    pub(crate) fn claim_chosen(
-        &mut self,
-        by: Claimant,
-        claim: u64,
-        chosen: &[(UtcMillis, TimerId)],
-    ) -> Result<(Claimed, bool), StoreError> {
-        let entries = chosen.iter().map(|(due, id)| due_entry(*due, *id));
-        // The choice has already applied the claim's limit of bytes.
-        Claiming::new(&mut self.lifecycle, by, claim).run(entries, u64::MAX)
+        Claiming::new(&mut self.lifecycle, by, claim).run(chosen, most_bytes)
     }
 
     /// Extends leases.

@@ -349,18 +349,15 @@ impl Committer {
         // A batch that is committed to the disk is a checkpoint, too, and clears a journal that has become too long.
         let mut must_commit = is_full || self.is_closed || requests.iter().any(Request::is_large);
         let mut notes = Vec::new();
-        while let Some(request) = requests.pop_front() {
-            let request = match request.chosen(&mut ledger, &mut turns) {
-                Ok(request) => request,
-                Err((error, pending)) => {
-                    batch.refuse(pending);
-                    if ledger.tables().has_failed() {
-                        return Err(before(error));
-                    }
-                    turns.reset();
-                    continue;
+        while let Some(mut request) = requests.pop_front() {
+            if let Err(error) = request.choose(&mut ledger, &mut turns) {
+                batch.refuse(request.refused(error.clone()));
+                if ledger.tables().has_failed() {
+                    return Err(before(error));
                 }
-            };
+                turns.reset();
+                continue;
+            }
             let noted = notes.len();
             if !must_commit && request.note(&mut notes).is_err() {
                 // If a request cannot be noted, the batch becomes durable in the database itself.

@@ -112,12 +112,12 @@ use self::common::Common;
 use self::error::{closed, damaged_pages, lost};
 use self::opening::Opener;
 use self::queue::{Sender, queue};
-use self::request::{Reply, Request};
+use self::request::{Claim, Reply, Request};
 use self::scrub::Scrubber;
 use super::error::{StoreError, StoreErrorKind};
 use super::fault::Fault;
 use super::horizon::Horizon;
-use super::ledger::{LOOKS, Ledger};
+use super::ledger::{Chosen, LOOKS, Ledger};
 use super::room::Room;
 use super::{
     Claimant, Claimed, Counts, Cursor, Durability, Filter, Leased, Limit, Op, Outcome, Page, Reaped, Reasons,
@@ -602,25 +602,19 @@ impl TimerStore for RedbStore {
         self.ask(|reply| Request::Apply(ops, durability, reply))
     }
 
-    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> StoreFuture<'_, Claimed> {
-        // Claims use the bytes that are kept free, so a nearly full disk does not refuse them.
-        if let Some(error) = self.common.room.absence() {
-            return refused(error);
-        }
-        self.ask(|reply| Request::Claim(by, claim, limit, reply))
-    }
-
-    fn claim_in_turn(
+    fn claim(
         &self,
         by: Claimant,
         claim: u64,
         limit: Limit,
-        shares: Shares,
+        shares: Option<Shares>,
     ) -> StoreFuture<'_, Claimed> {
+        // Claims use the bytes that are kept free, so a nearly full disk does not refuse them.
         if let Some(error) = self.common.room.absence() {
             return refused(error);
         }
-        self.ask(|reply| Request::ClaimInTurn(by, claim, limit, shares, reply))
+        let claim = Claim { by, number: claim, limit, shares, chosen: Chosen::default() };
+        self.ask(|reply| Request::Claim(claim, reply))
     }
 
     /// Sends the request through the queue of the thread that commits, although it only reads. The thread runs all

@@ -16,11 +16,7 @@ pub(super) type Reply<T> = Sender<Result<T, StoreError>>;
 /// A request to the thread that commits. Each request gets a single reply.
 pub(super) enum Request {
     Apply(Vec<Op>, Durability, Reply<Vec<Outcome>>),
-    Claim(Claimant, u64, Limit, Reply<Claimed>),
-    ClaimInTurn(Claimant, u64, Limit, Shares, Reply<Claimed>),
-    /// A `ClaimInTurn` for which [`Request::chosen`] has already chosen the timers. The journal can store this form,
-    /// because a replay then leases the same timers.
-    ClaimChosen(Claimant, u64, Chosen, Reply<Claimed>),
+    Claim(Claim, Reply<Claimed>),
     Recover(Claimant, u64, Reply<Vec<Leased>>),
     Renew(Claimant, Vec<(TimerId, Token)>, Reply<Renewal>),
     Reap(u32, Reply<Reaped>),
@@ -28,6 +24,17 @@ pub(super) enum Request {
     Compact(Reply<bool>),
     /// Repairs the damaged entries that the scrub has found.
     Mend(Vec<Suspect>, Reply<u64>),
+}
+
+/// A claim of due timers. The thread that commits chooses the timers ([`Request::choose`]) before it notes and runs the
+/// claim. The journal has the chosen timers in place of the shares, so a replay leases the same timers.
+pub(super) struct Claim {
+    pub(super) by: Claimant,
+    pub(super) number: u64,
+    pub(super) limit: Limit,
+    pub(super) shares: Option<Shares>,
+    /// The chosen timers. Empty before the choice.
+    pub(super) chosen: Chosen,
 }
 
 /// The number of bytes of an outcome's digest in the journal.
@@ -41,8 +48,7 @@ pub(super) enum Logged<'a> {
     Apply(Cow<'a, [Op]>),
     Renew { by: Claimant, leases: Cow<'a, [(TimerId, Token)]> },
     Reap(u32),
-    ClaimChosen { by: Claimant, claim: u64, timers: Cow<'a, [(UtcMillis, TimerId)]> },
-    Claim { by: Claimant, claim: u64, limit: Limit },
+    Claim { by: Claimant, number: u64, most_bytes: u64, entries: Cow<'a, [Vec<u8>]> },
 }
 
 /// Sends the reply to a request that has run. If the function is called with an error, it sends this error. Otherwise
@@ -76,12 +82,7 @@ impl Request {
             Self::Renew(_, leases, _) => leases.len(),
             Self::Import(timers, _) => timers.len(),
             Self::Mend(suspects, _) => suspects.len(),
-            Self::Claim(..)
-            | Self::ClaimInTurn(..)
-            | Self::ClaimChosen(..)
-            | Self::Recover(..)
-            | Self::Reap(..)
-            | Self::Compact(_) => 1,
+            Self::Claim(..) | Self::Recover(..) | Self::Reap(..) | Self::Compact(_) => 1,
         }
     }
 
@@ -89,9 +90,7 @@ impl Request {
     pub(super) fn fail(self, error: StoreError) {
         match self {
             Self::Apply(.., reply) => drop(reply.send(Err(error))),
-            Self::Claim(.., reply) | Self::ClaimInTurn(.., reply) | Self::ClaimChosen(.., reply) => {
-                drop(reply.send(Err(error)));
-            }
+            Self::Claim(_, reply) => drop(reply.send(Err(error))),
             Self::Recover(.., reply) => drop(reply.send(Err(error))),
             Self::Renew(.., reply) => drop(reply.send(Err(error))),
             Self::Reap(_, reply) => drop(reply.send(Err(error))),
@@ -123,19 +122,17 @@ impl Request {
     pub(super) fn note(&self, notes: &mut Vec<u8>) -> Result<(), postcard::Error> {
         let logged = match self {
             Self::Apply(ops, ..) => Logged::Apply(ops.into()),
-            Self::Claim(by, claim, limit, _) => Logged::Claim { by: *by, claim: *claim, limit: *limit },
+            Self::Claim(claim, _) => Logged::Claim {
+                by: claim.by,
+                number: claim.number,
+                most_bytes: claim.limit.bytes,
+                entries: (&claim.chosen.entries).into(),
+            },
             Self::Renew(by, leases, _) => Logged::Renew { by: *by, leases: leases.into() },
             Self::Reap(limit, _) => Logged::Reap(*limit),
-            Self::ClaimChosen(by, claim, chosen, _) => {
-                Logged::ClaimChosen { by: *by, claim: *claim, timers: (&chosen.timers).into() }
-            }
             // `Recover` and `Compact` change nothing. The changes of `Import` and `Mend` are committed to the database
-            // on the disk. `chosen` has replaced each `ClaimInTurn`.
-            Self::Recover(..)
-            | Self::Import(..)
-            | Self::Compact(_)
-            | Self::Mend(..)
-            | Self::ClaimInTurn(..) => return Ok(()),
+            // on the disk.
+            Self::Recover(..) | Self::Import(..) | Self::Compact(_) | Self::Mend(..) => return Ok(()),
         };
         // An error loses all notes of the batch. The caller then commits the batch to the database on the disk, without
         // notes.
@@ -143,27 +140,21 @@ impl Request {
         Ok(())
     }
 
-    /// Chooses the timers of a `ClaimInTurn` by the shares of the namespaces, and returns the claim of these timers
-    /// (`ClaimChosen`). The journal can store a `ClaimChosen`, but not a `ClaimInTurn`. Returns other requests
-    /// unchanged.
-    pub(super) fn chosen(
-        self,
+    /// Chooses the timers of a claim. Does nothing for other requests.
+    pub(super) fn choose(
+        &mut self,
         ledger: &mut Ledger<Writing<'_>>,
         turns: &mut Turns,
-    ) -> Result<Self, (StoreError, Pending)> {
-        match self {
-            Self::ClaimInTurn(by, claim, limit, shares, reply) => {
-                match ledger.choose(turns, limit, &shares) {
-                    Ok(chosen) => Ok(Self::ClaimChosen(by, claim, chosen, reply)),
-                    Err(error) => {
-                        let own = error.clone();
-                        let pending = |later: Option<StoreError>| drop(reply.send(Err(later.unwrap_or(own))));
-                        Err((error, Box::new(pending)))
-                    }
-                }
-            }
-            other => Ok(other),
+    ) -> Result<(), StoreError> {
+        if let Self::Claim(claim, _) = self {
+            claim.chosen = ledger.choose(turns, claim.limit, claim.shares.as_ref())?;
         }
+        Ok(())
+    }
+
+    /// Returns the pending reply that answers the request with `error`.
+    pub(super) fn refused(self, error: StoreError) -> Pending {
+        Box::new(move |later| self.fail(later.unwrap_or(error)))
     }
 
     /// Runs the request on the tables. If the request fails, returns the error, and the pending reply that sends this
@@ -177,29 +168,15 @@ impl Request {
                 durability = wanted;
                 answer(reply, noting(apply(ledger, ops), &mut sum))
             }
-            Self::Claim(by, claim, limit, reply) => {
-                // A claim has removed its at-most-once timers. A loss of power after their delivery must not bring them
-                // back.
-                let claimed = ledger.claim(by, claim, limit).map(|(claimed, must_be_durable)| {
-                    if must_be_durable {
-                        durability = Durability::PowerLoss;
-                    }
-                    next_due = Some(claimed.next_due);
-                    claimed
-                });
-                answer(reply, noting(claimed, &mut sum))
-            }
-            Self::ClaimInTurn(by, claim, limit, _, reply) => {
-                // This arm does not occur, because the batch replaces the request by a `ClaimChosen` before it runs.
-                return Self::Claim(by, claim, limit, reply).run(ledger);
-            }
-            Self::ClaimChosen(by, claim, chosen, reply) => {
-                let claimed = ledger.claim_chosen(by, claim, &chosen.timers);
+            Self::Claim(Claim { by, number, limit, shares, chosen }, reply) => {
+                let claimed = ledger.claim(by, number, &chosen.entries, limit.bytes);
                 let claimed = claimed.map(|(claimed, must_be_durable)| {
+                    // A claim has removed its at-most-once timers. A loss of power after their delivery must not bring
+                    // them back.
                     if must_be_durable {
                         durability = Durability::PowerLoss;
                     }
-                    next_due = Some(chosen.next);
+                    next_due = Some(if shares.is_some() { chosen.next } else { claimed.next_due });
                     claimed
                 });
                 // A replay does not know the shares, so it cannot compute the moment of the next claim. The digest is
@@ -264,10 +241,11 @@ impl Logged<'_> {
     pub(super) fn run(self, ledger: &mut Ledger<Writing<'_>>) -> Result<u32, StoreError> {
         match self {
             Self::Apply(ops) => digest(&apply(ledger, ops.into_owned())?),
-            Self::Claim { by, claim, limit } => digest(&ledger.claim(by, claim, limit)?.0),
+            Self::Claim { by, number, most_bytes, entries } => {
+                digest(&ledger.claim(by, number, &entries, most_bytes)?.0)
+            }
             Self::Renew { by, leases } => digest(&ledger.renew(by, leases.into_owned())?),
             Self::Reap(limit) => digest(&ledger.reap(limit)?),
-            Self::ClaimChosen { by, claim, timers } => digest(&ledger.claim_chosen(by, claim, &timers)?.0),
         }
     }
 
@@ -275,7 +253,7 @@ impl Logged<'_> {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Apply(_) => "operations",
-            Self::Claim { .. } | Self::ClaimChosen { .. } => "claim",
+            Self::Claim { .. } => "claim",
             Self::Renew { .. } => "renewal",
             Self::Reap(_) => "reap",
         }
@@ -366,12 +344,17 @@ mod tests {
 
     fn requests() -> Vec<Request> {
         let by = Claimant { incarnation: 0x0102_0304_0506_0708, lease: Duration::new(30, 5) };
-        let chosen = Chosen { timers: vec![(DUE, ID)], next: Some(DUE) };
+        let claim = Claim {
+            by,
+            number: 7,
+            limit: Limit { timers: 300, bytes: 70_000 },
+            shares: None,
+            chosen: Chosen { entries: vec![vec![1; 24], vec![2; 24]], next: Some(DUE) },
+        };
         let mut requests = vec![
             Request::Renew(by, vec![(ID, TOKEN)], channel().0),
             Request::Reap(300, channel().0),
-            Request::ClaimChosen(by, 7, chosen, channel().0),
-            Request::Claim(by, 7, Limit { timers: 300, bytes: 70_000 }, channel().0),
+            Request::Claim(claim, channel().0),
             Request::Apply(ops(), Durability::PowerLoss, channel().0),
         ];
         for op in ops() {

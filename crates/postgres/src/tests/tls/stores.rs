@@ -15,7 +15,7 @@ const WITH_TLS: &str = "application_name = 'tourbillon' AND
 fn claim(store: &PostgresStore, number: u64) -> usize {
     let by = Claimant { incarnation: store.incarnation(), lease: Duration::from_secs(300) };
     let limit = Limit { timers: 10, bytes: u64::MAX };
-    pollster::block_on(store.claim(by, number, limit)).unwrap().leased.len()
+    pollster::block_on(store.claim(by, number, limit, None)).unwrap().leased.len()
 }
 
 #[test]

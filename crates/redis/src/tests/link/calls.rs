@@ -231,7 +231,7 @@ fn the_longest_durations_are_no_error() {
     // The first claim leaves out a shard that the background thread is just asking for due timers.
     let leased = (1..10_000).map(|claim| {
         thread::sleep(Duration::from_millis(1));
-        pollster::block_on(store.claim(by, claim, limit)).expect("an answer").leased
+        pollster::block_on(store.claim(by, claim, limit, None)).expect("an answer").leased
     });
     assert_eq!(leased.map(|leased| leased.len()).find(|number| *number > 0), Some(1));
     assert!(store.node.pause_of_sweep() > Duration::from_secs(1));

@@ -26,7 +26,7 @@ fn a_store_that_only_places_timers_is_no_node_and_the_first_claim_makes_one() {
     place(&store, 1, store.now());
     assert_eq!((nodes(&store).nodes, shares(&store)), (vec![], BTreeMap::from([(None, 8)])));
     eventually("the timer is due", || {
-        !block_on(store.claim(by(1, LEASE), 1, ALL)).unwrap().leased.is_empty()
+        !block_on(store.claim(by(1, LEASE), 1, ALL, None)).unwrap().leased.is_empty()
     });
     let seen = nodes(&store);
     let [node] = &seen.nodes[..] else { panic!("{seen:?}") };
@@ -92,7 +92,7 @@ fn a_stop_releases_at_once_and_the_others_take_the_shards_without_a_takeover() {
     assert_eq!(takeovers(&other.store), 0);
     // A second `leave` has no effect, and a claim enters again.
     block_on(left.leave()).unwrap();
-    let _claimed = block_on(left.claim(by(1, LEASE), 99, ALL)).unwrap();
+    let _claimed = block_on(left.claim(by(1, LEASE), 99, ALL, None)).unwrap();
     assert_eq!(nodes(&left).nodes.len(), 2);
 }
 
@@ -225,7 +225,7 @@ fn nodes_of_one_name_are_two_and_tokens_hold_when_the_epoch_steps_back() {
     let stores = [(); 2].map(|()| open(builder(1).node("same").poll(None).ttl(NEVER), &server));
     let [one, other] = &stores;
     let claim = |store: &RedisStore, incarnation, number| {
-        block_on(store.claim(by(incarnation, LEASE), number, ALL)).unwrap().leased
+        block_on(store.claim(by(incarnation, LEASE), number, ALL, None)).unwrap().leased
     };
     for number in 1..=4 {
         place(one, number, UtcMillis::from_millis(5));
@@ -314,7 +314,7 @@ fn a_node_whose_handlers_are_all_busy_steps_back_until_it_claims_again() {
     // Under load, a node with a short time would lose its shards before it steps back.
     let ttl = Duration::from_secs(2);
     let busy = open(builder(4).ttl(ttl), &server);
-    let _claimed = block_on(busy.claim(by(1, LEASE), 1, ALL)).unwrap();
+    let _claimed = block_on(busy.claim(by(1, LEASE), 1, ALL, None)).unwrap();
     let idle = open(builder(4).ttl(ttl), &server);
     for id in 1..=40 {
         place(&idle, id, idle.now());
@@ -329,7 +329,7 @@ fn a_node_whose_handlers_are_all_busy_steps_back_until_it_claims_again() {
         nodes(&idle.store).nodes.len() == 1
     });
     eventually("the other delivers all", || (1..=placed).all(|id| idle.has_seen(id)));
-    let _claimed = block_on(busy.claim(by(1, LEASE), 2, ALL)).unwrap();
+    let _claimed = block_on(busy.claim(by(1, LEASE), 2, ALL, None)).unwrap();
     assert_eq!(nodes(&idle.store).nodes.len(), 2, "a claim enters again");
 }
 
@@ -337,10 +337,10 @@ fn a_node_whose_handlers_are_all_busy_steps_back_until_it_claims_again() {
 fn a_shard_of_another_deployment_closes_the_store() {
     let Some(server) = Server::start(&[]) else { return };
     let store = open(builder(4).poll(None), &server);
-    let _claimed = block_on(store.claim(by(1, LEASE), 1, ALL)).unwrap();
+    let _claimed = block_on(store.claim(by(1, LEASE), 1, ALL, None)).unwrap();
     let meta = String::from_utf8(Layout::new("d", 4).key(2, Part::Meta)).unwrap();
     server.command(&["HSET", &meta, "id", "another"]);
-    let error = block_on(store.claim(by(1, LEASE), 2, ALL)).unwrap_err();
+    let error = block_on(store.claim(by(1, LEASE), 2, ALL, None)).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Closed, "{error}");
     assert_eq!(block_on(store.counts()).unwrap_err().kind(), StoreErrorKind::Closed);
     block_on(store.leave()).unwrap();

@@ -104,7 +104,7 @@ impl Runner {
                     if ends.load(Ordering::Relaxed) {
                         return;
                     }
-                    let claimed = block_on(store.claim(by, claim, ALL));
+                    let claimed = block_on(store.claim(by, claim, ALL, None));
                     has_failed |= claimed.is_err();
                     let mut rest = match &claimed {
                         Ok(claimed) => claimed.next_due.map_or(NEVER, |due| due - store.now()),

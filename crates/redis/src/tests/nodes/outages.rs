@@ -80,19 +80,19 @@ fn the_clocks_of_nodes_decide_nothing() {
     let [ahead, behind] = &stores;
     assert!(ahead.now() - behind.now() > Duration::from_secs(50), "the clocks differ");
     let server_now = open(builder(4), &server).now();
-    let _owner = block_on(ahead.claim(by(1, LEASE), 1, ALL)).unwrap();
+    let _owner = block_on(ahead.claim(by(1, LEASE), 1, ALL, None)).unwrap();
     assert!(is_divided(&[ahead]));
     // This timer is due for the store whose clock is ahead, but not for the server.
     place(ahead, 1, server_now + Duration::from_secs(20));
     // This timer is due for the server, but not for the store whose clock is behind.
     place(ahead, 2, UtcMillis::from_millis(server_now.as_millis() - 1_000));
-    let leased = block_on(ahead.claim(by(1, LEASE), 2, ALL)).unwrap().leased;
+    let leased = block_on(ahead.claim(by(1, LEASE), 2, ALL, None)).unwrap().leased;
     assert_eq!(ids(&leased), [2], "no timer is early");
     assert_eq!(block_on(ahead.reap(10)).unwrap().returned, []);
     for claim in 1..=3 {
         // For this store, whose clock is behind, the last signs are in the future. It must still not take the owner's
         // shards.
-        let leased = block_on(behind.claim(by(2, LEASE), claim, ALL)).unwrap().leased;
+        let leased = block_on(behind.claim(by(2, LEASE), claim, ALL, None)).unwrap().leased;
         assert_eq!(leased, []);
     }
     assert_eq!(block_on(behind.reap(10)).unwrap().returned, []);
@@ -205,8 +205,9 @@ fn cut(time: Duration, lease: Duration, meanwhile: impl Fn(&RedisStore)) -> Opti
     place(&store, 1, store.now());
     let mut leased = Vec::new();
     eventually("the timer is due", || {
-        leased =
-            block_on(store.claim(by(1, lease), 1, ALL)).map(|claimed| claimed.leased).unwrap_or_default();
+        leased = block_on(store.claim(by(1, lease), 1, ALL, None))
+            .map(|claimed| claimed.leased)
+            .unwrap_or_default();
         !leased.is_empty()
     });
     let (id, token) = (leased[0].timer.id, leased[0].token);
@@ -241,7 +242,7 @@ fn ack(store: &RedisStore, id: TimerId, token: Token) -> Outcome {
 fn a_cut_that_is_shorter_than_a_lease_loses_nothing_and_steals_nothing() {
     let meanwhile = |other: &RedisStore| {
         // The other store soon gets the shards, but not the lease.
-        assert_eq!(block_on(other.claim(by(2, LEASE), 1, ALL)).unwrap().leased, []);
+        assert_eq!(block_on(other.claim(by(2, LEASE), 1, ALL, None)).unwrap().leased, []);
         assert_eq!(block_on(other.reap(9)).unwrap().returned, []);
     };
     let Some(CutOff { store, other, id, token, _proxy, _server }) =
@@ -249,7 +250,7 @@ fn a_cut_that_is_shorter_than_a_lease_loses_nothing_and_steals_nothing() {
     else {
         return;
     };
-    let _claimed = block_on(other.claim(by(2, LEASE), 2, ALL)).unwrap();
+    let _claimed = block_on(other.claim(by(2, LEASE), 2, ALL, None)).unwrap();
     assert!(is_divided(&[&other]), "the shards are served meanwhile");
     assert_eq!(block_on(store.renew(by(1, LEASE), vec![(id, token)])).unwrap(), Renewal::default());
     assert!(matches!(ack(&store, id, token), Outcome::Ended { phase: Phase::Done, .. }));
@@ -259,12 +260,12 @@ fn a_cut_that_is_shorter_than_a_lease_loses_nothing_and_steals_nothing() {
 #[test]
 fn after_a_cut_of_two_leases_the_timer_is_another_nodes_and_the_token_stale() {
     let lease = Duration::from_secs(1);
-    let enter = |other: &RedisStore| drop(block_on(other.claim(by(2, lease), 1, ALL)).unwrap());
+    let enter = |other: &RedisStore| drop(block_on(other.claim(by(2, lease), 1, ALL, None)).unwrap());
     let Some(CutOff { store, other, id, token, _proxy, _server }) = cut(2 * lease, lease, enter) else {
         return;
     };
     eventually("the lease is over", || block_on(other.reap(9)).unwrap().returned == [id]);
-    let stolen = block_on(other.claim(by(2, LEASE), 2, ALL)).unwrap().leased;
+    let stolen = block_on(other.claim(by(2, LEASE), 2, ALL, None)).unwrap().leased;
     assert_eq!(ids(&stolen), [1], "the timer is delivered by another node");
     let renewal = block_on(store.renew(by(1, lease), vec![(id, token)])).unwrap();
     assert_eq!(renewal.lost, [(id, token)], "the lease is lost");
@@ -286,7 +287,7 @@ fn a_subscriber_that_panics_does_not_end_the_looks() {
     }
     // A claim calls the subscriber as well, and a panic of the subscriber reaches the test.
     let claim = |number| {
-        let call = || block_on(store.claim(by(1, LEASE), number, ALL));
+        let call = || block_on(store.claim(by(1, LEASE), number, ALL, None));
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(call))
     };
     drop(claim(1));
@@ -311,14 +312,14 @@ fn what_a_dead_node_had_claimed_is_reaped_by_a_node_that_was_idle() {
     place(&dead, 1, dead.now());
     let lease = Duration::from_secs(2);
     eventually("the timer is claimed", || {
-        !block_on(dead.claim(by(1, lease), 1, ALL)).unwrap().leased.is_empty()
+        !block_on(dead.claim(by(1, lease), 1, ALL, None)).unwrap().leased.is_empty()
     });
     let store = open(builder(4).ttl(ttl), &server);
     let (wake, woken) = channel();
     store.subscribe(Box::new(move || _ = wake.send(())));
     // Like a runtime, the test claims when it is woken, and reaps when the answer to a claim says so. No timer is
     // pending, so only the takeover can lead to a reap.
-    let mut claimed = block_on(store.claim(by(2, lease), 1, ALL)).unwrap();
+    let mut claimed = block_on(store.claim(by(2, lease), 1, ALL, None)).unwrap();
     drop(dead);
     let begin = Instant::now();
     for claim in 2.. {
@@ -329,7 +330,7 @@ fn what_a_dead_node_had_claimed_is_reaped_by_a_node_that_was_idle() {
         assert!(begin.elapsed() < SLACK, "no claim says when the dead node's lease ends");
         woken.recv_timeout(SLACK).expect("the node is woken by what it takes over");
         while woken.try_recv().is_ok() {}
-        claimed = block_on(store.claim(by(2, lease), claim, ALL)).unwrap();
+        claimed = block_on(store.claim(by(2, lease), claim, ALL, None)).unwrap();
     }
     let end = claimed.next_reap.unwrap();
     assert!(end <= store.now() + lease, "{end:?}");

@@ -358,7 +358,7 @@ mod tests {
         // The node has looked for a note before this restore began, and has not revoked its permission yet.
         let node = open("the node");
         let by = Claimant { incarnation: 7, lease: Duration::from_secs(60) };
-        block_on(node.claim(by, 1, Limit { timers: 1, bytes: u64::MAX })).unwrap();
+        block_on(node.claim(by, 1, Limit { timers: 1, bytes: u64::MAX }, None)).unwrap();
         let error = hold.confirm_removal(&store).unwrap_err();
         assert!(error.to_string().contains("the node"), "{error}");
         // The node leaves before it revokes the permission. Its timers stay, also under a later restore.

@@ -293,7 +293,7 @@ mod tests {
         let place = vec![Op::Place(Box::new(timer), IfPresent::Reject)];
         node.apply(place, Durability::Volatile).await.unwrap();
         let by = Claimant { incarnation: 1, lease: LONGEST_CLAIM };
-        let claimed = node.claim(by, 1, Limit { timers: 1, bytes: 1 << 20 }).await.unwrap();
+        let claimed = node.claim(by, 1, Limit { timers: 1, bytes: 1 << 20 }, None).await.unwrap();
         let Leased { timer, token } = &claimed.leased[0];
         let name = ClaimName { id: timer.id, token: *token, begun: node.now() }.write(1);
         let claims = RemoteClaims::new(Arc::clone(&node) as _, RetryPause { least: Duration::ZERO });

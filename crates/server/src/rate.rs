@@ -31,8 +31,12 @@ impl Rate {
         Self { step: step(per_second), next: first }
     }
 
+    /// Changes the rate. A higher rate also holds for the wait that the last event has left.
     pub(crate) fn set(&mut self, per_second: u32) {
-        self.step = step(per_second);
+        let step = step(per_second);
+        let sooner = self.step.saturating_sub(step);
+        self.next = self.next.checked_sub(sooner).unwrap_or(self.next);
+        self.step = step;
     }
 
     /// Returns whether a slot of a moment after `since` was taken.
@@ -112,6 +116,17 @@ mod tests {
             let per_second = per_second as usize;
             assert!((per_second..=per_second + per_second / 20 + 1).contains(&most), "{per_second}: {most}");
         }
+    }
+
+    #[test]
+    fn a_rate_that_is_raised_holds_at_once() {
+        let begin = Instant::now();
+        let mut rate = Rate::new(1, begin);
+        assert!(rate.take(begin, WINDOW).is_ok());
+        let later = begin + Duration::from_millis(2);
+        assert!(rate.take(later, WINDOW).is_err());
+        rate.set(1_000);
+        assert!(rate.take(later, WINDOW).is_ok());
     }
 
     #[test]

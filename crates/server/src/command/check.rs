@@ -124,8 +124,9 @@ fn check_redis(redis: &RedisSettings, mut faults: Vec<String>) -> Result<Checked
         Err(error) => return Err(error.into()),
     };
     if report.is_absent() {
-        let missing = "the servers have no timers under this name. If there were timers, the servers have lost them: \
-                       restore a backup of the servers, or make an empty deployment by `tourbillond mend --anew`";
+        let missing = "the servers have no timers under this name. The first start of a service makes the deployment. \
+                       If there were timers, the servers have lost them: restore a backup of the servers, or make an \
+                       empty deployment by `tourbillond mend --anew`";
         faults.push(missing.to_owned());
         return Ok(Checked { report: Some(report), ..Checked::without_timers(place, faults) });
     }

@@ -10,6 +10,7 @@ use core::time::Duration;
 use data_encoding::{BASE32_NOPAD, HEXLOWER};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use tourbillon_api::{Moment, Role};
@@ -132,6 +133,12 @@ impl TokenFile {
     pub(crate) fn read_at_start(&self) -> io::Result<Option<Vec<Stored>>> {
         let read = self.read()?;
         let lock = self.lock_path();
+        if read.as_ref().is_some_and(|tokens| !tokens.is_empty()) {
+            // A file that `change` has not written, for example a copy, is not noted yet. Without the note, the service
+            // works all the same.
+            let _best_effort =
+                files::open_lock(&lock).and_then(|mut lock_file| note_tokens(&mut lock_file, &lock));
+        }
         if read.is_none() && std::fs::metadata(&lock).is_ok_and(|data| data.len() > 0) {
             let message = format!(
                 "the file is missing, and had tokens. Put it back, or make new tokens. To permit all requests without \
@@ -160,12 +167,8 @@ impl TokenFile {
         lock.lock()?;
         let mut tokens = self.read()?.unwrap_or_default();
         let answer = change(&mut tokens)?;
-        if lock.metadata()?.len() == 0 {
-            // The sentence comes before the token, so no token is forgotten after a power failure.
-            lock.write_all(b"The token file beside this file has had tokens.\n")?;
-            lock.sync_all()?;
-            files::sync_folder(&path)?;
-        }
+        // The note comes before the token, so no token is forgotten after a power failure.
+        note_tokens(&mut lock, &path)?;
         files::replace(&self.0, &tokens)?;
         Ok(answer)
     }
@@ -214,6 +217,16 @@ impl TokenFile {
             }
         })
     }
+}
+
+/// Notes in the lock file, whose path is `path`, that the token file beside it has had tokens.
+fn note_tokens(lock: &mut File, path: &Path) -> io::Result<()> {
+    if lock.metadata()?.len() == 0 {
+        lock.write_all(b"The token file beside this file has had tokens.\n")?;
+        lock.sync_all()?;
+        files::sync_folder(path)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -300,9 +300,16 @@ mod tests {
         let (token, _) = file.add(new(Role::Admin)).unwrap();
         assert!(Tokens::open(&path).unwrap().principal(&token).is_ok(), "a new token is enough");
 
+        let good = std::fs::read(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         std::fs::remove_file(path.with_extension("lock")).unwrap();
         assert!(Tokens::open(&path).unwrap().is_open());
+
+        // The file is copied from another folder.
+        std::fs::write(&path, good).unwrap();
+        assert!(!Tokens::open(&path).unwrap().is_open());
+        std::fs::remove_file(&path).unwrap();
+        Tokens::open(&path).unwrap_err();
     }
 
     #[test]

@@ -263,7 +263,13 @@ impl NamespaceAdmin {
         // After the removal, a namespace of the same name may already have renewals.
         self.deliveries.forget(name).await;
         let key: Box<str> = name.into();
-        let ended = || Problem::new(ProblemKind::NamespaceNotEmpty, "another node has ended the removal");
+        let ended = || {
+            let problem = Problem::new(
+                ProblemKind::LimitReached,
+                "another node has ended the removal, which took long",
+            );
+            problem.with_retry_after_ms(1_000)
+        };
         self.change(move |stored| remove_marked(stored, &key, removal).then_some(()).ok_or_else(ended)).await
     }
 

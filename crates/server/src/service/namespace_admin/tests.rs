@@ -151,7 +151,7 @@ async fn a_removal_that_another_node_has_ended_tells_of_no_key_of_a_timer() {
     let removal = removal(&service).await;
     let other = other(&documents);
     end_removals(&other, &other.stale_removals(Duration::ZERO)).unwrap();
-    assert_eq!(removal.await.unwrap().unwrap_err().kind, ProblemKind::NamespaceNotEmpty);
+    assert_eq!(removal.await.unwrap().unwrap_err().kind, ProblemKind::LimitReached);
     assert!(service.namespaces().get("shop").is_some());
     close(service).await;
 }

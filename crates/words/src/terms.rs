@@ -48,9 +48,10 @@ pub enum Missed {
     /// The last missed instant gets an occurrence, unless a later instant is on time.
     #[default]
     Once,
-    /// Each missed instant gets an occurrence, as far as the treatment of overlaps permits. If more than 10,000
-    /// instants were missed, only the last 10,000 get occurrences. A backfill can make the occurrences of the earlier
-    /// instants.
+    /// Each missed instant gets an occurrence, and is not skipped as an overlap. With the overlap `allow`, all these
+    /// occurrences come at once. Otherwise they come one after another: each of them waits until the occurrence before
+    /// has ended. If more than 10,000 instants were missed, only the last 10,000 get occurrences. A backfill can make
+    /// the occurrences of the earlier instants.
     All,
 }
 

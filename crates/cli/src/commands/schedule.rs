@@ -150,7 +150,7 @@ enum Missed {
     Skip,
     /// The schedule makes a timer only for the last missed instant, and none if a later instant is on time
     Once,
-    /// The schedule makes a timer for each missed instant, as far as --overlap permits
+    /// The schedule makes a timer for each missed instant, one after another unless overlaps are allowed
     All,
 }
 

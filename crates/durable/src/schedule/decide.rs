@@ -1,7 +1,7 @@
 //! Makes the decisions of schedules. A decision determines which of the instants that have come get occurrences.
 
 use super::instants::{ScheduleInstants, just_before};
-use super::{Missed, Overlap, Progress, Schedule};
+use super::{CatchUp, Missed, Overlap, Progress, Schedule};
 use crate::id::TimerId;
 use crate::plan::PlanError;
 use core::time::Duration;
@@ -16,8 +16,9 @@ pub const MOST_CAUGHT_UP: u64 = 10_000;
 /// The greatest expected difference between the clocks of processes that share a store. If a stored moment is further
 /// in the future, it was stored while the store's clock was ahead of the true time.
 pub(super) const SLACK: Duration = Duration::from_secs(1);
-/// The interval at which a schedule with a queued instant checks whether the last occurrence has ended.
-const LOOK: Duration = Duration::from_secs(1);
+/// The shortest and the longest interval at which a schedule checks whether its last occurrence has ended, while an
+/// instant waits for this end.
+const LOOK: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 /// The result of a decision, which determines which of the instants that have come get occurrences.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,6 +52,7 @@ impl Progress {
             last_fired: None,
             last_occurrence: None,
             queued: None,
+            catch_up: None,
             fired: 0,
             missed: 0,
             skipped: 0,
@@ -78,7 +80,9 @@ impl Progress {
         let progress = followed.unwrap_or_else(|| self.clone()).without_future(now);
         let moments = ScheduleInstants::new(after, progress.created)?;
         let next = if is_clean { self.next } else { moments.next_after(progress.passed(after, now)) };
-        Ok(Self { next, fault: None, ..progress })
+        // Missed instants of another plan are no instants of this plan.
+        let catch_up = progress.catch_up.filter(|_| is_same);
+        Ok(Self { next, catch_up, fault: None, ..progress })
     }
 
     /// Computes the progress of a schedule that is resumed. Instants that passed during a pause are left out. Instants
@@ -132,6 +136,8 @@ impl Progress {
         self.last_scheduled = self.last_scheduled.filter(is_past);
         self.last_fired = self.last_fired.filter(is_past);
         self.queued = self.queued.filter(is_past);
+        let catch_up = self.catch_up.filter(|catch_up| catch_up.next <= now);
+        self.catch_up = catch_up.map(|CatchUp { next, last }| CatchUp { next, last: last.min(now) });
         self
     }
 
@@ -147,6 +153,10 @@ impl Progress {
 
     /// Decides which of the instants that have come at `now` get occurrences. An occurrence is due at its instant plus
     /// `offset`. `is_under_way` is true if the last occurrence has not ended.
+    ///
+    /// With [`Missed::All`], the missed instants wait in [`catch_up`](Self::catch_up) for their occurrences, and are
+    /// never skipped. With [`Overlap::Allow`], they get their occurrences at once. Otherwise each of them gets its
+    /// occurrence after the end of the occurrence before.
     ///
     /// # Errors
     ///
@@ -174,9 +184,12 @@ impl Progress {
             skipped: 0,
             progress: self.clone(),
         };
+        let earliest_missed = work.progress.catch_up.map(|catch_up| catch_up.next);
         if !work.is_under_way
-            && let Some(queued) = work.progress.queued.take()
+            && let Some(queued) = work.progress.queued
+            && earliest_missed.is_none_or(|missed| queued < missed)
         {
+            work.progress.queued = None;
             work.fire(queued);
         }
         // Instants up to `come` have come. Of these, instants before `on_time` are missed. An instant comes only with
@@ -184,7 +197,13 @@ impl Progress {
         let come = UtcMillis::from_millis(now.as_millis().saturating_sub(millis(offset)));
         // The grace may be as long as `Duration::MAX`. Then no instant is missed.
         let on_time = UtcMillis::from_millis(come.as_millis().saturating_sub(millis(schedule.grace)));
-        if schedule.missed != Missed::All {
+        if schedule.missed == Missed::All {
+            work.note_missed(&moments, on_time);
+        } else {
+            if let Some(CatchUp { next, last }) = work.progress.catch_up.take() {
+                // The rule was changed, and now leaves these instants out.
+                work.missed += moments.passed(Some(next), last + Duration::from_millis(1)).count;
+            }
             let passed = moments.passed(work.progress.next, on_time);
             work.progress.next = passed.next;
             if let Some(last) = passed.last {
@@ -192,19 +211,23 @@ impl Progress {
                 let is_one_on_time = passed.next.is_some_and(|next| next <= come);
                 // The occurrence of an instant that is on time also stands for the missed instants.
                 if schedule.missed == Missed::Once && !is_one_on_time {
-                    work.missed = passed.count - 1;
+                    work.missed += passed.count - 1;
                     work.take(last);
                 } else {
-                    work.missed = passed.count;
+                    work.missed += passed.count;
                 }
             }
-        } else if let Some(from) = moments.beginning_of_last(MOST_CAUGHT_UP, work.progress.next, on_time) {
-            let passed = moments.passed(work.progress.next, from);
-            work.progress.next = passed.next;
-            work.progress.last_scheduled = passed.last.or(work.progress.last_scheduled);
-            work.missed = passed.count;
         }
         let mut decided = 0;
+        while decided < MOST_AT_ONCE
+            && let Some(CatchUp { next, last }) = work.progress.catch_up
+            && (work.overlap == Overlap::Allow || !work.is_under_way)
+        {
+            decided += 1;
+            work.fire(next);
+            let following = moments.next_after(next).filter(|following| *following <= last);
+            work.progress.catch_up = following.map(|next| CatchUp { next, last });
+        }
         while let Some(instant) = work.progress.next.filter(|instant| *instant <= come) {
             if decided == MOST_AT_ONCE {
                 break;
@@ -222,9 +245,14 @@ impl Progress {
             progress.last_fired = Some(now);
             progress.last_occurrence = Some(TimerId::of_occurrence(progress.id, *last));
         }
+        // The last occurrence may be quick or take long, so the checks become rarer with its age.
+        let age = progress.last_fired.filter(|fired| *fired <= now).map_or(LOOK.1, |fired| now - fired);
+        let look = now + age.clamp(LOOK.0, LOOK.1);
         let next = progress.next.map(|next| next + offset);
-        let look = progress.queued.map(|_| now + LOOK);
-        let wake = next.into_iter().chain(look).min();
+        let of_catch_up =
+            progress.catch_up.map(|_| if schedule.overlap == Overlap::Allow { now } else { look });
+        let of_queued = progress.queued.map(|_| look);
+        let wake = next.into_iter().chain(of_catch_up).chain(of_queued).min();
         Ok(Decision { fire, missed, skipped, progress, wake })
     }
 }
@@ -252,6 +280,26 @@ impl Work {
     fn fire(&mut self, instant: UtcMillis) {
         self.fire.push(instant);
         self.is_under_way = true;
+    }
+
+    /// Adds the instants before `on_time` to the instants that wait in [`Progress::catch_up`]. If more than
+    /// [`MOST_CAUGHT_UP`] instants would wait, leaves out the earliest ones.
+    fn note_missed(&mut self, moments: &ScheduleInstants, on_time: UtcMillis) {
+        let passed = moments.passed(self.progress.next, on_time);
+        let Some(last) = passed.last else { return };
+        // A schedule that is still catching up decides about later instants by its `Overlap`. If it misses instants
+        // then, the instants between the two times without a process wait again.
+        let first = self.progress.catch_up.map(|catch_up| catch_up.next).or(self.progress.next);
+        let first = match moments.beginning_of_last(MOST_CAUGHT_UP, first, on_time) {
+            None => first,
+            Some(from) => {
+                let left_out = moments.passed(first, from);
+                self.missed += left_out.count;
+                left_out.next
+            }
+        };
+        self.progress.catch_up = first.map(|next| CatchUp { next, last });
+        (self.progress.next, self.progress.last_scheduled) = (passed.next, Some(last));
     }
 
     /// Decides about an instant by the schedule's [`Overlap`]. The instant gets an occurrence, is queued, or is

@@ -102,6 +102,23 @@ impl Schedule {
     }
 }
 
+/// Missed instants of a schedule that wait for their occurrences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CatchUp {
+    /// The first of these instants.
+    pub next: UtcMillis,
+    /// The moment up to which instants wait.
+    pub last: UtcMillis,
+}
+
+impl Progress {
+    /// Returns whether an instant that has come still waits for its occurrence.
+    #[must_use]
+    pub fn has_waiting(&self) -> bool {
+        self.queued.is_some() || self.catch_up.is_some()
+    }
+}
+
 /// The progress of a schedule through its instants, with the counts of their outcomes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
@@ -124,6 +141,9 @@ pub struct Progress {
     /// The instant that waits until the last occurrence ends ([`Overlap::QueueOne`]). `None` if no instant waits.
     #[serde(default)]
     pub queued: Option<UtcMillis>,
+    /// The missed instants that wait for their occurrences ([`Missed::All`]). `None` if no missed instant waits.
+    #[serde(default)]
+    pub catch_up: Option<CatchUp>,
     /// The number of instants that got their occurrences.
     #[serde(default)]
     pub fired: u64,

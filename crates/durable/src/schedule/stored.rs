@@ -83,7 +83,7 @@ impl Stored {
     /// if no instant is left.
     pub(super) fn wake(&self, at: &ScheduleKey, now: UtcMillis) -> Option<UtcMillis> {
         let next = self.progress.next.map(|next| next + at.jitter(self.schedule.jitter));
-        next.into_iter().chain(self.progress.queued.map(|_| now)).min()
+        next.into_iter().chain(self.progress.has_waiting().then_some(now)).min()
     }
 
     /// Converts the stored schedule to the form that callers get. `wake` is the moment of the next decision, from which

@@ -70,7 +70,8 @@ fn the_grace_says_what_is_late() {
 
 #[test]
 fn an_overlap_is_skipped_allowed_or_queued() {
-    let with = |overlap| Schedule { overlap, missed: Missed::All, ..each_minute() };
+    let grace = Duration::from_secs(600);
+    let with = |overlap| Schedule { overlap, grace, ..each_minute() };
     assert_decided(&decide(&with(Overlap::Skip), MINUTE, true), &[], 0, 1, 2 * MINUTE);
     assert_decided(&decide(&with(Overlap::Allow), MINUTE, true), &[1], 0, 0, 2 * MINUTE);
     // Of three instants, the first is queued, and the others are skipped.
@@ -88,14 +89,101 @@ fn an_overlap_is_skipped_allowed_or_queued() {
     // The queued instant gets the next occurrence. The instant that comes at the same time is queued until this
     // occurrence ends.
     let both = decide_on(&queued.progress, 4 * MINUTE, false);
-    assert_decided(&both, &[1], 0, 0, 4 * MINUTE + 1_000);
+    assert_decided(&both, &[1], 0, 0, 4 * MINUTE + 50);
     assert_eq!(both.progress.queued, Some(at(4 * MINUTE)));
 }
 
 #[test]
 fn of_instants_that_come_at_once_only_the_first_is_not_an_overlap() {
-    let schedule = Schedule { missed: Missed::All, ..each_minute() };
+    let schedule = Schedule { grace: Duration::from_secs(600), ..each_minute() };
     assert_decided(&decide(&schedule, 4 * MINUTE, false), &[1], 0, 3, 5 * MINUTE);
+}
+
+/// Each minute from 1 to 4 is missed, and minute 5 is on time. Two of the rules make the occurrences one after another.
+#[test]
+fn each_missed_instant_gets_its_occurrence_whatever_the_rule_for_overlaps_is() {
+    for (overlap, at_once, skipped) in
+        [(Overlap::Allow, 5, 0), (Overlap::Skip, 1, 1), (Overlap::QueueOne, 1, 0)]
+    {
+        let schedule = Schedule { missed: Missed::All, overlap, ..each_minute() };
+        let mut progress = Progress::new(id(), &schedule, at(1)).unwrap();
+        let (mut now, mut fired, mut looks) = (5 * MINUTE, Vec::<u64>::new(), 0_u32);
+        loop {
+            // Each occurrence is under way at the two decisions that follow.
+            let is_under_way = looks > 0;
+            looks = looks.saturating_sub(1);
+            let decision = progress.decide(&schedule, Duration::ZERO, at(now), is_under_way).unwrap();
+            let most = if fired.is_empty() { at_once } else { usize::from(!is_under_way) };
+            assert!(decision.fire.len() <= most, "{overlap:?} {decision:?}");
+            if !decision.fire.is_empty() {
+                looks = 2;
+            }
+            fired.extend(decision.fire.iter().map(|instant| instant.as_millis() / MINUTE));
+            progress = decision.progress;
+            if !progress.has_waiting() {
+                break;
+            }
+            let wake = decision.wake.unwrap().as_millis();
+            assert!((now + 50..=now + 1_000).contains(&wake), "{overlap:?} {wake}");
+            now = wake;
+        }
+        let all: &[u64] = if overlap == Overlap::Skip { &[1, 2, 3, 4] } else { &[1, 2, 3, 4, 5] };
+        assert_eq!((&fired[..], progress.missed, progress.skipped), (all, 0, skipped), "{overlap:?}");
+        assert_eq!((progress.next, progress.fired), (Some(at(6 * MINUTE)), fired.len() as u64));
+    }
+}
+
+#[test]
+fn instants_that_are_missed_while_the_schedule_catches_up_wait_as_well() {
+    let schedule = Schedule { missed: Missed::All, ..each_minute() };
+    let first = decide(&schedule, 4 * MINUTE + 30_000, false);
+    assert_decided(&first, &[1], 0, 0, 4 * MINUTE + 30_050);
+    let waiting = |next: u64, last: u64| Some(CatchUp { next: at(next * MINUTE), last: at(last * MINUTE) });
+    assert_eq!(first.progress.catch_up, waiting(2, 4));
+    let decide_on = |progress: &Progress, schedule: &Schedule, now, is_under_way| {
+        progress.decide(schedule, Duration::ZERO, at(now), is_under_way).unwrap()
+    };
+    let still = decide_on(&first.progress, &schedule, 4 * MINUTE + 31_000, true);
+    assert_eq!((&still.progress, still.wake), (&first.progress, Some(at(4 * MINUTE + 32_000))));
+    // Minute 5 comes while an occurrence is under way. Minutes 6 and 7 pass without a process.
+    let skips = decide_on(&first.progress, &schedule, 5 * MINUTE, true);
+    assert_eq!((skips.skipped, skips.progress.catch_up), (1, waiting(2, 4)));
+    let again = decide_on(&skips.progress, &schedule, 7 * MINUTE + 30_000, false);
+    assert_decided(&again, &[2], 0, 0, 7 * MINUTE + 30_050);
+    assert_eq!(again.progress.catch_up, waiting(3, 7));
+    // Each rule that is given to the schedule now decides about the five instants that wait.
+    for (missed, overlap, fire, left_out) in [
+        (Missed::All, Overlap::Allow, &[3, 4, 5, 6, 7][..], 0),
+        (Missed::All, Overlap::QueueOne, &[3][..], 0),
+        (Missed::Once, Overlap::Skip, &[][..], 5),
+        (Missed::Skip, Overlap::Allow, &[][..], 5),
+    ] {
+        let after = Schedule { missed, overlap, ..schedule.clone() };
+        let changed = again.progress.changed(&schedule, &after, at(7 * MINUTE + 40_000)).unwrap();
+        let decision = decide_on(&changed, &after, 7 * MINUTE + 40_000, false);
+        let fired: Vec<u64> = decision.fire.iter().map(|instant| instant.as_millis() / MINUTE).collect();
+        assert_eq!((&fired[..], decision.missed), (fire, left_out), "{missed:?} {overlap:?}");
+    }
+    let other = Schedule { plan: Plan::Every(MINUTE / 2), ..schedule.clone() };
+    let changed = again.progress.changed(&schedule, &other, at(7 * MINUTE + 40_000)).unwrap();
+    assert_eq!((changed.catch_up, changed.next), (None, Some(at(8 * MINUTE))));
+}
+
+#[test]
+fn of_many_missed_instants_the_last_ones_wait() {
+    for overlap in [Overlap::Skip, Overlap::Allow] {
+        let schedule = Schedule { missed: Missed::All, overlap, ..each_minute() };
+        let now = (MOST_CAUGHT_UP + 50) * MINUTE + 30_000;
+        let decision = decide(&schedule, now, true);
+        let fired = if overlap == Overlap::Allow { MOST_AT_ONCE as u64 } else { 0 };
+        let CatchUp { next, last } = decision.progress.catch_up.unwrap();
+        assert_eq!((decision.missed, decision.fire.len() as u64), (50, fired));
+        assert_eq!((next, last), (at((51 + fired) * MINUTE), at((MOST_CAUGHT_UP + 50) * MINUTE)));
+        // Ten more instants are missed before any further one has got its occurrence.
+        let later = decision.progress.decide(&schedule, Duration::ZERO, at(now + 10 * MINUTE), true).unwrap();
+        let more = if overlap == Overlap::Allow { 0 } else { 10 };
+        assert_eq!((decision.missed, later.missed), (50, more));
+    }
 }
 
 #[test]
@@ -103,12 +191,12 @@ fn a_catch_up_goes_on_at_once_after_so_many() {
     let schedule = Schedule { missed: Missed::All, overlap: Overlap::Allow, ..each_minute() };
     let now = 250 * MINUTE;
     let mut progress = Progress::new(id(), &schedule, at(1)).unwrap();
-    for (fired, wake) in [(100, 101 * MINUTE), (100, 201 * MINUTE), (50, 251 * MINUTE)] {
+    for (fired, wake) in [(100, now), (100, now), (50, 251 * MINUTE)] {
         let decision = progress.decide(&schedule, Duration::ZERO, at(now), true).unwrap();
         assert_eq!((decision.fire.len(), decision.wake), (fired, Some(at(wake))));
         progress = decision.progress;
     }
-    assert_eq!(progress.fired, 250);
+    assert_eq!((progress.fired, progress.catch_up), (250, None));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::{MINUTE, Seen, World, at, clock, each_minute};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tourbillon_durable::Verdict;
 use tourbillon_durable::schedule::{Missed, Overlap, Schedule};
 use tourbillon_durable::store::RedbStore;
 
@@ -57,6 +58,45 @@ fn a_restart_over_instants_with_missed_all_fires_each_once() {
     assert_eq!((world.view().progress.missed, world.events()), (0, vec![]));
     world.advance(1);
     assert_eq!(world.minutes().len(), 6);
+}
+
+/// With these rules for overlaps, the occurrences of missed instants come one after another.
+#[test]
+fn a_restart_over_instants_with_missed_all_fires_each_after_the_end_of_the_one_before() {
+    for overlap in [Overlap::Skip, Overlap::QueueOne] {
+        let folder = tempfile::tempdir().unwrap();
+        let schedule = Schedule { missed: Missed::All, overlap, ..each_minute() };
+        let mut world = after_a_downtime(folder.path(), schedule);
+        assert_eq!(world.minutes(), [1, 2, 3], "{overlap:?}");
+        // The occurrence of minute 4 fails, and is tried again after three seconds.
+        let retry = Verdict::Retry { error: "no".into(), after: Some(Duration::from_secs(3)) };
+        *world.verdict.lock().unwrap() = Some(retry);
+        let second = |world: &World| {
+            world.clock.advance(Duration::from_secs(1));
+            world.settle();
+        };
+        second(&world);
+        *world.verdict.lock().unwrap() = None;
+        second(&world);
+        second(&world);
+        assert_eq!(world.minutes(), [1, 2, 3, 4], "{overlap:?}");
+        // The instants that wait survive a restart.
+        let (clock, seen) = (world.clock.clone(), Arc::clone(&world.seen));
+        world.stop();
+        let path = folder.path().join("timers.redb");
+        let store = Arc::new(RedbStore::builder().clock(clock.clone()).open(path).unwrap());
+        world = World::on(clock, store, seen);
+        for _ in 0..5 {
+            second(&world);
+        }
+        assert_eq!(world.minutes(), [1, 2, 3, 4, 4, 5], "{overlap:?}");
+        let progress = world.view().progress;
+        assert_eq!((progress.missed, progress.skipped, progress.catch_up), (0, 0, None));
+        assert_eq!(world.events(), Vec::<String>::new());
+        world.clock.advance(Duration::from_secs(22));
+        world.settle();
+        assert_eq!(world.minutes(), [1, 2, 3, 4, 4, 5, 6], "{overlap:?}");
+    }
 }
 
 #[test]

@@ -149,12 +149,13 @@ pub(super) fn request(view: &ScheduleView, with_payload: bool) -> NewSchedule {
 /// timers). `with_payload` adds the headers and bodies of callbacks.
 pub(super) fn shown_view(view: &ScheduleView, with_payload: bool) -> api::ScheduleView {
     let progress = &view.progress;
-    // A queued instant still gets its occurrence, so the schedule has not ended even if no instant follows.
-    let state = match (&progress.fault, progress.paused, progress.next.or(progress.queued)) {
+    // An instant that waits still gets its occurrence, so the schedule has not ended even if no instant follows.
+    let goes_on = progress.next.is_some() || progress.has_waiting();
+    let state = match (&progress.fault, progress.paused, goes_on) {
         (Some(_), ..) => api::ScheduleState::Parked,
         (None, true, _) => api::ScheduleState::Paused,
-        (None, false, None) => api::ScheduleState::Ended,
-        (None, false, Some(_)) => api::ScheduleState::Active,
+        (None, false, false) => api::ScheduleState::Ended,
+        (None, false, true) => api::ScheduleState::Active,
     };
     api::ScheduleView {
         key: view.at.key.to_string(),

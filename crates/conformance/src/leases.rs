@@ -193,6 +193,15 @@ fn a_timer_is_paused_and_resumed(make: Make<'_>) {
     assert_eq!(bench.apply(Op::Resume("k".into())), refused(Phase::Parked));
     assert_eq!(bench.apply(Op::Unpark(PAUSED.into(), 9)), Outcome::Unparked(0));
     assert_eq!(bench.due_ids(), []);
+    // A pause lasts although the other reason ends, until the resume. Two pauses are one.
+    for _ in 0..2 {
+        assert_eq!(bench.apply(Op::Pause("k".into())), Outcome::Changed(timer.id));
+        assert_eq!(bench.get("k").map(|timer| timer.state), Some(State::Parked(PAUSED.into())));
+    }
+    assert_eq!(bench.apply(Op::Unpark("limit".into(), 9)), Outcome::Unparked(0));
+    assert_eq!(bench.due_ids(), []);
+    assert_eq!(bench.apply(Op::Resume("k".into())), Outcome::Changed(timer.id));
+    assert_eq!(bench.due_ids(), [timer.id]);
 }
 
 fn a_timer_is_fired_before_its_time(make: Make<'_>) {

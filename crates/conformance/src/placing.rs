@@ -6,7 +6,7 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::plan::{MissedInstants, Plan, Series};
 use tourbillon_durable::policy::{Backoff, Guarantee, Misfire, Policy};
 use tourbillon_durable::state::{Death, DeathReason, Failure, Phase, Refusal, State};
-use tourbillon_durable::store::{IfPresent, Op, Outcome, StoreErrorKind};
+use tourbillon_durable::store::{IfPresent, Op, Outcome, PAUSED, StoreErrorKind};
 use tourbillon_durable::timer::{Address, KeyOf, Payload, Timer, TimerId};
 
 pub(crate) const CASES: &[Case] = &[
@@ -438,13 +438,22 @@ fn moves(make: Make<'_>) {
     let refused = |phase| Outcome::Refused(Refusal::State(phase));
     assert_eq!(bench.apply(Op::Move("k".into(), at(900))), refused(Phase::Leased));
     let _parked = bench.apply(Op::Park(timer.id, token, "limit".into()));
-    assert_eq!(bench.apply(Op::Move("k".into(), at(900))), Outcome::Changed(timer.id));
+    // A parked timer that stays due stays parked, and a timer that is no longer due waits for its moment.
+    assert_eq!(bench.apply(Op::Move("k".into(), at(30))), Outcome::Changed(timer.id));
     assert_eq!(bench.phase("k"), Some(Phase::Parked));
-    assert_eq!(bench.apply(Op::Unpark("limit".into(), 1)), Outcome::Unparked(1));
+    assert_eq!(bench.apply(Op::Move("k".into(), at(900))), Outcome::Changed(timer.id));
+    assert_eq!(bench.phase("k"), Some(Phase::Pending));
+    assert_eq!(bench.apply(Op::Unpark("limit".into(), 1)), Outcome::Unparked(0));
     bench.set(899);
     assert_eq!(bench.due_ids(), []);
     bench.set(900);
     assert_eq!(bench.due_ids(), [timer.id]);
+    // A move does not end a pause.
+    let paused = bench.keyed("paused", 1_000);
+    bench.create(&paused);
+    assert_eq!(bench.apply(Op::Pause("paused".into())), Outcome::Changed(paused.id));
+    assert_eq!(bench.apply(Op::Move("paused".into(), at(2_000))), Outcome::Changed(paused.id));
+    assert_eq!(bench.get("paused").map(|timer| timer.state), Some(State::Parked(PAUSED.into())));
 }
 
 fn the_last_moment(make: Make<'_>) {

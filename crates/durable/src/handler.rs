@@ -2,8 +2,8 @@
 //! the name that selects its handler.
 
 use crate::delivery::Delivery;
+use crate::phase::PAUSED;
 use crate::spec::Kind;
-use crate::store::PAUSED;
 use crate::texts::has_zero_byte;
 use core::fmt::Display;
 use core::future::Future;

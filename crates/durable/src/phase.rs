@@ -4,6 +4,11 @@ use serde::{Deserialize, Serialize};
 pub use tourbillon_words::Phase;
 use tourbillon_words::UtcMillis;
 
+/// The reason in the state of a paused timer. A timer is paused by [`Op::Pause`](crate::store::Op::Pause), or because
+/// its series is paused. The store keeps a paused timer in the state [`State::Parked`] with this reason, so the timer
+/// is not delivered, even if it is due.
+pub const PAUSED: &str = "paused";
+
 /// The state of a stored timer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum State {

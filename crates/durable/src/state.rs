@@ -11,7 +11,7 @@
 //!    │ │ └─ fail, snooze, ─┘ │ │ └─ fail, snooze, expire, if the timer is given up ──► dead ── replay ──► pending
 //!    │ │    release, expire  │ │
 //!    │ └── park ──► parked ◄─┘ └─ all of these events except ack, if the timer was withdrawn ──► withdrawn
-//!    └──── unpark ────┘  park
+//!    └─ unpark, move ──┘  park
 //!
 //!   pending ── claim, if the timer is delivered at most once ──► done
 //!   pending, parked, dead ── cancel, replace ──► withdrawn
@@ -27,6 +27,7 @@
 //!     snooze, a park or a release, the count is taken back.
 //! D5. A timer ends in exactly one way: done, dead, or withdrawn.
 
+use crate::phase::PAUSED;
 pub use crate::phase::{Death, DeathReason, Lease, Phase, State, Token, Withdrawal};
 use crate::policy::Guarantee;
 use crate::texts::without_zero_bytes;
@@ -254,7 +255,7 @@ pub fn step(timer: &Timer, event: Event, now: UtcMillis) -> Result<Next, Refusal
             _ => return Ok(Next::Ends(End::Withdrawn(withdrawal))),
         },
         Event::Park(reason, token) => match (&timer.state, token) {
-            (State::Pending, None) => with(timer, State::Parked(reason)),
+            (State::Pending | State::Parked(_), None) => with(timer, State::Parked(reason)),
             (State::Leased(_), Some(token)) => {
                 if let Some(end) = withdrawn(holder(timer, token)?) {
                     return Ok(Next::Ends(end));
@@ -268,12 +269,17 @@ pub fn step(timer: &Timer, event: Event, now: UtcMillis) -> Result<Next, Refusal
             State::Parked(_) => with(timer, State::Pending),
             _ => return wrong_state,
         },
-        Event::Move(due) => match timer.state {
-            // An occurrence keeps its scheduled instant, since the later instants and their ids follow from that
-            // instant.
-            State::Pending | State::Parked(_) => {
+        Event::Move(due) => match &timer.state {
+            state @ (State::Pending | State::Parked(_)) => {
+                // An occurrence keeps its scheduled instant, since the later instants and their ids follow from that
+                // instant.
                 let scheduled = if timer.series.is_some() { timer.scheduled } else { due };
-                Timer { due, scheduled, ..timer.clone() }
+                // The reason of a parked timer holds up a delivery that is due. A timer that is not due waits for its
+                // moment instead. Only a pause lasts.
+                let is_paused = timer.series.as_ref().is_some_and(|series| series.paused)
+                    || matches!(state, State::Parked(reason) if **reason == *PAUSED);
+                let state = if due > now && !is_paused { State::Pending } else { state.clone() };
+                Timer { due, scheduled, ..with(timer, state) }
             }
             _ => return wrong_state,
         },
@@ -396,8 +402,9 @@ pub const TRANSITIONS: &[(Phase, EventKind, &[Phase])] = {
         (Leased, Withdraw, &[Leased]),
         (Leased, Park, &[Parked, Withdrawn]),
         (Parked, Withdraw, &[Withdrawn]),
+        (Parked, Park, &[Parked]),
         (Parked, Unpark, &[Pending]),
-        (Parked, Move, &[Parked]),
+        (Parked, Move, &[Parked, Pending]),
         (Dead, Withdraw, &[Withdrawn]),
         (Dead, Replay, &[Pending]),
     ]

@@ -35,6 +35,7 @@ fn states() -> Vec<State> {
         lease(Some(Withdrawal::Cancelled)),
         lease(Some(Withdrawal::Replaced)),
         State::Parked("paused".into()),
+        State::Parked("limit".into()),
         State::Dead(death),
     ]
 }
@@ -66,6 +67,7 @@ fn events() -> Vec<Event> {
         Event::Park("paused".into(), None),
         Event::Unpark,
         Event::Move(at(5_000_000)),
+        Event::Move(at(5)),
         Event::Replay,
     ];
     for token in [OURS, THEIRS] {

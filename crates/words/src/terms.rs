@@ -1,5 +1,6 @@
 //! Defines the phases of a timer, and the choices in a policy and in a schedule.
 
+use core::fmt;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,20 @@ pub enum Phase {
     Done,
     /// The timer was cancelled or replaced. It is not stored any more.
     Withdrawn,
+}
+
+/// Writes the phase as the HTTP interface does, such as `parked`.
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pending => "pending",
+            Self::Leased => "leased",
+            Self::Parked => "parked",
+            Self::Dead => "dead",
+            Self::Done => "done",
+            Self::Withdrawn => "withdrawn",
+        })
+    }
 }
 
 /// The delivery guarantee of a timer: how often it is delivered.

@@ -30,6 +30,7 @@ mod shares;
 mod tables;
 
 pub use self::redb::{Part, RedbBuilder, RedbStore, StoreStats};
+pub use crate::phase::PAUSED;
 pub use alarm::{Alarm, Claiming};
 pub use document::SharedDocument;
 pub use error::{StoreError, StoreErrorKind};
@@ -37,7 +38,6 @@ pub use fault::Fault;
 pub use filter::{Cursor, Filter, Page};
 pub use hooked::{Call, Hook, Hooked};
 pub use horizon::{Horizon, Span};
-pub use ledger::PAUSED;
 pub use memory::MemoryStore;
 pub use nodes::{Node, Nodes, Shard};
 pub use room::Room;
@@ -123,9 +123,11 @@ pub enum Op {
         limit: u32,
     },
     /// Moves the due moment of a pending or parked timer. An occurrence of a series keeps its scheduled instant, so the
-    /// later occurrences of the series do not move.
+    /// later occurrences of the series do not move. A parked timer that is moved into the future becomes pending,
+    /// unless it is paused.
     Move(Address, UtcMillis),
-    /// Stops the deliveries of a timer or of a series until [`Op::Resume`].
+    /// Stops the deliveries of a timer or of a series until [`Op::Resume`]. A timer that is parked for another reason
+    /// becomes paused, and loses that reason. A paused timer stays paused.
     Pause(Address),
     /// Makes a paused timer, or the timer of a paused series, pending again.
     Resume(Address),

@@ -71,7 +71,7 @@ pub(crate) async fn check(deployment: &Deployment) -> Result<Vec<Fault>, StoreEr
             _ => Phase::Dead,
         };
         let fault = format!(
-            "the number of timers of {:?} in the phase {phase:?} is wrong by {}",
+            "the number of timers of {:?} in the phase {phase} is wrong by {}",
             row.get::<_, &str>(0),
             row.get::<_, i64>(2)
         );

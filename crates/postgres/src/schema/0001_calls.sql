@@ -376,7 +376,8 @@ BEGIN
 END $$;
 
 -- Moves the due moment of a timer. Returns `moved`, `not-found`, `leased` (a delivery has begun) or `dead`. An
--- occurrence of a series keeps its scheduled instant.
+-- occurrence of a series keeps its scheduled instant. A parked timer that is moved into the future becomes pending,
+-- unless it or its series is paused.
 CREATE FUNCTION tourbillon.move_to(
     key text DEFAULT NULL, due timestamptz DEFAULT NULL, delay interval DEFAULT NULL, namespace text DEFAULT '',
     id uuid DEFAULT NULL
@@ -401,6 +402,11 @@ BEGIN
             THEN t.extra || jsonb_build_object('scheduled', coalesce((t.extra ->> 'scheduled')::bigint, t.due))
             ELSE t.extra - 'scheduled' END, '{}')
     WHERE t.id = v_id;
+    IF v_was = 'parked' AND v_due > v_now THEN
+        UPDATE tourbillon.timer t SET phase = 'p', reason = NULL
+        WHERE t.id = v_id AND t.reason <> 'paused'
+            AND NOT coalesce((t.extra #>> '{series,paused}')::boolean, false);
+    END IF;
     IF v_due < v_now + 250 THEN
         PERFORM tourbillon.wake();
     END IF;

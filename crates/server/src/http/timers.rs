@@ -115,7 +115,7 @@ pub(super) async fn get_timer(scope: Within<Reader>, timer: TimerName) -> Answer
     Ok(Json(shown(&stored, scope.sees_payloads())))
 }
 
-/// Moves a timer's due moment.
+/// Moves a timer's due moment. A parked timer that is moved into the future becomes pending, unless it is paused.
 #[utoipa::path(
     patch, path = "/v1/namespaces/{namespace}/timers/{key}", tag = "timers",
     request_body(content = Delay, example = json!({ "delay_ms": 3_600_000 })),
@@ -161,19 +161,20 @@ pub(super) async fn fire_timer(scope: Within<Writer>, timer: TimerName) -> Answe
     change(scope, timer, Verb::Fire).await
 }
 
-/// Pauses a timer: it is not delivered until it is resumed.
+/// Pauses a timer: it is not delivered until it is resumed. The timer may be pending, or parked for any reason.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/timers/{key}/pause", tag = "timers",
     responses(
         (status = 200, description = "The timer is parked.", body = Changed),
-        (status = 409, description = "The timer is being delivered, or is parked.", body = Problem),
+        (status = 409, description = "The timer is being delivered, or is dead.", body = Problem),
     )
 )]
 pub(super) async fn pause_timer(scope: Within<Writer>, timer: TimerName) -> Answer<Json<Changed>> {
     change(scope, timer, Verb::Pause).await
 }
 
-/// Resumes a paused timer.
+/// Resumes a paused timer. If the timer was parked for another reason before its pause, and that reason still holds, the
+/// timer is parked again.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/timers/{key}/resume", tag = "timers",
     responses(

@@ -222,7 +222,7 @@ async fn a_timer_is_found_and_changed_by_its_id_in_its_namespace_only() {
     for (verb, phase, status) in [
         ("resume", "pending", 409),
         ("pause", "parked", 200),
-        ("pause", "parked", 409),
+        ("pause", "parked", 200),
         ("resume", "pending", 200),
         ("replay", "pending", 409),
     ] {

@@ -182,7 +182,7 @@ impl Act<'_> {
     fn pause(&self, mut timer: Timer, pause: bool) -> Result<Outcome> {
         let is_paused = timer.is_parked_for(PAUSED);
         let target = match (pause, &timer.state) {
-            (true, State::Pending) => State::Parked(PAUSED.into()),
+            (true, State::Pending | State::Parked(_)) => State::Parked(PAUSED.into()),
             (false, _) if is_paused => State::Pending,
             (_, state) if timer.series.is_some() => state.clone(),
             (_, state) => return Ok(Outcome::Refused(Refusal::State(state.phase()))),

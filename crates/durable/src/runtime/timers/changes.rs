@@ -101,7 +101,8 @@ impl Timers {
         }
     }
 
-    /// Moves the due moment of a timer. A timer whose delivery has begun is not moved.
+    /// Moves the due moment of a timer. A timer whose delivery has begun is not moved. A parked timer that is moved into
+    /// the future becomes pending, unless it is paused.
     ///
     /// # Errors
     ///
@@ -158,7 +159,7 @@ impl Timers {
     }
 
     /// Pauses a timer or a series: no delivery begins until the timer or series is resumed. A delivery that has begun
-    /// goes on.
+    /// goes on. A timer that is parked for another reason becomes paused, and loses that reason.
     ///
     /// # Errors
     ///

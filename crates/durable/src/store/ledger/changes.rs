@@ -1,7 +1,8 @@
 //! Applies the operations by which callers change stored timers.
 
 use super::entries::{id_at_end, label_key, part};
-use super::lifecycle::{Lifecycle, PAUSED, bug, is_withdrawn};
+use super::lifecycle::{Lifecycle, bug, is_withdrawn};
+use crate::phase::PAUSED;
 use crate::state::{Event, Next, Phase, Refusal, State, Withdrawal, step};
 use crate::store::Outcome;
 use crate::store::error::StoreError;
@@ -79,7 +80,9 @@ impl<T: Tables> Lifecycle<T> {
 
     pub(super) fn pause(&mut self, at: &Address) -> Result<Outcome, StoreError> {
         self.set_paused(at, true, |timer| match timer.state {
-            State::Pending => Some(Event::Park(PAUSED.into(), None)),
+            // A timer that waits for another reason, such as a receiver, waits for the resume instead. After the resume
+            // it is due, and its handler parks it again if the reason still holds.
+            State::Pending | State::Parked(_) => Some(Event::Park(PAUSED.into(), None)),
             _ => None,
         })
     }

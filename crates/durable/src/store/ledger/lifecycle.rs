@@ -5,6 +5,7 @@
 
 use super::remembered::Remembered;
 use super::timers::Timers;
+use crate::phase::PAUSED;
 use crate::state::{Death, DeathReason, End, Event, Lease, Next, Phase, Refusal, State, Withdrawal, step};
 use crate::store::Outcome;
 use crate::store::error::{StoreError, StoreErrorKind};
@@ -13,11 +14,6 @@ use crate::timer::{Timer, TimerId};
 use core::fmt;
 use core::time::Duration;
 use tourbillon_words::UtcMillis;
-
-/// The reason in the state of a paused timer. A timer is paused by [`Op::Pause`](crate::store::Op::Pause), or because
-/// its series is paused. The store keeps a paused timer in the state [`State::Parked`] with this reason, so the timer
-/// is not delivered, even if it is due.
-pub const PAUSED: &str = "paused";
 
 /// The greatest difference that is normal between the clocks of processes that share a store. If the creation of a
 /// timer is further in the future than this, the clock of the timer's creator was ahead.

@@ -78,7 +78,6 @@ mod whole;
 pub(crate) use choice::Chosen;
 pub(crate) use entries::{entries, key_of, moment_of};
 pub(crate) use horizon::LOOKS;
-pub use lifecycle::PAUSED;
 pub(crate) use limits::{admit, admit_import};
 pub(crate) use scrub::{ScrubCursor, Step, Suspect};
 pub(crate) use turns::Turns;

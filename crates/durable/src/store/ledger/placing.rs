@@ -1,7 +1,8 @@
 //! Stores timers that callers supply: new timers, timers that are stored again after a claim, and imported timers.
 
-use super::lifecycle::{Lifecycle, PAUSED, is_withdrawn};
+use super::lifecycle::{Lifecycle, is_withdrawn};
 use super::limits::admit_import;
+use crate::phase::PAUSED;
 use crate::state::{State, Withdrawal};
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::tables::Tables;

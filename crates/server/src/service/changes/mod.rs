@@ -14,6 +14,7 @@ use crate::telemetry::Telemetry;
 use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_api::{CancelResult, Cancelled, Changed, Delay, Problem, ProblemKind};
+use tourbillon_durable::state::{Phase, State};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{self as durable, Due, Timers, UtcMillis};
 
@@ -115,7 +116,7 @@ impl Changes {
         key: Option<&str>,
         changed: durable::Changed,
     ) -> Result<Changed, Problem> {
-        let answer = change(id, changed)?;
+        let answer = change(id, changed, |phase| refusal("moved", phase))?;
         self.recorder.moved(namespace, id, key);
         Ok(answer)
     }
@@ -142,7 +143,16 @@ impl Changes {
             Verb::Resume => timers.resume(id).await,
             Verb::Replay => timers.replay(id).await,
         };
-        let changed = change(id, changed.map_err(|error| unavailable(&error))?)?;
+        let changed = changed.map_err(|error| unavailable(&error))?;
+        let changed = change(id, changed, |phase| match (verb, &timer.state) {
+            (Verb::Fire, _) => refusal("fired", phase),
+            (Verb::Pause, _) => refusal("paused", phase),
+            (Verb::Resume, State::Parked(reason)) if phase == Phase::Parked => {
+                format!("the timer is not paused; it is parked for the reason {reason}")
+            }
+            (Verb::Resume, _) => format!("the timer is not paused; it is {phase}"),
+            (Verb::Replay, _) => format!("only a dead timer can be replayed; this timer is {phase}"),
+        })?;
         if let Verb::Replay = verb {
             self.recorder.replayed(&timer, begun);
         }
@@ -174,16 +184,28 @@ fn moment(timers: &Timers, longest: Duration, to: &Delay, pointer: &str) -> Resu
     Ok(to)
 }
 
-fn change(id: TimerId, changed: durable::Changed) -> Result<Changed, Problem> {
+/// Returns the text for a change that the phase of the timer does not permit. `changed` names the change.
+fn refusal(changed: &str, phase: Phase) -> String {
+    match phase {
+        Phase::Leased => format!("the timer is leased: while it is being delivered, it cannot be {changed}"),
+        Phase::Dead => format!("the timer is dead: until it is replayed, it cannot be {changed}"),
+        other => format!("the timer is {other}, so it cannot be {changed}"),
+    }
+}
+
+/// Returns the answer to a change of a timer. `refusal` explains that the phase of the timer does not permit the change.
+fn change(
+    id: TimerId,
+    changed: durable::Changed,
+    refusal: impl FnOnce(Phase) -> String,
+) -> Result<Changed, Problem> {
     match changed {
         durable::Changed::Changed => Ok(Changed { id: id.to_string() }),
         durable::Changed::NotFound => Err(not_found()),
         durable::Changed::KeyExists(holder) => {
             Err(Problem::new(ProblemKind::KeyExists, format!("the timer {holder} has the key")))
         }
-        durable::Changed::Refused(phase) => {
-            Err(Problem::new(ProblemKind::WrongPhase, format!("the timer is {phase:?}")))
-        }
+        durable::Changed::Refused(phase) => Err(Problem::new(ProblemKind::WrongPhase, refusal(phase))),
         other => Err(Problem::new(ProblemKind::Internal, format!("{other:?}"))),
     }
 }

@@ -55,7 +55,9 @@ impl State {
 /// The record of a running delivery.
 #[derive(Debug)]
 struct Running {
-    namespace: Box<str>,
+    /// The facts about the timer that its history will keep. The timer may be neither in the store nor in a history,
+    /// for example because it is delivered at most once, and this is its first attempt.
+    known: Known,
     shown: PastAttempt,
     /// Whether the receiver gave no answer, although it may have got the delivery.
     has_no_answer: bool,
@@ -134,8 +136,14 @@ impl InFlight {
         }
         let claimed = delivery.due + delivery.lateness;
         let shown = begun_attempt(delivery.attempt, delivery.delivery, [delivery.due, claimed, now]);
-        let namespace = delivery.namespace.clone();
-        let running = Running { namespace, shown, has_no_answer: false, withdrawn: None };
+        let known = Known {
+            namespace: delivery.namespace.clone(),
+            key: delivery.key.clone(),
+            created: None,
+            scheduled: Some(delivery.scheduled),
+            deliveries: delivery.delivery,
+        };
+        let running = Running { known, shown, has_no_answer: false, withdrawn: None };
         state.running.insert(delivery.id, running);
         late
     }
@@ -345,17 +353,22 @@ impl InFlight {
     // --- Reports ---
 
     /// Returns the remembered history of a timer, and the timer's running attempt. Each of the two values is `None` if
-    /// it does not exist.
+    /// it does not exist. A timer whose first attempt is running has a history without attempts.
     pub(crate) fn past(&self, namespace: &str, id: TimerId) -> (Option<Entry>, Option<PastAttempt>) {
         let state = self.lock();
         // An id may name a timer of another namespace, whose attempts the caller must not see.
-        let under_way = state.running.get(&id).filter(|running| *running.namespace == *namespace);
-        (state.history.get(id).cloned(), under_way.map(|running| running.shown.clone()))
+        let under_way = state.running.get(&id).filter(|running| *running.known.namespace == *namespace);
+        let without_attempts = || Some(Entry::of(under_way?.known.clone()));
+        let entry = state.history.get(id).cloned().or_else(without_attempts);
+        (entry, under_way.map(|running| running.shown.clone()))
     }
 
-    /// Returns the namespace of a timer whose history is remembered, or `None`.
+    /// Returns the namespace of a timer whose history is remembered or whose delivery is running, or `None`.
     pub(crate) fn namespace_of(&self, id: TimerId) -> Option<Box<str>> {
-        self.lock().history.get(id).map(|entry| entry.known.namespace.clone())
+        let state = self.lock();
+        let remembered = state.history.get(id).map(|entry| &entry.known);
+        let known = remembered.or_else(|| state.running.get(&id).map(|running| &running.known));
+        known.map(|known| known.namespace.clone())
     }
 
     /// Returns a page of the remembered timers that have ended, the latest first, as [`TimerHistory::ended_lately`]
@@ -369,9 +382,21 @@ impl InFlight {
         self.lock().history.ended_lately(before, limit, is_wanted)
     }
 
-    /// Returns the timer of a namespace that last had this key, if its history is remembered.
+    /// Returns the timer of a namespace that last had this key, if its history is remembered or its delivery is running.
+    /// A cancelled timer gives up its key, although its delivery goes on.
     pub(crate) fn last_of(&self, namespace: &str, key: &str) -> Option<TimerId> {
-        self.lock().history.last_of(namespace, key)
+        let state = self.lock();
+        let is_it = |known: &Known| *known.namespace == *namespace && known.key.as_deref() == Some(key);
+        // No index by key is kept, since few requests come here and each delivery would change it.
+        let running = state.running.iter().filter(|(_, running)| is_it(&running.known));
+        let running = running.max_by_key(|(_, running)| running.shown.started);
+        let remembered = state.history.last_of(namespace, key);
+        let ended = |id: TimerId| Some(state.history.get(id)?.end.as_ref()?.at);
+        match (running, remembered) {
+            (Some((_, running)), Some(id)) if ended(id) >= Some(running.shown.started) => Some(id),
+            (Some((id, _)), _) => Some(*id),
+            (None, remembered) => remembered,
+        }
     }
 
     /// Returns how late the deliveries of the last hour began, for each second of a minute. A delivery counts in the

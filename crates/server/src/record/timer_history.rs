@@ -59,6 +59,13 @@ pub(crate) struct Entry {
     touched: u64,
 }
 
+impl Entry {
+    /// Makes the history of a timer of which no event is remembered.
+    pub(super) fn of(known: Known) -> Self {
+        Self { known, ..Self::default() }
+    }
+}
+
 /// One of the two groups of timers' histories in [`TimerHistory`]. If the group has too many histories, it forgets the
 /// history whose last event is the oldest.
 #[derive(Debug, Default)]

@@ -32,6 +32,58 @@ fn at(value: &Value) -> u64 {
     moment.as_millis()
 }
 
+/// A timer that is delivered at most once, or was cancelled during its delivery, is no longer found by its key. Its past
+/// is found by the key and by the id, until another timer takes the key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timer_that_has_left_its_key_during_its_delivery_has_a_past() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let hangs = Rough::start(Manner::Hang).await;
+    let hangs = json!({ "url": hangs.url() });
+    for (guarantee, is_pull) in
+        [("at-least-once", false), ("at-most-once", false), ("at-least-once", true), ("at-most-once", true)]
+    {
+        let key = format!("{guarantee}-{is_pull}");
+        let path = format!("{TIMERS}/{key}");
+        let mut timer = json!({ "policy": { "guarantee": guarantee } });
+        let (kind, work) =
+            if is_pull { ("pull", json!({ "queue": "q" })) } else { ("callback", hangs.clone()) };
+        timer[kind] = work;
+        let placed = inside.send("PUT", &path, timer.clone()).await.json();
+        if is_pull {
+            let claims = json!({ "wait_ms": 9_000 });
+            inside.send("POST", "/v1/namespaces/default/queues/q/claims", claims).await;
+        }
+        let is_under_way = |past: &Value| past["attempts"][0]["started"].is_string();
+        inside.until(&past(&placed["id"]), is_under_way).await;
+        if guarantee == "at-least-once" {
+            let cancelled = inside.send("DELETE", &path, Value::Null).await.json();
+            assert_eq!(cancelled["result"], "in-flight", "{key}");
+        }
+        for name in [format!("{path}/past"), past(&placed["id"])] {
+            let seen = inside.send("GET", &name, Value::Null).await;
+            assert_eq!(seen.status, 200, "{name}");
+            let seen = seen.json();
+            assert_eq!(
+                (&seen["id"], &seen["phase"], &seen["key"]),
+                (&placed["id"], &json!("leased"), &json!(key))
+            );
+            assert!(is_under_way(&seen) && seen["end"].is_null(), "{seen}");
+        }
+        let other = "/v1/namespaces/other";
+        inside.send("PUT", other, json!({})).await;
+        for name in [format!("{other}/timers/{key}/past"), past(&placed["id"]).replace("default", "other")] {
+            assert_eq!(inside.send("GET", &name, Value::Null).await.status, 404, "{name}");
+        }
+        // The key names the timer that had it last.
+        timer["delay_ms"] = json!(3_600_000);
+        let second = inside.send("PUT", &path, timer).await.json();
+        inside.send("DELETE", &path, Value::Null).await;
+        let seen = inside.send("GET", &format!("{path}/past"), Value::Null).await.json();
+        assert_eq!((&seen["id"], &seen["end"]["how"]), (&second["id"], &json!("cancelled")), "{key}");
+    }
+}
+
 /// After a timer's end, the record of its past has the moments of each attempt. The record also says why the receiver
 /// may have got the timer twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

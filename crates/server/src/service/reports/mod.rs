@@ -99,7 +99,7 @@ impl Reports {
     }
 
     /// Returns the past of the stored timer with this key. If there is none, returns the past of the timer that last
-    /// had the key, if this process has a history of that timer in memory ([`InFlight`]).
+    /// had the key, if this process has a history of that timer in memory, or delivers it now ([`InFlight`]).
     pub(crate) async fn past_of_key(&self, namespace: &str, key: &str) -> Result<Past, Problem> {
         let found = self.stored.get(namespace, by_key(namespace, key)).await;
         let id = match found {

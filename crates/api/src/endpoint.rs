@@ -31,7 +31,8 @@ pub struct Endpoint {
     /// path, and this is the highest.
     pub failures_in_a_row: u32,
     /// The number of due timers that wait for the host: they wait until fewer callbacks to it are in progress, or until
-    /// the host or a path of it recovers.
+    /// the host or a path of it recovers. As the depth of a queue, the number follows changes of timers within seconds,
+    /// and counts the timers in the shards of the answering node.
     pub parked: u64,
     /// The number of callbacks that were sent to the host.
     pub deliveries: u64,

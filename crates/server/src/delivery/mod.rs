@@ -57,6 +57,7 @@ use remote_claims::RemoteClaims;
 use retry_pause::RetryPause;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tokio::sync::Notify;
 use tourbillon_api::{self as api, Moment, Problem, ProblemKind};
 use tourbillon_callback::Caller;
 use tourbillon_durable::store::Durability;
@@ -89,13 +90,24 @@ pub(crate) struct Environment<'a> {
     pub(crate) in_flight: &'a Arc<InFlight>,
     pub(crate) endpoints: &'a Arc<Endpoints>,
     pub(crate) telemetry: &'a Telemetry,
+    /// Notified by changes that may have taken parked timers away. The parked timers are then counted again.
+    pub(crate) recount: &'a Arc<Notify>,
 }
 
 impl Deliveries {
     pub(crate) fn new(environment: Environment<'_>) -> Self {
-        let Environment { settings, caller, namespaces, events, counters, in_flight, endpoints, telemetry } =
-            environment;
-        let parked = Arc::new(ParkedIndex::default());
+        let Environment {
+            settings,
+            caller,
+            namespaces,
+            events,
+            counters,
+            in_flight,
+            endpoints,
+            telemetry,
+            recount,
+        } = environment;
+        let parked = Arc::new(ParkedIndex::new(Arc::clone(recount)));
         let retry_pause = RetryPause { least: settings.least_pause };
         let limits = DeliveryLimits {
             all: settings.concurrency,

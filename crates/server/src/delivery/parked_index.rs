@@ -7,21 +7,24 @@
 //! permit deliveries again calls [`ParkedIndex::look_at`]. The check after the later event finds the parked timer, and
 //! finds that the timer may be delivered.
 //!
-//! The count of a reason may be too high, for example after a cancel. The count never stays too low: it becomes zero
-//! only after an unpark or a pass has found nothing. Timers that are parked during that search still count.
+//! The count of a reason may be too high for a while, for example after a cancel. The count never stays too low: it
+//! becomes zero only after an unpark or a pass has found nothing. Timers that are parked during that search still count.
 //!
 //! # Passes
-//! A *pass* reads all reasons from the store, with the number of timers of each. The first pass runs at the start. If
-//! other nodes share the store, passes are repeated: only the store knows the timers that a dead node has parked, and
-//! shards change their owners. A pass reads no timers, so its cost depends on the number of reasons. A timer that is
-//! parked during a pass may be counted twice until the next pass. A pass does not change the count of a reason whose
-//! timers are being unparked. A pass also keeps each marked reason, even if no timer is parked for it: a receiver may
-//! wait for the check, and other nodes may have parked timers since the pass read the store.
+//! A *pass* counts the parked timers in the store by reason. The first pass runs at the start. A further pass runs soon
+//! after each event that may have made a count too high: a change of this process that may have taken a parked timer
+//! away, such as a cancel; an unpark that leaves a count of zero; and a pass during which timers were parked or
+//! unparked. Passes are also repeated at regular intervals, because other processes change timers, too: only the store
+//! knows the timers that a dead node has parked, and shards change their owners.
+//!
+//! A timer that is parked during a pass may be counted twice until the next pass. A pass does not change the count of a
+//! reason whose timers are being unparked. A pass also keeps each marked reason, even if no timer is parked for it: a
+//! receiver may wait for the check, and other nodes may have parked timers since the pass read the store.
 
 use super::reason::Reason;
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::Notify;
 
@@ -32,8 +35,9 @@ pub(crate) struct ParkedIndex {
     state: Mutex<State>,
     changed: Notify,
     /// Notified if the next pass must start before its regular time. A pass reads the number of parked timers of each
-    /// reason from the store.
-    pass_wanted: Notify,
+    /// reason from the store. Also notified by changes that may have taken parked timers away
+    /// ([`Timing`](crate::record::Timing)).
+    pass_wanted: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
@@ -43,6 +47,9 @@ struct State {
     marked: HashSet<Reason>,
     /// The queues for which a fetch has found no parked timer at any node, each with the moment of that fetch.
     emptied: HashMap<Reason, Instant>,
+    /// Whether timers were parked, unparked or fetched after the last pass began. The numbers of this pass may then be
+    /// too high.
+    is_pass_disturbed: bool,
     is_closed: bool,
 }
 
@@ -72,6 +79,11 @@ struct Parked {
 const EMPTY: Duration = Duration::from_secs(1);
 
 impl ParkedIndex {
+    /// Makes an empty index. `pass_wanted` makes the next pass start soon.
+    pub(crate) fn new(pass_wanted: Arc<Notify>) -> Self {
+        Self { pass_wanted, ..Self::default() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -83,6 +95,7 @@ impl ParkedIndex {
         let parked = state.parked.entry(reason.clone()).or_default();
         (parked.count, parked.since) = (parked.count + 1, parked.since + 1);
         parked.during_pass += 1;
+        state.is_pass_disturbed = true;
         state.emptied.remove(&reason);
         state.marked.insert(reason);
         drop(state);
@@ -148,6 +161,7 @@ impl ParkedIndex {
         let now = Instant::now();
         // Expired entries are removed here, because a queue with such an entry may never be used again.
         state.emptied.retain(|_, emptied| now.saturating_duration_since(*emptied) < EMPTY);
+        state.is_pass_disturbed |= found != Some(0);
         let Some(parked) = state.parked.get_mut(reason) else { return false };
         parked.is_busy = false;
         parked.count = match found {
@@ -173,17 +187,22 @@ impl ParkedIndex {
     /// [`end_pass`](Self::end_pass) adds the timers that are parked during the pass to the numbers that the pass has
     /// read.
     pub(crate) fn begin_pass(&self) {
-        self.lock().parked.values_mut().for_each(|parked| parked.during_pass = 0);
+        let mut state = self.lock();
+        state.parked.values_mut().for_each(|parked| parked.during_pass = 0);
+        state.is_pass_disturbed = false;
     }
 
     /// Ends a pass. `found` has the number of parked timers that the pass has read from the store for each reason.
     /// These numbers replace the earlier ones, except for a reason whose timers are just being made due again or
-    /// fetched for receivers.
-    pub(crate) fn end_pass(&self, mut found: HashMap<Reason, u64>) {
+    /// fetched for receivers. Returns whether all numbers are exact. If timers were parked, made due again or fetched
+    /// during the pass, some numbers may be too high.
+    pub(crate) fn end_pass(&self, mut found: HashMap<Reason, u64>) -> bool {
         let mut state = self.lock();
-        let State { parked, marked, .. } = &mut *state;
+        let State { parked, marked, is_pass_disturbed, .. } = &mut *state;
+        let mut is_exact = !*is_pass_disturbed;
         parked.retain(|reason, parked| {
             let count = found.remove(reason).unwrap_or(0);
+            is_exact &= !parked.is_busy;
             if !parked.is_busy {
                 parked.count = count + parked.during_pass;
             }
@@ -196,6 +215,17 @@ impl ParkedIndex {
         }
         drop(state);
         self.changed.notify_one();
+        is_exact
+    }
+
+    /// Makes the next pass start soon. A pass reads the number of parked timers of each reason from the store.
+    pub(crate) fn want_pass(&self) {
+        self.pass_wanted.notify_one();
+    }
+
+    /// Returns whether this index counts no parked timer.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().parked.values().all(|parked| parked.count == 0)
     }
 
     /// Makes the unparker (the task that makes parked timers due again) check whether the timers that are parked for
@@ -284,14 +314,20 @@ impl ParkedIndex {
     /// must request this check.
     pub(crate) fn end(&self, reason: &Reason, found: Option<u32>) {
         let mut state = self.lock();
+        state.is_pass_disturbed |= found != Some(0);
         let Some(parked) = state.parked.get_mut(reason) else { return };
         parked.is_busy = false;
         parked.count = match found {
             None => parked.count,
             Some(0) => parked.since,
-            // At least 1: the event of a park may be lost, so a count of zero may be too low.
-            Some(found) => parked.count.saturating_sub(u64::from(found)).max(1),
+            Some(found) => parked.count.saturating_sub(u64::from(found)),
         };
+        if parked.count == 0 && found.is_some_and(|found| found > 0) {
+            // The event of a park may be lost, so this zero may be too low, and the reason stays in the index. The next
+            // pass counts its timers.
+            parked.count = 1;
+            self.want_pass();
+        }
         if parked.count == 0 {
             state.parked.remove(reason);
         } else if found.is_some() {
@@ -386,6 +422,38 @@ mod tests {
         index.begin(&reason);
         index.end(&reason, Some(0));
         assert_eq!((index.take_marked(), index.count(&reason), index.total()), (vec![], 0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_pass_is_exact_only_if_nothing_was_parked_or_unparked_during_it() {
+        let index = ParkedIndex::default();
+        let reason = Reason::Rate("a".into());
+        let found = || HashMap::from([(reason.clone(), 2)]);
+        index.begin_pass();
+        assert!(index.end_pass(found()), "nothing has happened");
+        assert_eq!(index.total(), 2);
+        // The pass may have read the timer that was parked, and the timers that were unparked.
+        index.begin_pass();
+        index.add(reason.clone());
+        assert!(!index.end_pass(found()));
+        index.begin_pass();
+        index.begin(&reason);
+        assert!(!index.end_pass(found()), "an unpark is under way");
+        index.begin_pass();
+        index.end(&reason, Some(1));
+        assert!(!index.end_pass(found()), "an unpark has ended");
+        let is_wanted = async |index: &ParkedIndex| {
+            tokio::time::timeout(Duration::from_millis(10), index.pass_wanted()).await.is_ok()
+        };
+        assert!(!is_wanted(&index).await);
+        // An unpark that leaves a count of zero shows that the count was too low, or that no timer is left.
+        index.begin(&reason);
+        index.end(&reason, Some(2));
+        assert_eq!(index.total(), 1);
+        assert!(is_wanted(&index).await);
+        index.take_marked();
+        index.begin_pass();
+        assert!(index.end_pass(HashMap::new()) && index.is_empty());
     }
 
     #[test]

@@ -4,9 +4,10 @@
 //! how many timers of the reason may become due, and unparks that number in batches. At most one unpark runs for each
 //! reason. Every ten seconds the unparker checks all reasons, so a lost wake-up only delays a timer.
 //!
-//! At its start the unparker makes a *pass*: it reads the reasons of all parked timers from the store, because a reason
-//! may have ended while no process ran. If other nodes share the store, the unparker repeats passes, because only the
-//! store knows the timers that a dead node has parked.
+//! At its start the unparker makes a *pass*: it counts the parked timers in the store by reason, because a reason may
+//! have ended while no process ran. It repeats the pass soon after a change that may have taken a parked timer away, and
+//! at regular intervals: only the store knows the changes of other processes, and the timers that a dead node has
+//! parked.
 //!
 //! If other nodes share the store, the unparker unparks only timers of this node's shards. Such timers arrive at this
 //! node, which has just found that they may be delivered. A timer of another shard would arrive at another node. That
@@ -29,13 +30,20 @@ use tourbillon_durable::store::{StoreError, TimerStore};
 /// that may permit its timers to be delivered. If the unparker misses such an event, the timers wait for the next check
 /// of all reasons.
 const ROUND: Duration = Duration::from_secs(10);
-/// The time between two passes if other nodes share the store. A pass reads the reasons of all parked timers from the
-/// store, one page at a time.
+/// The regular time between two passes. A pass reads the reasons of all parked timers from the store, one page at a
+/// time. Without other nodes, a pass takes place only if this process knows parked timers.
 const PASS: Duration = Duration::from_secs(30);
-/// The pause before a pass that starts earlier than [`PASS`] demands. A pass starts early if another node's report of a
-/// parked timer may be lost, or if the set of nodes has changed. In the second case, this node gets its new shards
-/// during the pause.
+/// The pause before a pass that starts earlier than [`PASS`] demands, if other nodes share the store. A pass starts
+/// early if a change may have taken a parked timer away, if another node's report of a parked timer may be lost, or if
+/// the set of nodes has changed. In the last case, this node gets its new shards during the pause.
 const SETTLED: Duration = Duration::from_secs(2);
+/// The same pause without other nodes.
+const SOON: Duration = Duration::from_millis(250);
+/// The least pause before a pass that starts early, as a multiple of the time that the last pass has taken. In some
+/// stores this time depends on the number of parked timers.
+const REST_OF_PASS: u32 = 20;
+/// The least pause before a regular pass without other nodes, as a multiple of the time that the last pass has taken.
+const REGULAR_REST: u32 = 100;
 /// The pause after a failed request to the store.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The greatest number of parked timers that one request to the store makes due again.
@@ -163,19 +171,31 @@ impl Unparker {
         }
     }
 
-    /// Makes the first pass, which reads the reasons of all parked timers. If other nodes share the store, makes
-    /// further passes until the service stops and closes the index of parked timers ([`ParkedIndex::close`]).
+    /// Makes the first pass, which reads the reasons of all parked timers. Then makes further passes until the service
+    /// stops and closes the index of parked timers ([`ParkedIndex::close`]).
     async fn find_all_parked(self: Arc<Self>, store: Arc<dyn TimerStore>, has_others: bool) {
         self.find_parked(&*store).await;
-        while has_others && !self.parked.is_closed() {
+        let (limit, rest, settled) =
+            if has_others { (SMALL_PAGE, REST, SETTLED) } else { (PAGE, Duration::ZERO, SOON) };
+        let mut took = Duration::ZERO;
+        while !self.parked.is_closed() {
             tokio::select! {
-                () = tokio::time::sleep(PASS) => {}
-                // A report of a parked timer may be lost, or the set of nodes has changed. In the second case this
-                // node's shards are about to change.
-                () = self.parked.pass_wanted() => tokio::time::sleep(SETTLED).await,
+                () = tokio::time::sleep(if has_others { PASS } else { PASS.max(took * REGULAR_REST) }) => {}
+                () = self.parked.pass_wanted() => {
+                    tokio::time::sleep((took * REST_OF_PASS).clamp(settled, PASS)).await;
+                }
             }
+            if !has_others && self.parked.is_empty() {
+                continue;
+            }
+            let begun = tokio::time::Instant::now();
             // If this pass fails, the next pass reads the reasons again.
-            let _failed = self.pass(&*store, SMALL_PAGE, REST).await;
+            let is_exact = self.pass(&*store, limit, rest).await.unwrap_or(true);
+            // Beside other nodes the next regular pass is soon enough.
+            if !is_exact && !has_others {
+                self.parked.want_pass();
+            }
+            took = begun.elapsed().min(PASS);
         }
     }
 
@@ -188,11 +208,12 @@ impl Unparker {
     }
 
     /// Reads the reasons of all parked timers from the store once, page by page. A page has at most `limit` reasons.
-    /// After each page, this function pauses for the time `rest`.
-    async fn pass(&self, store: &dyn TimerStore, limit: u32, rest: Duration) -> Result<(), StoreError> {
+    /// After each page, this function pauses for the time `rest`. Returns whether the numbers of parked timers are now
+    /// exact, as [`ParkedIndex::end_pass`] says.
+    async fn pass(&self, store: &dyn TimerStore, limit: u32, rest: Duration) -> Result<bool, StoreError> {
         let _one_at_a_time = self.pass.lock().await;
         self.parked.begin_pass();
-        let (mut found, mut after) = (HashMap::new(), None);
+        let (mut found, mut after, mut is_exact) = (HashMap::new(), None, false);
         while !self.parked.is_closed() {
             let page = store.reasons(after, limit).await?;
             for (reason, count) in page.counts {
@@ -207,12 +228,12 @@ impl Unparker {
             if after.is_none() {
                 // An incomplete pass must not get here, because each reason that the pass did not read would seem to
                 // have no timers.
-                self.parked.end_pass(found);
+                is_exact = self.parked.end_pass(found);
                 break;
             }
             tokio::time::sleep(rest).await;
         }
-        Ok(())
+        Ok(is_exact)
     }
 }
 

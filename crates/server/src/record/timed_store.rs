@@ -1,11 +1,13 @@
-//! Wraps a store to time its operations and to record its refusals.
+//! Wraps a store to time its operations, to record its refusals, and to notice changes that take parked timers away.
 
 use super::by_word::ByWord;
 use super::metrics::SharedTimes;
 use super::refusals::Refusals;
 use std::sync::Arc;
 use std::time::Instant;
-use tourbillon_durable::store::{Call, Hook, Hooked, Op, StoreFuture};
+use tokio::sync::Notify;
+use tourbillon_durable::schedule::Schedules;
+use tourbillon_durable::store::{Call, Hook, Hooked, IfPresent, Op, StoreFuture};
 
 /// For each operation of the store, the distribution of the durations of its calls. A duration is the time from the
 /// call to the store's answer.
@@ -26,18 +28,34 @@ impl StoreTimes {
     }
 }
 
-/// A store that records the durations of its operations and the changes that it refuses.
+/// A store that records the durations of its operations and the changes that it refuses, and reports changes that may
+/// have taken parked timers away.
 pub(crate) type TimedStore = Hooked<Timing>;
 
 /// The hook of a [`TimedStore`], which sees each call of the store and each answer.
 pub(crate) struct Timing {
     times: Arc<StoreTimes>,
     refusals: Arc<Refusals>,
+    /// Notified after a change that may have taken parked timers away. The parked timers are then counted again.
+    recount: Arc<Notify>,
 }
 
 impl Timing {
-    pub(crate) fn new(times: Arc<StoreTimes>, refusals: Arc<Refusals>) -> Self {
-        Self { times, refusals }
+    pub(crate) fn new(times: Arc<StoreTimes>, refusals: Arc<Refusals>, recount: Arc<Notify>) -> Self {
+        Self { times, refusals, recount }
+    }
+}
+
+/// Returns whether the operation may take a parked timer away, so that the timer is no longer parked for its reason.
+/// The ends of deliveries concern leased timers, and [`ParkedIndex`](crate::delivery) knows of each unpark.
+fn may_take_parked(op: &Op) -> bool {
+    match op {
+        // A schedule replaces its own timer at each decision. It is never parked for a reason of the service.
+        Op::Place(timer, IfPresent::Replace | IfPresent::ReplaceKeepDue | IfPresent::ReplaceOnly(_)) => {
+            timer.key.is_some() && !timer.namespace.starts_with(Schedules::NAMESPACES)
+        }
+        Op::Cancel(..) | Op::CancelLabelled { .. } | Op::Move(..) | Op::Pause(_) | Op::Fire(_) => true,
+        _ => false,
     }
 }
 
@@ -50,6 +68,8 @@ pub(crate) struct Notes {
     /// Set if the success or error of the call is reported to [`Refusals`]. `None` if the call changes no timers. Also
     /// `None` for some calls that change timers but that [`Refusals`] ignores, such as [`Call::PutBack`].
     change: Option<Change>,
+    /// Whether the call may take parked timers away.
+    may_take_parked: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -62,14 +82,17 @@ impl Hook for Timing {
     type Seen = Notes;
 
     fn see(&self, call: Call<'_>) -> Notes {
-        let timed = |time| Notes { time: Some(time), change: None };
+        let timed = |time| Notes { time: Some(time), ..Notes::default() };
         let changes = |time, is_new| Notes { change: Some(Change { is_new }), ..timed(time) };
         match call {
-            Call::Apply(ops) => changes("apply", ops.iter().any(|op| matches!(op, Op::Place(..)))),
+            Call::Apply(ops) => Notes {
+                may_take_parked: ops.iter().any(may_take_parked),
+                ..changes("apply", ops.iter().any(|op| matches!(op, Op::Place(..))))
+            },
             Call::Claim => changes("claim", false),
             Call::Renew => changes("renew", false),
             Call::Reap => changes("reap", false),
-            Call::Import => Notes { time: None, change: Some(Change { is_new: true }) },
+            Call::Import => Notes { change: Some(Change { is_new: true }), ..Notes::default() },
             Call::Upcoming => timed("upcoming"),
             Call::Get => timed("get"),
             Call::List(_) | Call::Reasons => timed("list"),
@@ -100,6 +123,10 @@ impl Hook for Timing {
                     Ok(_) => self.refusals.note_success(is_new),
                     Err(error) => self.refusals.note(error, is_new),
                 }
+            }
+            // A change that was answered with an error may have had its effect.
+            if notes.may_take_parked {
+                self.recount.notify_one();
             }
             answer
         })

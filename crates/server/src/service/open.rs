@@ -33,6 +33,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
+use tokio::sync::Notify;
 use tourbillon_callback::{Caller, Rules};
 use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::store::{RedbStore, StoreError, StoreErrorKind, TimerStore};
@@ -418,8 +419,9 @@ impl Base {
         let events = Events::new();
         let (counters, endpoints) = (Arc::<Counters>::default(), Arc::<Endpoints>::default());
         let (times, refusals) = (Arc::<StoreTimes>::default(), Arc::<Refusals>::default());
-        let store: Arc<dyn TimerStore> =
-            Arc::new(TimedStore::new(store, Timing::new(Arc::clone(&times), Arc::clone(&refusals))));
+        let recount = Arc::<Notify>::default();
+        let timing = Timing::new(Arc::clone(&times), Arc::clone(&refusals), Arc::clone(&recount));
+        let store: Arc<dyn TimerStore> = Arc::new(TimedStore::new(store, timing));
         let in_flight = Arc::new(InFlight::new(Arc::clone(&store), Arc::<Metrics>::default()));
         let (history, history_error) = History::open(&settings.data.join("history.ring"));
         if history_error.is_some() {
@@ -438,6 +440,7 @@ impl Base {
             in_flight: &in_flight,
             endpoints: &endpoints,
             telemetry: &telemetry,
+            recount: &recount,
         }));
         namespaces.on_change({
             let (in_flight, deliveries) = (Arc::clone(&in_flight), Arc::downgrade(&deliveries));

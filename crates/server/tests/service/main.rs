@@ -18,6 +18,7 @@ mod limits;
 mod nodes;
 mod operating;
 mod operations;
+mod parked;
 mod pull;
 mod receivers;
 mod report;

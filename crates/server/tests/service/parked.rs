@@ -1,0 +1,140 @@
+//! Tests that the numbers of waiting timers follow each change that takes a timer away from what it waits for.
+
+use crate::inside::{Inside, settings};
+use crate::operating::{number, scrape};
+use crate::receivers::{Manner, Rough, eventually};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tourbillon_durable::store::MemoryStore;
+
+const TIMERS: &str = "/v1/namespaces/default/timers";
+
+/// Waits until the metric of parked timers has this value for this kind of reason.
+async fn await_parked(inside: &Inside, why: &str, count: u32) {
+    eventually(&format!("{count} timers wait because of {why}"), async || {
+        let page = scrape(inside).await;
+        let difference = number(&page, "tourbillon_parked", Some(("why", why))) - f64::from(count);
+        (difference.abs() < 0.5).then_some(())
+    })
+    .await;
+}
+
+/// Waits until the queue `mail` has this depth in each report.
+async fn await_depth(inside: &Inside, depth: u32) {
+    inside
+        .until("/v1/queues", |queues| {
+            queues
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|queue| &queue["depth"])
+                .eq(&vec![json!(depth); usize::from(depth > 0)])
+        })
+        .await;
+    await_parked(inside, "queue", depth).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_depth_of_a_queue_follows_each_change_of_a_waiting_timer() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let put = async |key: &str| {
+        let timer = json!({ "pull": { "queue": "mail" }, "if_present": "replace" });
+        let placed = inside.send("PUT", &format!("{TIMERS}/{key}"), timer).await;
+        assert!(placed.status.is_success(), "{}", placed.json());
+    };
+    let act = async |method: &str, path: &str, body: Value| {
+        let answer = inside.send(method, &format!("{TIMERS}/{path}"), body).await;
+        assert_eq!(answer.status, 200, "{method} {path}: {}", answer.json());
+        inside.send("GET", &format!("{TIMERS}/b0"), Value::Null).await.json()
+    };
+    for key in ["b0", "b1", "b2", "b3"] {
+        put(key).await;
+    }
+    await_depth(&inside, 4).await;
+    for key in ["b1", "b2", "b3"] {
+        act("DELETE", key, Value::Null).await;
+    }
+    await_depth(&inside, 1).await;
+    for _ in 0..3 {
+        put("b0").await;
+    }
+    await_depth(&inside, 1).await;
+    let moved = act("PATCH", "b0", json!({ "delay_ms": 3_600_000 })).await;
+    assert_eq!(moved["phase"], "pending", "{moved}");
+    await_depth(&inside, 0).await;
+    act("PATCH", "b0", json!({ "delay_ms": 0 })).await;
+    await_depth(&inside, 1).await;
+    for _ in 0..2 {
+        let paused = act("POST", "b0/pause", Value::Null).await;
+        assert_eq!((&paused["phase"], &paused["reason"]), (&json!("parked"), &json!("paused")), "{paused}");
+    }
+    await_depth(&inside, 0).await;
+    act("POST", "b0/resume", Value::Null).await;
+    await_depth(&inside, 1).await;
+    act("POST", "b0/fire", Value::Null).await;
+    await_depth(&inside, 1).await;
+    // A receiver takes the only timer, and no receiver comes after it.
+    let claims = json!({ "wait_ms": 5_000 });
+    inside.send("POST", "/v1/namespaces/default/queues/mail/claims", claims).await;
+    await_depth(&inside, 0).await;
+    let refused = inside.send("POST", &format!("{TIMERS}/b0/pause"), Value::Null).await;
+    assert_eq!(refused.status, 409);
+    let detail = "the timer is leased: while it is being delivered, it cannot be paused";
+    assert_eq!(refused.json()["detail"], detail);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_numbers_of_a_paused_namespace_and_of_a_host_follow_cancellations() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut settings = settings(folder.path());
+    // No callback probes the host during the test.
+    settings.caller.hosts.first_pause = Duration::from_secs(300);
+    let inside = Inside::open(settings, Arc::new(MemoryStore::default()));
+    assert_eq!(inside.send("PUT", "/v1/namespaces/n", json!({ "paused": true })).await.status, 201);
+    for key in ["a", "b", "c"] {
+        let timer = json!({ "pull": { "queue": "mail" } });
+        inside.send("PUT", &format!("/v1/namespaces/n/timers/{key}"), timer).await;
+    }
+    await_parked(&inside, "paused", 3).await;
+    for key in ["a", "b", "c"] {
+        inside.send("DELETE", &format!("/v1/namespaces/n/timers/{key}"), Value::Null).await;
+    }
+    await_parked(&inside, "paused", 0).await;
+
+    let away = Rough::start(Manner::Away).await;
+    let waiting = |count: u64| {
+        move |endpoints: &Value| {
+            let items = endpoints.as_array().unwrap();
+            items.iter().map(|endpoint| endpoint["parked"].as_u64().unwrap()).sum::<u64>() == count
+        }
+    };
+    let policy = json!({ "backoff": { "kind": "fixed", "pause_ms": 3_600_000 } });
+    let callback = async |key: String| {
+        let timer =
+            json!({ "callback": { "url": away.url() }, "policy": policy.clone(), "labels": ["away"] });
+        assert_eq!(inside.send("PUT", &format!("{TIMERS}/{key}"), timer).await.status, 201);
+    };
+    for nth in 0..10 {
+        callback(format!("opens{nth}")).await;
+    }
+    inside.until("/v1/endpoints", |endpoints| endpoints[0]["breaker"] == "open").await;
+    for nth in 0..5 {
+        callback(format!("waits{nth}")).await;
+    }
+    inside.until("/v1/endpoints", waiting(5)).await;
+    let resumed = inside.send("POST", &format!("{TIMERS}/waits0/resume"), Value::Null).await;
+    assert_eq!(resumed.status, 409);
+    let detail = resumed.json()["detail"].as_str().unwrap().to_owned();
+    let words = "the timer is not paused; it is parked for the reason host:default/";
+    assert!(detail.starts_with(words), "{detail}");
+    let paused = inside.send("POST", &format!("{TIMERS}/waits0/pause"), Value::Null).await;
+    assert_eq!(paused.status, 200);
+    inside.until("/v1/endpoints", waiting(4)).await;
+    for nth in 1..5 {
+        inside.send("DELETE", &format!("{TIMERS}/waits{nth}"), Value::Null).await;
+    }
+    inside.until("/v1/endpoints", waiting(0)).await;
+    await_parked(&inside, "host", 0).await;
+}

@@ -8,7 +8,8 @@
 //! finds that the timer may be delivered.
 //!
 //! The count of a reason may be too high for a while, for example after a cancel. The count never stays too low: it
-//! becomes zero only after an unpark or a pass has found nothing. Timers that are parked during that search still count.
+//! becomes zero only after an unpark or a pass has found nothing. Timers that are parked during that search still
+//! count.
 //!
 //! # Passes
 //! A *pass* counts the parked timers in the store by reason. The first pass runs at the start. A further pass runs soon

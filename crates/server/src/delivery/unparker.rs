@@ -5,8 +5,8 @@
 //! reason. Every ten seconds the unparker checks all reasons, so a lost wake-up only delays a timer.
 //!
 //! At its start the unparker makes a *pass*: it counts the parked timers in the store by reason, because a reason may
-//! have ended while no process ran. It repeats the pass soon after a change that may have taken a parked timer away, and
-//! at regular intervals: only the store knows the changes of other processes, and the timers that a dead node has
+//! have ended while no process ran. It repeats the pass soon after a change that may have taken a parked timer away,
+//! and at regular intervals: only the store knows the changes of other processes, and the timers that a dead node has
 //! parked.
 //!
 //! If other nodes share the store, the unparker unparks only timers of this node's shards. Such timers arrive at this

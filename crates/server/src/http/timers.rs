@@ -115,7 +115,9 @@ pub(super) async fn get_timer(scope: Within<Reader>, timer: TimerName) -> Answer
     Ok(Json(shown(&stored, scope.sees_payloads())))
 }
 
-/// Moves a timer's due moment. A parked timer that is moved into the future becomes pending, unless it is paused.
+/// Moves a timer's due moment.
+///
+/// A parked timer that is moved into the future becomes pending, unless it is paused.
 #[utoipa::path(
     patch, path = "/v1/namespaces/{namespace}/timers/{key}", tag = "timers",
     request_body(content = Delay, example = json!({ "delay_ms": 3_600_000 })),
@@ -161,7 +163,9 @@ pub(super) async fn fire_timer(scope: Within<Writer>, timer: TimerName) -> Answe
     change(scope, timer, Verb::Fire).await
 }
 
-/// Pauses a timer: it is not delivered until it is resumed. The timer may be pending, or parked for any reason.
+/// Pauses a timer: it is not delivered until it is resumed.
+///
+/// The timer may be pending, or parked for any reason.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/timers/{key}/pause", tag = "timers",
     responses(
@@ -173,8 +177,9 @@ pub(super) async fn pause_timer(scope: Within<Writer>, timer: TimerName) -> Answ
     change(scope, timer, Verb::Pause).await
 }
 
-/// Resumes a paused timer. If the timer was parked for another reason before its pause, and that reason still holds, the
-/// timer is parked again.
+/// Resumes a paused timer.
+///
+/// If the timer was parked for another reason before its pause, and that reason still holds, it is parked again.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/timers/{key}/resume", tag = "timers",
     responses(

@@ -382,8 +382,8 @@ impl InFlight {
         self.lock().history.ended_lately(before, limit, is_wanted)
     }
 
-    /// Returns the timer of a namespace that last had this key, if its history is remembered or its delivery is running.
-    /// A cancelled timer gives up its key, although its delivery goes on.
+    /// Returns the timer of a namespace that last had this key, if its history is remembered or its delivery is
+    /// running. A cancelled timer gives up its key, although its delivery goes on.
     pub(crate) fn last_of(&self, namespace: &str, key: &str) -> Option<TimerId> {
         let state = self.lock();
         let is_it = |known: &Known| *known.namespace == *namespace && known.key.as_deref() == Some(key);

@@ -101,8 +101,8 @@ impl Timers {
         }
     }
 
-    /// Moves the due moment of a timer. A timer whose delivery has begun is not moved. A parked timer that is moved into
-    /// the future becomes pending, unless it is paused.
+    /// Moves the due moment of a timer. A timer whose delivery has begun is not moved. A parked timer that is moved
+    /// into the future becomes pending, unless it is paused.
     ///
     /// # Errors
     ///

@@ -193,7 +193,8 @@ fn refusal(changed: &str, phase: Phase) -> String {
     }
 }
 
-/// Returns the answer to a change of a timer. `refusal` explains that the phase of the timer does not permit the change.
+/// Returns the answer to a change of a timer. `refusal` explains that the phase of the timer does not permit the
+/// change.
 fn change(
     id: TimerId,
     changed: durable::Changed,

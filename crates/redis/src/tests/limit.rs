@@ -32,7 +32,7 @@ fn run(store: &RedisStore, call: Call) -> Result<(), StoreError> {
         }
         Call::Claim => {
             let by = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
-            block_on(store.claim(by, 1, Limit { timers: 1, bytes: u64::MAX })).map(drop)
+            block_on(store.claim(by, 1, Limit { timers: 1, bytes: u64::MAX }, None)).map(drop)
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Tests that the numbers of waiting timers follow each change that takes a timer away from what it waits for.
 
-use crate::inside::{Inside, settings};
+use crate::inside::Inside;
 use crate::operating::{number, scrape};
-use crate::receivers::{Manner, Rough, eventually};
+use crate::receivers::{Manner, Rough};
+use crate::rig::{eventually, settings};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;

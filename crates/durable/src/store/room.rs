@@ -23,10 +23,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The time for which the last reading of the free bytes counts as current.
+/// The time for which the last look at the file system counts as current.
 const LOOK: Duration = Duration::from_millis(5);
-/// The pause between checks that the database's file is still in its place.
-const IN_PLACE: Duration = Duration::from_millis(500);
 /// The pause between attempts to create the reserve, a file whose bytes are freed when the disk is full.
 const AGAIN: Duration = Duration::from_secs(10);
 /// The divisor that limits the mark (the number of free bytes below which the store refuses new timers). On a file
@@ -61,7 +59,6 @@ struct RoomState {
     tried: Option<Instant>,
     /// The metadata of the database's file when the file was opened. `None` before the opening.
     file: Option<Metadata>,
-    seen: Option<Instant>,
     is_gone: bool,
 }
 
@@ -98,7 +95,7 @@ impl Room {
     pub fn note_opened(&self) {
         let mut state = self.lock();
         state.file = self.path.as_ref().and_then(|path| std::fs::metadata(path).ok());
-        (state.seen, state.is_gone) = (None, false);
+        (state.looked, state.is_gone) = (None, false);
     }
 
     /// Returns the error with which the store refuses the operations. `None` if the store accepts them.
@@ -143,8 +140,8 @@ impl Room {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the state and returns it. If the number of free bytes was read longer than [`LOOK`] ago, first reads it
-    /// again. Also checks that the database's file is still in its place, at most once in [`IN_PLACE`].
+    /// Locks the state and returns it. If the last look is longer than [`LOOK`] ago, first reads the number of free
+    /// bytes again, and checks that the database's file is still in its place.
     fn look(&self) -> MutexGuard<'_, RoomState> {
         let mut state = self.lock();
         let Some(path) = &self.path else { return state };
@@ -153,10 +150,7 @@ impl Room {
             return state;
         }
         state.looked = Some(now);
-        if state.seen.is_none_or(|seen| now - seen >= IN_PLACE) {
-            state.seen = Some(now);
-            state.is_gone = state.file.as_ref().is_some_and(|file| !is_same(path, file));
-        }
+        state.is_gone = state.file.as_ref().is_some_and(|file| !is_same(path, file));
         if self.mark > 0
             && let Some((free, all)) = free(path)
         {

@@ -136,6 +136,11 @@ async fn await_end(
     claim: &str,
     remote_claims: Option<&RemoteClaims>,
 ) -> ClaimEnd {
+    // The receiver may wait for further timers before it gets this one, for longer than the claim's time. Only the
+    // receiver's departure or a stop of the service ends the claim in this time, and both remove it.
+    if !open.is_handed_over().await {
+        return ClaimEnd::NotHandedOver;
+    }
     let begin = Instant::now();
     let mut until = begin + timeout;
     loop {
@@ -155,8 +160,8 @@ async fn await_end(
                 }
                 return ClaimEnd::Expired;
             }
-            Ok(None) => return ClaimEnd::NotHandedOver,
-            Ok(Some(ClaimRequest::Stop)) => return ClaimEnd::Stopped,
+            Ok(Some(ClaimRequest::Begin)) => {}
+            Ok(None | Some(ClaimRequest::Stop)) => return ClaimEnd::Stopped,
             Ok(Some(ClaimRequest::End(verdict, ticket))) => return ClaimEnd::Asked(verdict, ticket),
             Ok(Some(ClaimRequest::Renew(sender))) => {
                 until = (Instant::now() + timeout).min(begin + LONGEST_CLAIM);
@@ -190,5 +195,78 @@ fn claim(
         request_id: head(work).request.map(str::to_owned),
         body,
         body_base64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::task::JoinHandle;
+    use tourbillon_durable::UtcMillis;
+
+    const TIME: Duration = Duration::from_millis(100);
+
+    fn named(name: &str) -> Claim {
+        serde_json::from_value(serde_json::json!({
+            "claim": name, "id": name, "labels": [], "scheduled": "2026-01-01T00:00:00Z", "attempt": 1,
+            "until": "2026-01-01T00:00:00Z", "body": "",
+        }))
+        .unwrap()
+    }
+
+    /// Lets a receiver that asks for two timers gather for 150 ms with one timer, whose claim has the time [`TIME`].
+    /// `then` gets the queues and the fetch while the second timer has still not come. Returns the end of the claim.
+    async fn gathered(then: impl AsyncFnOnce(&PullQueues, JoinHandle<Vec<Claim>>)) -> ClaimEnd {
+        let queues = Arc::new(PullQueues::new(Arc::default(), 64, false));
+        let reason = Reason::Queue("a".into(), "q".into());
+        let fetch = tokio::spawn({
+            let queues = Arc::clone(&queues);
+            async move { queues.fetch("a", "q", 2, Duration::from_secs(5)).await.unwrap() }
+        });
+        while queues.receivers().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let mut arrivals = [(); 2].map(|()| queues.arrive(&reason, "a", UtcMillis::ZERO));
+        for arrival in &mut arrivals {
+            assert!(arrival.is_awaited().await);
+        }
+        let open = arrivals[0].hand_over(&named("one")).unwrap();
+        let end = tokio::spawn(async move { await_end(open, TIME, "a", "one", None).await });
+        tokio::time::sleep(TIME * 3 / 2).await;
+        assert!(
+            !fetch.is_finished() && !end.is_finished(),
+            "the time has begun before the receiver has the timer"
+        );
+        then(&queues, fetch).await;
+        drop(arrivals);
+        end.await.unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_of_a_claim_begins_when_the_receiver_gets_it() {
+        let begun = Instant::now();
+        let end = gathered(async |_, fetch| {
+            // The second timer does not come within a second, the longest time for which the receiver gathers.
+            let claims = fetch.await.unwrap();
+            assert_eq!(claims.len(), 1);
+            let moved = claims[0].until.as_millis() - named("one").until.as_millis();
+            assert_eq!(u128::from(moved), begun.elapsed().as_millis());
+        });
+        assert!(matches!(end.await, ClaimEnd::Expired));
+        assert!(begun.elapsed() >= Duration::from_secs(1) + TIME);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_timer_that_no_receiver_got_is_parked_after_the_time_of_its_claim_too() {
+        let gone = gathered(async |_, fetch| {
+            fetch.abort();
+            assert!(fetch.await.is_err());
+        });
+        assert!(matches!(gone.await, ClaimEnd::NotHandedOver));
+        let stopped = gathered(async |queues, fetch| {
+            queues.close();
+            assert_eq!(fetch.await.unwrap(), []);
+        });
+        assert!(matches!(stopped.await, ClaimEnd::NotHandedOver));
     }
 }

@@ -346,6 +346,32 @@ async fn no_wake_up_is_lost_between_timers_and_receivers() {
     assert!(counts.values().all(|count| *count == 1), "{counts:?}");
 }
 
+/// Checks that a receiver that waits for a second timer does not lose its first timer, whose time is short.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timer_at_most_once_is_not_lost_while_its_receiver_waits_for_another() {
+    let rig = Rig::start().await;
+    // The second timer waits for the permit of the first.
+    let (status, _) = rig.send("PUT", "/v1/namespaces/narrow", json!({ "concurrency": 1 })).await;
+    assert_eq!(status, StatusCode::CREATED);
+    for key in ["a", "b"] {
+        let policy = json!({ "guarantee": "at-most-once", "timeout_ms": 100 });
+        let timer = json!({ "pull": { "queue": "q" }, "policy": policy });
+        let (status, placed) = rig.send("PUT", &format!("/v1/namespaces/narrow/timers/{key}"), timer).await;
+        assert_eq!(status, StatusCode::CREATED, "{placed}");
+    }
+    let mut got = Vec::new();
+    let since = Instant::now();
+    while got.len() < 2 {
+        assert!(since.elapsed() < Duration::from_secs(20), "only {got:?} came");
+        let claims = "/v1/namespaces/narrow/queues/q/claims";
+        let (_, answer) = rig.send("POST", claims, json!({ "max": 2, "wait_ms": 2_000 })).await;
+        let keys = answer["claims"].as_array().unwrap().iter().map(|claim| claim["key"].clone());
+        got.extend(keys);
+    }
+    got.sort_by_key(Value::to_string);
+    assert_eq!(got, ["a", "b"]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn open_claims_are_bounded() {
     let rig = Rig::start_with(|settings| settings.open_claims = 2).await;

@@ -95,6 +95,12 @@ pub(crate) struct OpenClaim {
 }
 
 impl OpenClaim {
+    /// Waits until the receiver gets the claim. Returns false if the claim was removed before, so that the timer must
+    /// be parked again.
+    pub(crate) async fn is_handed_over(&mut self) -> bool {
+        matches!(self.request().await, Some(ClaimRequest::Begin))
+    }
+
     /// Waits for the next request about the claim. Returns `None` if the claim was removed before its receiver has got
     /// it, so that the timer must be parked again.
     pub(crate) async fn request(&mut self) -> Option<ClaimRequest> {

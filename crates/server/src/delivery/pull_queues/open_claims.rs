@@ -1,16 +1,20 @@
 //! Keeps the open claims, and limits the number of each namespace's claims.
 
 use super::endings::EndTicket;
+use crate::clock::millis;
 use crate::delivery::reason::Reason;
 use crate::share::Shares;
 use std::collections::{HashMap, HashSet};
 use tokio::sync::{mpsc, oneshot};
-use tourbillon_api::Moment;
+use tokio::time::Instant;
+use tourbillon_api::{Claim, Moment};
 use tourbillon_durable::Verdict;
 
 /// A receiver's request about its open claim, for the timer's handler.
 #[derive(Debug)]
 pub(crate) enum ClaimRequest {
+    /// The receiver gets the claim now, so the claim's time begins. No other request comes before this one.
+    Begin,
     /// Ends the delivery with this verdict. The ticket answers the receiver once the store has recorded the end.
     End(Verdict, EndTicket),
     /// Prolongs the claim. The handler sends the new moment of expiry on this channel.
@@ -34,6 +38,8 @@ pub(super) struct OpenEntry {
     namespace: Box<str>,
     /// Whether the receiver has got the claim. Before that, the claim is only meant for the receiver.
     is_handed_over: bool,
+    /// The moment at which the claim was opened.
+    opened: Instant,
     pub(super) requests: mpsc::UnboundedSender<ClaimRequest>,
 }
 
@@ -72,7 +78,12 @@ impl OpenClaims {
     /// the timer's handler reads the requests of the client that has the claim.
     pub(super) fn open(&mut self, name: &str, namespace: &str) -> mpsc::UnboundedReceiver<ClaimRequest> {
         let (sender, requests) = mpsc::unbounded_channel();
-        let entry = OpenEntry { namespace: namespace.into(), is_handed_over: false, requests: sender };
+        let entry = OpenEntry {
+            namespace: namespace.into(),
+            is_handed_over: false,
+            opened: Instant::now(),
+            requests: sender,
+        };
         // The caller has checked under the same lock that the namespace has room.
         if self.by_name.insert(name.into(), entry).is_none() {
             self.by_namespace.take(namespace, 1);
@@ -80,11 +91,17 @@ impl OpenClaims {
         requests
     }
 
-    /// Notes that the receiver gets a claim. Returns false if the claim is no longer open, so that the receiver must
-    /// not get it.
-    pub(super) fn hand_over(&mut self, name: &str) -> bool {
-        let open = self.by_name.get_mut(name);
-        open.map(|open| open.is_handed_over = true).is_some()
+    /// Notes that the receiver gets a claim. The claim's time begins now, so the claim's end moves by the time for
+    /// which the claim has been open. Returns false if the claim is no longer open, so that the receiver must not get
+    /// it.
+    pub(super) fn hand_over(&mut self, claim: &mut Claim) -> bool {
+        let Some(open) = self.by_name.get_mut(&*claim.claim) else { return false };
+        open.is_handed_over = true;
+        let until = claim.until.as_millis().saturating_add(millis(open.opened.elapsed()));
+        claim.until = Moment::from_millis(until);
+        // If the handler has gone, it drops the claim, and a request of the receiver finds it ended.
+        let _the_handler_has_gone = open.requests.send(ClaimRequest::Begin);
+        true
     }
 
     /// Returns the claim with this name, or `None` if no such claim is open in the namespace.

@@ -130,7 +130,7 @@ impl Poll<'_> {
     }
 
     /// Returns the claims that the receiver has got, sorted by their timers' due moments. From then on the receiver
-    /// owns the claims. Leaves out claims that are no longer open: if the service stops, their timers are parked.
+    /// owns the claims, and their times run. Leaves out claims that are no longer open: if the service stops, their timers are parked.
     pub(super) fn leave(mut self) -> Vec<Claim> {
         // Without the close, further timers could come while the claims are sorted. These timers would only be parked
         // again.
@@ -138,7 +138,7 @@ impl Poll<'_> {
         let mut got = core::mem::take(&mut self.got);
         {
             let mut state = self.queues.lock();
-            got.retain(|(_, claim)| state.claims.hand_over(&claim.claim));
+            got.retain_mut(|(_, claim)| state.claims.hand_over(claim));
         }
         got.sort_by(|(due, claim), (other_due, other)| (due, &claim.id).cmp(&(other_due, &other.id)));
         got.into_iter().map(|(_, claim)| claim).collect()

@@ -28,12 +28,13 @@ impl Unstored {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds the namespace of a delivery that begins, if its timer is not stored.
+    /// Holds the namespace of a delivery that begins, if its timer is not stored. Also holds a namespace that is being
+    /// removed, because the removal may not have looked for holders yet.
     pub(super) fn hold(&self, delivery: &Delivery) {
         if delivery.token.is_some() {
             return;
         }
-        let Some(namespace) = self.namespaces.get(&delivery.namespace) else { return };
+        let Some(namespace) = self.namespaces.find(&delivery.namespace) else { return };
         let key = (delivery.id, delivery.delivery);
         self.lock().insert(key, namespace);
         // The event about the end may have come before the insertion.

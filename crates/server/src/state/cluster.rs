@@ -110,7 +110,7 @@ pub(crate) mod double {
     use super::ClusterStore;
     use core::sync::atomic::{AtomicBool, Ordering};
     use std::collections::{BTreeMap, VecDeque};
-    use std::sync::{Arc, Mutex};
+    use std::sync::{Arc, Mutex, OnceLock};
     use tokio::sync::oneshot;
     use tourbillon_durable::store::{
         Call, Hook, Hooked, MemoryStore, SharedDocument, StoreError, StoreErrorKind, StoreFuture,
@@ -130,6 +130,8 @@ pub(crate) mod double {
         /// For each of the next reads of documents: the moment at which the store looks at the document, and the
         /// signal for which the read then waits. Further reads are answered at once.
         pub(crate) waits: Mutex<VecDeque<(Looks, oneshot::Receiver<()>)>>,
+        /// Called before each call about timers. The function may block the call, or change the store first.
+        pub(crate) before_call: OnceLock<Box<dyn Fn(Call<'_>) + Send + Sync>>,
     }
 
     /// The moment at which a read that waits looks at the document.
@@ -143,14 +145,19 @@ pub(crate) mod double {
     pub(crate) fn node(documents: &Documents, incarnation: u64) -> Arc<Hooked<Node>> {
         let documents = Arc::clone(documents);
         let (loses_answers, fails_reads) = (AtomicBool::new(false), AtomicBool::new(false));
-        let node = Node { documents, incarnation, loses_answers, fails_reads, waits: Mutex::default() };
+        let (waits, before_call) = (Mutex::default(), OnceLock::new());
+        let node = Node { documents, incarnation, loses_answers, fails_reads, waits, before_call };
         Arc::new(Hooked::new(Arc::new(MemoryStore::default()), node))
     }
 
     impl Hook for Node {
         type Seen = ();
 
-        fn see(&self, _: Call<'_>) {}
+        fn see(&self, call: Call<'_>) {
+            if let Some(before) = self.before_call.get() {
+                before(call);
+            }
+        }
 
         fn answer<'a, T: Send + 'a>(
             &'a self,

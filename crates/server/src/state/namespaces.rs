@@ -210,6 +210,12 @@ impl Namespaces {
         self.known().map.get(name).cloned()
     }
 
+    /// Returns the namespace with this name, even if it is being removed. The caller becomes one of its holders: see
+    /// [`is_held`](Self::is_held).
+    pub(crate) fn find(&self, name: &str) -> Option<Arc<Namespace>> {
+        self.known().find(name).cloned()
+    }
+
     /// Returns the namespace with this name. Fails if this node's copy does not have it, or if it is being removed.
     pub(crate) fn require(&self, name: &str) -> Result<Arc<Namespace>, Problem> {
         let known = self.known();

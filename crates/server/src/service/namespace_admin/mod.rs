@@ -253,12 +253,19 @@ impl NamespaceAdmin {
         if self.stop.has_begun() {
             return Err(Problem::new(ProblemKind::Stopping, "the namespace was not removed"));
         }
-        if !is_settled {
+        let under_way = || {
             let detail = "a creation or a delivery in this namespace is under way";
-            return Err(Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(1_000));
+            Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(1_000)
+        };
+        if !is_settled {
+            return Err(under_way());
         }
         if self.has_stored(name).await? {
             return Err(has_timers());
+        }
+        // Since the last look for holders, a handler may have been called for a timer that is not stored.
+        if self.namespaces.is_held(name) {
+            return Err(under_way());
         }
         // After the removal, a namespace of the same name may already have renewals.
         self.deliveries.forget(name).await;

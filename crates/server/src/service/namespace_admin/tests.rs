@@ -1,15 +1,19 @@
 //! Tests of the administration of namespaces.
 
 use super::*;
-use crate::service::Service;
+use crate::service::{Naming, Service};
 use crate::settings::Settings;
 use crate::state::NamespaceStorage;
 use crate::state::double::{self, Documents, Node};
 use crate::state::end_removals;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
+use pollster::block_on;
+use std::sync::Mutex;
+use std::thread;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
-use tourbillon_durable::store::Hooked;
+use tourbillon_api::{Guarantee, NewTimer, Pull};
+use tourbillon_durable::store::{Call, Hooked, TimerStore};
 
 /// Opens a node of the deployment with these documents.
 fn node(documents: &Documents) -> (TempDir, Arc<Hooked<Node>>, Service) {
@@ -198,5 +202,71 @@ async fn a_removal_waits_for_creations_and_not_for_backups() {
     drop(creation);
     admin.remove("shop").await.unwrap();
     drop(backup);
+    close(service).await;
+}
+
+/// Tests a timer that is delivered at most once, and whose handler is called only after the mark. The thread of this
+/// test calls the handlers, so it calls none before it waits.
+#[tokio::test]
+async fn a_removal_finds_a_delivery_whose_handler_is_called_after_the_mark() {
+    let documents = Documents::default();
+    let (_folder, store, service) = node(&documents);
+    service.namespace_admin().make("shop").await.unwrap();
+    let answers = Arc::new(AtomicBool::new(true));
+    let hook = {
+        let answers = Arc::clone(&answers);
+        move |call: Call<'_>| {
+            while matches!(call, Call::Apply(_)) && !answers.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    };
+    assert!(store.hook().before_call.set(Box::new(hook)).is_ok());
+    let mut timer = NewTimer::pull(Pull { queue: "q".to_owned(), ..Pull::default() });
+    timer.policy.guarantee = Some(Guarantee::AtMostOnce);
+    timer.delay_ms = Some(500);
+    service.creations().place("shop", Naming::default(), &timer).await.unwrap();
+    answers.store(false, Ordering::Relaxed);
+    let is_stored = || block_on(store.counts()).unwrap().by_namespace.values().any(|count| *count > 0);
+    while is_stored() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let namespaces = service.namespaces();
+    namespaces.try_change(|stored| mark(stored, "shop", 5)).unwrap().unwrap();
+    assert!(!namespaces.is_held("shop"), "the handler was called too early for this test");
+    // The handler is called, and the timer waits to be stored again.
+    let begun = Instant::now();
+    while !namespaces.is_held("shop") && begun.elapsed() < Duration::from_secs(10) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let (is_held, was_stored) = (namespaces.is_held("shop"), is_stored());
+    answers.store(true, Ordering::Relaxed);
+    assert!(is_held && !was_stored, "the delivery does not hold the namespace");
+    while namespaces.is_held("shop") {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(is_stored(), "nothing holds the namespace before its timer is stored again");
+    close(service).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removal_finds_a_delivery_that_begins_after_the_look_for_holders() {
+    let documents = Documents::default();
+    let (_folder, store, service) = node(&documents);
+    service.namespace_admin().make("shop").await.unwrap();
+    let held = Arc::new(Mutex::new(None));
+    let hook = {
+        let (held, namespaces) = (Arc::clone(&held), Arc::clone(&service.0.namespaces));
+        move |call: Call<'_>| {
+            // The removal has looked for holders, and is about to count the timers.
+            if matches!(call, Call::Apply(_)) && namespaces.get("shop").is_none() {
+                *held.lock().unwrap() = namespaces.find("shop");
+            }
+        }
+    };
+    assert!(store.hook().before_call.set(Box::new(hook)).is_ok());
+    let problem = service.namespace_admin().remove("shop").await.unwrap_err();
+    assert_eq!((problem.kind, problem.retry_after_ms), (ProblemKind::LimitReached, Some(1_000)), "{problem}");
+    assert!(held.lock().unwrap().is_some() && service.namespaces().get("shop").is_some());
     close(service).await;
 }

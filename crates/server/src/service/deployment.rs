@@ -71,12 +71,12 @@ mod tests {
     use super::*;
     use crate::service::Service;
     use crate::settings::{Settings, StorePlace};
-    use crate::state::NAMESPACES;
     use crate::state::double::{self, Documents};
+    use crate::state::{NAMESPACES, Namespace, NamespaceStorage, Namespaces};
     use core::time::Duration;
     use std::path::Path;
     use std::sync::Arc;
-    use tourbillon_durable::store::{Durability, IfPresent, Op, TimerStore};
+    use tourbillon_durable::store::{Call, Durability, IfPresent, Op, TimerStore};
     use tourbillon_durable::timer::{Timer, TimerId};
     use tourbillon_redis::Connect;
 
@@ -127,6 +127,28 @@ mod tests {
         let service = Service::open_on_double(on_redis(folder.path()), Arc::clone(&store) as _).unwrap();
         assert!(service.namespaces().get("shop").is_some());
         assert!(service.notices().iter().any(|notice| notice.contains("shop")), "{:?}", service.notices());
+        tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
+    }
+
+    /// Tests a namespace that another node makes during the start, after the first read of the namespaces. Another node
+    /// also makes timers in it, so the start counts them.
+    #[tokio::test]
+    async fn a_start_on_redis_takes_no_namespace_for_missing_that_another_node_has_just_made() {
+        let (folder, documents) = (tempfile::tempdir().unwrap(), Documents::default());
+        let store = double::node(&documents, 1);
+        place(&*store).await;
+        let other = Namespaces::open(NamespaceStorage::Shared(double::node(&documents, 2))).unwrap();
+        let hook = move |call: Call<'_>| {
+            if call == Call::Counts {
+                let mut made = Namespace::default();
+                made.limits.max_timers = Some(7);
+                other.change(|stored| drop(stored.namespaces.insert("shop".into(), made.clone()))).unwrap();
+            }
+        };
+        assert!(store.hook().before_call.set(Box::new(hook)).is_ok());
+        let service = Service::open_on_double(on_redis(folder.path()), Arc::clone(&store) as _).unwrap();
+        assert_eq!(service.namespaces().get("shop").unwrap().limits.max_timers, Some(7));
+        assert!(service.notices().is_empty(), "{:?}", service.notices());
         tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
     }
 }

@@ -22,7 +22,8 @@ use crate::record::{
 };
 use crate::settings::{PostgresSettings, RedisSettings, Settings, StorePlace};
 use crate::state::{
-    ClusterStore, Counters, Events, NamespaceStorage, Namespaces, STALE, Stop, Tokens, files, schedules_of,
+    ClusterStore, Counters, Events, Namespace, NamespaceStorage, Namespaces, STALE, Stop, Tokens, files,
+    schedules_of,
 };
 use crate::task::Tasks;
 use crate::telemetry::Telemetry;
@@ -102,27 +103,29 @@ fn unused_files(data: &Path, place: &str) -> Vec<Box<str>> {
 }
 
 /// Adds the namespaces `missing`, which have stored timers, to the namespaces of the service. Also adds a notice about
-/// each of them to `notices`. The notice says that the namespace "is not" `stored`. So `stored` is, for example, the
-/// text "in namespaces.json".
+/// each of them to `notices`, unless another node has made the namespace in the meantime. The notice says that the
+/// namespace "is not" `stored`. So `stored` is, for example, the text "in namespaces.json".
 fn add_missing(
     namespaces: &Namespaces,
     missing: &[Box<str>],
     stored: &str,
     notices: &mut Vec<Box<str>>,
 ) -> io::Result<()> {
+    if missing.is_empty() {
+        return Ok(());
+    }
     let notice = |name: &str| {
         format!("the namespace {name:?} has timers and is not {stored}: it has no limits and no secrets")
             .into()
     };
-    notices.extend(missing.iter().map(|name| notice(name)));
-    if missing.is_empty() {
-        return Ok(());
-    }
-    namespaces.change(|stored| {
-        for name in missing {
-            stored.namespaces.entry(name.clone()).or_default();
-        }
-    })
+    let made = namespaces.change(|stored| {
+        let is_new = |name: &&Box<str>| !stored.namespaces.contains_key(&***name);
+        let new: Vec<_> = missing.iter().filter(is_new).collect();
+        stored.namespaces.extend(new.iter().map(|name| (Box::clone(name), Namespace::default())));
+        new
+    })?;
+    notices.extend(made.into_iter().map(|name| notice(name)));
+    Ok(())
 }
 
 impl Service {
@@ -207,6 +210,8 @@ impl Service {
         let namespaces = Namespaces::open(NamespaceStorage::Shared(Arc::clone(&store))).map_err(failed)?;
         // Clients can also create timers in SQL, where the namespace need not exist.
         let counts = block_on(store.counts()).map_err(OpenError::Store)?;
+        // Another node may have made a namespace and its timers before they were counted.
+        block_on(namespaces.renew()).map_err(failed)?;
         let missing = namespaces.missing(&counts);
         add_missing(&namespaces, &missing, "made", &mut notices).map_err(failed)?;
         Self::begin_on(settings, store, namespaces, Checked { notices, folder })
@@ -365,8 +370,11 @@ impl Inner {
             Err(OpenError::Store(error)) if error.is_transient() => return Ok(()),
             checked => checked?,
         }
-        // A server that does not answer now must not stop the start.
-        if let Ok(counts) = block_on(store.counts()) {
+        // A server that does not answer now must not stop the start. The namespaces are read after the counts, because
+        // another node may have made a namespace and its timers before they were counted.
+        if let Ok(counts) = block_on(store.counts())
+            && block_on(self.namespaces.renew()).is_ok()
+        {
             let missing = self.namespaces.missing(&counts);
             let failed = |error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error));
             add_missing(&self.namespaces, &missing, "made", &mut self.notices).map_err(failed)?;

@@ -130,7 +130,8 @@ impl Poll<'_> {
     }
 
     /// Returns the claims that the receiver has got, sorted by their timers' due moments. From then on the receiver
-    /// owns the claims, and their times run. Leaves out claims that are no longer open: if the service stops, their timers are parked.
+    /// owns the claims, and their times run. Leaves out claims that are no longer open: if the service stops, their
+    /// timers are parked.
     pub(super) fn leave(mut self) -> Vec<Claim> {
         // Without the close, further timers could come while the claims are sorted. These timers would only be parked
         // again.

@@ -174,7 +174,8 @@ impl FromStr for UtcMillis {
 }
 
 /// Returns true if the text has the form of RFC 3339, or has a space instead of the `T`, as the RFC permits. The parser
-/// of jiff accepts further forms, such as a zone in brackets, an offset of more than a day, or a moment without seconds.
+/// of jiff accepts further forms, such as a zone in brackets, an offset of more than a day, or a moment without a
+/// second.
 fn is_rfc_3339(text: &str) -> bool {
     let is_form = |text: &str, form: &str| {
         let is_permitted = |(byte, wanted): (u8, u8)| match wanted {

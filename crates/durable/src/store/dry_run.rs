@@ -79,8 +79,8 @@ pub fn admit(op: &Op) -> Result<(), StoreError> {
 ///
 /// # Errors
 ///
-/// Fails with [`StoreErrorKind::Limit`](super::StoreErrorKind::Limit) if a field exceeds a limit, or if a text has a zero
-/// byte. The error names the timer.
+/// Fails with [`StoreErrorKind::Limit`](super::StoreErrorKind::Limit) if a field exceeds a limit, or if a text has a
+/// zero byte. The error names the timer.
 pub fn admit_import(timer: &Timer) -> Result<(), StoreError> {
     super::ledger::admit_import(timer)
 }

@@ -119,8 +119,8 @@ settings! {
     /// The longest time from the creation of a timer to its due moment.
     max_delay: Duration, "limits.delay" = "36600d";
 
-    /// The longest time for a request's header to arrive, counted from its first byte. The header of a connection's first
-    /// request counts from the start of the connection. Also the longest time for a TLS handshake.
+    /// The longest time for a request's header to arrive, counted from its first byte. The header of a connection's
+    /// first request counts from the start of the connection. Also the longest time for a TLS handshake.
     header_timeout: Duration, "timeouts.header" = "10s";
     /// The longest time for a request's body to arrive.
     body_timeout: Duration, "timeouts.body" = "30s";

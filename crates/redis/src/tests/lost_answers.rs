@@ -142,9 +142,9 @@ fn a_recovered_timer_of_a_paused_series_is_parked_again() {
     let token = now(store.claim(BY, 1, ALL, None)).leased[0].token;
     let parked = apply(&store, Op::Park(id(1), token, "reason".into()));
     assert!(matches!(parked, Outcome::Ended { phase: Phase::Parked, .. }), "{parked:?}");
-    pause(&store, 1);
     link.at("take_parked", 1, Act::Lose);
     assert_eq!(kind(store.claim_parked(BY, 2, "reason".into(), 1, ALL)), StoreErrorKind::Unknown);
+    pause(&store, 1);
     assert_eq!(recovered(&store, 2), []);
     let stored = now(store.get(id(1).into())).unwrap();
     assert_eq!(stored.state, State::Parked(PAUSED.into()));

@@ -119,12 +119,12 @@ fn add_missing(
             .into()
     };
     let made = namespaces.change(|stored| {
-        let is_new = |name: &&Box<str>| !stored.namespaces.contains_key(&***name);
-        let new: Vec<_> = missing.iter().filter(is_new).collect();
-        stored.namespaces.extend(new.iter().map(|name| (Box::clone(name), Namespace::default())));
+        let mut new = missing.to_vec();
+        new.retain(|name| !stored.namespaces.contains_key(name));
+        stored.namespaces.extend(new.iter().map(|name| (name.clone(), Namespace::default())));
         new
     })?;
-    notices.extend(made.into_iter().map(|name| notice(name)));
+    notices.extend(made.iter().map(|name| notice(name)));
     Ok(())
 }
 

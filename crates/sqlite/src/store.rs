@@ -18,7 +18,7 @@ use tourbillon::Clock;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
     Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Op, Outcome, Page,
-    Reaped, Renewal, Room, Shares, StoreError, StoreErrorKind, StoreFuture, TimerStore, dry_run,
+    Reaped, Reasons, Renewal, Room, Shares, StoreError, StoreErrorKind, StoreFuture, TimerStore, dry_run,
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 use tourbillon_durable::{UtcMillis, WallClock};
@@ -438,6 +438,10 @@ impl TimerStore for SqliteStore {
 
     fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> StoreFuture<'_, Page> {
         self.read(|act| Lists(act).list(&filter, cursor.as_ref(), limit))
+    }
+
+    fn reasons(&self, after: Option<Cursor>, limit: u32) -> StoreFuture<'_, Reasons> {
+        self.read(|act| Lists(act).reasons(after.as_ref(), limit))
     }
 
     fn counts(&self) -> StoreFuture<'_, Counts> {

@@ -17,8 +17,9 @@ pub const MOST_CAUGHT_UP: u64 = 10_000;
 /// in the future, it was stored while the store's clock was ahead of the true time.
 pub(super) const SLACK: Duration = Duration::from_secs(1);
 /// The shortest and the longest interval at which a schedule checks whether its last occurrence has ended, while an
-/// instant waits for this end.
-const LOOK: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// instant waits for this end. An occurrence that is younger than a minute is checked at least each second, and then
+/// after each sixtieth of its age.
+const LOOK: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(30));
 
 /// The result of a decision, which determines which of the instants that have come get occurrences.
 #[derive(Clone, Debug, PartialEq)]
@@ -246,8 +247,9 @@ impl Progress {
             progress.last_occurrence = Some(TimerId::of_occurrence(progress.id, *last));
         }
         // The last occurrence may be quick or take long, so the checks become rarer with its age.
-        let age = progress.last_fired.filter(|fired| *fired <= now).map_or(LOOK.1, |fired| now - fired);
-        let look = now + age.clamp(LOOK.0, LOOK.1);
+        let second = Duration::from_secs(1);
+        let age = progress.last_fired.filter(|fired| *fired <= now).map_or(second, |fired| now - fired);
+        let look = now + age.min(second).max(age / 60).clamp(LOOK.0, LOOK.1);
         let next = progress.next.map(|next| next + offset);
         let of_catch_up =
             progress.catch_up.map(|_| if schedule.overlap == Overlap::Allow { now } else { look });
@@ -299,6 +301,9 @@ impl Work {
             }
         };
         self.progress.catch_up = first.map(|next| CatchUp { next, last });
+        // A queued instant that now waits with the missed ones must not get a second occurrence.
+        self.progress.queued =
+            self.progress.queued.filter(|queued| first.is_none_or(|first| *queued < first));
         (self.progress.next, self.progress.last_scheduled) = (passed.next, Some(last));
     }
 

@@ -134,6 +134,22 @@ fn each_missed_instant_gets_its_occurrence_whatever_the_rule_for_overlaps_is() {
 }
 
 #[test]
+fn a_queued_instant_that_waits_with_the_missed_ones_gets_one_occurrence() {
+    let schedule = Schedule { missed: Missed::All, overlap: Overlap::QueueOne, ..each_minute() };
+    let first = decide(&schedule, 5 * MINUTE, false);
+    assert_eq!(first.progress.queued, Some(at(5 * MINUTE)));
+    // The process is away until after minute 8.
+    let (mut progress, mut now, mut fired) = (first.progress, 8 * MINUTE + 30_000, Vec::new());
+    while progress.has_waiting() {
+        let decision = progress.decide(&schedule, Duration::ZERO, at(now), false).unwrap();
+        fired.extend(decision.fire.iter().map(|instant| instant.as_millis() / MINUTE));
+        progress = decision.progress;
+        now += 1_000;
+    }
+    assert_eq!(fired, [2, 3, 4, 5, 6, 7, 8]);
+}
+
+#[test]
 fn instants_that_are_missed_while_the_schedule_catches_up_wait_as_well() {
     let schedule = Schedule { missed: Missed::All, ..each_minute() };
     let first = decide(&schedule, 4 * MINUTE + 30_000, false);

@@ -183,8 +183,8 @@ impl Room {
     fn gone(&self, state: &RoomState) -> Option<StoreError> {
         let path = self.path.as_ref().filter(|_| state.is_gone)?;
         let message = format!(
-            "{} was removed or replaced while the store has it open: further changes would be lost. Start the \
-             process again once the file is in its place",
+            "{} was removed or replaced while the store has it open: further changes would be lost. Put the file back; \
+             if it is another file, start the process again",
             path.display()
         );
         Some(StoreError::new(StoreErrorKind::Io, message))

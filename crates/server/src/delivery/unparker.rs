@@ -175,6 +175,9 @@ impl Unparker {
     /// stops and closes the index of parked timers ([`ParkedIndex::close`]).
     async fn find_all_parked(self: Arc<Self>, store: Arc<dyn TimerStore>, has_others: bool) {
         self.find_parked(&*store).await;
+        // A task that rests must not keep a closed store open.
+        let resting = Arc::downgrade(&store);
+        drop(store);
         let (limit, rest, settled) =
             if has_others { (SMALL_PAGE, REST, SETTLED) } else { (PAGE, Duration::ZERO, SOON) };
         let mut took = Duration::ZERO;
@@ -182,12 +185,13 @@ impl Unparker {
             tokio::select! {
                 () = tokio::time::sleep(if has_others { PASS } else { PASS.max(took * REGULAR_REST) }) => {}
                 () = self.parked.pass_wanted() => {
-                    tokio::time::sleep((took * REST_OF_PASS).clamp(settled, PASS)).await;
+                    tokio::time::sleep((took * REST_OF_PASS).max(settled)).await;
                 }
             }
             if !has_others && self.parked.is_empty() {
                 continue;
             }
+            let Some(store) = resting.upgrade().filter(|_| !self.parked.is_closed()) else { return };
             let begun = tokio::time::Instant::now();
             // If this pass fails, the next pass reads the reasons again.
             let is_exact = self.pass(&*store, limit, rest).await.unwrap_or(true);

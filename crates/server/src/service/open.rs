@@ -37,7 +37,7 @@ use std::time::Instant;
 use tokio::sync::Notify;
 use tourbillon_callback::{Caller, Rules};
 use tourbillon_durable::schedule::Schedules;
-use tourbillon_durable::store::{RedbStore, StoreError, StoreErrorKind, TimerStore};
+use tourbillon_durable::store::{Counts, RedbStore, StoreError, StoreErrorKind, TimerStore};
 use tourbillon_durable::{Builder, Durable, Limits, Timers};
 use tourbillon_redis::Grade;
 use tourbillon_sqlite::SqliteStore;
@@ -100,6 +100,21 @@ fn unused_files(data: &Path, place: &str) -> Vec<Box<str>> {
     unused
         .map(|(path, content)| format!("{} is not used: {content} in {place}", path.display()).into())
         .collect()
+}
+
+/// Returns the namespaces that have timers and are not made. `counts` was read before the namespaces. If a namespace is
+/// missing, counts the timers once more: another node may have removed its timers and the namespace since `counts`.
+fn still_missing(
+    namespaces: &Namespaces,
+    counts: &Counts,
+    store: &dyn TimerStore,
+) -> Result<Vec<Box<str>>, StoreError> {
+    let missing = namespaces.missing(counts);
+    if missing.is_empty() {
+        return Ok(missing);
+    }
+    let again = namespaces.missing(&block_on(store.counts())?);
+    Ok(missing.into_iter().filter(|name| again.contains(name)).collect())
 }
 
 /// Adds the namespaces `missing`, which have stored timers, to the namespaces of the service. Also adds a notice about
@@ -212,7 +227,7 @@ impl Service {
         let counts = block_on(store.counts()).map_err(OpenError::Store)?;
         // Another node may have made a namespace and its timers before they were counted.
         block_on(namespaces.renew()).map_err(failed)?;
-        let missing = namespaces.missing(&counts);
+        let missing = still_missing(&namespaces, &counts, &*store).map_err(OpenError::Store)?;
         add_missing(&namespaces, &missing, "made", &mut notices).map_err(failed)?;
         Self::begin_on(settings, store, namespaces, Checked { notices, folder })
     }
@@ -375,7 +390,7 @@ impl Inner {
         if let Ok(counts) = block_on(store.counts())
             && block_on(self.namespaces.renew()).is_ok()
         {
-            let missing = self.namespaces.missing(&counts);
+            let missing = still_missing(&self.namespaces, &counts, &*store).unwrap_or_default();
             let failed = |error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error));
             add_missing(&self.namespaces, &missing, "made", &mut self.notices).map_err(failed)?;
         }

@@ -329,20 +329,6 @@ async fn an_outcome_that_is_not_known_is_called_so_and_the_request_may_be_repeat
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_creation_that_a_batch_repeats_counts_once_to_the_limit_of_timers() {
-    let folder = tempfile::tempdir().unwrap();
-    let inside = Inside::start(&folder);
-    assert_eq!(inside.send("PUT", "/v1/namespaces/n", json!({ "max_timers": 2 })).await.status, 201);
-    let put = json!({ "put": { "idempotency_key": "order 17", "timer": timer(60_000) } });
-    let other = json!({ "put": { "timer": timer(60_000) } });
-    let changes = json!({ "changes": [put, put, other, other] });
-    let batch = inside.send("POST", "/v1/namespaces/n/batch", changes).await.json();
-    let outcome = |at: usize| batch["results"][at]["placed"]["outcome"].clone();
-    assert_eq!([outcome(0), outcome(1), outcome(2)], ["created", "repeated", "created"], "{batch}");
-    assert_eq!(batch["results"][3]["problem"]["status"], 429, "{batch}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_answers_each_change_and_obeys_idempotency_keys() {
     let folder = tempfile::tempdir().unwrap();
     let inside = Inside::start(&folder);

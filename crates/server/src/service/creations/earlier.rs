@@ -26,9 +26,6 @@ pub(crate) struct Earlier {
     keys: HashMap<Box<str>, bool>,
     /// The ids of timers that the followed changes have removed or replaced.
     gone: HashSet<TimerId>,
-    /// The ids of idempotency keys with which the followed changes have made timers. A further creation with such a key
-    /// makes none.
-    made: HashSet<TimerId>,
 }
 
 #[derive(Clone, Debug)]
@@ -78,7 +75,7 @@ impl Earlier {
         naming: Naming<'_>,
     ) -> Result<bool, Problem> {
         if let Some(key) = naming.idempotency_key
-            && self.is_repeated(timers, id_of(namespace, key)).await?
+            && self.timer(timers, id_of(namespace, key)).await?.is_some()
         {
             return Ok(true);
         }
@@ -91,14 +88,13 @@ impl Earlier {
             Change::Creation { key, id, replaces } => {
                 let naming = Naming { key: key.as_deref(), ..Naming::default() };
                 let is_repeated = match id {
-                    Some(id) => self.is_repeated(timers, id).await?,
+                    Some(id) => self.timer(timers, id).await?.is_some(),
                     None => false,
                 };
                 let is_taken = self.has(timers, namespace, naming).await?;
                 if is_repeated || is_taken && !replaces {
                     return Ok(());
                 }
-                self.made.extend(id);
                 let Some(key) = key else {
                     self.added += 1;
                     return Ok(());
@@ -136,11 +132,6 @@ impl Earlier {
     fn remove(&mut self, old: &Timer) {
         self.added -= i64::from(!matches!(old.state, State::Leased(_)));
         self.gone.insert(old.id);
-    }
-
-    /// Returns whether a creation whose idempotency key has this id only repeats an earlier creation.
-    async fn is_repeated(&self, timers: &Timers, id: TimerId) -> Result<bool, Problem> {
-        Ok(self.made.contains(&id) || self.timer(timers, id).await?.is_some())
     }
 
     /// Returns the stored timer with this id, unless the followed changes have removed it.

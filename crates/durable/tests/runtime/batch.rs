@@ -2,7 +2,6 @@
 
 use super::{DAY, Note, START, World, block_on, secs};
 use std::time::Duration;
-use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Durability, Filter, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{

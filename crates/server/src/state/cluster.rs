@@ -119,6 +119,8 @@ pub(crate) mod double {
     /// The documents of a deployment, by their names, each with its version.
     pub(crate) type Documents = Arc<Mutex<BTreeMap<String, (u64, Vec<u8>)>>>;
 
+    type BeforeCall = Box<dyn Fn(Call<'_>) + Send + Sync>;
+
     /// A node of a deployment. The timers are the node's own, and the documents are shared.
     pub(crate) struct Node {
         documents: Documents,
@@ -131,7 +133,7 @@ pub(crate) mod double {
         /// signal for which the read then waits. Further reads are answered at once.
         pub(crate) waits: Mutex<VecDeque<(Looks, oneshot::Receiver<()>)>>,
         /// Called before each call about timers. The function may block the call, or change the store first.
-        pub(crate) before_call: OnceLock<Box<dyn Fn(Call<'_>) + Send + Sync>>,
+        pub(crate) before_call: OnceLock<BeforeCall>,
     }
 
     /// The moment at which a read that waits looks at the document.

@@ -207,8 +207,9 @@ async fn a_removal_waits_for_creations_and_not_for_backups() {
 
 /// Tests a timer that is delivered at most once, and whose handler is called only after the mark. The thread of this
 /// test calls the handlers, so it calls none before it waits.
-#[tokio::test]
-async fn a_removal_finds_a_delivery_whose_handler_is_called_after_the_mark() {
+/// Marks a namespace between the claim of a timer at most once and the call of its handler, and checks that the
+/// delivery holds the namespace. Returns false if the handler was called before the mark.
+async fn is_held_by_a_handler_that_is_called_after_the_mark() -> bool {
     let documents = Documents::default();
     let (_folder, store, service) = node(&documents);
     service.namespace_admin().make("shop").await.unwrap();
@@ -233,7 +234,11 @@ async fn a_removal_finds_a_delivery_whose_handler_is_called_after_the_mark() {
     }
     let namespaces = service.namespaces();
     namespaces.try_change(|stored| mark(stored, "shop", 5)).unwrap().unwrap();
-    assert!(!namespaces.is_held("shop"), "the handler was called too early for this test");
+    if namespaces.is_held("shop") {
+        answers.store(true, Ordering::Relaxed);
+        close(service).await;
+        return false;
+    }
     // The handler is called, and the timer waits to be stored again.
     let begun = Instant::now();
     while !namespaces.is_held("shop") && begun.elapsed() < Duration::from_secs(10) {
@@ -247,6 +252,17 @@ async fn a_removal_finds_a_delivery_whose_handler_is_called_after_the_mark() {
     }
     assert!(is_stored(), "nothing holds the namespace before its timer is stored again");
     close(service).await;
+    true
+}
+
+#[tokio::test]
+async fn a_removal_finds_a_delivery_whose_handler_is_called_after_the_mark() {
+    for _ in 0..20 {
+        if is_held_by_a_handler_that_is_called_after_the_mark().await {
+            return;
+        }
+    }
+    panic!("the handler was called before the mark each time");
 }
 
 #[tokio::test(start_paused = true)]

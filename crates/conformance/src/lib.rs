@@ -54,9 +54,11 @@ pub const CASES: &[&[Case]] = &[
     backup::CASES,
 ];
 
-/// The test cases for a store that divides the handlers between namespaces, in a [`claim`](TimerStore::claim) with
-/// shares. Such a store does not claim the timers of a namespace that uses its whole share of the handlers. Authors can
-/// write further cases with [`Turns`].
+/// The test cases for a store that divides the handlers between namespaces, in a [`claim`] with shares. Such a store
+/// does not claim the timers of a namespace that uses its whole share of the handlers. Authors can write further cases
+/// with [`Turns`].
+///
+/// [`claim`]: tourbillon_durable::store::TimerStore::claim
 pub const TURNS: &[Case] = turns::CASES;
 
 /// The number of cases that run at the same time. During a case, a store on a server mostly waits for the server.

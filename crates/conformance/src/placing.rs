@@ -438,7 +438,7 @@ fn moves(make: Make<'_>) {
     let refused = |phase| Outcome::Refused(Refusal::State(phase));
     assert_eq!(bench.apply(Op::Move("k".into(), at(900))), refused(Phase::Leased));
     let _parked = bench.apply(Op::Park(timer.id, token, "limit".into()));
-    // A parked timer that stays due stays parked, and a timer that is no longer due waits for its moment.
+    // A move to a past moment leaves the timer parked. A move into the future makes it pending.
     assert_eq!(bench.apply(Op::Move("k".into(), at(30))), Outcome::Changed(timer.id));
     assert_eq!(bench.phase("k"), Some(Phase::Parked));
     assert_eq!(bench.apply(Op::Move("k".into(), at(900))), Outcome::Changed(timer.id));

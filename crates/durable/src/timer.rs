@@ -248,8 +248,8 @@ impl Timer {
         Some(KeyOf { namespace: self.namespace.clone(), key })
     }
 
-    /// Returns the name of a text of the timer that has a zero byte. `None` if no text has one. The payload is no text,
-    /// and may have zero bytes.
+    /// Looks for a zero byte in the timer's texts. Returns the name of the first text that has one. Does not look at
+    /// the payload, which may have any bytes.
     pub(crate) fn part_with_zero_byte(&self) -> Option<&'static str> {
         let (expression, zone) = match self.series.as_ref().map(|series| &series.plan) {
             Some(Plan::Cron { expression, zone, .. }) => (Some(expression), Some(zone)),

@@ -95,16 +95,19 @@ async fn serve(mut stream: TcpStream, close: Close, again: Arc<AtomicUsize>) {
     }
 }
 
+/// The ways to close a kept connection before any byte of an answer.
+const BEFORE_AN_ANSWER: [Close; 6] = [
+    Close::AtOnce,
+    Close::AfterAWhile,
+    Close::WithinTheRequest,
+    Close::AfterTheRequest,
+    Close::ResetWithinTheRequest,
+    Close::ResetAfterTheRequest,
+];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kept_connection_that_is_closed_at_any_moment_costs_no_attempt() {
-    for close in [
-        Close::AtOnce,
-        Close::AfterAWhile,
-        Close::WithinTheRequest,
-        Close::AfterTheRequest,
-        Close::ResetWithinTheRequest,
-        Close::ResetAfterTheRequest,
-    ] {
+    for close in BEFORE_AN_ANSWER {
         let receiver = Receiver::start(close).await;
         let caller = Caller::new(settings()).unwrap();
         let callback = callback(&format!("http://{}/", receiver.address));
@@ -159,16 +162,7 @@ async fn what_a_receiver_has_had_for_longer_is_a_failure_and_sent_once_more_at_m
 /// callbacks leave several kept connections.
 #[tokio::test]
 async fn a_callback_at_most_once_comes_once_however_connections_end() {
-    for close in [
-        Close::AtOnce,
-        Close::AfterAWhile,
-        Close::WithinTheRequest,
-        Close::AfterTheRequest,
-        Close::ResetWithinTheRequest,
-        Close::ResetAfterTheRequest,
-        Close::WithinTheAnswer,
-        Close::AfterWork,
-    ] {
+    for close in BEFORE_AN_ANSWER.into_iter().chain([Close::WithinTheAnswer, Close::AfterWork]) {
         let receiver = Receiver::start(close).await;
         let caller = Caller::new(settings()).unwrap();
         let callback = callback(&format!("http://{}/", receiver.address));

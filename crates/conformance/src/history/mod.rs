@@ -211,7 +211,7 @@ impl Player {
                     let limit = self.rng.choice([0, 1, 3, 100]).unwrap_or(1);
                     self.reap(limit);
                 }
-                // A repeated import finds its own timers, so it is no part of a life with faults.
+                // With faults, an import may be repeated, and it would then fail on its own timers.
                 82 if self.faulty.is_none() => self.import(),
                 82..98 => {
                     let by = match self.rng.u32(0..20) {

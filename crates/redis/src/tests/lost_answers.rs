@@ -133,7 +133,7 @@ fn a_recovered_timer_of_a_paused_series_is_parked_again() {
     let Some(Two { store, link, server: _server, .. }) = start(1) else { return };
     let series =
         Series { id: id(1), plan: Plan::Every(1_000), missed: MissedInstants::Skip, end: None, paused: true };
-    // A pause parks a timer as paused, whatever it waited for. But a timer may be stored like this.
+    // A pause of a parked timer changes its reason, so no pause makes such a timer. A caller may store one.
     place(&store, Timer { series: Some(series), state: State::Parked("reason".into()), ..timer(1, 5) });
     link.at("take_parked", 1, Act::Lose);
     assert_eq!(kind(store.claim_parked(BY, 2, "reason".into(), 1, ALL)), StoreErrorKind::Unknown);

@@ -46,8 +46,8 @@ impl Timing {
     }
 }
 
-/// Returns whether the operation may take a parked timer away, so that the timer is no longer parked for its reason.
-/// The ends of deliveries concern leased timers, and [`ParkedIndex`](crate::delivery) knows of each unpark.
+/// Returns whether the operation may change a parked timer, so that the timer is no longer parked for its reason. The
+/// ends of deliveries change only leased timers, and [`ParkedIndex`](crate::delivery) counts each unpark by itself.
 fn may_take_parked(op: &Op) -> bool {
     match op {
         // A schedule replaces its own timer at each decision. It is never parked for a reason of the service.

@@ -32,8 +32,8 @@ fn at(value: &Value) -> u64 {
     moment.as_millis()
 }
 
-/// A timer that is delivered at most once, or was cancelled during its delivery, is no longer found by its key. Its
-/// past is found by the key and by the id, until another timer takes the key.
+/// Tests timers that no longer have their key during their delivery: a timer that is delivered at most once, and a
+/// timer that was cancelled. Their past is found by the key and by the id, until another timer takes the key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_timer_that_has_left_its_key_during_its_delivery_has_a_past() {
     let folder = tempfile::tempdir().unwrap();

@@ -91,9 +91,8 @@ impl OpenClaims {
         requests
     }
 
-    /// Notes that the receiver gets a claim. The claim's time begins now, so the claim's end moves by the time for
-    /// which the claim has been open. Returns false if the claim is no longer open, so that the receiver must not get
-    /// it.
+    /// Begins the time of a claim that its receiver gets now, and moves the claim's end accordingly. Returns false if
+    /// the claim has ended. The receiver must not get it then.
     pub(super) fn hand_over(&mut self, claim: &mut Claim) -> bool {
         let Some(open) = self.by_name.get_mut(&*claim.claim) else { return false };
         open.is_handed_over = true;

@@ -227,7 +227,7 @@ impl NamespaceAdmin {
                 let removed = task::answered(async move { this.end_removal(&name, removal).await });
                 removed.await.unwrap_or_else(|_| Err(panicked()))
             }
-            // There is no such namespace, or another removal of it is under way.
+            // The namespace does not exist, or another request is removing it.
             Err(problem) if matches!(problem.kind, ProblemKind::NotFound | ProblemKind::LimitReached) => {
                 return Err(problem);
             }

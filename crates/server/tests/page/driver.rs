@@ -156,14 +156,13 @@ impl Browser {
         element.as_object().unwrap().values().next().unwrap().as_str().unwrap().to_owned()
     }
 
-    /// Clicks the first element that matches `selector`. Fails if a user could not see the element. If a refresh
-    /// replaces the element at this moment, clicks the new element.
-    pub(crate) async fn click(&self, selector: &str) {
+    /// Makes the request that `request` returns for the first element that matches `selector`: its path and its body.
+    /// If a refresh replaces the element at this moment, makes the request for the new element.
+    async fn with_element(&self, selector: &str, request: impl Fn(&str) -> (String, Value)) {
         let begun = Instant::now();
         loop {
-            let element = self.element(selector).await;
-            let clicked = self.attempt(Method::POST, &format!("/element/{element}/click"), json!({})).await;
-            match clicked {
+            let (path, body) = request(&self.element(selector).await);
+            match self.attempt(Method::POST, &path, body).await {
                 Ok(_) => return,
                 Err(error) if error["error"] == "stale element reference" && begun.elapsed() < SOON => {}
                 Err(error) => panic!("{selector}: {} {}", error["error"], error["message"]),
@@ -171,10 +170,15 @@ impl Browser {
         }
     }
 
+    /// Clicks the first element that matches `selector`. Fails if a user could not see the element.
+    pub(crate) async fn click(&self, selector: &str) {
+        self.with_element(selector, |element| (format!("/element/{element}/click"), json!({}))).await;
+    }
+
     /// Types a text into the first element that matches `selector`.
     pub(crate) async fn type_into(&self, selector: &str, text: &str) {
-        let element = self.element(selector).await;
-        self.call(Method::POST, &format!("/element/{element}/value"), json!({ "text": text })).await;
+        let typed = |element: &str| (format!("/element/{element}/value"), json!({ "text": text }));
+        self.with_element(selector, typed).await;
     }
 
     /// Presses and releases keys. The keys go to the element that has the focus.
@@ -225,11 +229,15 @@ impl Browser {
 
     /// Moves the pointer to the middle of the first element that matches `selector`.
     pub(crate) async fn hover(&self, selector: &str) {
-        let element = self.element(selector).await;
-        let origin = json!({ "element-6066-11e4-a52e-4f735466cecf": element });
-        let steps = json!([{ "type": "pointerMove", "duration": 0, "origin": origin, "x": 0, "y": 0 }]);
-        let pointer = json!({ "type": "pointer", "id": "mouse", "parameters": { "pointerType": "mouse" }, "actions": steps });
-        self.call(Method::POST, "/actions", json!({ "actions": [pointer] })).await;
+        let moved = |element: &str| {
+            let origin = json!({ "element-6066-11e4-a52e-4f735466cecf": element });
+            let steps = json!([{ "type": "pointerMove", "duration": 0, "origin": origin, "x": 0, "y": 0 }]);
+            let parameters = json!({ "pointerType": "mouse" });
+            let pointer =
+                json!({ "type": "pointer", "id": "mouse", "parameters": parameters, "actions": steps });
+            ("/actions".to_owned(), json!({ "actions": [pointer] }))
+        };
+        self.with_element(selector, moved).await;
     }
 
     /// Runs a script in the page.

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 use support::{Rng, assert_settled, lock};
 use tourbillon::{
@@ -393,16 +394,26 @@ fn every_seed_accounts_for_every_timer_and_repeats_itself() {
         Ok(seed) => vec![seed.parse().expect("TOURBILLON_SEED is a number")],
         Err(_) => (0..40).collect(),
     };
-    for seed in seeds {
-        let run = || catch_unwind(AssertUnwindSafe(|| simulate(seed)));
-        match (run(), run()) {
-            (Ok(first), Ok(second)) => {
-                assert!(first == second, "TOURBILLON_SEED={seed} ends differently when it is run again");
-            }
-            (Err(panic), _) | (_, Err(panic)) => {
-                eprintln!("TOURBILLON_SEED={seed} fails");
-                resume_unwind(panic);
-            }
+    // One thread would take half a minute for all seeds.
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        for first in 0..threads {
+            let share = seeds.iter().copied().skip(first).step_by(threads);
+            scope.spawn(move || share.for_each(accounts_and_repeats));
+        }
+    });
+}
+
+/// Simulates a seed twice. Asserts that both runs account for every timer, and end in the same way.
+fn accounts_and_repeats(seed: u64) {
+    let run = || catch_unwind(AssertUnwindSafe(|| simulate(seed)));
+    match (run(), run()) {
+        (Ok(first), Ok(second)) => {
+            assert!(first == second, "TOURBILLON_SEED={seed} ends differently when it is run again");
+        }
+        (Err(panic), _) | (_, Err(panic)) => {
+            eprintln!("TOURBILLON_SEED={seed} fails");
+            resume_unwind(panic);
         }
     }
 }

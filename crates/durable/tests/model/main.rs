@@ -25,6 +25,7 @@ mod transactions;
 mod world;
 
 use search::search;
+use std::thread;
 use tourbillon_durable::policy::Guarantee;
 use world::{Scenario, UserOp, Wrong};
 
@@ -74,11 +75,17 @@ fn no_crash_breaks_a_promise() {
         ("at most once", at_most_once()),
         ("a series", series()),
     ];
-    for (name, scenario) in scenarios {
-        let worlds = search(&scenario, Wrong::Nothing).unwrap_or_else(|broken| panic!("{name}: {broken}"));
-        assert!(worlds > 1_000, "{name} has {worlds} worlds: the search does not get far");
-        eprintln!("{name}: {worlds} worlds");
-    }
+    // One thread would take half a minute for all.
+    thread::scope(|scope| {
+        for (name, scenario) in scenarios {
+            scope.spawn(move || {
+                let worlds =
+                    search(&scenario, Wrong::Nothing).unwrap_or_else(|broken| panic!("{name}: {broken}"));
+                assert!(worlds > 1_000, "{name} has {worlds} worlds: the search does not get far");
+                eprintln!("{name}: {worlds} worlds");
+            });
+        }
+    });
 }
 
 /// Asserts that the search of the model notices the planted fault `wrong`. The fault must break an invariant of

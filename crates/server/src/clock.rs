@@ -9,13 +9,8 @@ pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns the present moment by the system's clock.
+/// Returns the present moment by the system's clock. A moment that nodes share, or that decides about a timer, comes
+/// from the clock of the store instead.
 pub(crate) fn now() -> Moment {
-    moment_in(Duration::ZERO)
-}
-
-/// Returns the moment that is `span` from now by the system's clock.
-pub(crate) fn moment_in(span: Duration) -> Moment {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Moment::from_millis(millis(now + span))
+    Moment::from_millis(millis(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()))
 }

@@ -17,7 +17,8 @@ use std::time::Instant;
 use tourbillon_callback::{
     Attempt, Callback, CallbackResponse, Caller, Failure, Outcome, Part, Refusal, Rules, Secret,
 };
-use tourbillon_durable::{Delivery, Verdict};
+use tourbillon_durable::store::TimerStore;
+use tourbillon_durable::{Delivery, UtcMillis, Verdict};
 
 /// The greatest number of bytes of a receiver's answer that a timer's history keeps.
 const HEAD: usize = 256;
@@ -26,7 +27,6 @@ const HEAD: usize = 256;
 const BETWEEN: usize = 4;
 
 /// Handles due callback timers: sends each callback to its receiver.
-#[derive(Debug)]
 pub(crate) struct CallbackHandler {
     pub(super) caller: Caller,
     pub(super) admission: Arc<Admission>,
@@ -34,6 +34,8 @@ pub(crate) struct CallbackHandler {
     pub(super) in_flight: Arc<InFlight>,
     pub(super) endpoints: Arc<Endpoints>,
     pub(super) rules: Rules,
+    /// The store, whose clock decides which secrets still sign callbacks.
+    pub(super) store: Arc<dyn TimerStore>,
     pub(super) retry_pause: RetryPause,
     pub(super) telemetry: Telemetry,
 }
@@ -61,7 +63,7 @@ impl CallbackHandler {
             return Verdict::Dead(format!("{BLOCKED}: {}", blocked::host_words(&host)).into());
         }
         self.observer.started(delivery);
-        let secrets = secrets(&namespace);
+        let secrets = secrets(&namespace, self.store.now());
         let id = delivery.id.to_string();
         let scheduled = delivery.scheduled.to_string();
         let mut span = self.telemetry.callback(delivery, &method, &url);
@@ -213,7 +215,7 @@ fn beginning(answer: &CallbackResponse) -> String {
     cut(&head, head.len()).trim_end().to_owned()
 }
 
-/// Returns the secrets with which the namespace signs callbacks now.
-fn secrets(namespace: &Namespace) -> Vec<Secret> {
-    namespace.active_secrets().filter_map(|secret| secret.secret.parse().ok()).collect()
+/// Returns the secrets with which the namespace signs callbacks at the moment `now`.
+fn secrets(namespace: &Namespace, now: UtcMillis) -> Vec<Secret> {
+    namespace.active_secrets(now.into()).filter_map(|secret| secret.secret.parse().ok()).collect()
 }

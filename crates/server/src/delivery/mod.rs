@@ -35,7 +35,7 @@ mod unparker;
 mod unstored;
 
 pub(crate) use permits::MOST_WAITING;
-pub(crate) use pull_queues::PullQueues;
+pub(crate) use pull_queues::{PullQueues, unanswered};
 pub(crate) use reason::Reason;
 
 use crate::record::{Endpoints, InFlight};
@@ -60,7 +60,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tourbillon_api::{self as api, Moment, Problem, ProblemKind};
 use tourbillon_callback::Caller;
-use tourbillon_durable::store::Durability;
+use tourbillon_durable::store::{Durability, TimerStore};
 use tourbillon_durable::{Builder, Ending, Timers, Verdict};
 use unparker::Unparker;
 use unstored::Unstored;
@@ -83,6 +83,8 @@ pub(crate) struct Deliveries {
 /// The parts of the service that [`Deliveries::new`] needs.
 pub(crate) struct Environment<'a> {
     pub(crate) settings: &'a Settings,
+    /// The store of the timers, whose clock counts.
+    pub(crate) store: &'a Arc<dyn TimerStore>,
     pub(crate) caller: &'a Caller,
     pub(crate) namespaces: &'a Arc<Namespaces>,
     pub(crate) events: &'a Events,
@@ -98,6 +100,7 @@ impl Deliveries {
     pub(crate) fn new(environment: Environment<'_>) -> Self {
         let Environment {
             settings,
+            store,
             caller,
             namespaces,
             events,
@@ -134,6 +137,7 @@ impl Deliveries {
             in_flight: Arc::clone(in_flight),
             endpoints: Arc::clone(endpoints),
             rules: settings.rules,
+            store: Arc::clone(store),
             retry_pause,
             telemetry: telemetry.clone(),
         });
@@ -144,6 +148,7 @@ impl Deliveries {
             observer: Arc::clone(&observer),
             telemetry: telemetry.clone(),
             retry_pause,
+            store: Arc::clone(store),
             remote_claims: remote_claims.clone(),
         });
         let unparker =

@@ -28,6 +28,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::Notify;
+use tourbillon_durable::store::StoreError;
 
 /// Counts the parked timers by the [`Reason`] for which they are parked, and marks the reasons that the unparker (the
 /// task that makes parked timers due again) must check.
@@ -48,6 +49,8 @@ struct State {
     marked: HashSet<Reason>,
     /// The queues for which a fetch has found no parked timer at any node, each with the moment of that fetch.
     emptied: HashMap<Reason, Instant>,
+    /// The reasons whose last request the store has not answered, or has answered with an error.
+    unanswered: HashMap<Reason, Unanswered>,
     /// Whether timers were parked, unparked or fetched after the last pass began. The numbers of this pass may then be
     /// too high.
     is_pass_disturbed: bool,
@@ -75,6 +78,20 @@ struct Parked {
     was_heard: bool,
 }
 
+/// Requests to the store about a [`Reason`] without a success since the moment `since`.
+#[derive(Debug)]
+struct Unanswered {
+    since: Instant,
+    /// The moment of the last event: the start of a request, or its error.
+    last: Instant,
+    error: Option<Box<str>>,
+}
+
+/// The time after which a request to the store counts as unanswered. A receiver that has got no timer then cannot know
+/// whether its queue is empty.
+const SLOW: Duration = Duration::from_millis(250);
+/// The time for which an error of the store counts if no further request follows.
+const REMEMBERED: Duration = Duration::from_secs(10);
 /// The time for which a queue counts as empty after a fetch has found no parked timer. This time ends early if a node
 /// reports that it has parked a timer for the queue.
 const EMPTY: Duration = Duration::from_secs(1);
@@ -163,6 +180,9 @@ impl ParkedIndex {
         // Expired entries are removed here, because a queue with such an entry may never be used again.
         state.emptied.retain(|_, emptied| now.saturating_duration_since(*emptied) < EMPTY);
         state.is_pass_disturbed |= found != Some(0);
+        if found.is_some() {
+            state.unanswered.remove(reason);
+        }
         let Some(parked) = state.parked.get_mut(reason) else { return false };
         parked.is_busy = false;
         parked.count = match found {
@@ -304,9 +324,31 @@ impl ParkedIndex {
     /// If the reason is a queue ([`Reason::Queue`]), the request may fetch the timers for receivers instead.
     pub(crate) fn begin(&self, reason: &Reason) {
         let mut state = self.lock();
+        let now = Instant::now();
+        // Old entries are removed here, because a queue with such an entry may never be used again.
+        state.unanswered.retain(|_, request| now.saturating_duration_since(request.last) < REMEMBERED);
+        let first = || Unanswered { since: now, last: now, error: None };
+        state.unanswered.entry(reason.clone()).or_insert_with(first).last = now;
         // A pass may have removed the entry since the check that led to this request.
         let parked = state.parked.entry(reason.clone()).or_default();
         (parked.is_busy, parked.since, parked.is_wanted, parked.was_heard) = (true, 0, false, false);
+    }
+
+    /// Notes that the store has answered a request with an error. The caller then notes the end of the request.
+    pub(crate) fn failed(&self, reason: &Reason, error: &StoreError) {
+        if let Some(request) = self.lock().unanswered.get_mut(reason) {
+            (request.last, request.error) = (Instant::now(), Some(error.to_string().into()));
+        }
+    }
+
+    /// Returns why nobody can say now whether timers are parked for this reason: the store has answered the last request
+    /// with an error, or has left it without an answer for some time. Returns `None` if neither is so.
+    pub(crate) fn fault(&self, reason: &Reason) -> Option<Box<str>> {
+        let state = self.lock();
+        let request = state.unanswered.get(reason).filter(|request| request.last.elapsed() < REMEMBERED)?;
+        let waited = request.since.elapsed();
+        let silent = || format!("the store has given no answer for {} ms", waited.as_millis()).into();
+        request.error.clone().or_else(|| (waited >= SLOW).then(silent))
     }
 
     /// Notes the end of a request whose start [`begin`](Self::begin) has noted. `found` is the number of timers that
@@ -316,6 +358,9 @@ impl ParkedIndex {
     pub(crate) fn end(&self, reason: &Reason, found: Option<u32>) {
         let mut state = self.lock();
         state.is_pass_disturbed |= found != Some(0);
+        if found.is_some() {
+            state.unanswered.remove(reason);
+        }
         let Some(parked) = state.parked.get_mut(reason) else { return };
         parked.is_busy = false;
         parked.count = match found {
@@ -342,6 +387,7 @@ impl ParkedIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tourbillon_durable::store::StoreErrorKind;
 
     #[test]
     fn a_queue_is_fetched_again_until_nothing_is_found_and_nothing_was_heard() {
@@ -365,6 +411,30 @@ mod tests {
         index.want(&reason);
         index.begin(&reason);
         assert!(!index.end_fetch(&reason, None), "an error says nothing");
+    }
+
+    #[test]
+    fn a_request_that_fails_or_gets_no_answer_says_nothing_of_a_queue() {
+        let (index, reason) = (ParkedIndex::default(), Reason::Queue("a".into(), "q".into()));
+        index.want(&reason);
+        assert_eq!(index.fault(&reason), None, "no request has begun");
+        index.begin(&reason);
+        assert_eq!(index.fault(&reason), None, "the store may answer soon");
+        std::thread::sleep(SLOW);
+        assert!(index.fault(&reason).unwrap().starts_with("the store has given no answer for "));
+        index.failed(&reason, &StoreError::new(StoreErrorKind::Io, "no server"));
+        assert!(!index.end_fetch(&reason, None));
+        index.begin(&reason);
+        assert!(index.fault(&reason).unwrap().contains("no server"), "the repetition has no answer yet");
+        assert!(index.end_fetch(&reason, Some(0)));
+        assert_eq!(index.fault(&reason), None);
+        index.begin(&reason);
+        index.failed(&reason, &StoreError::new(StoreErrorKind::Io, "no server"));
+        index.end(&reason, None);
+        assert!(index.fault(&reason).is_some());
+        index.begin(&reason);
+        index.end(&reason, Some(3));
+        assert_eq!(index.fault(&reason), None);
     }
 
     #[test]

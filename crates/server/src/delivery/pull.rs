@@ -7,24 +7,28 @@ use super::pull_queues::{ClaimRequest, EndTicket, OpenClaim, PullQueues};
 use super::reason::Reason;
 use super::remote_claims::RemoteClaims;
 use super::retry_pause::RetryPause;
-use crate::clock::moment_in;
 use crate::convert::shown_body;
 use crate::telemetry::{Span, Telemetry};
 use crate::work::{LONGEST_CLAIM, StoredPull, head, read};
 use core::time::Duration;
 use std::sync::Arc;
 use tokio::time::Instant;
-use tourbillon_api::Claim;
+use tourbillon_api::{Claim, Moment};
+use tourbillon_durable::store::TimerStore;
 use tourbillon_durable::{Delivery, Verdict};
 
+/// The time after which a claim that would expire asks a store that has not answered again.
+const ASKED_AGAIN: Duration = Duration::from_millis(500);
+
 /// Handles due pull timers: hands each timer to a receiver that fetches from the timer's queue.
-#[derive(Debug)]
 pub(crate) struct PullHandler {
     pub(super) admission: Arc<Admission>,
     pub(super) queues: Arc<PullQueues>,
     pub(super) observer: Arc<Observer>,
     pub(super) telemetry: Telemetry,
     pub(super) retry_pause: RetryPause,
+    /// The store, by whose clock the receivers learn when their claims expire.
+    pub(super) store: Arc<dyn TimerStore>,
     /// Ends and prolongs claims on other nodes. `None` if no other node shares the store.
     pub(super) remote_claims: Option<RemoteClaims>,
 }
@@ -65,7 +69,8 @@ impl PullHandler {
                 let error = "the system gave no random number".into();
                 return self.retry_pause.with(Verdict::Retry { error, after: None }, delivery.pause);
             };
-            let claim = claim(name, delivery, &span, work, body.clone(), timeout);
+            let until = (self.store.now() + timeout).into();
+            let claim = claim(name, delivery, &span, work, body.clone(), until);
             match arrival.hand_over(&claim) {
                 Some(open) => break (permit, span, open, claim),
                 // Another timer got the receiver first, the receiver has gone away, or the namespace has reached its
@@ -74,7 +79,8 @@ impl PullHandler {
             }
         };
         self.observer.started(delivery);
-        let ended = await_end(open, timeout, name, &claim.claim, self.remote_claims.as_ref()).await;
+        let remote_claims = self.remote_claims.as_ref();
+        let ended = await_end(open, timeout, name, &claim.claim, &*self.store, remote_claims).await;
         let (verdict, ticket) = match ended {
             ClaimEnd::Asked(verdict, ticket) => (verdict, Some(ticket)),
             ClaimEnd::Expired => (failed("the receiver did not end its claim in time"), None),
@@ -128,12 +134,40 @@ fn failed(error: &str) -> Verdict {
     Verdict::Retry { error: error.into(), after: None }
 }
 
+/// Returns the remaining time of a claim that the receiver has renewed at another node, and `None` if the claim has no
+/// time left. While the store does not answer, waits and asks again: the other node has promised the receiver a later
+/// end, and the receiver still works with the timer. The wait has an end at `last`, the moment at which no renewal lets
+/// the claim last longer.
+///
+/// A wait cannot make a second receiver wrong. If the store's lease of the timer ends meanwhile, the timer may be
+/// delivered again, and the lease's token then refuses every end of this claim. The runtime drops this future once the
+/// store has told it of the loss.
+async fn rest_elsewhere(
+    namespace: &str,
+    claim: &str,
+    remote_claims: &RemoteClaims,
+    last: Instant,
+) -> Option<Duration> {
+    let asked = async {
+        loop {
+            match remote_claims.rest(namespace, claim).await {
+                Ok(rest) => return rest,
+                Err(error) if error.is_transient() => tokio::time::sleep(ASKED_AGAIN).await,
+                // A further question would get the same answer.
+                Err(_) => return None,
+            }
+        }
+    };
+    tokio::time::timeout_at(last, asked).await.ok().flatten()
+}
+
 /// Waits until a claim ends.
 async fn await_end(
     mut open: OpenClaim,
     timeout: Duration,
     namespace: &str,
     claim: &str,
+    store: &dyn TimerStore,
     remote_claims: Option<&RemoteClaims>,
 ) -> ClaimEnd {
     // The receiver may wait for further timers before it gets this one, for longer than the claim's time. Only the
@@ -142,46 +176,46 @@ async fn await_end(
         return ClaimEnd::NotHandedOver;
     }
     let begin = Instant::now();
+    let last = begin + LONGEST_CLAIM;
     let mut until = begin + timeout;
     loop {
-        match tokio::time::timeout_at(until, open.request()).await {
-            Err(_) => {
-                let rest = match remote_claims {
-                    // The receiver may have prolonged the claim at another node. Only the namespace's document of
-                    // renewals shows this.
-                    Some(claims) if until < begin + LONGEST_CLAIM => claims.rest(namespace, claim).await,
-                    _ => None,
-                };
-                if let Some(rest) = rest {
-                    // The other node reads the start of the claim from the claim's name, which a client can change. So
-                    // the bound applies here again.
-                    until = (Instant::now() + rest).min(begin + LONGEST_CLAIM);
-                    continue;
-                }
-                return ClaimEnd::Expired;
+        let expired = async move {
+            tokio::time::sleep_until(until).await;
+            match remote_claims {
+                // The receiver may have prolonged the claim at another node. Only the namespace's document of renewals
+                // shows this.
+                Some(claims) if until < last => rest_elsewhere(namespace, claim, claims, last).await,
+                _ => None,
             }
-            Ok(Some(ClaimRequest::Begin)) => {}
-            Ok(None | Some(ClaimRequest::Stop)) => return ClaimEnd::Stopped,
-            Ok(Some(ClaimRequest::End(verdict, ticket))) => return ClaimEnd::Asked(verdict, ticket),
-            Ok(Some(ClaimRequest::Renew(sender))) => {
-                until = (Instant::now() + timeout).min(begin + LONGEST_CLAIM);
-                let _receiver_has_gone =
-                    sender.send(moment_in(until.saturating_duration_since(Instant::now())));
+        };
+        let request = tokio::select! {
+            // A request that came in time counts, although the claim has just expired.
+            biased;
+            request = open.request() => request,
+            rest = expired => {
+                let Some(rest) = rest else { return ClaimEnd::Expired };
+                // The other node reads the start of the claim from the claim's name, which a client can change. So the
+                // bound applies here again.
+                until = (Instant::now() + rest).min(last);
+                continue;
+            }
+        };
+        match request {
+            Some(ClaimRequest::Begin) => {}
+            None | Some(ClaimRequest::Stop) => return ClaimEnd::Stopped,
+            Some(ClaimRequest::End(verdict, ticket)) => return ClaimEnd::Asked(verdict, ticket),
+            Some(ClaimRequest::Renew(sender)) => {
+                until = (Instant::now() + timeout).min(last);
+                let rest = until.saturating_duration_since(Instant::now());
+                let _receiver_has_gone = sender.send((store.now() + rest).into());
             }
         }
     }
 }
 
-/// Makes the claim that the receiver gets. `work` is the timer's stored queue entry, which contains the id of the
+/// Makes the claim that the receiver gets. `until` is its end by the store's clock. `work` is the timer's stored queue entry, which contains the id of the
 /// request that created the timer.
-fn claim(
-    name: String,
-    delivery: &Delivery,
-    span: &Span,
-    work: &[u8],
-    body: Vec<u8>,
-    timeout: Duration,
-) -> Claim {
+fn claim(name: String, delivery: &Delivery, span: &Span, work: &[u8], body: Vec<u8>, until: Moment) -> Claim {
     let (body, body_base64) = shown_body(body);
     Claim {
         claim: name,
@@ -190,7 +224,7 @@ fn claim(
         labels: delivery.labels.iter().map(|label| label.to_string()).collect(),
         scheduled: delivery.scheduled.into(),
         attempt: delivery.attempt,
-        until: moment_in(timeout),
+        until,
         trace: span.trace().map(|trace| trace.to_string()),
         request_id: head(work).request.map(str::to_owned),
         body,
@@ -201,8 +235,13 @@ fn claim(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::ClusterStore;
+    use crate::state::double::{self, Documents, Looks, Node};
+    use core::sync::atomic::Ordering;
+    use tokio::sync::oneshot;
     use tokio::task::JoinHandle;
     use tourbillon_durable::UtcMillis;
+    use tourbillon_durable::store::{Hooked, MemoryStore};
 
     const TIME: Duration = Duration::from_millis(100);
 
@@ -231,7 +270,10 @@ mod tests {
             assert!(arrival.is_awaited().await);
         }
         let open = arrivals[0].hand_over(&named("one")).unwrap();
-        let end = tokio::spawn(async move { await_end(open, TIME, "a", "one", None).await });
+        let end =
+            tokio::spawn(
+                async move { await_end(open, TIME, "a", "one", &MemoryStore::default(), None).await },
+            );
         tokio::time::sleep(TIME * 3 / 2).await;
         assert!(
             !fetch.is_finished() && !end.is_finished(),
@@ -268,5 +310,124 @@ mod tests {
             assert_eq!(fetch.await.unwrap(), []);
         });
         assert!(matches!(stopped.await, ClaimEnd::NotHandedOver));
+    }
+
+    /// A claim of a node of a deployment that the receiver has got.
+    struct Claimed {
+        node: Arc<Hooked<Node>>,
+        documents: Documents,
+        queues: Arc<PullQueues>,
+        end: JoinHandle<ClaimEnd>,
+        begun: Instant,
+    }
+
+    /// The name of a claim, and the key of its renewals.
+    const NAME: [&str; 2] = [
+        "0000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000",
+        "0000000000000000000000000000000000000000000000000000000000000000",
+    ];
+
+    /// Hands a claim with the time [`TIME`] to a receiver, at a node whose store does not answer.
+    async fn unanswered() -> Claimed {
+        let documents = Documents::default();
+        let node = double::node(&documents, 1);
+        node.hook().fails_reads.store(true, Ordering::Relaxed);
+        let store: Arc<dyn ClusterStore> = Arc::clone(&node) as _;
+        let claims = RemoteClaims::new(store, RetryPause { least: Duration::ZERO });
+        let queues = Arc::new(PullQueues::new(Arc::default(), 64, false));
+        let fetch = tokio::spawn({
+            let queues = Arc::clone(&queues);
+            async move { queues.fetch("a", "q", 1, Duration::from_secs(5)).await.unwrap() }
+        });
+        while queues.receivers().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let reason = Reason::Queue("a".into(), "q".into());
+        let open = {
+            let mut arrival = queues.arrive(&reason, "a", UtcMillis::ZERO);
+            assert!(arrival.is_awaited().await);
+            arrival.hand_over(&named(NAME[0])).unwrap()
+        };
+        let end = tokio::spawn({
+            let node = Arc::clone(&node);
+            async move { await_end(open, TIME, "a", NAME[0], &*node, Some(&claims)).await }
+        });
+        assert_eq!(fetch.await.unwrap().len(), 1);
+        Claimed { node, documents, queues, end, begun: Instant::now() }
+    }
+
+    impl Claimed {
+        /// Writes a renewal of another node that lasts for `time` from now on by the store's clock.
+        fn renew_elsewhere(&self, time: Duration) {
+            let until = (self.node.now() + time).as_millis();
+            let renewals = serde_json::to_vec(&serde_json::json!({ NAME[1]: until })).unwrap();
+            self.documents.lock().unwrap().insert("renewals/a".to_owned(), (1, renewals));
+        }
+
+        fn answer(&self) {
+            self.node.hook().fails_reads.store(false, Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_that_was_renewed_elsewhere_outlives_a_store_that_does_not_answer_at_its_first_end() {
+        let claimed = unanswered().await;
+        claimed.renew_elsewhere(60 * TIME);
+        tokio::time::sleep(20 * TIME).await;
+        assert!(!claimed.end.is_finished(), "the store has not said that there is no renewal");
+        claimed.answer();
+        tokio::time::sleep(30 * TIME).await;
+        assert!(!claimed.end.is_finished(), "the receiver was promised a later end");
+        claimed.renew_elsewhere(Duration::ZERO);
+        assert!(matches!(claimed.end.await.unwrap(), ClaimEnd::Expired));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_that_was_renewed_nowhere_expires_once_the_store_answers() {
+        let claimed = unanswered().await;
+        tokio::time::sleep(20 * TIME).await;
+        assert!(!claimed.end.is_finished());
+        claimed.answer();
+        assert!(matches!(claimed.end.await.unwrap(), ClaimEnd::Expired));
+        assert!(claimed.begun.elapsed() <= 20 * TIME + ASKED_AGAIN);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_receiver_ends_its_claim_while_the_store_does_not_answer() {
+        for answers_late in [false, true] {
+            let claimed = unanswered().await;
+            let (_never, signal) = oneshot::channel();
+            if answers_late {
+                // The read of the renewals is under way when the receiver ends its claim.
+                claimed.node.hook().waits.lock().unwrap().push_back((Looks::After, signal));
+            }
+            tokio::time::sleep(3 * TIME).await;
+            let asked = tokio::spawn({
+                let queues = Arc::clone(&claimed.queues);
+                async move { queues.end("a", NAME[0], Verdict::Done).await }
+            });
+            let ClaimEnd::Asked(verdict, ticket) = claimed.end.await.unwrap() else {
+                panic!("{answers_late}")
+            };
+            assert_eq!(verdict, Verdict::Done);
+            drop(ticket);
+            drop(asked.await.unwrap());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_lasts_no_longer_than_the_longest_claim_while_the_store_does_not_answer() {
+        let claimed = unanswered().await;
+        assert!(matches!(claimed.end.await.unwrap(), ClaimEnd::Expired));
+        assert_eq!(claimed.begun.elapsed().as_secs(), LONGEST_CLAIM.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn damaged_renewals_do_not_keep_a_claim() {
+        let claimed = unanswered().await;
+        claimed.documents.lock().unwrap().insert("renewals/a".to_owned(), (1, b"no object".to_vec()));
+        claimed.answer();
+        assert!(matches!(claimed.end.await.unwrap(), ClaimEnd::Expired));
+        assert!(claimed.begun.elapsed() <= TIME + ASKED_AGAIN);
     }
 }

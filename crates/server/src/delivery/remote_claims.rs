@@ -27,7 +27,7 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, MutexGuard};
 use tourbillon_api::{Moment, Problem, ProblemKind};
 use tourbillon_durable::state::{Failure, Phase, State, Token};
-use tourbillon_durable::store::{Durability, Op, Outcome, StoreError};
+use tourbillon_durable::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Delivery, UtcMillis, Verdict};
 
@@ -255,21 +255,25 @@ impl RemoteClaims {
     async fn renewals(&self, document: &str) -> Result<(u64, BTreeMap<String, u64>), StoreError> {
         match self.store.document(document).await? {
             Some(note) => {
-                let renewals = serde_json::from_slice(&note.value).map_err(io::Error::from)?;
-                Ok((note.version, renewals))
+                let damaged = |error| StoreError::caused_by(StoreErrorKind::Corrupt, error);
+                Ok((note.version, serde_json::from_slice(&note.value).map_err(damaged)?))
             }
             None => Ok((0, BTreeMap::new())),
         }
     }
 
     /// Returns the remaining time of a claim of this node that the receiver has renewed at another node. Returns `None`
-    /// if there is no such renewal, if no time is left, or if the store does not answer. After `None`, the claim
-    /// expires, and the timer is delivered again.
-    pub(super) async fn rest(&self, namespace: &str, claim: &str) -> Option<Duration> {
-        let lease = ClaimName::read(claim)?.lease();
-        let (_, renewals) = self.renewals(&document_of(namespace)).await.ok()?;
-        let until = UtcMillis::from_millis(renewals.get(&lease).copied()?);
-        Some(until - self.store.now()).filter(|rest| !rest.is_zero())
+    /// if there is no such renewal, or if no time is left: the claim expires, and the timer is delivered again.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store does not answer, or if the renewals cannot be read. There may be a renewal then. So after a
+    /// [transient](StoreError::is_transient) error, the claim must not expire, and the caller must ask again.
+    pub(super) async fn rest(&self, namespace: &str, claim: &str) -> Result<Option<Duration>, StoreError> {
+        let Some(name) = ClaimName::read(claim) else { return Ok(None) };
+        let (_, renewals) = self.renewals(&document_of(namespace)).await?;
+        let until = renewals.get(&name.lease()).copied().map(UtcMillis::from_millis);
+        Ok(until.map(|until| until - self.store.now()).filter(|rest| !rest.is_zero()))
     }
 }
 

@@ -3,11 +3,16 @@
 use crate::service::{Naming, Service};
 use crate::settings::{RedisSettings, Settings, StorePlace};
 use crate::state::Subscription;
+use crate::state::double::{self, Documents};
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::path::Path;
-use tourbillon_api::{Event, EventKind, NewTimer, ProblemKind, Pull};
+use std::sync::Arc;
+use tourbillon::ManualClock;
+use tourbillon_api::{Event, EventKind, Moment, NewTimer, ProblemKind, Pull};
 use tourbillon_durable::state::Phase;
+use tourbillon_durable::store::{MemoryStore, TimerStore};
 use tourbillon_durable::{Event as Happened, UtcMillis, Verdict};
 
 async fn next(events: &mut Subscription) -> Event {
@@ -94,6 +99,63 @@ async fn each_delivery_is_shown_from_its_start_to_its_end() {
     tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
 }
 
+/// Tests that a worker can tell an empty queue from a store that does not answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_learns_that_the_store_does_not_answer() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), double::node(&Documents::default(), 1));
+    let service = Service::open_on_double(Settings::new(folder.path()), Arc::clone(&store) as _).unwrap();
+    let queues = service.deliveries().queues();
+    for wait in [Duration::ZERO, Duration::from_secs(2)] {
+        assert_eq!(queues.fetch("default", "q", 1, wait).await.unwrap(), []);
+        // The answer that the queue is empty counts for a second.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        store.hook().fails_calls.store(true, Ordering::Relaxed);
+        let problem = queues.fetch("default", "q", 1, wait).await.unwrap_err();
+        assert_eq!(problem.kind, ProblemKind::StoreUnavailable, "{problem:?}");
+        assert!(problem.detail.contains("no answer") && problem.retry_after_ms.is_some(), "{problem:?}");
+        store.hook().fails_calls.store(false, Ordering::Relaxed);
+    }
+    tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
+}
+
+/// Tests that the moments for receivers, and the ends of secrets, follow the clock of the store. This machine's clock is
+/// decades ahead of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_and_secrets_end_by_the_clock_of_the_store() {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let (folder, clock) = (tempfile::tempdir().unwrap(), ManualClock::new());
+    let store: Arc<dyn TimerStore> = Arc::new(MemoryStore::new(clock.clone()));
+    let service = Service::open_on(Settings::new(folder.path()), Arc::clone(&store)).unwrap();
+    place(&service, "k", 2).await;
+    // A timer without a delay becomes due up to a millisecond after it was stored.
+    clock.advance(Duration::from_millis(2));
+    let claim = service.deliveries().queues().fetch("default", "q", 1, 10 * Duration::from_secs(1)).await;
+    let claim = claim.unwrap().remove(0);
+    let hour = Moment::from(store.now() + Duration::from_secs(3_600));
+    assert!(claim.until < hour, "{}", claim.until);
+    let renewed = service.deliveries().renew_claim("default", &claim.claim).await.unwrap();
+    assert!(renewed < hour, "{renewed}");
+    service.namespace_admin().make("a").await.unwrap();
+    for (age, former_until, active) in [
+        (Duration::ZERO, None, 1),
+        (DAY / 2, Some(DAY / 2 + DAY), 2),
+        // Half a day later, the first secret has half a day left, and keeps its end.
+        (DAY / 2, Some(2 * DAY), 3),
+    ] {
+        clock.advance(age);
+        let made = service.namespace_admin().make_secret("a").await.unwrap();
+        let rest = |until: Moment| until.as_millis() / 3_600_000;
+        let hours = former_until.map(|until: Duration| until.as_secs() / 3_600);
+        assert_eq!(made.former_until.map(rest), hours);
+        let view = service.namespace_admin().view("a").await.unwrap();
+        assert_eq!(view.secrets.len(), active, "{view:?}");
+    }
+    clock.advance(DAY / 2);
+    let view = service.namespace_admin().view("a").await.unwrap();
+    assert_eq!(view.secrets.len(), 2, "the first secret has ended: {view:?}");
+    tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
+}
+
 /// Checks that events show the namespace and key of a timer that dies when its lease expires, although the runtime's
 /// event about the lease has only the timer's id.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -170,7 +232,7 @@ async fn a_claim_that_is_renewed_under_invented_names_keeps_its_single_entry_and
     let claims = node.deliveries().remote_claims.clone().unwrap();
     let honest = claims.renew("default", &claim).await.unwrap();
     let before = renewals().await;
-    assert!(claims.rest("default", &claim).await.is_some());
+    assert!(claims.rest("default", &claim).await.unwrap().is_some());
     for number in 0..5_u64 {
         let renewed = claims.renew("default", &format!("{number:032x}{own}{at}")).await;
         assert!(renewed.is_ok_and(|until| until >= honest));

@@ -145,6 +145,9 @@ impl Unparker {
         let missing = timers - found.as_ref().map_or(0, |found| *found as usize).min(timers);
         self.queues.expect_no_more(&reason, missing);
         self.admission.expect_no_more(&reason, missing);
+        if let Err(error) = &found {
+            self.parked.failed(&reason, error);
+        }
         self.parked.end(&reason, found.as_ref().ok().copied());
         if found.is_err() && !self.parked.is_closed() {
             tokio::time::sleep(PAUSE).await;
@@ -161,6 +164,9 @@ impl Unparker {
         // The queue must stop expecting the missing timers first: `nothing_is_parked` does nothing while the queue
         // expects timers.
         self.queues.end_fetch(&reason, most, found.as_ref().map_or(0, |found| *found as usize));
+        if let Err(error) = &found {
+            self.parked.failed(&reason, error);
+        }
         if self.parked.end_fetch(&reason, found.as_ref().ok().copied()) {
             self.queues.nothing_is_parked(&reason);
         }

@@ -5,11 +5,12 @@ use super::answer::{Answer, Refused};
 use super::scope::{Body, Name, Within, Writer};
 use crate::client::Waits;
 use crate::convert::is_name;
+use crate::delivery::unanswered;
 use axum::Json;
 use core::time::Duration;
 use http::StatusCode;
 use tourbillon_api::{ClaimRequest, Claims, Nack, Problem, ProblemKind, Renewed};
-use tourbillon_durable::Verdict;
+use tourbillon_durable::{Health, Verdict};
 
 /// The greatest number of timers that a single request may fetch.
 const MOST_CLAIMS: u32 = 100;
@@ -27,7 +28,7 @@ const LONGEST_PAUSE_MS: u64 = 86_400_000;
     post, path = "/v1/namespaces/{namespace}/queues/{queue}/claims", tag = "claims",
     request_body(content = ClaimRequest, example = json!({ "max": 10, "wait_ms": 100 })),
     responses(
-        (status = 200, description = "The timers, none if none became due in time.", body = Claims),
+        (status = 200, description = "The timers, none if none became due in time. A store that does not answer gives 503 instead of none.", body = Claims),
         (status = 429, description = "As many claims are open, or as many receivers wait, as there may be.", body = Problem),
     )
 )]
@@ -54,6 +55,17 @@ pub(super) async fn claim(
     let wait = Duration::from_millis(wait);
     let claims =
         scope.service.deliveries().queues().fetch(&scope.namespace, &queue, max as usize, wait).await?;
+    if claims.is_empty() {
+        // No due timer reaches the queue from a store that does not answer, so an empty answer would say too much.
+        let fault = match scope.service.timers().health() {
+            Health::StoreFails { error, .. } => Some(error.to_string()),
+            Health::StoreHangs(time) => {
+                Some(format!("the store has given no answer for {} s", time.as_secs()))
+            }
+            _ => None,
+        };
+        fault.map_or(Ok(()), |fault| Err(unanswered(&fault)))?;
+    }
     Ok(Json(Claims { claims }))
 }
 

@@ -301,7 +301,7 @@ impl Service {
 
     /// Opens a node of a deployment whose store is a double.
     #[cfg(test)]
-    pub(super) fn open_on_double(
+    pub(crate) fn open_on_double(
         settings: Settings,
         store: Arc<dyn ClusterStore>,
     ) -> Result<Self, OpenError> {
@@ -456,6 +456,7 @@ impl Base {
         let schedules = schedules_of(Arc::clone(&store), &events);
         let deliveries = Arc::new(Deliveries::new(Environment {
             settings: &settings,
+            store: &store,
             caller: &caller,
             namespaces: &namespaces,
             events: &events,

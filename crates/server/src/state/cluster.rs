@@ -127,6 +127,8 @@ pub(crate) mod double {
         incarnation: u64,
         /// Whether changes of documents take effect, but their answers are lost.
         pub(crate) loses_answers: AtomicBool,
+        /// Whether calls about timers fail.
+        pub(crate) fails_calls: AtomicBool,
         /// Whether reads of documents fail.
         pub(crate) fails_reads: AtomicBool,
         /// For each of the next reads of documents: the moment at which the store looks at the document, and the
@@ -146,9 +148,10 @@ pub(crate) mod double {
     /// Makes the node `incarnation` of the deployment that has these documents.
     pub(crate) fn node(documents: &Documents, incarnation: u64) -> Arc<Hooked<Node>> {
         let documents = Arc::clone(documents);
-        let (loses_answers, fails_reads) = (AtomicBool::new(false), AtomicBool::new(false));
+        let [loses_answers, fails_calls, fails_reads] = [(); 3].map(|()| AtomicBool::new(false));
         let (waits, before_call) = (Mutex::default(), OnceLock::new());
-        let node = Node { documents, incarnation, loses_answers, fails_reads, waits, before_call };
+        let node =
+            Node { documents, incarnation, loses_answers, fails_calls, fails_reads, waits, before_call };
         Arc::new(Hooked::new(Arc::new(MemoryStore::default()), node))
     }
 
@@ -166,7 +169,10 @@ pub(crate) mod double {
             (): (),
             pass_on: impl FnOnce() -> StoreFuture<'a, T> + Send + 'a,
         ) -> StoreFuture<'a, T> {
-            pass_on()
+            match self.fails_calls.load(Ordering::Relaxed) {
+                true => Box::pin(core::future::ready(Err(StoreError::new(StoreErrorKind::Io, "no answer")))),
+                false => pass_on(),
+            }
         }
     }
 

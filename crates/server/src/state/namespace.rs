@@ -1,6 +1,5 @@
 //! Defines a namespace as it is stored, and checks its limits.
 
-use crate::clock::now;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tourbillon_api::{Moment, NamespaceLimits, Problem};
@@ -45,9 +44,9 @@ pub(crate) struct StoredNamespaces {
 const MOST_HOSTS: usize = 100;
 
 impl Namespace {
-    /// Returns the secrets with which the namespace signs callbacks now, the newest first.
-    pub(crate) fn active_secrets(&self) -> impl Iterator<Item = &SigningSecret> {
-        let now = now();
+    /// Returns the secrets with which the namespace signs callbacks at the moment `now` of the store's clock, the newest
+    /// first. Nodes share the secrets and their ends, so the clock of a single node does not count.
+    pub(crate) fn active_secrets(&self, now: Moment) -> impl Iterator<Item = &SigningSecret> {
         self.secrets.iter().filter(move |secret| secret.until.is_none_or(|until| now < until))
     }
 }

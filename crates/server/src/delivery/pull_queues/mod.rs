@@ -84,4 +84,5 @@ pub(crate) use claim::OpenClaim;
 pub(crate) use endings::EndTicket;
 pub(super) use endings::ended;
 pub(crate) use open_claims::ClaimRequest;
+pub(crate) use poll::unanswered;
 pub(crate) use queues::PullQueues;

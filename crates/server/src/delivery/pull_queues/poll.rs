@@ -17,10 +17,17 @@ const GATHERING: Duration = Duration::from_millis(20);
 /// wait. Parked timers need some time to become due again.
 const PARKED_WAIT: Duration = Duration::from_millis(500);
 
+/// Returns the problem of a receiver that has got no timer from a store that does not answer.
+pub(crate) fn unanswered(fault: &str) -> Problem {
+    let detail = format!("the queue may have timers, and the store cannot be asked: {fault}");
+    Problem::new(ProblemKind::StoreUnavailable, detail).with_retry_after_ms(AGAIN_MS)
+}
+
 impl PullQueues {
     /// Fetches at most `max` timers of a queue for a receiver. Waits for the first timer for at most `wait`. If timers
     /// of the queue are parked (in the store, without a receiver) or on their way to this node's handler, the call may
-    /// wait up to half a second, even if `wait` is shorter.
+    /// wait up to half a second, even if `wait` is shorter. Fails if the receiver gets no timer, and the store has not
+    /// said whether the queue is empty.
     ///
     /// # Cancellation
     ///
@@ -80,7 +87,12 @@ impl PullQueues {
         }
         let first_wait = if has_parked { wait.max(PARKED_WAIT) } else { wait };
         poll.gather(max, wait, first_wait).await;
-        Ok(poll.leave())
+        let claims = poll.leave();
+        match self.parked.fault(&reason) {
+            // Without an answer of the store, nobody knows whether timers of the queue are parked.
+            Some(fault) if claims.is_empty() && !self.lock().is_closed => Err(unanswered(&fault)),
+            _ => Ok(claims),
+        }
     }
 }
 

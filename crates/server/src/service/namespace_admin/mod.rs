@@ -4,7 +4,6 @@
 mod tests;
 
 use crate::audit::{Audit, Deed};
-use crate::clock::{moment_in, now};
 use crate::convert::{is_name, unavailable};
 use crate::delivery::Deliveries;
 use crate::state::{
@@ -342,7 +341,7 @@ impl NamespaceAdmin {
     ) -> Result<Vec<NamespaceView>, Problem> {
         use tourbillon_durable::state::Phase::{Dead, Leased, Parked, Pending};
         let counts = self.timers.counts().await.map_err(|error| unavailable(&error))?;
-        let all = self.namespaces.all();
+        let (all, now) = (self.namespaces.all(), self.timers.timer_store().now().into());
         let wanted = all.iter().filter(|(name, _)| is_wanted(name));
         Ok(wanted
             .map(|(name, namespace)| {
@@ -355,7 +354,7 @@ impl NamespaceAdmin {
                     name: name.to_string(),
                     limits: namespace.limits.clone(),
                     secrets: namespace
-                        .active_secrets()
+                        .active_secrets(now)
                         .map(|secret| SecretView { made: secret.made, until: secret.until })
                         .collect(),
                     pending: count(Pending),
@@ -379,17 +378,21 @@ impl NamespaceAdmin {
         self.namespaces.require(name)?;
         let secret = format!("whsec_{}", BASE64_STANDARD.encode(random_bytes::<SECRET>()?));
         let (name, new): (Box<str>, Box<str>) = (name.into(), secret.as_str().into());
+        // The moments are stored for all nodes. The clock of one node may be wrong, and a clock that is a day ahead would
+        // end secrets that must still sign.
+        let timers = self.timers.clone();
         let former_until = self
             .change(move |stored| {
+                let now = timers.timer_store().now();
                 let gone = || Problem::new(ProblemKind::NotFound, "there is no such namespace");
                 let namespace = present(stored, &name)?.ok_or_else(gone)?;
-                let until = moment_in(ROTATION);
-                let former = namespace.active_secrets().cloned();
+                let until = (now + ROTATION).into();
+                let former = namespace.active_secrets(now.into()).cloned();
                 // A secret that already has an end keeps this end, because a further new secret must not prolong the
                 // use of an old secret.
                 let former =
                     former.map(|old| SigningSecret { until: Some(old.until.unwrap_or(until)), ..old });
-                let mut secrets = vec![SigningSecret { secret: new.clone(), made: now(), until: None }];
+                let mut secrets = vec![SigningSecret { secret: new.clone(), made: now.into(), until: None }];
                 secrets.extend(former);
                 // The oldest secrets are dropped, so a namespace can always get a new secret after a loss or a leak.
                 secrets.truncate(MOST_SECRETS);

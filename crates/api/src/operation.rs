@@ -40,7 +40,9 @@ pub struct Operation {
     /// The moment at which the operation began.
     pub begun: Moment,
     /// The number of timers that the operation has changed so far. For a backfill, which makes the timers of a schedule
-    /// for past moments, the number of timers made so far.
+    /// for past moments, the number of timers made so far. If the process of the operation dies, the operation goes on
+    /// from its last stored progress, and does not count the changes that the process has made since then. The progress
+    /// is stored once a second. The number is then too low, although all timers are changed.
     pub changed: u64,
     /// The number of cancelled timers whose delivery had already begun. `changed` also counts these timers.
     pub in_flight: u64,

@@ -77,7 +77,7 @@ pub(super) async fn list_operations(scope: Within<Reader>) -> Answer<Json<Page<O
     responses((status = 200, description = "The operation.", body = Operation))
 )]
 pub(super) async fn get_operation(scope: Within<Reader>, Name(id): Name) -> Answer<Json<Operation>> {
-    let operation = scope.service.operations().find(&scope.namespace, &id).await;
+    let operation = scope.service.operations().find(&scope.namespace, &id).await?;
     operation
         .map(Json)
         .ok_or_else(|| Refused(Problem::new(ProblemKind::NotFound, "there is no such operation")))

@@ -24,7 +24,7 @@ async fn place(
 ) -> Answer<(StatusCode, Json<Placed>)> {
     let (timer, headers) = scope.read_with_headers(body).await?;
     let idempotency_key = text(&headers, &IDEMPOTENCY_KEY)?;
-    let naming = Naming { key, idempotency_key, trace: trace(&headers) };
+    let naming = Naming { key, idempotency_key, trace: trace(&headers), ..Naming::default() };
     let placed = scope.service.creations().place(&scope.namespace, naming, &timer).await?;
     let status = if placed.outcome == PlaceOutcome::Created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(placed)))

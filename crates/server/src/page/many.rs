@@ -87,7 +87,7 @@ pub(super) async fn show_operation(
     Path((namespace, id)): Path<(String, String)>,
 ) -> Result<Response, Fault> {
     Fault::unless(visitor.reads(&namespace), UNSEEN)?;
-    let Some(operation) = service.operations().find(&namespace, &id).await else {
+    let Some(operation) = service.operations().find(&namespace, &id).await? else {
         let detail = "There is no such operation. It is shown for an hour after its end.";
         return Err(Problem::new(ProblemKind::NotFound, detail).into());
     };

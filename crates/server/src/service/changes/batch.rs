@@ -93,7 +93,7 @@ impl Changes {
             api::Change::Put { key, idempotency_key, timer } => {
                 let (key, idempotency_key) = (key.as_deref(), idempotency_key.as_deref());
                 let mut span = self.telemetry.creation(trace, namespace, key);
-                let naming = Naming { key, idempotency_key, trace: span.trace() };
+                let naming = Naming { key, idempotency_key, trace: span.trace(), ..Naming::default() };
                 let at = format!("{pointer}/timer");
                 let ready = match key.map_or(Ok(()), |key| admit_key(key, pointer)) {
                     Ok(()) => self.creations.ready(namespace, naming, timer, &at, earlier).await,

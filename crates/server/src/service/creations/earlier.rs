@@ -1,6 +1,6 @@
 //! Follows how the earlier changes of a batch change the number of stored timers.
 
-use super::naming::{Naming, id_of};
+use super::naming::Naming;
 use crate::convert::unavailable;
 use crate::service::names::{Named, by_key};
 use std::collections::{HashMap, HashSet};
@@ -41,7 +41,7 @@ impl Earlier {
         self.creations += 1;
         self.changes.push(Change::Creation {
             key: naming.key.map(Into::into),
-            id: naming.idempotency_key.map(|key| id_of(namespace, key)),
+            id: naming.id(namespace),
             replaces: matches!(if_present, IfPresent::Replace | IfPresent::ReplaceKeepDue),
         });
     }
@@ -74,8 +74,8 @@ impl Earlier {
         namespace: &str,
         naming: Naming<'_>,
     ) -> Result<bool, Problem> {
-        if let Some(key) = naming.idempotency_key
-            && self.timer(timers, id_of(namespace, key)).await?.is_some()
+        if let Some(id) = naming.id(namespace)
+            && self.timer(timers, id).await?.is_some()
         {
             return Ok(true);
         }

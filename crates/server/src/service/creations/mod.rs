@@ -18,9 +18,9 @@ use crate::settings::Settings;
 use crate::state::{Namespace, Namespaces};
 use crate::telemetry::Telemetry;
 use crate::work::{self, Head};
-use naming::id_of;
 use std::sync::Arc;
 use tourbillon_api::{self as api, Kept, PlaceOutcome, Placed, Problem, ProblemKind, Replaced};
+use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{self as durable, Timers};
 
 const LONGEST_IDEMPOTENCY_KEY: usize = 255;
@@ -60,19 +60,22 @@ impl Creations {
         earlier: &mut Earlier,
     ) -> Result<Ready, Problem> {
         let owner = self.namespaces.require_fresh(namespace).await?;
+        let naming = Naming { number: owner.number, ..naming };
+        let id = naming.id(namespace);
         let entered = match naming.idempotency_key {
             Some(key) if key.is_empty() || key.len() > LONGEST_IDEMPOTENCY_KEY => {
                 let detail = format!("an idempotency key has 1 to {LONGEST_IDEMPOTENCY_KEY} bytes");
                 return Err(Problem::new(ProblemKind::BadRequest, detail));
             }
-            Some(key) => {
-                let id = id_of(namespace, key).as_u128();
-                Some(self.idempotency.enter(namespace, id, fingerprint(naming.key, timer))?)
+            _ => {
+                let enter = |id: TimerId| {
+                    self.idempotency.enter(namespace, id.as_u128(), fingerprint(naming.key, timer))
+                };
+                id.map(enter).transpose()?
             }
-            None => None,
         };
-        let (fingerprint, id) = (entered.as_ref().map(Entered::fingerprint), asker::request_id());
-        let head = Head { fingerprint, request: id.as_ref().and_then(RequestId::given) };
+        let (fingerprint, request) = (entered.as_ref().map(Entered::fingerprint), asker::request_id());
+        let head = Head { fingerprint, request: request.as_ref().and_then(RequestId::given) };
         let ((kind, mut spec), callback) = creation(timer, &self.settings, head, pointer)?;
         if !entered.as_ref().is_some_and(Entered::is_known) {
             let limits = &owner.limits;
@@ -85,8 +88,8 @@ impl Creations {
         if let Some(key) = naming.key {
             spec = spec.key(key);
         }
-        if let Some(key) = naming.idempotency_key {
-            spec = spec.id(id_of(namespace, key));
+        if let Some(id) = id {
+            spec = spec.id(id);
         }
         if let Some(trace) = naming.trace {
             spec = spec.trace(trace.to_string());

@@ -45,6 +45,11 @@ const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// The time between two attempts to write the end of an operation.
 const REPEATED: Duration = Duration::from_secs(1);
 
+fn unread(error: &io::Error) -> Problem {
+    let detail = format!("the operations of the other nodes cannot be read: {error}");
+    Problem::new(ProblemKind::StoreUnavailable, detail).with_retry_after_ms(1_000)
+}
+
 /// Runs operations that change many timers, and reports their progress.
 pub(crate) struct Operations {
     pub(super) timers: Timers,
@@ -81,8 +86,8 @@ impl Operations {
 
     /// Returns the operations of a namespace that are running or ended within the last hour, the latest first.
     pub(crate) async fn list(&self, namespace: &str) -> Result<Vec<Operation>, Problem> {
-        self.namespaces.require(namespace)?;
-        Ok(self.records.list(namespace).await)
+        let number = self.namespaces.require(namespace)?.number;
+        self.records.list((namespace, number)).await.map_err(|error| unread(&error))
     }
 
     async fn begin_whole(
@@ -95,7 +100,8 @@ impl Operations {
         if self.stop.has_begun() {
             return Err(Problem::new(ProblemKind::Stopping, ""));
         }
-        let unfinished = Unfinished::new(namespace, work, begun, author);
+        let number = self.namespaces.require(namespace)?.number;
+        let unfinished = Unfinished::new(namespace, number, work, begun, author);
         let id: Box<str> = TimerId::fresh().to_string().into();
         let operation = unfinished.shown(&id);
         self.records.add(&id, &unfinished)?;
@@ -195,9 +201,10 @@ impl Operations {
     }
 
     /// Returns the operation with this id, even if another node runs it. Returns `None` if the namespace has no such
-    /// operation.
-    pub(crate) async fn find(&self, namespace: &str, id: &str) -> Option<Operation> {
-        self.records.find(namespace, id).await
+    /// operation. Fails if the store does not answer, so that nobody takes the operation for absent.
+    pub(crate) async fn find(&self, namespace: &str, id: &str) -> Result<Option<Operation>, Problem> {
+        let Some(owner) = self.namespaces.find(namespace) else { return Ok(None) };
+        self.records.find((namespace, owner.number), id).await.map_err(|error| unread(&error))
     }
 
     /// Returns the number of operations that are running in this process.

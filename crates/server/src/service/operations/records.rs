@@ -68,6 +68,8 @@ const WRITTEN: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct SharedRecord {
     namespace: Box<str>,
+    /// The number of the namespace, which a later namespace of the same name does not have.
+    number: u64,
     operation: Operation,
     unfinished: Option<Unfinished>,
     /// The incarnation (the number of one start) of the node that runs or ran the operation. `None` if the node stopped
@@ -84,9 +86,14 @@ type Document = BTreeMap<Box<str>, SharedRecord>;
 /// Unfinished operations by their ids. The file `operations.json` has this content.
 type UnfinishedById = BTreeMap<Box<str>, Unfinished>;
 
+/// A namespace: its name and its number, by which it differs from an earlier namespace of the same name.
+pub(super) type Owner<'a> = (&'a str, u64);
+
 struct Record {
     operation: Operation,
     namespace: Box<str>,
+    /// The number of the namespace, which a later namespace of the same name does not have.
+    number: u64,
     unfinished: Option<Unfinished>,
     ended: Option<Instant>,
     /// Whether the operation has ended, but no write since its end has succeeded.
@@ -97,7 +104,12 @@ impl Record {
     /// Makes the record of an operation that has not ended.
     fn new(id: &str, unfinished: Unfinished) -> Self {
         let (operation, namespace) = (unfinished.shown(id), unfinished.namespace.clone());
-        Self { operation, namespace, unfinished: Some(unfinished), ended: None, lacks_end: false }
+        let number = unfinished.number;
+        Self { operation, namespace, number, unfinished: Some(unfinished), ended: None, lacks_end: false }
+    }
+
+    fn is_of(&self, (name, number): Owner<'_>) -> bool {
+        *self.namespace == *name && self.number == number
     }
 
     /// Returns whether the store has the end of the operation.
@@ -225,7 +237,8 @@ impl OperationRecords {
                     record.is_settled() || all.get(id).is_none_or(|noted| !record.is_others(noted, this))
                 });
                 for (id, record) in &*records {
-                    let (namespace, operation) = (record.namespace.clone(), record.operation.clone());
+                    let (namespace, number) = (record.namespace.clone(), record.number);
+                    let operation = record.operation.clone();
                     let unfinished = record.unfinished.clone();
                     let node = Some(this).filter(|_| !stops || unfinished.is_none());
                     // An `Instant` has no meaning on another node, so the document has the moment by the clock of the
@@ -234,7 +247,10 @@ impl OperationRecords {
                         let before = millis(ended.elapsed());
                         UtcMillis::from_millis(now.as_millis().saturating_sub(before))
                     });
-                    all.insert(id.clone(), SharedRecord { namespace, operation, unfinished, node, ended });
+                    all.insert(
+                        id.clone(),
+                        SharedRecord { namespace, number, operation, unfinished, node, ended },
+                    );
                 }
             }
             // This node may remember ended operations that the document no longer has. So the document is shortened
@@ -291,33 +307,42 @@ impl OperationRecords {
         self.lock().get(id).is_some_and(|record| record.unfinished.is_some())
     }
 
-    /// Returns the operation with this id, even if another node runs it. Returns `None` if the namespace has no such
-    /// operation.
-    pub(crate) async fn find(&self, namespace: &str, id: &str) -> Option<Operation> {
-        let known = self.get(namespace, id);
-        let Some(store) = self.shared.as_ref().filter(|_| known.is_none()) else { return known };
-        let (_, mut all) = Self::read_shared(&**store).await.ok()?;
-        all.remove(id).filter(|noted| *noted.namespace == *namespace).map(|noted| noted.operation)
+    /// Returns the operation with this id, even if another node runs it. Returns `None` if the namespace `name` with the
+    /// number `number` has no such operation.
+    ///
+    /// # Errors
+    ///
+    /// Fails if this process does not know the operation, and the shared [`Document`] cannot be read.
+    pub(crate) async fn find(&self, (name, number): Owner<'_>, id: &str) -> io::Result<Option<Operation>> {
+        let known = self.get((name, number), id);
+        let Some(store) = self.shared.as_ref().filter(|_| known.is_none()) else { return Ok(known) };
+        let (_, mut all) = Self::read_shared(&**store).await?;
+        let found = all.remove(id).filter(|noted| *noted.namespace == *name && noted.number == number);
+        Ok(found.map(|noted| noted.operation))
     }
 
     /// Returns the operations of a namespace that this process remembers or that the shared [`Document`] has, the
     /// latest first.
-    pub(super) async fn list(&self, namespace: &str) -> Vec<Operation> {
+    ///
+    /// # Errors
+    ///
+    /// Fails if the shared [`Document`] cannot be read.
+    pub(super) async fn list(&self, (name, number): Owner<'_>) -> io::Result<Vec<Operation>> {
         let mut all = BTreeMap::new();
-        if let Some(store) = &self.shared
-            && let Ok((_, noted)) = Self::read_shared(&**store).await
-        {
-            let here = noted.into_iter().filter(|(_, noted)| *noted.namespace == *namespace);
+        if let Some(store) = &self.shared {
+            let (_, noted) = Self::read_shared(&**store).await?;
+            let here =
+                noted.into_iter().filter(|(_, noted)| *noted.namespace == *name && noted.number == number);
             all.extend(here.map(|(id, noted)| (id, noted.operation)));
         }
         let mut records = self.lock();
         Self::forget(&mut records);
         // The records of this node are newer than its entries in the document.
-        let here = records.iter().filter(|(_, record)| *record.namespace == *namespace);
+        let here = records.iter().filter(|(_, record)| record.is_of((name, number)));
         all.extend(here.map(|(id, record)| (id.clone(), record.operation.clone())));
         let mut all: Vec<_> = all.into_values().collect();
         all.sort_by_key(|operation| Reverse(operation.begun));
-        all
+        Ok(all)
     }
 
     /// Returns whether the operations must be written again, because the last attempt was more than a second ago. Does
@@ -371,10 +396,10 @@ impl OperationRecords {
     }
 
     /// Returns an operation that this process remembers, or `None` if the namespace has no such operation here.
-    fn get(&self, namespace: &str, id: &str) -> Option<Operation> {
+    fn get(&self, owner: Owner<'_>, id: &str) -> Option<Operation> {
         let mut records = self.lock();
         Self::forget(&mut records);
-        let record = records.get(id).filter(|record| *record.namespace == *namespace)?;
+        let record = records.get(id).filter(|record| record.is_of(owner))?;
         Some(record.operation.clone())
     }
 
@@ -405,6 +430,8 @@ mod tests {
     use tourbillon_durable::store::Hooked;
 
     const ID: &str = "0";
+    /// The number of the namespace of all operations.
+    const NUMBER: u64 = 7;
 
     fn unfinished() -> Unfinished {
         let by = AuditAuthor {
@@ -415,7 +442,7 @@ mod tests {
             peer: None,
             request_id: None,
         };
-        Unfinished::new("n", Work::Cancel(CancelMany::default()), UtcMillis::ZERO, by)
+        Unfinished::new("n", NUMBER, Work::Cancel(CancelMany::default()), UtcMillis::ZERO, by)
     }
 
     /// Returns two nodes of a deployment, each with its records of operations.
@@ -459,6 +486,30 @@ mod tests {
     }
 
     #[test]
+    fn a_namespace_sees_no_operation_of_an_earlier_namespace_of_its_name() {
+        let [(_, one), (_, other)] = nodes();
+        one.add(ID, &unfinished()).unwrap();
+        one.write(false).unwrap();
+        for records in [&one, &other] {
+            for (number, is_seen) in [(NUMBER, true), (NUMBER + 1, false)] {
+                let found = block_on(records.find(("n", number), ID)).unwrap();
+                let listed = block_on(records.list(("n", number))).unwrap();
+                assert_eq!((found.is_some(), listed.len()), (is_seen, usize::from(is_seen)), "{number}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_operation_is_not_absent_because_the_store_does_not_answer() {
+        let [(_, one), (node, other)] = nodes();
+        one.add(ID, &unfinished()).unwrap();
+        one.write(false).unwrap();
+        node.hook().fails_reads.store(true, Ordering::Relaxed);
+        assert!(block_on(other.find(("n", NUMBER), ID)).is_err());
+        assert!(block_on(other.list(("n", NUMBER))).is_err());
+    }
+
+    #[test]
     fn an_operation_that_failed_to_begin_is_taken_over_by_nobody() {
         let [(node, former), (_, records)] = nodes();
         lose_answers(&node, true);
@@ -468,7 +519,7 @@ mod tests {
         lose_answers(&node, false);
         former.write(false).unwrap();
         assert!(block_on(records.take_over()).unwrap().is_empty());
-        let found = block_on(records.find("n", ID)).unwrap();
+        let found = block_on(records.find(("n", NUMBER), ID)).unwrap().unwrap();
         assert_eq!((found.state, found.changed), (OperationState::Failed, 0));
     }
 
@@ -485,7 +536,7 @@ mod tests {
         assert!(!former.lacks_end(ID));
         records.write(false).unwrap();
         assert!(records.has(ID), "the other node runs it");
-        let found = block_on(former.find("n", ID)).unwrap();
+        let found = block_on(former.find(("n", NUMBER), ID)).unwrap().unwrap();
         assert_eq!(found.state, OperationState::Running);
     }
 
@@ -508,10 +559,10 @@ mod tests {
             let record = Record { unfinished: None, ended, lacks_end, ..Record::new("", unfinished()) };
             records.lock().insert(format!("settled {number}").into(), record);
         }
-        assert!(records.get("n", "0").is_some());
+        assert!(records.get(("n", NUMBER), "0").is_some());
         lose_answers(&node, false);
         records.write(false).unwrap();
-        assert!(!records.lacks_end("0") && records.get("n", "0").is_none());
+        assert!(!records.lacks_end("0") && records.get(("n", NUMBER), "0").is_none());
         records.add("another", &unfinished()).unwrap();
     }
 }

@@ -117,6 +117,14 @@ impl BulkScan {
     /// Runs one step of the operation: changes the next page of the timers that match `list`, or creates timers of a
     /// schedule for past instants.
     async fn step(&mut self, list: &Filter) -> Result<(), Halt> {
+        // An operation of a dead node may be continued long after its start. A namespace that was made since then under
+        // the same name has nothing to do with it.
+        let number = self.unfinished.number;
+        self.operations.namespaces.freshen().await;
+        if self.operations.namespaces.find(&self.unfinished.namespace).is_none_or(|now| now.number != number)
+        {
+            return Err(Halt::Final("the namespace of the operation was removed".to_owned()));
+        }
         if let Work::Backfill(backfill) = &self.unfinished.work {
             let backfill = backfill.clone();
             return self.backfill(backfill).await;

@@ -129,6 +129,8 @@ impl Work {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Unfinished {
     pub(super) namespace: Box<str>,
+    /// The number of the namespace, which a later namespace of the same name does not have.
+    pub(super) number: u64,
     pub(super) work: Work,
     pub(super) begun: UtcMillis,
     pub(super) changed: u64,
@@ -146,9 +148,21 @@ pub(super) struct Unfinished {
 }
 
 impl Unfinished {
-    pub(super) fn new(namespace: &str, work: Work, begun: UtcMillis, by: AuditAuthor) -> Self {
+    /// Makes an operation on the namespace `namespace`, which has the number `number`, without any progress.
+    pub(super) fn new(namespace: &str, number: u64, work: Work, begun: UtcMillis, by: AuditAuthor) -> Self {
         let (namespace, by) = (namespace.into(), Some(by));
-        Self { namespace, work, begun, changed: 0, in_flight: 0, refused: 0, list: 0, cursor: None, by }
+        Self {
+            namespace,
+            number,
+            work,
+            begun,
+            changed: 0,
+            in_flight: 0,
+            refused: 0,
+            list: 0,
+            cursor: None,
+            by,
+        }
     }
 
     pub(super) fn shown(&self, id: &str) -> Operation {

@@ -19,7 +19,7 @@ pub struct Mended {
     /// The shards that were lost and belong to the deployment again.
     pub marked: Vec<u16>,
     /// True if the Redis key with the properties of the deployment was lost and has been recreated. The shared
-    /// documents and the list of the nodes were stored on the same server, so they are usually lost as well.
+    /// documents and the list of the nodes have keys of their own on the same server, so they may be lost as well.
     pub has_made_key: bool,
     /// The shards whose servers have not answered.
     pub silent: Vec<u16>,

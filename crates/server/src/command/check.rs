@@ -132,7 +132,7 @@ fn check_redis(redis: &RedisSettings, mut faults: Vec<String>) -> Result<Checked
     }
     let failure = |error| -> Failure { format!("the deployment {}: {error}", redis.deployment).into() };
     let store: Arc<dyn ClusterStore> = Arc::new(service::open_store(redis).map_err(failure)?);
-    faults.extend(Service::unreadable_documents(&store));
+    faults.extend(Service::unreadable_documents(&store, true));
     let checked = Checked::in_store(place, &*store, faults).map_err(failure)?;
     Ok(Checked { report: Some(report), ..checked })
 }
@@ -143,7 +143,8 @@ fn check_postgres(postgres: &PostgresSettings, mut faults: Vec<String>) -> Resul
     let place = format!("the schema {} (version {})", postgres.schema, tourbillon_postgres::VERSION);
     let failure = |error| -> Failure { format!("the schema {}: {error}", postgres.schema).into() };
     let store: Arc<dyn ClusterStore> = Arc::new(service::open_postgres(postgres, false).map_err(failure)?);
-    faults.extend(Service::unreadable_documents(&store));
+    // Clients may create timers in SQL before the first start of a service, which makes the document of the namespaces.
+    faults.extend(Service::unreadable_documents(&store, false));
     Checked::in_store(place, &*store, faults).map_err(failure)
 }
 

@@ -4,7 +4,7 @@
 use super::terminal::{Failure, Outcome, note, print};
 use crate::audit::{Deed, End};
 use crate::config::Config;
-use crate::service;
+use crate::service::{self, MendedNamespaces};
 use crate::settings::{RedisSettings, StorePlace};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::json;
@@ -54,6 +54,8 @@ fn mend_redis(config: &Config, redis: &RedisSettings, matches: &ArgMatches) -> O
     let place = format!("the deployment {}", redis.deployment);
     let mended = service::mend(redis, matches.get_flag("anew"))
         .map_err(|error| -> Failure { format!("{place}: {error}").into() })?;
+    // A server that does not answer may have the namespaces, and the command has to be repeated anyway.
+    let namespaces = service::mend_namespaces(redis, matches.get_flag("anew"));
     let marked = mended.marked.len();
     let detail = format!("{place}: {marked} shards were brought back");
     // The audit entry comes before the output, because a failed output ends the function.
@@ -61,22 +63,36 @@ fn mend_redis(config: &Config, redis: &RedisSettings, matches: &ArgMatches) -> O
     if matches.get_flag("json") {
         let shown = json!({
             "shards": mended.shards, "marked": mended.marked, "key": mended.has_made_key, "silent": mended.silent,
+            "namespaces": match &namespaces {
+                Ok(MendedNamespaces::Kept) => "kept",
+                Ok(MendedNamespaces::PutBack) => "put-back",
+                Ok(MendedNamespaces::Lost) => "lost",
+                Err(_) => "unread",
+            },
         });
         print(format_args!("{shown:#}\n"))?;
     } else {
         let count = mended.shards;
         print(format_args!("{place}: {marked} of {count} shards were lost, and are back\n"))?;
         if mended.has_made_key {
-            print(format_args!(
-                "its own key was lost, and is back; namespaces and their limits were beside it, and are lost\n"
-            ))?;
+            print(format_args!("its own key was lost, and is back\n"))?;
+        }
+        match &namespaces {
+            Ok(MendedNamespaces::Kept) => {}
+            Ok(MendedNamespaces::PutBack) => print(format_args!(
+                "the document of its namespaces was lost, and is back: a node that runs has put its copy there\n"
+            ))?,
+            Ok(MendedNamespaces::Lost) => print(format_args!(
+                "its namespaces, with their limits and secrets, are lost: no node that runs had a copy\n"
+            ))?,
+            Err(error) => print(format_args!("its namespaces cannot be read: {error}\n"))?,
         }
         if !mended.silent.is_empty() {
             print(format_args!("the servers of {} shards do not answer\n", mended.silent.len()))?;
         }
     }
     // A server that does not answer may have lost shards, too, so the command has to be repeated.
-    Ok(if mended.silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if mended.silent.is_empty() && namespaces.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Removes the damaged records that the store in the file `path` keeps apart from the other records. `forget` removes

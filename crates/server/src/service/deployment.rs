@@ -2,11 +2,21 @@
 
 use super::open_error::OpenError;
 use crate::settings::{PostgresSettings, RedisSettings};
+use crate::state::{ClusterStore, NamespaceStorage, StoredNamespaces};
+use core::time::Duration;
 use pollster::block_on;
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_postgres::PostgresStore;
 use tourbillon_redis::{Mended, RedisBuilder, RedisStore, Report};
 use tracing::error;
+
+/// The time for which a mend waits for a node that puts its copy of the namespaces back. A node reads the namespaces once
+/// a second.
+const PUT_BACK: Duration = Duration::from_secs(4);
 
 /// The name of the document in Redis that exists while a restore runs.
 pub(super) const RESTORING: &str = "restoring";
@@ -44,6 +54,42 @@ pub(crate) fn mend(redis: &RedisSettings, is_anew: bool) -> Result<Mended, Store
     }
 }
 
+/// What [`mend_namespaces`] has found and done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MendedNamespaces {
+    /// The document of the namespaces is there, or a restore will make it.
+    Kept,
+    /// The document was lost. A node that runs has put its copy into the store.
+    PutBack,
+    /// The document was lost, and no node has a copy. There are no namespaces now.
+    Lost,
+}
+
+/// Makes the document of the namespaces of a deployment on Redis again if the servers have lost it, and waits until a
+/// node that runs has put its copy into it. If the deployment is new (`is_anew`), the document stays empty.
+pub(crate) fn mend_namespaces(redis: &RedisSettings, is_anew: bool) -> io::Result<MendedNamespaces> {
+    let store: Arc<dyn ClusterStore> = Arc::new(open_store(redis).map_err(io::Error::other)?);
+    put_back_namespaces(&store, is_anew)
+}
+
+fn put_back_namespaces(store: &Arc<dyn ClusterStore>, is_anew: bool) -> io::Result<MendedNamespaces> {
+    let is_restored = block_on(store.document(RESTORING)).map_err(io::Error::other)?.is_some();
+    let storage = NamespaceStorage::Shared(Arc::clone(store));
+    let (version, _) = block_on(storage.read())?;
+    let made = StoredNamespaces { is_mended: !is_anew, ..StoredNamespaces::default() };
+    if is_restored || version != 0 || block_on(storage.replace(version, &made))?.is_none() || is_anew {
+        return Ok(MendedNamespaces::Kept);
+    }
+    let begun = Instant::now();
+    while begun.elapsed() < PUT_BACK {
+        thread::sleep(PUT_BACK / 40);
+        if !block_on(storage.read())?.1.is_mended {
+            return Ok(MendedNamespaces::PutBack);
+        }
+    }
+    Ok(MendedNamespaces::Lost)
+}
+
 /// Opens the deployment on Redis. Creates it if it does not exist.
 pub(crate) fn open_store(redis: &RedisSettings) -> Result<RedisStore, StoreError> {
     let tell = |time| {
@@ -70,12 +116,11 @@ pub(crate) fn open_postgres(
 mod tests {
     use super::*;
     use crate::service::Service;
+    use crate::service::open::refuse_lost;
     use crate::settings::{Settings, StorePlace};
     use crate::state::double::{self, Documents};
-    use crate::state::{NAMESPACES, Namespace, NamespaceStorage, Namespaces};
-    use core::time::Duration;
+    use crate::state::{NAMESPACES, Namespace, Namespaces};
     use std::path::Path;
-    use std::sync::Arc;
     use tourbillon_durable::store::{Call, Durability, IfPresent, Op, TimerStore};
     use tourbillon_durable::timer::{Timer, TimerId};
     use tourbillon_redis::Connect;
@@ -127,6 +172,66 @@ mod tests {
         let service = Service::open_on_double(on_redis(folder.path()), Arc::clone(&store) as _).unwrap();
         assert!(service.namespaces().get("shop").is_some());
         assert!(service.notices().iter().any(|notice| notice.contains("shop")), "{:?}", service.notices());
+        tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
+    }
+
+    /// Opens a node whose namespaces are those of the documents, and returns whether it may start.
+    fn may_start(
+        documents: &Documents,
+        store: &Arc<dyn ClusterStore>,
+        folder: &Path,
+    ) -> Result<(), OpenError> {
+        let StorePlace::Redis(redis) = on_redis(folder).store else { panic!("no Redis") };
+        let namespaces = Namespaces::open(NamespaceStorage::Shared(double::node(documents, 3))).unwrap();
+        refuse_lost(&**store, &namespaces, &redis)
+    }
+
+    #[tokio::test]
+    async fn a_start_on_redis_invents_no_namespaces_in_the_place_of_lost_ones() {
+        let (folder, documents) = (tempfile::tempdir().unwrap(), Documents::default());
+        let store: Arc<dyn ClusterStore> = double::node(&documents, 1);
+        may_start(&documents, &store, folder.path()).unwrap();
+        place(&*store).await;
+        let refused = may_start(&documents, &store, folder.path()).unwrap_err().to_string();
+        assert!(refused.contains("shop") && refused.contains("`tourbillond mend`"), "{refused}");
+        documents.lock().unwrap().insert(RESTORING.to_owned(), (1, b"5 empty".to_vec()));
+        let refused = may_start(&documents, &store, folder.path()).unwrap_err();
+        assert!(matches!(refused, OpenError::HalfRestoredDeployment(_)), "{refused}");
+        documents.lock().unwrap().remove(RESTORING);
+        // People accept the loss.
+        let mended = tokio::task::spawn_blocking({
+            let store = Arc::clone(&store);
+            move || put_back_namespaces(&store, false).unwrap()
+        });
+        assert_eq!(mended.await.unwrap(), MendedNamespaces::Lost);
+        may_start(&documents, &store, folder.path()).unwrap();
+        let service = Service::open_on_double(on_redis(folder.path()), Arc::clone(&store)).unwrap();
+        assert!(service.notices().iter().any(|notice| notice.contains("shop")), "{:?}", service.notices());
+        tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_first_start_makes_the_document_whose_loss_a_later_node_notices() {
+        let (folder, documents) = (tempfile::tempdir().unwrap(), Documents::default());
+        let store: Arc<dyn ClusterStore> = double::node(&documents, 1);
+        let service = Service::open_on_double(on_redis(folder.path()), Arc::clone(&store)).unwrap();
+        assert!(documents.lock().unwrap().contains_key(NAMESPACES));
+        assert_eq!(Service::unreadable_documents(&store, true), [""; 0]);
+        service.namespace_admin().make("shop").await.unwrap();
+        documents.lock().unwrap().clear();
+        assert!(service.namespaces().renew().await.is_err());
+        let unready = service.condition().readiness().await;
+        assert!(unready.reasons.iter().any(|reason| reason.contains("tourbillond mend")), "{unready:?}");
+        assert!(service.namespace_admin().make("other").await.is_err());
+        let faults = Service::unreadable_documents(&store, true);
+        assert!(faults.len() == 1 && faults[0].contains("lost"), "{faults:?}");
+        let mended = tokio::task::spawn_blocking({
+            let store = Arc::clone(&store);
+            move || put_back_namespaces(&store, false).unwrap()
+        });
+        assert_eq!(mended.await.unwrap(), MendedNamespaces::PutBack);
+        assert!(service.condition().readiness().await.ok && service.namespaces().get("shop").is_some());
+        service.namespace_admin().make("other").await.unwrap();
         tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
     }
 

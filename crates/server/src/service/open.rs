@@ -29,6 +29,7 @@ use crate::task::Tasks;
 use crate::telemetry::Telemetry;
 use crate::work;
 use pollster::block_on;
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -89,6 +90,36 @@ fn refuse_note(store: &dyn ClusterStore, redis: &RedisSettings) -> Result<(), Op
         Some(_) => Err(OpenError::HalfRestoredDeployment(redis.deployment.as_str().into())),
         None => Ok(()),
     }
+}
+
+/// Fails if this deployment on Redis has timers and no document of its namespaces. Each start makes the document, so the
+/// servers have lost it, and with it the pauses, limits and secrets of the namespaces.
+pub(super) fn refuse_lost(
+    store: &dyn ClusterStore,
+    namespaces: &Namespaces,
+    redis: &RedisSettings,
+) -> Result<(), OpenError> {
+    if !namespaces.is_absent() {
+        return Ok(());
+    }
+    let counts = block_on(store.counts()).map_err(OpenError::Store)?;
+    // A program without the service stores its timers under the empty name.
+    let names = counts.by_namespace.iter().filter(|((name, _), count)| !name.is_empty() && **count > 0);
+    let names: BTreeSet<_> =
+        names.map(|((name, _), _)| name.strip_prefix(Schedules::NAMESPACES).unwrap_or(name)).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    // A restore stores its timers before their namespaces.
+    refuse_note(store, redis)?;
+    // Since the first read, another node may have made the document, and clients may have made timers.
+    let failed = |error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error));
+    block_on(namespaces.renew()).map_err(failed)?;
+    if !namespaces.is_absent() {
+        return Ok(());
+    }
+    let names = names.into_iter().map(Box::from).collect();
+    Err(OpenError::LostNamespaces { deployment: redis.deployment.as_str().into(), names })
 }
 
 /// Returns a notice for each file in the data folder that the service no longer uses, because nodes now share the
@@ -229,6 +260,7 @@ impl Service {
         block_on(namespaces.renew()).map_err(failed)?;
         let missing = still_missing(&namespaces, &counts, &*store).map_err(OpenError::Store)?;
         add_missing(&namespaces, &missing, "made", &mut notices).map_err(failed)?;
+        namespaces.make_document().map_err(failed)?;
         Self::begin_on(settings, store, namespaces, Checked { notices, folder })
     }
 
@@ -270,6 +302,7 @@ impl Service {
         let shared: Arc<dyn ClusterStore> = Arc::clone(&store) as _;
         let failed = |error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error));
         let namespaces = Namespaces::open(NamespaceStorage::Shared(shared)).map_err(failed)?;
+        refuse_lost(&*store, &namespaces, redis)?;
         Self::begin_on(settings, store, namespaces, Checked { notices, folder })
     }
 
@@ -293,9 +326,14 @@ impl Service {
 
     /// Checks the two documents in a store that nodes share: the document of the namespaces, and the document of the
     /// operations on many timers. For each document that exists but cannot be read, returns a text with the reason.
-    pub(crate) fn unreadable_documents(store: &Arc<dyn ClusterStore>) -> Vec<String> {
-        let namespaces = Namespaces::open(NamespaceStorage::Shared(Arc::clone(store))).err();
-        let namespaces = namespaces.map(|error| format!("the shared document of the namespaces: {error}"));
+    /// `is_made` says whether the document of the namespaces must exist, because a service has started on the store.
+    pub(crate) fn unreadable_documents(store: &Arc<dyn ClusterStore>, is_made: bool) -> Vec<String> {
+        let namespaces = match Namespaces::open(NamespaceStorage::Shared(Arc::clone(store))) {
+            Ok(namespaces) if is_made && namespaces.is_absent() => Some("lost".to_owned()),
+            Ok(_) => None,
+            Err(error) => Some(error.to_string()),
+        };
+        let namespaces = namespaces.map(|fault| format!("the shared document of the namespaces: {fault}"));
         namespaces.into_iter().chain(OperationRecords::fault_of_document(&**store)).collect()
     }
 
@@ -381,20 +419,22 @@ impl Inner {
             return Ok(());
         };
         match refuse_note(&*store, redis) {
-            // The first round of the renewal looks again.
-            Err(OpenError::Store(error)) if error.is_transient() => return Ok(()),
+            // The first round of the renewal looks again. A first start makes the document of the namespaces, though.
+            Err(OpenError::Store(error)) if error.is_transient() && !self.namespaces.is_absent() => {
+                return Ok(());
+            }
             checked => checked?,
         }
+        let failed = |error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error));
         // A server that does not answer now must not stop the start. The namespaces are read after the counts, because
         // another node may have made a namespace and its timers before they were counted.
         if let Ok(counts) = block_on(store.counts())
             && block_on(self.namespaces.renew()).is_ok()
         {
             let missing = still_missing(&self.namespaces, &counts, &*store).unwrap_or_default();
-            let failed = |error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error));
             add_missing(&self.namespaces, &missing, "made", &mut self.notices).map_err(failed)?;
         }
-        Ok(())
+        self.namespaces.make_document().map_err(failed)
     }
 }
 

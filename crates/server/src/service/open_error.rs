@@ -29,6 +29,13 @@ pub enum OpenError {
         /// The names of the namespaces that have stored timers.
         names: Vec<Box<str>>,
     },
+    /// The document of the namespaces is missing, although the deployment on Redis has timers.
+    LostNamespaces {
+        /// The name of the deployment.
+        deployment: Box<str>,
+        /// The names of the namespaces that have stored timers.
+        names: Vec<Box<str>>,
+    },
     /// A restore into this data folder has begun and not ended, so the folder may have only a part of the backup's
     /// timers.
     HalfRestored(PathBuf),
@@ -52,24 +59,34 @@ pub enum OpenError {
     Telemetry(Box<str>),
 }
 
+/// Joins the first names of namespaces to a text.
+fn listed(names: &[Box<str>]) -> String {
+    let shown = names[..names.len().min(NAMES)].join(", ");
+    match names.len().checked_sub(NAMES) {
+        None | Some(0) => shown,
+        Some(more) => format!("{shown} and {more} others"),
+    }
+}
+
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { path, error } => write!(f, "{}: {error}", path.display()),
             Self::NoNamespaces { path, names } => {
-                let path = path.display();
-                let shown = &names[..names.len().min(NAMES)];
+                let (path, names) = (path.display(), listed(names));
                 write!(
                     f,
-                    "{path} is missing, and the store has timers of the namespaces {}",
-                    shown.join(", ")
-                )?;
-                if names.len() > NAMES {
-                    write!(f, " and {} others", names.len() - NAMES)?;
-                }
+                    "{path} is missing, and the store has timers of the namespaces {names}: put the file back. To go on \
+                     without their limits and secrets, write {{}} into it"
+                )
+            }
+            Self::LostNamespaces { deployment, names } => {
+                let names = listed(names);
                 write!(
                     f,
-                    ": put the file back. To go on without their limits and secrets, write {{}} into it"
+                    "the deployment {deployment} has lost the document of its namespaces, and has timers of the \
+                     namespaces {names}: restore a backup of the server. To go on without it, run `tourbillond mend`: a \
+                     node that runs puts its copy back, and without such a node the limits and secrets are lost"
                 )
             }
             Self::HalfRestored(path) => {

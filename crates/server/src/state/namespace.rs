@@ -38,6 +38,10 @@ pub(crate) struct StoredNamespaces {
     /// `removal`.
     #[serde(default)]
     pub(crate) removals: BTreeMap<Box<str>, u64>,
+    /// Whether `tourbillond mend` has made the document again, after the store had lost it, and no node has put its copy
+    /// into the document since.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub(crate) is_mended: bool,
 }
 
 /// The greatest number of hosts in a namespace's list of allowed hosts.

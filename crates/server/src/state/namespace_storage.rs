@@ -3,7 +3,6 @@
 use super::cluster::ClusterStore;
 use super::files;
 use super::namespace::StoredNamespaces;
-use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,7 +30,7 @@ impl NamespaceStorage {
         match self {
             Self::File(path) => {
                 let namespaces = files::read(path)?.unwrap_or_default();
-                Ok((0, StoredNamespaces { namespaces, removals: BTreeMap::new() }))
+                Ok((0, StoredNamespaces { namespaces, ..StoredNamespaces::default() }))
             }
             Self::Shared(store) => match store.document(NAMESPACES).await.map_err(io::Error::other)? {
                 Some(found) => Ok((found.version, serde_json::from_slice(&found.value)?)),

@@ -14,6 +14,17 @@
 //! | a change fails, or its answer is lost | none. The next read finds the change if it was stored |
 //! | the store loses a change, for example by a failover | none. The next read finds another version |
 //!
+//! # The loss of the document
+//! Each node makes the shared document at its start, and nobody removes it. So if a node that has a copy finds no
+//! document, the store has lost it. An absent document then does not mean that there are no namespaces: that would end
+//! pauses, and deliver without secrets.
+//!
+//! | state | event | next state |
+//! |---|---|---|
+//! | kept | a read finds no document | lost: the read fails, the copy stays, and every change fails |
+//! | lost | a read finds the document, for example because the server's backup was restored | kept, with the document's namespaces |
+//! | lost | a read finds the document that `tourbillond mend` has made | kept: the node puts its copy into the document, unless another node was quicker |
+//!
 //! Reads and changes of one node may overlap. A read does not wait for a change, so a change that the store does not
 //! answer holds up no read.
 
@@ -22,6 +33,7 @@ use super::namespace::{DEFAULT, Namespace, StoredNamespaces};
 use super::namespace_storage::NamespaceStorage;
 use core::convert::Infallible;
 use core::fmt;
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use pollster::block_on;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +45,7 @@ use tourbillon::Timestamp;
 use tourbillon_api::{Problem, ProblemKind};
 use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::store::{Counts, ServerTime};
+use tracing::{error, info};
 
 type Map = BTreeMap<Box<str>, Arc<Namespace>>;
 
@@ -51,6 +64,9 @@ pub(crate) const VIEW: Duration = Duration::from_secs(5);
 /// creation waits again before the time [`AGAIN`] has passed.
 const PATIENCE: Duration = Duration::from_millis(300);
 const AGAIN: Duration = Duration::from_secs(1);
+/// The text about the loss of the document, for people.
+const LOSS: &str = "the store has lost the document of the namespaces, with their limits and secrets: restore a backup of \
+                    the server, or run `tourbillond mend`, after which a node that runs puts its copy back";
 /// The greatest number of attempts to change the namespaces. An attempt fails if another node changes the namespaces at
 /// the same time.
 const TURNS: usize = 64;
@@ -71,6 +87,8 @@ pub(crate) struct Namespaces {
     /// The moment of the last failed attempt to read the namespaces again before a timer is created. `None` if no
     /// attempt has failed.
     failed: Mutex<Option<Instant>>,
+    /// Whether the last read has found that the store has lost the document.
+    is_lost: AtomicBool,
 }
 
 /// A copy of the namespaces as they were read or stored. Its moments are those of [`ServerTime::moment`], so that they
@@ -108,7 +126,7 @@ impl Known {
     /// Replaces the copy. Returns the names of the namespaces that are new. `at` is the moment at which the call was
     /// sent that has brought `stored`.
     fn replace(&mut self, version: u64, stored: StoredNamespaces, at: Timestamp) -> Vec<Box<str>> {
-        let StoredNamespaces { mut namespaces, removals } = stored;
+        let StoredNamespaces { mut namespaces, removals, is_mended: _ } = stored;
         namespaces.entry(DEFAULT.into()).or_default();
         let now = ServerTime::moment();
         let (mut map, mut removed, mut new) = (Map::new(), BTreeMap::new(), Vec::new());
@@ -154,6 +172,7 @@ impl Known {
         StoredNamespaces {
             namespaces: all.map(|(name, namespace)| (name.clone(), Namespace::clone(namespace))).collect(),
             removals: self.removed.iter().map(|(name, removed)| (name.clone(), removed.removal)).collect(),
+            is_mended: false,
         }
     }
 }
@@ -171,8 +190,30 @@ impl Namespaces {
         let (version, stored) = block_on(storage.read())?;
         let mut known = Known::default();
         known.replace(version, stored, at);
-        let (writing, reading, failed) = (Mutex::default(), tokio::sync::Mutex::default(), Mutex::default());
-        Ok(Self { storage, writing, reading, known: RwLock::new(known), listener: OnceLock::new(), failed })
+        Ok(Self {
+            storage,
+            writing: Mutex::default(),
+            reading: tokio::sync::Mutex::default(),
+            known: RwLock::new(known),
+            listener: OnceLock::new(),
+            failed: Mutex::default(),
+            is_lost: AtomicBool::new(false),
+        })
+    }
+
+    /// Returns whether the store had no document of the namespaces when this node read or stored the namespaces last.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.is_shared() && self.known().version == 0
+    }
+
+    /// Returns a text for people if the store has lost the document of the namespaces, of which this node has a copy.
+    pub(crate) fn loss(&self) -> Option<&'static str> {
+        self.is_lost.load(Ordering::Relaxed).then_some(LOSS)
+    }
+
+    /// Makes the shared document if the store has none. From then on its absence is a loss. Blocks the calling thread.
+    pub(crate) fn make_document(&self) -> io::Result<()> {
+        if self.is_absent() { self.change(|_| ()) } else { Ok(()) }
     }
 
     /// Makes `listener` the function that is called after each change of the copy, before anybody sees the changed
@@ -273,7 +314,25 @@ impl Namespaces {
     /// Reads the stored namespaces again. Uses the result only if the copy was made before the read was sent.
     async fn read(&self) -> io::Result<()> {
         let sent = ServerTime::moment();
-        let (version, stored) = self.storage.read().await?;
+        let (mut version, mut stored) = self.storage.read().await?;
+        let (known, made) = {
+            let known = self.known();
+            (known.version, known.made)
+        };
+        // Such a read may have been answered before this node has made the document.
+        if sent <= made {
+            return Ok(());
+        }
+        self.note_loss(version == 0 && known != 0)?;
+        // A node that started after the mend has read this document as it is, and has no other copy.
+        if stored.is_mended && version != known {
+            let copy = self.known().stored();
+            match self.storage.replace(version, &copy).await? {
+                Some(new) => (version, stored) = (new, copy),
+                // Another node was quicker. Its copy is read.
+                None => (version, stored) = self.storage.read().await?,
+            }
+        }
         self.update(|known| {
             if sent <= known.made {
                 return None;
@@ -285,6 +344,16 @@ impl Namespaces {
             Some(known.replace(version, stored, sent))
         });
         Ok(())
+    }
+
+    /// Notes whether the store has lost the document, and fails if it has. Logs the loss and its end.
+    fn note_loss(&self, is_lost: bool) -> io::Result<()> {
+        match (self.is_lost.swap(is_lost, Ordering::Relaxed), is_lost) {
+            (false, true) => error!(target: "namespaces", "{LOSS}"),
+            (true, false) => info!(target: "namespaces", "the document of the namespaces is there again"),
+            _ => {}
+        }
+        if is_lost { Err(io::Error::other(LOSS)) } else { Ok(()) }
     }
 
     /// Reads the stored namespaces again. Afterwards, the copy includes all changes from before the call.
@@ -391,10 +460,10 @@ impl Namespaces {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::NAMESPACES;
     use crate::state::double::{self, Documents, Looks, Node};
     use crate::state::{mark, remove_marked, unmark};
     use core::pin::pin;
-    use core::sync::atomic::Ordering;
     use core::task::{Context, Waker};
     use std::thread;
     use tokio::sync::oneshot;
@@ -589,6 +658,67 @@ mod tests {
         assert!(other.change(|stored| remove_marked(stored, "a", 6)).unwrap());
         other.change(make(2)).unwrap();
         assert_eq!(renewed(), ["a"]);
+    }
+
+    /// The documents of a deployment without the document of the namespaces, which its store has lost.
+    fn lose(documents: &Documents) {
+        assert!(documents.lock().unwrap().remove(NAMESPACES).is_some());
+    }
+
+    #[test]
+    fn a_node_keeps_its_copy_of_a_document_that_the_store_has_lost_and_refuses_changes() {
+        let documents = Documents::default();
+        let (_, one) = shared(&documents, 1);
+        assert!(one.is_absent());
+        one.make_document().unwrap();
+        insert(&one, "a");
+        assert!(!one.is_absent() && one.loss().is_none());
+        let former = documents.lock().unwrap().clone();
+        lose(&documents);
+        assert!(block_on(one.renew()).is_err());
+        block_on(one.freshen());
+        assert!(one.require("a").is_ok() && one.loss().is_some());
+        let refused = one.try_change(|stored| Ok::<_, ()>(drop(stored.namespaces.remove("a"))));
+        assert!(refused.unwrap_err().to_string().contains("tourbillond mend"));
+        assert!(one.make_document().is_ok(), "the node knows a document, so it makes none");
+        assert!(!documents.lock().unwrap().contains_key(NAMESPACES));
+        // The server's own backup is restored.
+        *documents.lock().unwrap() = former;
+        block_on(one.renew()).unwrap();
+        assert!(one.require("a").is_ok() && one.loss().is_none());
+        insert(&one, "b");
+    }
+
+    #[test]
+    fn a_change_finds_the_loss_of_the_document_by_itself() {
+        let documents = Documents::default();
+        let (_, one) = shared(&documents, 1);
+        insert(&one, "a");
+        lose(&documents);
+        assert!(one.change(|stored| drop(stored.namespaces.remove("a"))).is_err());
+        assert!(one.require("a").is_ok() && one.loss().is_some());
+    }
+
+    #[test]
+    fn one_node_puts_its_copy_into_the_document_that_a_mend_has_made() {
+        let documents = Documents::default();
+        let ((_, one), (_, other)) = (shared(&documents, 1), shared(&documents, 2));
+        insert(&one, "a");
+        block_on(other.renew()).unwrap();
+        lose(&documents);
+        assert!(block_on(one.renew()).is_err() && block_on(other.renew()).is_err());
+        let storage = || NamespaceStorage::Shared(double::node(&documents, 3));
+        let mended = StoredNamespaces { is_mended: true, ..StoredNamespaces::default() };
+        assert!(block_on(storage().replace(0, &mended)).unwrap().is_some());
+        block_on(other.renew()).unwrap();
+        insert(&other, "b");
+        block_on(one.renew()).unwrap();
+        assert_eq!(one.all(), other.all());
+        assert!(one.require("a").is_ok() && one.require("b").is_ok());
+        assert!(!block_on(storage().read()).unwrap().1.is_mended);
+        // A node that starts meanwhile has no copy, and waits for none.
+        let (_, third) = shared(&documents, 4);
+        assert_eq!(third.all(), one.all());
     }
 
     #[test]

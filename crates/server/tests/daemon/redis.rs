@@ -194,7 +194,8 @@ async fn a_shard_that_its_server_has_lost_is_named_and_brought_back_by_a_command
     assert_eq!(http.send("PUT", &timer("another"), &far()).await.status, 201);
     let mended = run(folder.path(), &["mend", "--json", "--config", "redis.toml"]);
     let mended: Value = serde_json::from_str(&text(&mended.stdout)).unwrap();
-    assert_eq!(mended, json!({ "shards": 1, "marked": [], "key": false, "silent": [] }));
+    let nothing = json!({ "shards": 1, "marked": [], "key": false, "silent": [], "namespaces": "kept" });
+    assert_eq!(mended, nothing);
 
     // All data of the deployment are lost. The running service goes on once the deployment is made again.
     server.command(&["FLUSHALL"]);
@@ -222,6 +223,60 @@ async fn a_shard_that_its_server_has_lost_is_named_and_brought_back_by_a_command
     assert!(made.status.success(), "{made:?}");
     condition(200).await;
     assert_eq!(http.send("PUT", &timer("new"), &far()).await.status, 201);
+    stop(daemon);
+}
+
+/// Tests a server that loses the shared documents, and keeps all else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn namespaces_that_the_server_has_lost_are_kept_by_the_nodes_and_put_back_by_a_command() {
+    let Some(server) = Server::start(&["--appendonly", "yes"]) else { return };
+    let folder = folder();
+    configure(folder.path(), &server, "shards = 1\n");
+    let daemon = on_redis(folder.path(), "one");
+    let http = Http::new(daemon.address);
+    let (shop, limits) = ("/v1/namespaces/shop", json!({ "paused": true, "max_timers": 7 }));
+    assert_eq!(http.send("PUT", shop, &limits).await.status, 201);
+    let in_shop = "/v1/namespaces/shop/timers/k";
+    assert_eq!(http.send("PUT", in_shop, &far()).await.status, 201);
+    let lose = || server.command(&["DEL", "tb:{tourbillon}:notes"]);
+    let ready = async |status: u16| {
+        let begun = Instant::now();
+        while http.get("/readyz").await.status != status {
+            assert!(begun.elapsed() < SOON, "{}", http.get("/readyz").await.json);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    // The key of the deployment itself is lost and made again first, which keeps the documents.
+    server.command(&["DEL", "tb:{tourbillon}:deployment"]);
+    let mended = run(folder.path(), &["mend", "--config", "redis.toml"]);
+    let words = text(&mended.stdout);
+    assert!(mended.status.success() && words.contains("its own key was lost"), "{mended:?}");
+    assert!(!words.contains("namespaces"), "{words}");
+    ready(200).await;
+    lose();
+    ready(503).await;
+    assert!(http.get("/readyz").await.json.to_string().contains("tourbillond mend"));
+    assert_eq!(http.get(shop).await.json["limits"], limits);
+    assert_eq!(http.send("PUT", "/v1/namespaces/other", &json!({})).await.status, 503);
+    let check = run(folder.path(), &["check", "--config", "redis.toml"]);
+    assert_eq!(check.status.code(), Some(1), "{check:?}");
+    assert!(text(&check.stdout).contains("the shared document of the namespaces: lost"), "{check:?}");
+    let mended = run(folder.path(), &["mend", "--config", "redis.toml"]);
+    assert!(mended.status.success() && text(&mended.stdout).contains("put its copy there"), "{mended:?}");
+    ready(200).await;
+    assert_eq!(http.get(shop).await.json["limits"], limits);
+    assert!(daemon.log().contains("the store has lost the document of the namespaces"), "{}", daemon.log());
+    stop(daemon);
+    // Without a node that runs, nobody has a copy. A start is refused until people accept the loss.
+    lose();
+    let refused =
+        run(folder.path(), &["serve", "--config", "redis.toml", "--data", "two", "--listen", "127.0.0.1:0"]);
+    assert!(!refused.status.success(), "{refused:?}");
+    assert!(text(&refused.stderr).contains("has lost the document of its namespaces"), "{refused:?}");
+    let mended = run(folder.path(), &["mend", "--config", "redis.toml"]);
+    assert!(mended.status.success() && text(&mended.stdout).contains("are lost"), "{mended:?}");
+    let daemon = on_redis(folder.path(), "one");
+    assert_eq!(Http::new(daemon.address).get(shop).await.json["limits"], json!({}));
     stop(daemon);
 }
 

@@ -235,9 +235,12 @@ fn add_namespaces(
     let (_, there) = block_on(storage.read())?;
     let used = used.by_namespace.keys().map(|(namespace, _)| &**namespace).collect();
     let Merged { kept, bare, added } = merged(&there.namespaces, attached, used);
+    let namespaces = Namespaces::open(storage)?;
     if !added.is_empty() {
-        Namespaces::open(storage)?.change(|stored| stored.namespaces.extend(added.clone()))?;
+        namespaces.change(|stored| stored.namespaces.extend(added.clone()))?;
     }
+    // A start on Redis takes a deployment with timers and without this document for one that has lost it.
+    namespaces.make_document()?;
     Ok((kept, bare))
 }
 

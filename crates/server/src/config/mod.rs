@@ -25,6 +25,7 @@ pub(crate) use value::{Form, Value};
 use crate::settings::{Settings, StorePlace};
 use crate::similar::similar;
 use core::fmt;
+use core::ops::RangeInclusive;
 use core::time::Duration;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -236,11 +237,17 @@ impl Config {
             ("timeouts.body", self.body_timeout),
             ("timeouts.idle", self.idle_timeout),
             ("timeouts.write", self.write_timeout),
-            ("deliveries.lease", self.lease),
             ("callbacks.connect_timeout", self.connect_timeout),
         ];
         if let Some((key, _)) = times.iter().find(|(_, time)| time.is_zero()) {
             return Err(format!("{key}: more than no time"));
+        }
+        // The runtime would silently take the nearest length in this range.
+        if !LEASE.contains(&self.lease) {
+            return Err("deliveries.lease: from a second to a day".to_owned());
+        }
+        if self.max_body.0 > LARGEST_BODY || self.max_request.0 > LARGEST_BODY {
+            return Err("limits.body and limits.request: at most 1GiB".to_owned());
         }
         Ok(())
     }
@@ -350,6 +357,10 @@ impl Config {
     }
 }
 
+/// The permitted range of the length of a timer's lease.
+const LEASE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(86_400);
+/// The greatest size of a body in memory, in bytes. Several bodies must fit into an address space.
+const LARGEST_BODY: usize = 1 << 30;
 /// The smallest buffer that hyper accepts for a request's header, in bytes.
 const SMALLEST_HEADER: usize = 8 << 10;
 

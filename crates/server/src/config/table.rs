@@ -106,9 +106,9 @@ settings! {
     max_connections: u32, "limits.connections" = "4096";
     /// The greatest size of a request's header.
     max_header: Size, "limits.header" = "16KiB";
-    /// The greatest size of a request's body, for example of a batch.
+    /// The greatest size of a request's body, for example of a batch, up to 1GiB.
     max_request: Size, "limits.request" = "8MiB";
-    /// The greatest size of the body of a callback.
+    /// The greatest size of the body of a callback, up to 1GiB.
     max_body: Size, "limits.body" = "64KiB";
     /// The greatest number of stored timers.
     max_timers: u64, "limits.timers" = "100000000";
@@ -138,7 +138,8 @@ settings! {
     /// host.
     host_concurrency: usize, "deliveries.host_concurrency" = "16";
     /// The greatest number of concurrent callbacks of a namespace to a host that answers within a tenth of a second.
-    /// After each such answer, the host may get one more concurrent callback, up to this number.
+    /// After each such answer, the host may get one more concurrent callback, up to this number. If
+    /// `host_concurrency` is greater, that number counts.
     prompt_host_concurrency: usize, "deliveries.prompt_host_concurrency" = "256";
     /// The number of failures in a row of a namespace's callbacks to a host, or to one of its paths. After them, the
     /// host or the path gets no callbacks of this namespace for a while.
@@ -148,8 +149,8 @@ settings! {
     catch_up_rate: u32, "deliveries.catch_up_rate" = "10000";
     /// The shortest pause after a failed delivery, even if the timer's policy sets a shorter one.
     least_pause: Duration, "deliveries.least_pause" = "1s";
-    /// The length of the lease under which the service delivers a timer. The service renews the lease while the
-    /// delivery runs. If the process dies, the timer is delivered again once the lease has ended.
+    /// The length of the lease under which the service delivers a timer, from a second to a day. The service renews
+    /// the lease while the delivery runs. If the process dies, the timer is delivered again once the lease has ended.
     lease: Duration, "deliveries.lease" = "30s";
 
     /// Whether callbacks may use `http`. Otherwise only `https` is permitted.

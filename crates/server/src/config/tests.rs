@@ -234,6 +234,26 @@ fn a_service_that_a_program_embeds_has_the_defaults_of_tourbillond() {
     assert_eq!(format!("{settings:?}"), format!("{:?}", Settings::new(&config.data)));
 }
 
+#[test]
+fn a_value_outside_of_its_bounds_is_refused_with_the_bounds() {
+    let folder = tempfile::tempdir().unwrap();
+    for (flag, value, words) in [
+        ("deliveries-lease", "1ms", "deliveries.lease: from a second to a day"),
+        ("deliveries-lease", "0s", "deliveries.lease: from a second to a day"),
+        ("deliveries-lease", "36500d", "deliveries.lease: from a second to a day"),
+        ("limits-body", "17179869183GiB", "at most 1GiB"),
+        ("limits-request", "2GiB", "at most 1GiB"),
+        ("limits-header", "1KiB", "limits.header: at least 8KiB"),
+        ("timeouts-idle", "0s", "timeouts.idle: more than no time"),
+    ] {
+        let refused = load_from(folder.path(), &[], &[(flag, value)]).unwrap_err().to_string();
+        assert!(refused.contains(words), "{flag} {value}: {refused}");
+    }
+    for value in ["1s", "1d"] {
+        load_from(folder.path(), &[], &[("deliveries-lease", value)]).unwrap();
+    }
+}
+
 /// Tests that each setting of Redis and of PostgreSQL is refused if the timers are elsewhere.
 #[test]
 fn a_setting_of_a_store_that_is_not_used_is_refused() {

@@ -341,8 +341,8 @@ impl ParkedIndex {
         }
     }
 
-    /// Returns why nobody can say now whether timers are parked for this reason: the store has answered the last request
-    /// with an error, or has left it without an answer for some time. Returns `None` if neither is so.
+    /// Returns why nobody can say now whether timers are parked for this reason: the store has answered the last
+    /// request with an error, or has left it without an answer for some time. Returns `None` if neither is so.
     pub(crate) fn fault(&self, reason: &Reason) -> Option<Box<str>> {
         let state = self.lock();
         let request = state.unanswered.get(reason).filter(|request| request.last.elapsed() < REMEMBERED)?;

@@ -140,8 +140,8 @@ fn failed(error: &str) -> Verdict {
 /// the claim last longer.
 ///
 /// A wait cannot make a second receiver wrong. If the store's lease of the timer ends meanwhile, the timer may be
-/// delivered again, and the lease's token then refuses every end of this claim. The runtime drops this future once the
-/// store has told it of the loss.
+/// delivered again, and the lease's token then refuses every end of this claim. The runtime drops this future once
+/// the store's answer to a renewal shows the loss.
 async fn rest_elsewhere(
     namespace: &str,
     claim: &str,
@@ -213,8 +213,8 @@ async fn await_end(
     }
 }
 
-/// Makes the claim that the receiver gets. `until` is its end by the store's clock. `work` is the timer's stored queue entry, which contains the id of the
-/// request that created the timer.
+/// Makes the claim that the receiver gets. `until` is its end by the store's clock. `work` is the timer's stored queue
+/// entry, which contains the id of the request that created the timer.
 fn claim(name: String, delivery: &Delivery, span: &Span, work: &[u8], body: Vec<u8>, until: Moment) -> Claim {
     let (body, body_base64) = shown_body(body);
     Claim {

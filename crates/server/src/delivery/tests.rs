@@ -118,8 +118,8 @@ async fn a_receiver_learns_that_the_store_does_not_answer() {
     tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
 }
 
-/// Tests that the moments for receivers, and the ends of secrets, follow the clock of the store. This machine's clock is
-/// decades ahead of it.
+/// Tests that the moments for receivers, and the ends of secrets, follow the clock of the store. This machine's clock
+/// is decades ahead of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn claims_and_secrets_end_by_the_clock_of_the_store() {
     const DAY: Duration = Duration::from_secs(86_400);

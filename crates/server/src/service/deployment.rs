@@ -14,8 +14,8 @@ use tourbillon_postgres::PostgresStore;
 use tourbillon_redis::{Mended, RedisBuilder, RedisStore, Report};
 use tracing::error;
 
-/// The time for which a mend waits for a node that puts its copy of the namespaces back. A node reads the namespaces once
-/// a second.
+/// The time for which a mend waits for a node that puts its copy of the namespaces back. A node reads the namespaces
+/// once a second.
 const PUT_BACK: Duration = Duration::from_secs(4);
 
 /// The name of the document in Redis that exists while a restore runs.
@@ -51,6 +51,14 @@ pub(crate) fn mend(redis: &RedisSettings, is_anew: bool) -> Result<Mended, Store
     match is_anew {
         true => block_on(builder(redis).make_anew(&redis.connect)),
         false => block_on(builder(redis).mend(&redis.connect)),
+    }
+}
+
+/// Fails if a restore into this deployment on Redis has begun and not ended.
+pub(super) fn refuse_note(store: &dyn ClusterStore, redis: &RedisSettings) -> Result<(), OpenError> {
+    match block_on(store.document(RESTORING)).map_err(OpenError::Store)? {
+        Some(_) => Err(OpenError::HalfRestoredDeployment(redis.deployment.as_str().into())),
+        None => Ok(()),
     }
 }
 
@@ -116,7 +124,7 @@ pub(crate) fn open_postgres(
 mod tests {
     use super::*;
     use crate::service::Service;
-    use crate::service::open::refuse_lost;
+    use crate::service::missing::refuse_lost;
     use crate::settings::{Settings, StorePlace};
     use crate::state::double::{self, Documents};
     use crate::state::{NAMESPACES, Namespace, Namespaces};

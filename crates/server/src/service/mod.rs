@@ -19,6 +19,7 @@ mod changes;
 mod creations;
 mod deployment;
 mod incidents;
+mod missing;
 mod names;
 mod namespace_admin;
 mod open;

@@ -3,7 +3,8 @@
 use super::backup::Backups;
 use super::changes::Changes;
 use super::creations::{CreationLimits, Creations};
-use super::deployment::{RESTORING, checked, open_postgres, open_store};
+use super::deployment::{checked, open_postgres, open_store, refuse_note};
+use super::missing::{add_missing, refuse_lost, still_missing};
 use super::namespace_admin::NamespaceAdmin;
 use super::open_error::{OpenError, file_error};
 use super::operations::{OperationRecords, Operations};
@@ -22,14 +23,12 @@ use crate::record::{
 };
 use crate::settings::{PostgresSettings, RedisSettings, Settings, StorePlace};
 use crate::state::{
-    ClusterStore, Counters, Events, Namespace, NamespaceStorage, Namespaces, STALE, Stop, Tokens, files,
-    schedules_of,
+    ClusterStore, Counters, Events, NamespaceStorage, Namespaces, STALE, Stop, Tokens, files, schedules_of,
 };
 use crate::task::Tasks;
 use crate::telemetry::Telemetry;
 use crate::work;
 use pollster::block_on;
-use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -38,7 +37,7 @@ use std::time::Instant;
 use tokio::sync::Notify;
 use tourbillon_callback::{Caller, Rules};
 use tourbillon_durable::schedule::Schedules;
-use tourbillon_durable::store::{Counts, RedbStore, StoreError, StoreErrorKind, TimerStore};
+use tourbillon_durable::store::{RedbStore, StoreError, StoreErrorKind, TimerStore};
 use tourbillon_durable::{Builder, Durable, Limits, Timers};
 use tourbillon_redis::Grade;
 use tourbillon_sqlite::SqliteStore;
@@ -84,44 +83,6 @@ fn refuse_half_restored(data: &Path) -> Result<(), OpenError> {
     if is_half_restored(data) { Err(OpenError::HalfRestored(data.to_owned())) } else { Ok(()) }
 }
 
-/// Fails if a restore into this deployment on Redis has begun and not ended.
-fn refuse_note(store: &dyn ClusterStore, redis: &RedisSettings) -> Result<(), OpenError> {
-    match block_on(store.document(RESTORING)).map_err(OpenError::Store)? {
-        Some(_) => Err(OpenError::HalfRestoredDeployment(redis.deployment.as_str().into())),
-        None => Ok(()),
-    }
-}
-
-/// Fails if this deployment on Redis has timers and no document of its namespaces. Each start makes the document, so the
-/// servers have lost it, and with it the pauses, limits and secrets of the namespaces.
-pub(super) fn refuse_lost(
-    store: &dyn ClusterStore,
-    namespaces: &Namespaces,
-    redis: &RedisSettings,
-) -> Result<(), OpenError> {
-    if !namespaces.is_absent() {
-        return Ok(());
-    }
-    let counts = block_on(store.counts()).map_err(OpenError::Store)?;
-    // A program without the service stores its timers under the empty name.
-    let names = counts.by_namespace.iter().filter(|((name, _), count)| !name.is_empty() && **count > 0);
-    let names: BTreeSet<_> =
-        names.map(|((name, _), _)| name.strip_prefix(Schedules::NAMESPACES).unwrap_or(name)).collect();
-    if names.is_empty() {
-        return Ok(());
-    }
-    // A restore stores its timers before their namespaces.
-    refuse_note(store, redis)?;
-    // Since the first read, another node may have made the document, and clients may have made timers.
-    let failed = |error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error));
-    block_on(namespaces.renew()).map_err(failed)?;
-    if !namespaces.is_absent() {
-        return Ok(());
-    }
-    let names = names.into_iter().map(Box::from).collect();
-    Err(OpenError::LostNamespaces { deployment: redis.deployment.as_str().into(), names })
-}
-
 /// Returns a notice for each file in the data folder that the service no longer uses, because nodes now share the
 /// timers and namespaces. `place` says where the timers and namespaces are.
 fn unused_files(data: &Path, place: &str) -> Vec<Box<str>> {
@@ -131,47 +92,6 @@ fn unused_files(data: &Path, place: &str) -> Vec<Box<str>> {
     unused
         .map(|(path, content)| format!("{} is not used: {content} in {place}", path.display()).into())
         .collect()
-}
-
-/// Returns the namespaces that have timers and are not made. `counts` was read before the namespaces. If a namespace is
-/// missing, counts the timers once more: another node may have removed its timers and the namespace since `counts`.
-fn still_missing(
-    namespaces: &Namespaces,
-    counts: &Counts,
-    store: &dyn TimerStore,
-) -> Result<Vec<Box<str>>, StoreError> {
-    let missing = namespaces.missing(counts);
-    if missing.is_empty() {
-        return Ok(missing);
-    }
-    let again = namespaces.missing(&block_on(store.counts())?);
-    Ok(missing.into_iter().filter(|name| again.contains(name)).collect())
-}
-
-/// Adds the namespaces `missing`, which have stored timers, to the namespaces of the service. Also adds a notice about
-/// each of them to `notices`, unless another node has made the namespace in the meantime. The notice says that the
-/// namespace "is not" `stored`. So `stored` is, for example, the text "in namespaces.json".
-fn add_missing(
-    namespaces: &Namespaces,
-    missing: &[Box<str>],
-    stored: &str,
-    notices: &mut Vec<Box<str>>,
-) -> io::Result<()> {
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let notice = |name: &str| {
-        format!("the namespace {name:?} has timers and is not {stored}: it has no limits and no secrets")
-            .into()
-    };
-    let made = namespaces.change(|stored| {
-        let mut new = missing.to_vec();
-        new.retain(|name| !stored.namespaces.contains_key(name));
-        stored.namespaces.extend(new.iter().map(|name| (name.clone(), Namespace::default())));
-        new
-    })?;
-    notices.extend(made.iter().map(|name| notice(name)));
-    Ok(())
 }
 
 impl Service {

@@ -38,8 +38,8 @@ pub(crate) struct StoredNamespaces {
     /// `removal`.
     #[serde(default)]
     pub(crate) removals: BTreeMap<Box<str>, u64>,
-    /// Whether `tourbillond mend` has made the document again, after the store had lost it, and no node has put its copy
-    /// into the document since.
+    /// Whether `tourbillond mend` has made the document again, after the store had lost it, and no node has put its
+    /// copy into the document since.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub(crate) is_mended: bool,
 }
@@ -48,8 +48,8 @@ pub(crate) struct StoredNamespaces {
 const MOST_HOSTS: usize = 100;
 
 impl Namespace {
-    /// Returns the secrets with which the namespace signs callbacks at the moment `now` of the store's clock, the newest
-    /// first. Nodes share the secrets and their ends, so the clock of a single node does not count.
+    /// Returns the secrets with which the namespace signs callbacks at the moment `now` of the store's clock, the
+    /// newest first. Nodes share the secrets and their ends, so the clock of a single node does not count.
     pub(crate) fn active_secrets(&self, now: Moment) -> impl Iterator<Item = &SigningSecret> {
         self.secrets.iter().filter(move |secret| secret.until.is_none_or(|until| now < until))
     }

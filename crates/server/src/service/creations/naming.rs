@@ -8,8 +8,8 @@ use uuid::Uuid;
 const IDEMPOTENCY: Uuid = Uuid::from_u128(0x6b0d_6d3c_0a83_4f5e_9d0c_52f1_5b1d_0d7e);
 
 /// Returns the id of the timer that a request with this idempotency key creates. The id depends only on the namespace
-/// and the key, so a repeated request names the same timer. `number` is the number of the namespace: the store remembers
-/// ids for an hour after the ends of their timers, and a later namespace of the same name must not find them.
+/// and the key, so a repeated request names the same timer. `number` is the number of the namespace: the store
+/// remembers ids for an hour after the ends of their timers, and a later namespace of the same name must not find them.
 fn id_of(namespace: &str, number: u64, idempotency_key: &str) -> TimerId {
     let mut owner = Uuid::new_v5(&IDEMPOTENCY, namespace.as_bytes());
     // A namespace that no client has made has no number.

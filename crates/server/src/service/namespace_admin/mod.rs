@@ -378,8 +378,8 @@ impl NamespaceAdmin {
         self.namespaces.require(name)?;
         let secret = format!("whsec_{}", BASE64_STANDARD.encode(random_bytes::<SECRET>()?));
         let (name, new): (Box<str>, Box<str>) = (name.into(), secret.as_str().into());
-        // The moments are stored for all nodes. The clock of one node may be wrong, and a clock that is a day ahead would
-        // end secrets that must still sign.
+        // The moments are stored for all nodes. The clock of one node may be wrong, and a clock that is a day ahead
+        // would end secrets that must still sign.
         let timers = self.timers.clone();
         let former_until = self
             .change(move |stored| {

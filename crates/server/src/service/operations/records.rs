@@ -307,8 +307,8 @@ impl OperationRecords {
         self.lock().get(id).is_some_and(|record| record.unfinished.is_some())
     }
 
-    /// Returns the operation with this id, even if another node runs it. Returns `None` if the namespace `name` with the
-    /// number `number` has no such operation.
+    /// Returns the operation with this id, even if another node runs it. Returns `None` if the namespace `name` with
+    /// the number `number` has no such operation.
     ///
     /// # Errors
     ///

@@ -249,7 +249,9 @@ impl Service {
     /// `is_made` says whether the document of the namespaces must exist, because a service has started on the store.
     pub(crate) fn unreadable_documents(store: &Arc<dyn ClusterStore>, is_made: bool) -> Vec<String> {
         let namespaces = match Namespaces::open(NamespaceStorage::Shared(Arc::clone(store))) {
-            Ok(namespaces) if is_made && namespaces.is_absent() => Some("lost".to_owned()),
+            Ok(namespaces) if is_made && namespaces.is_absent() => {
+                Some("lost; by `tourbillond mend`, a node that runs puts its copy back".to_owned())
+            }
             Ok(_) => None,
             Err(error) => Some(error.to_string()),
         };

@@ -28,9 +28,15 @@
  *   Deadlines are rounded up to a tick, which is 1 ms by default.
  * - The callbacks of one turn are one event to libevent: event_base_loopbreak and priorities act between turns, of at
  *   most TB_EVBASE_BUDGET timers.
+ * - event_base_loop with EVLOOP_ONCE may return before a timer has fired: at its first call, when the evbase comes to
+ *   the loop, and when the loop has woken up for a timer that was deleted.
+ * - An evbase does not survive a fork, with or without event_reinit: in the child tb_evtimer_add returns -1, and
+ *   event_base_dispatch ends the process with a message. A daemon forks first, and makes its evbase afterwards.
  * - event_active and event_base_once have no counterpart.
  *
- * A length from event_base_init_common_timeout may be given to tb_evtimer_add; it has no advantage here.
+ * Lengths are as in libevent: a negative one is 0, and NULL changes nothing, since these events have no descriptor. A
+ * length of more than 584 years is for ever. A length from event_base_init_common_timeout has no advantage here. It is
+ * known by its microseconds, from 0x50000000 to 0x5fffffff: a program must not give such a number of its own.
  */
 
 #ifndef TOURBILLON_LIBEVENT_H
@@ -64,10 +70,11 @@ typedef struct tb_evbase {
     int is_turning;      // The turn asks for the next deadline at its end.
 } tb_evbase;
 
-// A timer, in place of a `struct event`. Many are armed once in their life, so the first arming is a one-shot.
+// A timer, in place of a `struct event`. Many are armed once in their life, so the first arming is a one-shot, unless
+// the timer is persistent.
 typedef struct tb_evtimer {
     uint64_t id;     // The one-shot, or 0.
-    tb_timer *timer; // From the second arming on.
+    tb_timer *timer; // From the second arming on. A persistent timer has it from the first on: no firing finds it full.
     tb_evbase *base;
     event_callback_fn callback;
     void *arg;
@@ -76,8 +83,30 @@ typedef struct tb_evtimer {
 } tb_evtimer;
 
 static inline uint64_t tb_evbase_ns(const struct timeval *length) {
-    // libevent marks a common timeout by bits above the microseconds.
-    return (uint64_t)length->tv_sec * 1000000000u + ((uint64_t)length->tv_usec & 0xfffff) * 1000u;
+    const int64_t most_s = INT64_C(10000000000000); // More than the microseconds can change.
+    int64_t s = length->tv_sec, us = length->tv_usec;
+    if ((us & ~INT64_C(0xfffffff)) == 0x50000000) {
+        us &= 0xfffff; // libevent marks a common timeout by bits above the microseconds.
+    }
+    s = s > most_s ? most_s : s < -most_s ? -most_s : s;
+    s += us / 1000000;
+    us %= 1000000;
+    if (us < 0) {
+        us += 1000000;
+        s--;
+    }
+    if (s < 0) {
+        return 0;
+    }
+    if ((uint64_t)s >= UINT64_MAX / 1000000000u) {
+        return UINT64_MAX;
+    }
+    return (uint64_t)s * 1000000000u + (uint64_t)us * 1000u;
+}
+
+// The moment `by_ns` after `at_ns`. It is before UINT64_MAX, which means that nothing is pending.
+static inline uint64_t tb_evbase_after(uint64_t at_ns, uint64_t by_ns) {
+    return at_ns < UINT64_MAX - 1 && by_ns < UINT64_MAX - 1 - at_ns ? at_ns + by_ns : UINT64_MAX - 1;
 }
 
 // Ends the program: without its loop no timer would fire.
@@ -98,14 +127,18 @@ static inline void tb_evbase_wait(tb_evbase *base, uint64_t now_ns) {
     uint64_t next_ns = UINT64_MAX;
     if (base->pending > 0) {
         tb_evbase_must(tb_loop_next_deadline(base->loop, &next_ns));
+        // A timer that never fires keeps the loop running, too.
+        next_ns = next_ns < UINT64_MAX - 1 ? next_ns : UINT64_MAX - 1;
     }
     if (next_ns == UINT64_MAX) {
         if (base->next_ns != UINT64_MAX) {
             event_del(base->waker);
         }
     } else if (next_ns != base->next_ns) {
-        uint64_t us = next_ns > now_ns ? (next_ns - now_ns + 999) / 1000 : 0;
+        uint64_t us = next_ns > now_ns ? (next_ns - now_ns - 1) / 1000 + 1 : 0;
         struct timeval length;
+        // Thirty years, which every time_t can represent.
+        us = us < UINT64_C(1000000000000000) ? us : UINT64_C(1000000000000000);
         length.tv_sec = (time_t)(us / 1000000);
         length.tv_usec = (suseconds_t)(us % 1000000);
         event_add(base->waker, &length);
@@ -199,11 +232,15 @@ static inline void tb_evtimer_fire(void *user, const tb_event *event);
 static inline tb_status tb_evtimer_arm_at(tb_evtimer *timer, uint64_t deadline_ns) {
     if (timer->timer == NULL) {
         tb_status status;
-        if (!timer->is_used) {
+        if (!timer->is_used && !timer->is_persistent) {
             timer->is_used = 1;
             return tb_schedule_at(timer->base->engine, deadline_ns, tb_evtimer_fire, timer, &timer->id);
         }
         status = tb_timer_create(timer->base->engine, tb_evtimer_fire, timer, &timer->timer);
+        if (status == TB_FULL && timer->is_pending) {
+            // The one-shot keeps its place in the engine.
+            return tb_reschedule_on(timer->base->engine, 0, timer->id, deadline_ns, &timer->id);
+        }
         if (status != TB_OK) {
             return status;
         }
@@ -218,8 +255,9 @@ static inline void tb_evtimer_fire(void *user, const tb_event *event) {
     int is_pending = 0;
     if (timer->is_persistent) {
         // From the deadline, so that the rate holds; from now, if the next moment has passed already.
-        uint64_t now_ns = event->deadline_ns + event->lateness_ns, next_ns = event->deadline_ns + timer->period_ns;
-        next_ns = next_ns > now_ns ? next_ns : now_ns + timer->period_ns;
+        uint64_t now_ns = tb_evbase_after(event->deadline_ns, event->lateness_ns);
+        uint64_t next_ns = tb_evbase_after(event->deadline_ns, timer->period_ns);
+        next_ns = next_ns > now_ns ? next_ns : tb_evbase_after(now_ns, timer->period_ns);
         is_pending = tb_evtimer_arm_at(timer, next_ns) == TB_OK;
     }
     tb_evtimer_set_pending(timer, is_pending);
@@ -258,18 +296,23 @@ static inline tb_evtimer *tb_evtimer_new(tb_evbase *base, short flags, event_cal
     return made;
 }
 
-// Makes a timer pending, or moves it. Returns 0, or -1 on another thread than the loop's, and if the engine is full.
+// Makes a timer pending, or moves it. Returns 0, or -1 on another thread than the loop's, and if the engine is full. A
+// timer that is pending can always be moved.
 static inline int tb_evtimer_add(tb_evtimer *timer, const struct timeval *length) {
     tb_evbase *base = timer->base;
-    uint64_t now_ns, deadline_ns;
+    uint64_t now_ns, deadline_ns, period_ns;
     if (!tb_evbase_is_here(base) || tb_now(base->engine, &now_ns) != TB_OK) {
         return -1;
     }
-    timer->period_ns = tb_evbase_ns(length);
-    deadline_ns = now_ns + timer->period_ns;
+    if (length == NULL) {
+        return 0;
+    }
+    period_ns = tb_evbase_ns(length);
+    deadline_ns = tb_evbase_after(now_ns, period_ns);
     if (tb_evtimer_arm_at(timer, deadline_ns) != TB_OK) {
         return -1;
     }
+    timer->period_ns = period_ns;
     tb_evtimer_set_pending(timer, 1);
     if (deadline_ns < base->next_ns && base->loop != NULL && !base->is_turning) {
         tb_evbase_wait(base, now_ns);

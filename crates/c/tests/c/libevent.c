@@ -145,6 +145,100 @@ static void lengths_that_are_common(struct event_base *base, tb_evbase *evbase) 
     tb_evtimer_free(probe.timer);
 }
 
+// Lengths of any kind are read as libevent reads them.
+static void lengths_of_any_kind(struct event_base *base, tb_evbase *evbase) {
+    static const struct {
+        int64_t s, us;
+        uint64_t ns;
+    } lengths[] = {
+        {0, 0, 0},
+        {1, 999999, 1999999000},
+        {0, 1048575, 1048575000},
+        {0, 1048576, 1048576000}, // The first bit above those of a common timeout.
+        {0, 1500000, 1500000000},
+        {0, 5000000, 5000000000},
+        {3, 2000000000, 2003000000000},
+        {INT32_MAX, 0, INT32_MAX * UINT64_C(1000000000)},
+        {-1, 0, 0},
+        {0, -500, 0},
+        {-1, 1500000, 500000000},
+        {1, -500000, 500000000},
+        {-1764500000, 0, 0},
+        {18446744074, 0, UINT64_MAX},
+        {9223372036854, 775807, UINT64_MAX},
+        {INT64_MAX, 999999, UINT64_MAX},
+        {INT64_MAX, INT64_MAX, UINT64_MAX},
+        {INT64_MIN, 0, 0},
+        {INT64_MIN, INT64_MIN, 0},
+    };
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        struct timeval length = {.tv_sec = lengths[i].s, .tv_usec = lengths[i].us};
+        struct probe probe = {.calls = 0};
+        CHECK(tb_evbase_ns(&length) == lengths[i].ns);
+        if (lengths[i].ns > 3600000 * MS) {
+            // A timer that never fires keeps the loop running.
+            for (int flags = 0; flags <= EV_PERSIST; flags += EV_PERSIST) {
+                make(evbase, &probe, (short)flags);
+                CHECK(tb_evtimer_add(probe.timer, &length) == 0 && tb_evtimer_pending(probe.timer));
+                CHECK(event_base_loop(base, EVLOOP_NONBLOCK) == 0 && event_base_loop(base, EVLOOP_NONBLOCK) == 0);
+                CHECK(tb_evtimer_del(probe.timer) == 0);
+                CHECK(event_base_loop(base, EVLOOP_NONBLOCK) == 1);
+                tb_evtimer_free(probe.timer);
+            }
+        }
+    }
+    // A negative length is 0.
+    struct timeval past = {.tv_sec = -5, .tv_usec = -500};
+    struct probe probe = {.calls = 0};
+    make(evbase, &probe, 0);
+    CHECK(tb_evtimer_add(probe.timer, NULL) == 0 && !tb_evtimer_pending(probe.timer));
+    CHECK(tb_evtimer_add(probe.timer, &past) == 0);
+    CHECK(tb_evtimer_add(probe.timer, NULL) == 0 && tb_evtimer_pending(probe.timer));
+    CHECK(event_base_dispatch(base) >= 0 && probe.calls == 1);
+    // Not early, although the microseconds are more than a second.
+    struct timeval long_us = {.tv_sec = 0, .tv_usec = 1050000};
+    probe.due = now() + 1050 * MS;
+    CHECK(tb_evtimer_add(probe.timer, &long_us) == 0);
+    CHECK(event_base_dispatch(base) >= 0 && probe.calls == 2);
+    tb_evtimer_free(probe.timer);
+}
+
+// In an engine that is full, a persistent timer fires, and a pending timer can be moved.
+static void a_full_engine(void) {
+    struct event_base *base = event_base_new();
+    tb_options options = TB_OPTIONS_INIT;
+    options.capacity = 64;
+    tb_evbase *evbase = tb_evbase_new_with(base, &options);
+    CHECK(base != NULL && evbase != NULL);
+    struct probe persistent = {.last = 3}, others[64];
+    struct timeval hour = length(3600000);
+    int count = 0;
+    make(evbase, &persistent, EV_PERSIST);
+    add(&persistent, 5);
+    for (;; count++) {
+        CHECK(count < 64);
+        others[count] = (struct probe){.calls = 0};
+        make(evbase, &others[count], 0);
+        if (tb_evtimer_add(others[count].timer, &hour) != 0) {
+            break;
+        }
+    }
+    CHECK(count > 0 && !tb_evtimer_pending(others[count].timer));
+    for (int i = 0; i < count; i++) {
+        add(&others[i], 20); // Earlier.
+        add(&others[i], i % 2 == 0 ? 10 : 20);
+    }
+    CHECK(event_base_dispatch(base) >= 0);
+    CHECK(persistent.calls == 3);
+    for (int i = 0; i <= count; i++) {
+        CHECK(others[i].calls == (i < count));
+        tb_evtimer_free(others[i].timer);
+    }
+    tb_evtimer_free(persistent.timer);
+    tb_evbase_free(evbase);
+    event_base_free(base);
+}
+
 static void many_at_once(struct event_base *base, tb_evbase *evbase) {
     static struct probe probes[MANY];
     for (int i = 0; i < MANY; i++) {
@@ -219,6 +313,7 @@ static void all(struct event_base *base, tb_evbase *evbase) {
     the_loop_ends(base, evbase);
     callbacks_free_and_add(base, evbase);
     lengths_that_are_common(base, evbase);
+    lengths_of_any_kind(base, evbase);
     many_at_once(base, evbase);
     one_after_the_other(base, evbase);
     callbacks_of_sockets_add(base, evbase);
@@ -268,6 +363,7 @@ int main(void) {
         event_base_free(base);
     }
     set_up_here_run_there();
+    a_full_engine();
     puts("libevent: ok");
     return 0;
 }

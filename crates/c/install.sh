@@ -41,6 +41,9 @@ done
 : "${libdir:=$prefix/lib}" "${includedir:=$prefix/include}"
 for folder in "$prefix" "$libdir" "$includedir"; do
     case $folder in
+    *[\"\'\\\$\#\;\`\(\)\&\|\<\>]* | *[[:cntrl:]]*)
+        echo "install.sh: $folder has a character that files of pkg-config or CMake cannot have" >&2 && exit 2
+        ;;
     /*) ;;
     *) echo "install.sh: $folder is not an absolute path" >&2 && exit 2 ;;
     esac
@@ -75,10 +78,14 @@ done
 ln -sf "libtourbillon.so.$version" "$destdir$libdir/$soname"
 ln -sf "$soname" "$destdir$libdir/libtourbillon.so"
 
+# In the flags that pkg-config prints, a backslash stands before a space, as in the shell.
+escaped() {
+    printf '%s\n' "$1" | sed 's/ /\\ /g'
+}
 cat >"$destdir$libdir/pkgconfig/tourbillon.pc" <<END
-prefix=$prefix
-libdir=$libdir
-includedir=$includedir
+prefix=$(escaped "$prefix")
+libdir=$(escaped "$libdir")
+includedir=$(escaped "$includedir")
 archive=\${libdir}/libtourbillon.a
 archive_libs=-lpthread -ldl -lm
 

@@ -73,6 +73,13 @@ fn the_script_refuses_what_it_does_not_know() {
     assert_eq!(status(&["--prefix"]), Some(2));
     assert_eq!(status(&["--prefix", "relative"]), Some(2));
     assert_eq!(status(&["--prefix", "/tmp/none", "--from", "/nowhere"]), Some(1));
+    // Neither pkg-config nor CMake could read these names.
+    for character in ["\"", "'", "\\", "$", "#", ";", "`", "(", ")", "&", "|", "<", ">", "\n"] {
+        let folder = format!("/tmp/n{character}ne");
+        for option in ["--prefix", "--libdir", "--includedir"] {
+            assert_eq!(status(&[option, &folder, "--from", "/nowhere"]), Some(2), "{folder}");
+        }
+    }
 }
 
 /// Returns the commands of the README's shell block that contains `mark`, one command for each line.
@@ -83,9 +90,15 @@ fn commands_of_the_readme(mark: &str) -> Vec<String> {
     block.replace("\\\n", " ").lines().map(str::to_owned).collect()
 }
 
+/// Returns a line of shell without its comment.
+fn code_of(line: &str) -> &str {
+    line.split("  #").next().unwrap_or(line).trim_end()
+}
+
 /// Builds programs by the README's commands, against the library that is installed under `prefix`. Then runs the
 /// programs.
 fn assert_programs_are_built_as_the_readme_says(prefix: &Path) {
+    let has_space = prefix.to_str().unwrap().contains(' ');
     let commands = commands_of_the_readme("pkg-config --variable=archive");
     let [for_shared, for_static] = &commands[..] else { panic!("{commands:?}") };
     let in_header = program_in_the_header();
@@ -96,6 +109,8 @@ fn assert_programs_are_built_as_the_readme_says(prefix: &Path) {
         for (command, library_path) in [(for_shared, Some(prefix.join("lib"))), (for_static, None)] {
             let mut shell = Command::new("sh");
             shell.current_dir(prefix).env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+            // As the README says, a space needs `eval`.
+            let command = if has_space { format!("eval \"{}\"", code_of(command)) } else { command.clone() };
             run(shell.arg("-ec").arg(command));
             let program = prefix.join("a.out");
             assert_runs(&program, library_path.as_deref(), &expected);
@@ -110,12 +125,14 @@ fn pkg_config_finds_it() {
     if !has("cc") || !has("pkg-config") {
         return;
     }
-    let prefix = install("installed-pkg-config", &[]);
-    let mut asks = Command::new("pkg-config");
-    asks.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")).args(["--modversion", "tourbillon"]);
-    let version = String::from_utf8(run(&mut asks).stdout).unwrap();
-    assert_eq!(version.trim(), env!("CARGO_PKG_VERSION"));
-    assert_programs_are_built_as_the_readme_says(&prefix);
+    for name in ["installed-pkg-config", "installed pkg config"] {
+        let prefix = install(name, &[]);
+        let mut asks = Command::new("pkg-config");
+        asks.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")).args(["--modversion", "tourbillon"]);
+        let version = String::from_utf8(run(&mut asks).stdout).unwrap();
+        assert_eq!(version.trim(), env!("CARGO_PKG_VERSION"));
+        assert_programs_are_built_as_the_readme_says(&prefix);
+    }
 }
 
 /// Follows the README as a user does. Builds and installs the release libraries, builds programs against them, and
@@ -139,7 +156,12 @@ fn cmake_finds_it() {
     if !has("cc") || !has("cmake") {
         return;
     }
-    let prefix = install("installed-cmake", &[]);
+    for name in ["installed-cmake", "installed cmake"] {
+        assert_cmake_finds_it(&install(name, &[]));
+    }
+}
+
+fn assert_cmake_finds_it(prefix: &Path) {
     let source = prefix.join("source");
     std::fs::create_dir_all(&source).unwrap();
     std::fs::copy(root().join("tests/c/installed.c"), source.join("installed.c")).unwrap();

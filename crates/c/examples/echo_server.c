@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -30,20 +31,13 @@ struct connection {
 };
 
 struct server {
-    int epoll, listener, event_fd;
+    int epoll, listener, event_fd, signal_fd, is_stopped;
     uint64_t idle_ns;
     tb_engine *engine;
     // Connections that are freed at the end of the turn: its batches of events may still refer to them.
     struct connection *closed;
     unsigned long accepted, bytes, closed_idle, closed_by_peer;
 };
-
-static volatile sig_atomic_t is_stopped;
-
-static void stop(int signal) {
-    (void)signal;
-    is_stopped = 1;
-}
 
 static void die(const char *what) {
     perror(what);
@@ -145,6 +139,8 @@ static void turn(struct server *server) {
             accept_all(server);
         } else if (ready[i].data.ptr == &server->event_fd) {
             is_due = 1;
+        } else if (ready[i].data.ptr == &server->signal_fd) {
+            server->is_stopped = 1;
         } else {
             serve(server, ready[i].data.ptr);
         }
@@ -187,15 +183,19 @@ int main(int argc, char **argv) {
     tb_options options = TB_OPTIONS_INIT;
     options.delivery = TB_POLLED;
     options.shards = 1;
-    // The engine's threads have the mask of the thread that creates the engine: only this thread gets signals.
-    sigset_t signals, before;
-    sigfillset(&signals);
-    pthread_sigmask(SIG_BLOCK, &signals, &before);
+    // These signals come through a descriptor. A handler could run just before epoll_wait, which would then wait all the
+    // same. The engine's threads have the mask of the thread that creates the engine.
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    server.signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
+    if (server.signal_fd < 0) {
+        die("signalfd");
+    }
     must(tb_engine_create(&options, &server.engine));
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     must(tb_event_fd(server.engine, &server.event_fd));
-    signal(SIGINT, stop);
-    signal(SIGTERM, stop);
 
     server.epoll = epoll_create1(EPOLL_CLOEXEC);
     if (server.epoll < 0) {
@@ -204,7 +204,8 @@ int main(int argc, char **argv) {
     listen_on(&server, port);
     watch(&server, EPOLL_CTL_ADD, server.listener, EPOLLIN, &server.listener);
     watch(&server, EPOLL_CTL_ADD, server.event_fd, EPOLLIN, &server.event_fd);
-    while (!is_stopped && (last == 0 || server.closed_idle + server.closed_by_peer < last)) {
+    watch(&server, EPOLL_CTL_ADD, server.signal_fd, EPOLLIN, &server.signal_fd);
+    while (!server.is_stopped && (last == 0 || server.closed_idle + server.closed_by_peer < last)) {
         turn(&server);
     }
 
@@ -215,6 +216,7 @@ int main(int argc, char **argv) {
     printf("accepted %lu, echoed bytes %lu, closed idle %lu, closed by peer %lu, timers alive %llu\n", server.accepted,
            server.bytes, server.closed_idle, server.closed_by_peer, (unsigned long long)stats.timers_alive);
     close(server.listener);
+    close(server.signal_fd);
     close(server.epoll);
     must(tb_engine_free(server.engine));
     return 0;

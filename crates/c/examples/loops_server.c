@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -53,7 +54,7 @@ struct loop {
 };
 
 struct server {
-    int listener;
+    int listener, signal_fd; // In the epoll set of the first loop.
     uint64_t idle_ns;
     tb_engine *engine;
     unsigned long accepted, last; // Of the first loop.
@@ -63,11 +64,6 @@ struct server {
 };
 
 static atomic_int is_stopped;
-
-static void stop(int signal) {
-    (void)signal;
-    atomic_store(&is_stopped, 1);
-}
 
 static void die(const char *what) {
     perror(what);
@@ -224,6 +220,8 @@ static void poll_and_turn(struct loop *loop) {
             accept_all(loop);
         } else if (ready[i].data.ptr == &loop->queue_mark) {
             adopt_all(loop);
+        } else if (ready[i].data.ptr == &loop->server->signal_fd) {
+            stop_all(loop->server);
         } else if (ready[i].data.ptr != &loop->wake_mark) {
             serve(loop, ready[i].data.ptr);
         }
@@ -298,18 +296,23 @@ int main(int argc, char **argv) {
     listen_on(&server, port);
     watch(&server.loops[0], EPOLL_CTL_ADD, server.listener, EPOLLIN, &server.listener);
 
-    // The first loop runs here, and only this thread gets signals.
-    sigset_t signals, before;
-    sigfillset(&signals);
-    pthread_sigmask(SIG_BLOCK, &signals, &before);
+    // These signals come through a descriptor. A handler could run just before epoll_wait, which would then wait all the
+    // same. The threads of the other loops inherit the mask. The first loop runs here.
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    server.signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
+    if (server.signal_fd < 0) {
+        die("signalfd");
+    }
+    watch(&server.loops[0], EPOLL_CTL_ADD, server.signal_fd, EPOLLIN, &server.signal_fd);
     for (uint32_t i = 1; i < server.count; i++) {
         if (pthread_create(&server.loops[i].thread, NULL, run, &server.loops[i]) != 0) {
             die("pthread_create");
         }
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    signal(SIGINT, stop);
-    signal(SIGTERM, stop);
     run(&server.loops[0]);
     stop_all(&server);
 
@@ -334,6 +337,7 @@ int main(int argc, char **argv) {
     printf("accepted %lu, echoed bytes %lu, closed idle %lu, closed by peer %lu, timers alive %llu\n", server.accepted,
            bytes, closed_idle, closed_by_peer, (unsigned long long)stats.timers_alive);
     close(server.listener);
+    close(server.signal_fd);
     must(tb_engine_free(server.engine));
     return 0;
 }

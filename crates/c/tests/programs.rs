@@ -364,6 +364,23 @@ fn the_echo_server_is_clean_under_valgrind() {
     }
 }
 
+/// A signal ends each server, also a server whose next poll would wait without end.
+#[test]
+fn the_servers_end_at_a_signal() {
+    if !has("cc") {
+        return;
+    }
+    for name in ["echo_server", "loops_server"] {
+        let source = root().join("examples").join(name).with_extension("c");
+        let program = compile(&source, &format!("{name}_signals"), Link::Static);
+        for signal in ["-INT", "-TERM"] {
+            let server = Server::start(Command::new(&program), Duration::from_secs(60), 0);
+            run(Command::new("kill").arg(signal).arg(server.child.id().to_string()));
+            assert!(server.finish().ends_with("timers alive 0\n"), "{name}, {signal}");
+        }
+    }
+}
+
 #[test]
 fn the_echo_server_rejects_a_port_that_is_taken() {
     if has("cc") {

@@ -189,8 +189,9 @@ impl tb_engine {
         if let Some(events) = self.delivery.events() {
             events.close();
         }
-        // The engine refuses new timers by now. So a call that schedules by key either came before, or is refused.
-        Returned { by_id, by_key: self.keys.close() }
+        // The engine refuses new timers by now. So a call that schedules by key either came before, or is refused. The
+        // closures that were called above have given the one-shots by key back to `keys`.
+        Returned { by_id, by_key: self.keys.take_unfired() }
     }
 
     /// Locks the driver of a driven engine. Returns `None` for any other engine. The driver may be locked already, for

@@ -27,8 +27,9 @@ unsafe fn key<'a>(key: *const c_char) -> Result<&'a CStr, Failure> {
 }
 
 /// Schedules a one-shot under a key. The key is UTF-8, ends with a NUL, and is copied. If a one-shot is pending under
-/// the key, the new one-shot replaces it, and `replaced` gets the `user` of the old one-shot. Otherwise `replaced` gets
-/// NULL. The pointer `replaced` may itself be NULL.
+/// the key, the new one-shot replaces it in its slot, so that this also works on a full engine, and `replaced` gets the
+/// `user` of the old one-shot. Otherwise `replaced` gets NULL: no one-shot was pending, or its callback has begun and
+/// the key has two one-shots until that returns. The pointer `replaced` may itself be NULL.
 ///
 /// # Safety
 ///
@@ -59,8 +60,8 @@ pub unsafe extern "C" fn tb_schedule_keyed(
     })
 }
 
-/// Moves the pending one-shot of a key to `delay_ns` from now. Fails with `TB_NOT_PENDING` if the key has no pending
-/// one-shot. After any other failure the one-shot is as it was.
+/// Moves the pending one-shot of a key to `delay_ns` from now, in its slot. Fails with `TB_NOT_PENDING` if the key has
+/// no pending one-shot, or if its callback has begun. After any other failure the one-shot is as it was.
 ///
 /// # Safety
 ///
@@ -135,13 +136,14 @@ unsafe fn cancel(
         let engine = unsafe { handles::lend(engine) }?;
         // SAFETY: the contract.
         let key = unsafe { self::key(key) }?;
-        let found = engine.keys().cancel(engine.tasks(), key, and_wait);
+        let means = engine.delivery().means();
+        let found = engine.keys().cancel(engine.tasks(), key, and_wait && means.has_callbacks());
         if and_wait {
             annotate::waited_for_callbacks();
         }
         let (cancelled, old) = match found {
             Found { cancelled: Some(target), .. } => (tb_outcome::TB_CANCELLED, target.user),
-            Found { is_running: true, .. } => (tb_outcome::TB_RUNNING, ptr::null_mut()),
+            Found { is_running: true, .. } => (means.outcome(tb_outcome::TB_RUNNING), ptr::null_mut()),
             Found { .. } => (tb_outcome::TB_GONE, ptr::null_mut()),
         };
         annotate::arrived(old);

@@ -1,24 +1,34 @@
 //! The one-shots of an engine that have keys.
 //!
-//! The map decides which call wins. Each entry stores the id of its timer. A due timer takes the entry out only if the
-//! entry stores the timer's own id. The `Keyed` of `tourbillon_tasks` works in the same way. This map is for C: it also
-//! records which callbacks run, and it can be closed.
+//! The engine decides which call wins, as it does for one-shots by id. A call that replaces, moves or cancels asks the
+//! engine, under the lock of the key's stripe. If the timer has fired already, its one-shot stays in the map until its
+//! callback takes it out. So the engine's counters are exact: each one-shot is counted as what happened to it. The
+//! `Keyed` of `tourbillon_tasks` lets its map decide. This map is for C: it also records which callbacks run.
 //!
 //! # Invariants
-//! K1. An entry's target leaves the map once: by its timer, by a call that replaces or cancels, or by the shutdown.
-//!     Each of these holds the lock of the key's stripe. A stripe is one of 64 parts of the map.
-//! K2. A timer is scheduled, and its id is stored in the entry, within one critical section. So a timer that is due
-//!     finds its entry.
-//! K3. Nothing is put into a closed stripe. After the engine has ended, the shutdown closes and empties each stripe
-//!     within one critical section: it returns the targets that were placed before, and later schedules are refused.
+//! K1. A one-shot leaves the map once: by its callback or its event, by a call that replaces or cancels, or by the
+//!     shutdown. Each of these holds the lock of the key's stripe. A stripe is one of 64 parts of the map.
+//! K2. A timer is scheduled or moved, and its id is stored in the entry, within one critical section. So a timer that
+//!     is due finds its one-shot.
+//! K3. A one-shot whose timer the engine has cancelled leaves the map in the same critical section. There is one
+//!     exception: a shutdown may come while a call replaces or moves a one-shot. The engine has then cancelled the
+//!     timer, and refuses to schedule it again. Such a one-shot stays in the map without a timer. The shutdown returns
+//!     it, because it locks the stripe after the engine has refused.
+//!
+//! # Races and their legal endings
+//! - cancel, replace or move x fire: (a) the engine cancels or moves the timer, and its callback does not begin. (b)
+//!   The timer has fired. Then its callback is called: a cancel finds it running, a move finds nothing pending, and a
+//!   schedule replaces nothing. The new one-shot is pending beside it.
+//! - shutdown x fire: (a) the engine returns the timer, and the shutdown takes its one-shot out of the map. (b) The
+//!   timer has fired, and its callback takes the one-shot. A shutdown in a callback does not wait for it.
 //!
 //! A call may have to wait for room in a lane, which is a thread's queue to a shard, or for the end of a callback. No
 //! call waits under the lock of a stripe, because a callback on a shard's thread may need that lock.
 //!
 //! # Progress and cost
-//! O(1): the lock of one of 64 stripes, a timer, an allocation for the key and one for the timer's closure. Each
-//! one-shot holds a reference to its stripe. The count of the references lies beside the stripe's lock, which the call
-//! takes anyway.
+//! O(1): the lock of one of 64 stripes, a timer, an allocation for the key and one for the timer's closure. A call that
+//! replaces or moves a one-shot moves its timer, which keeps its slot and its closure. Each one-shot holds a reference
+//! to its stripe. The count of the references lies beside the stripe's lock, which the call takes anyway.
 
 use crate::delivery::Delivery;
 use crate::event::{Target, tb_event};
@@ -28,9 +38,10 @@ use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::ffi::CStr;
 use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tourbillon::{Cancel, Refusal, TimerId, Timestamp};
+use tourbillon::{Cancel, Refusal, RescheduleError, TimerId, Timestamp};
 use tourbillon_tasks::{Moment, Tasks};
 
 const STRIPES: usize = 64;
@@ -39,6 +50,8 @@ const STRIPES: usize = 64;
 pub(crate) struct Keys {
     hasher: RandomState,
     stripes: Box<[Arc<Stripe>]>,
+    /// The number of one-shots that a shutdown has returned, and whose timers the engine has counted as cancelled (K3).
+    withdrawn: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -49,21 +62,26 @@ struct Stripe {
 
 #[derive(Debug, Default)]
 struct Table {
-    is_closed: bool,
-    entries: HashMap<Arc<CStr>, Entries>,
+    entries: HashMap<Arc<CStr>, Entry>,
+    /// The one-shots that the engine has returned at its shutdown, until the call that shuts it down takes them.
+    returned: Vec<(Arc<CStr>, Pending)>,
 }
 
-/// The pending one-shot of a key, and the key's running callbacks.
+/// The one-shots of a key.
 #[derive(Debug, Default)]
-struct Entries {
+struct Entry {
     pending: Option<Pending>,
+    /// One-shots that have fired, and whose callbacks have not begun. Another one-shot of the key was scheduled since.
+    fired: Vec<(TimerId, Target)>,
     /// The timers of the key whose callbacks have begun and have not returned.
     running: Vec<TimerId>,
 }
 
+/// The one-shot of a key that was scheduled last. It has not left the map, but its timer may have fired.
 #[derive(Debug)]
 struct Pending {
-    timer: TimerId,
+    /// `None` if the engine has cancelled the timer during a shutdown (K3).
+    timer: Option<TimerId>,
     deadline: Timestamp,
     target: Target,
 }
@@ -85,7 +103,8 @@ pub(crate) type Unkeyed = (tb_event, Arc<CStr>);
 impl Keys {
     pub(crate) fn new(delivery: &Delivery) -> Self {
         let stripe = || Arc::new(Stripe { table: Mutex::default(), delivery: delivery.clone() });
-        Self { hasher: RandomState::new(), stripes: (0..STRIPES).map(|_| stripe()).collect() }
+        let stripes = (0..STRIPES).map(|_| stripe()).collect();
+        Self { hasher: RandomState::new(), stripes, withdrawn: AtomicU64::new(0) }
     }
 
     fn stripe(&self, key: &CStr) -> &Arc<Stripe> {
@@ -103,29 +122,24 @@ impl Keys {
         target: Target,
     ) -> Result<Option<Target>, Failure> {
         let (stripe, key) = (self.stripe(key), Arc::from(key));
-        let replaced = with_room(tasks, || stripe.place(tasks, &key, deadline, target))?;
-        Ok(replaced.map(|old| {
-            abandon(tasks, old.timer);
-            old.target
-        }))
+        with_room(tasks, || stripe.place(tasks, &key, deadline, target))
     }
 
     /// Moves the one-shot that is pending under `key` to another deadline. Fails if no one-shot is pending.
     pub(crate) fn reschedule(&self, tasks: &Tasks, key: &CStr, deadline: Timestamp) -> Result<(), Failure> {
         let stripe = self.stripe(key);
         match with_room(tasks, || stripe.move_to(tasks, key, deadline))? {
-            Some(superseded) => {
-                abandon(tasks, superseded);
-                Ok(())
+            Moved::InPlace => Ok(()),
+            Moved::NotPending => {
+                Err(Failure::new(tb_status::TB_NOT_PENDING, "the key has no pending one-shot"))
             }
-            None => Err(Failure::new(tb_status::TB_NOT_PENDING, "the key has no pending one-shot")),
         }
     }
 
     /// Cancels the pending one-shot of `key`, and returns its callback and `user`. If `and_wait` is true, waits for
     /// running callbacks of the key.
     pub(crate) fn cancel(&self, tasks: &Tasks, key: &CStr, and_wait: bool) -> Found {
-        let (pending, running) = self.stripe(key).take(key);
+        let (cancelled, running) = self.stripe(key).take(tasks, key);
         let is_running = if and_wait {
             // In a callback of this engine the wait returns `Running` at once.
             running
@@ -134,23 +148,35 @@ impl Keys {
         } else {
             !running.is_empty()
         };
-        let cancelled = pending.map(|pending| {
-            abandon(tasks, pending.timer);
-            pending.target
-        });
         Found { cancelled, is_running }
     }
 
-    /// Returns the one-shots that are pending, and makes later calls of [`schedule`](Self::schedule) and
-    /// [`reschedule`](Self::reschedule) fail. The caller must have shut the engine down before.
-    pub(crate) fn close(&self) -> Vec<Unkeyed> {
-        self.stripes.iter().flat_map(|stripe| stripe.close()).collect()
+    /// Returns the one-shots that had not fired when the engine was shut down. The caller has shut the engine down, and
+    /// has called the closures of the timers that the engine has returned.
+    pub(crate) fn take_unfired(&self) -> Vec<Unkeyed> {
+        let mut unfired = Vec::new();
+        for stripe in &self.stripes {
+            let withdrawn = stripe.take_unfired(&mut unfired);
+            // Ordering: Relaxed. The number is exact once the threads that shut down are done with it.
+            self.withdrawn.fetch_add(withdrawn, Ordering::Relaxed);
+        }
+        unfired
+    }
+
+    /// Returns the number of one-shots that were returned by a shutdown, and that the engine counts as cancelled.
+    pub(crate) fn withdrawn(&self) -> u64 {
+        // Ordering: Relaxed. See `take_unfired`.
+        self.withdrawn.load(Ordering::Relaxed)
     }
 }
 
-/// Cancels a timer that no longer belongs to a key. If the timer is due already, its callback does nothing.
-fn abandon(tasks: &Tasks, timer: TimerId) {
-    drop(tasks.cancel(timer));
+/// The outcome of moving the one-shot of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moved {
+    /// The one-shot is pending at its new deadline.
+    InPlace,
+    /// The key has no pending one-shot.
+    NotPending,
 }
 
 /// Repeats `attempt` while the thread's queue to the shard (its lane) is full, and waits between the calls. If this
@@ -170,42 +196,36 @@ impl Stripe {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Schedules a one-shot under a key. Returns the target of the one-shot that it replaces.
     fn place(
         self: &Arc<Self>,
         tasks: &Tasks,
         key: &Arc<CStr>,
         deadline: Timestamp,
         target: Target,
-    ) -> Result<Option<Pending>, Refusal> {
+    ) -> Result<Option<Target>, Refusal> {
         let mut table = self.lock();
-        if table.is_closed {
-            return Err(Refusal::ShutDown);
+        if let Some(pending) = table.entries.get_mut(&**key).and_then(|entry| entry.pending.as_mut())
+            && pending.move_to(tasks, deadline)? == Moved::InPlace
+        {
+            return Ok(Some(std::mem::replace(&mut pending.target, target)));
         }
-        let timer = self.start_timer(tasks, key, deadline)?;
-        let entries = table.entries.entry(Arc::clone(key)).or_default();
-        Ok(entries.pending.replace(Pending { timer, deadline, target }))
+        let timer = Some(self.start_timer(tasks, key, deadline)?);
+        let entry = table.entries.entry(Arc::clone(key)).or_default();
+        let before = entry.pending.replace(Pending { timer, deadline, target });
+        // The timer of the one-shot before has fired, or it could have been moved.
+        entry.fired.extend(before.and_then(|before| Some((before.timer?, before.target))));
+        Ok(None)
     }
 
-    /// Replaces the timer of a key's pending one-shot by a timer with another deadline. Returns the old timer, or
-    /// `None` if no one-shot is pending.
-    fn move_to(
-        self: &Arc<Self>,
-        tasks: &Tasks,
-        key: &CStr,
-        deadline: Timestamp,
-    ) -> Result<Option<TimerId>, Refusal> {
+    /// Moves the pending one-shot of a key to another deadline.
+    fn move_to(&self, tasks: &Tasks, key: &CStr, deadline: Timestamp) -> Result<Moved, Refusal> {
         let mut table = self.lock();
-        if table.is_closed {
-            return Err(Refusal::ShutDown);
+        match table.entries.get_mut(key).and_then(|entry| entry.pending.as_mut()) {
+            Some(pending) => pending.move_to(tasks, deadline),
+            None if tasks.is_shut_down() => Err(Refusal::ShutDown),
+            None => Ok(Moved::NotPending),
         }
-        let Some((key, _)) = table.entries.get_key_value(key) else { return Ok(None) };
-        let key = Arc::clone(key);
-        let Some(pending) = table.entries.get_mut(&key).and_then(|entries| entries.pending.as_mut()) else {
-            return Ok(None);
-        };
-        let timer = self.start_timer(tasks, &key, deadline)?;
-        pending.deadline = deadline;
-        Ok(Some(std::mem::replace(&mut pending.timer, timer)))
     }
 
     fn start_timer(
@@ -215,12 +235,9 @@ impl Stripe {
         deadline: Timestamp,
     ) -> Result<TimerId, Refusal> {
         let (stripe, key) = (Arc::clone(self), Arc::clone(key));
-        let fire = move |moment: Option<&Moment<'_>>| {
-            // A timer that the shutdown returns must do nothing here, since the shutdown takes the target from the
-            // entry.
-            if let Some(moment) = moment {
-                stripe.fire(key, moment);
-            }
+        let fire = move |moment: Option<&Moment<'_>>| match moment {
+            Some(moment) => stripe.fire(key, moment),
+            None => stripe.give_back(key),
         };
         tasks.try_at_with(deadline, fire).map_err(|error| error.kind)
     }
@@ -240,57 +257,119 @@ impl Stripe {
         }
     }
 
-    /// Removes the pending one-shot of `key`, and returns its target. If `runs` is true, also records that the callback
-    /// of `timer` is running. Returns `None` and changes nothing if `timer` is no longer the timer of the pending
-    /// one-shot.
+    /// Takes out the one-shot of a timer that has fired, and returns its target. If `runs` is true, also records that
+    /// the callback of `timer` is running.
     fn take_due(&self, key: &CStr, timer: TimerId, runs: bool) -> Option<Target> {
         let mut table = self.lock();
-        let entries = table.entries.get_mut(key)?;
-        let due = entries.pending.take_if(|pending| pending.timer == timer)?;
+        let entry = table.entries.get_mut(key)?;
+        let target = match entry.pending.take_if(|pending| pending.timer == Some(timer)) {
+            Some(due) => due.target,
+            None => {
+                let at = entry.fired.iter().position(|&(fired, _)| fired == timer)?;
+                entry.fired.swap_remove(at).1
+            }
+        };
         if runs {
-            entries.running.push(timer);
+            entry.running.push(timer);
         }
         table.forget_if_empty(key);
-        Some(due.target)
+        Some(target)
     }
 
     fn end_run(&self, key: &CStr, timer: TimerId) {
         let mut table = self.lock();
-        if let Some(entries) = table.entries.get_mut(key) {
-            entries.running.retain(|&running| running != timer);
+        if let Some(entry) = table.entries.get_mut(key) {
+            entry.running.retain(|&running| running != timer);
         }
         table.forget_if_empty(key);
     }
 
-    /// Removes the pending one-shot of `key`, and returns it. Also returns the timers of the key whose callbacks are
-    /// running.
-    fn take(&self, key: &CStr) -> (Option<Pending>, Vec<TimerId>) {
+    /// Cancels the pending one-shot of `key`, and returns its target. Also returns the timers of the key that have
+    /// fired, and whose callbacks have not returned.
+    fn take(&self, tasks: &Tasks, key: &CStr) -> (Option<Target>, Vec<TimerId>) {
         let mut table = self.lock();
-        let Some(entries) = table.entries.get_mut(key) else { return (None, Vec::new()) };
-        let taken = (entries.pending.take(), entries.running.clone());
+        let Some(entry) = table.entries.get_mut(key) else { return (None, Vec::new()) };
+        let mut begun: Vec<TimerId> = entry.fired.iter().map(|&(timer, _)| timer).collect();
+        begun.extend_from_slice(&entry.running);
+        let cancelled =
+            entry.pending.take_if(|pending| match pending.timer.map(|timer| tasks.cancel(timer)) {
+                None | Some(Cancel::Cancelled(())) => true,
+                // The shutdown has the timer, and returns the one-shot.
+                Some(Cancel::Gone) => false,
+                Some(_) => {
+                    begun.extend(pending.timer);
+                    false
+                }
+            });
         table.forget_if_empty(key);
-        taken
+        (cancelled.map(|pending| pending.target), begun)
     }
 
-    fn close(&self) -> Vec<Unkeyed> {
+    /// Takes out the pending one-shot of `key`, whose timer the engine has returned at its shutdown.
+    fn give_back(&self, key: Arc<CStr>) {
         let mut table = self.lock();
-        table.is_closed = true;
-        let entries = std::mem::take(&mut table.entries);
-        let give_back = |(key, entries): (Arc<CStr>, Entries)| {
-            let Pending { deadline, target, .. } = entries.pending?;
-            Some((target.event(0, deadline, Duration::ZERO, 1).with_key(&key), key))
-        };
-        entries.into_iter().filter_map(give_back).collect()
+        if let Some(pending) = table.entries.get_mut(&*key).and_then(|entry| entry.pending.take()) {
+            table.returned.push((Arc::clone(&key), pending));
+        }
+        table.forget_if_empty(&key);
+    }
+
+    /// Moves the one-shots that had not fired when the engine was shut down to `unfired`. Returns how many of them the
+    /// engine had cancelled (K3).
+    fn take_unfired(&self, unfired: &mut Vec<Unkeyed>) -> u64 {
+        let mut table = self.lock();
+        let Table { entries, returned } = &mut *table;
+        let before = returned.len();
+        entries.retain(|key, entry| {
+            let withdrawn = entry.pending.take_if(|pending| pending.timer.is_none());
+            returned.extend(withdrawn.map(|pending| (Arc::clone(key), pending)));
+            !entry.is_empty()
+        });
+        let withdrawn = (returned.len() - before) as u64;
+        unfired.extend(returned.drain(..).map(|(key, pending)| pending.unfired(key)));
+        withdrawn
+    }
+}
+
+impl Pending {
+    /// Moves the one-shot's timer to another deadline. The caller holds the lock of the key's stripe.
+    fn move_to(&mut self, tasks: &Tasks, deadline: Timestamp) -> Result<Moved, Refusal> {
+        let Some(timer) = self.timer else { return Err(Refusal::ShutDown) };
+        match tasks.try_reschedule_at(timer, deadline) {
+            Ok(moved) => {
+                self.timer = Some(moved);
+                self.deadline = deadline;
+                Ok(Moved::InPlace)
+            }
+            Err(RescheduleError::LaneFull) => Err(Refusal::LaneFull),
+            // A shutdown has the timer, and returns the one-shot.
+            Err(RescheduleError::Gone) if tasks.is_shut_down() => Err(Refusal::ShutDown),
+            Err(RescheduleError::Running | RescheduleError::Gone) => Ok(Moved::NotPending),
+            Err(error) => {
+                self.timer = None;
+                Err(if matches!(error, RescheduleError::Forked(_)) {
+                    Refusal::Forked
+                } else {
+                    Refusal::ShutDown
+                })
+            }
+        }
+    }
+
+    fn unfired(self, key: Arc<CStr>) -> Unkeyed {
+        (self.target.event(0, self.deadline, Duration::ZERO, 1).with_key(&key), key)
+    }
+}
+
+impl Entry {
+    fn is_empty(&self) -> bool {
+        self.pending.is_none() && self.fired.is_empty() && self.running.is_empty()
     }
 }
 
 impl Table {
     fn forget_if_empty(&mut self, key: &CStr) {
-        if self
-            .entries
-            .get(key)
-            .is_some_and(|entries| entries.pending.is_none() && entries.running.is_empty())
-        {
+        if self.entries.get(key).is_some_and(Entry::is_empty) {
             self.entries.remove(key);
         }
     }

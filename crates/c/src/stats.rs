@@ -19,7 +19,7 @@ use tourbillon::Stats;
 pub struct tb_stats {
     /// `sizeof(tb_stats)`, set by the caller: later versions may add fields.
     pub size: usize,
-    /// One-shots scheduled, by id or by key. A rescheduled one-shot counts again.
+    /// One-shots scheduled, by id or by key. A rescheduled one-shot counts again, and so does one that replaces another.
     pub scheduled: u64,
     /// One-shots that were cancelled, rescheduled or replaced.
     pub cancelled: u64,
@@ -125,6 +125,9 @@ pub unsafe extern "C" fn tb_engine_stats(engine: *const tb_engine, stats: *mut t
         if let Some(direct) = engine.direct() {
             snapshot = snapshot.plus(&tb_stats::of(&direct.handle().stats(), size));
         }
+        let withdrawn = engine.keys().withdrawn().min(snapshot.cancelled);
+        snapshot.cancelled -= withdrawn;
+        snapshot.returned += withdrawn;
         let known = size.min(size_of::<tb_stats>());
         // SAFETY: the contract: `stats` has room for `size` bytes, and the snapshot has at least `known` bytes.
         unsafe { stats.cast::<u8>().copy_from_nonoverlapping((&raw const snapshot).cast::<u8>(), known) };

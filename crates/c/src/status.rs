@@ -21,7 +21,7 @@ pub enum tb_status {
     TB_INVALID = -2,
     /// A key is not UTF-8.
     TB_NOT_UTF8 = -3,
-    /// The engine's capacity for timers is used up.
+    /// The engine has no slot for another timer that this thread could use: see `capacity` in `tb_options`.
     TB_FULL = -4,
     /// The call cannot proceed now, for one of four reasons:
     ///

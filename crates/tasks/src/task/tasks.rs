@@ -138,6 +138,21 @@ impl Tasks {
         self.core.handle().reschedule(id, delay).map_err(|error| error.map(give_back))
     }
 
+    /// Moves a one-shot to `deadline`, under a new id, and never waits: see
+    /// [`Handle::try_reschedule_at`](tourbillon::Handle::try_reschedule_at).
+    ///
+    /// # Errors
+    ///
+    /// See [`Handle::try_reschedule_at`](tourbillon::Handle::try_reschedule_at); the error returns the closure in place
+    /// of the payload.
+    pub fn try_reschedule_at(
+        &self,
+        id: TimerId,
+        deadline: Timestamp,
+    ) -> Result<TimerId, RescheduleError<Call>> {
+        self.core.try_move(id, deadline).map_err(|error| error.map(give_back))
+    }
+
     /// Returns the deadline of a one-shot; `None` when the one-shot is not pending.
     #[must_use]
     pub fn deadline(&self, id: TimerId) -> Option<Timestamp> {
@@ -262,7 +277,8 @@ impl Tasks {
     }
 
     /// Returns a snapshot of the engine's counters. A run of a repeating task counts as a firing of an owned timer. A
-    /// run in parallel also counts as a firing of a one-shot.
+    /// run in parallel also counts as a firing of a one-shot. An entry of a [`Keyed`](crate::Keyed) that is replaced,
+    /// moved or cancelled just when its timer fires also counts as fired, although its handler does not run.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.core.handle().stats()

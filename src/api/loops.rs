@@ -8,7 +8,7 @@ use crate::base::sync::StdArc;
 use crate::base::tick::Timestamp;
 use crate::base::ticket::TimerId;
 use crate::dispatch::survives;
-use crate::engine::{Armed, Core, come_home, lend};
+use crate::engine::{Armed, Core, come_home, follow_a_loop, lend};
 use crate::lockfree::roster::Waking;
 use crate::shard::{LoopLeft, Seat, ShardSet};
 use core::cell::Cell;
@@ -21,9 +21,13 @@ use core::time::Duration;
 ///
 /// [`Builder::loops`](crate::Builder::loops) makes a set of [`Shards`] with a `LoopShard` for each loop. Engines are
 /// made on the set as on any other set. Handlers run inside [`turn`](Self::turn), on the loop's thread; the set has no
-/// threads. Timers that the loop's thread schedules or arms go to the loop's shard. Other threads use the engine as if
-/// the shards had threads: they schedule, move and cancel timers, and [`Handle::on`](crate::Handle::on) chooses the
-/// loop.
+/// threads. Timers that the loop's thread schedules or arms go to the loop's shard, from the loop's first
+/// [`next_deadline`](Self::next_deadline) or turn on. Other threads use the engine as if the shards had threads: they
+/// schedule, move and cancel timers, and [`Handle::on`](crate::Handle::on) chooses the loop.
+///
+/// A thread may turn several loops of a set. Then its timers go to the loop with the lowest [`index`](Self::index).
+/// After that loop was dropped, or turned on another thread, they go to the next of the thread's loops. If another
+/// thread has dropped or turned it, this begins with the next call of `next_deadline` or `turn` on this thread.
 ///
 /// # The loop
 ///
@@ -81,6 +85,8 @@ use core::time::Duration;
 pub struct LoopShard {
     shards: Shards,
     seat: Seat,
+    /// The number of departures of the set's loops from their threads, at the last call.
+    departures: Cell<u64>,
     is_not_shared: PhantomData<Cell<()>>,
 }
 
@@ -91,6 +97,7 @@ impl LoopShard {
         (!set.is_forked() && set.settings().roster.take_place(index)).then(|| Self {
             shards: shards.clone(),
             seat: Seat::new(index),
+            departures: Cell::new(set.settings().roster.departures()),
             is_not_shared: PhantomData,
         })
     }
@@ -109,6 +116,24 @@ impl LoopShard {
     #[must_use]
     pub fn shards(&self) -> &Shards {
         &self.shards
+    }
+
+    /// Sends the calling thread's timers to a loop that runs on this thread, if a loop has left its thread since the
+    /// last call.
+    #[inline]
+    fn follow_departures(&self) {
+        let set = self.set();
+        let departures = set.settings().roster.departures();
+        if self.departures.replace(departures) != departures && !set.is_forked() {
+            follow_a_loop_here(set);
+        }
+    }
+
+    /// Makes the shard of the first loop on the calling thread the shard for the thread's timers, because loop `index`
+    /// has come to the thread. Updates its number of departures: it need not follow its own, nor earlier ones.
+    fn come_home(set: &ShardSet, index: usize, departures: &Cell<u64>) {
+        departures.set(set.settings().roster.departures());
+        come_home(set.id(), set.loop_here().unwrap_or(index));
     }
 
     /// Sets the function that wakes the loop out of its poll, for example by a write to an `eventfd` or a pipe, or by
@@ -161,8 +186,9 @@ impl LoopShard {
     /// in the past. Returns `None` if nothing is pending. `Instant::from` converts the moment.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
+        self.follow_departures();
         let set = self.set();
-        self.seat.next_look(set, || come_home(set.id(), self.index()))
+        self.seat.next_look(set, || Self::come_home(set, self.index(), &self.departures))
     }
 
     /// Returns the time from `now` until [`next_deadline`](Self::next_deadline), for the timeout of a poll. Returns
@@ -176,8 +202,17 @@ impl LoopShard {
     /// more. If the turn returns [`LoopLeft::More`], [`next_deadline`](Self::next_deadline) then returns a moment in
     /// the past. Handlers run inside this call, unless their engine has an executor.
     pub fn turn(&mut self, now: impl Into<Timestamp>, budget: usize) -> LoopLeft {
+        self.follow_departures();
         let (set, index) = (self.shards.owner().set(), self.seat.index());
-        self.seat.turn(set, now.into(), budget, || come_home(set.id(), index))
+        self.seat.turn(set, now.into(), budget, || Self::come_home(set, index, &self.departures))
+    }
+}
+
+/// Sends the calling thread's timers to the first loop that runs on this thread. If none does, they go where they went.
+#[cold]
+fn follow_a_loop_here(set: &ShardSet) {
+    if let Some(shard) = set.loop_here() {
+        follow_a_loop(set.id(), shard);
     }
 }
 
@@ -186,6 +221,7 @@ impl Drop for LoopShard {
         // In the child of a fork, a thread that does not exist there may hold the lock of the loop's place.
         if !self.set().is_forked() {
             self.set().settings().roster.leave_place(self.index());
+            follow_a_loop_here(self.set());
         }
     }
 }

@@ -38,6 +38,9 @@ pub(crate) struct Local {
     /// The number that identifies the engine's set of shards.
     set: u64,
     pub(super) home: usize,
+    /// Whether the thread's timers go to `home` because a loop of the thread turns that shard. Then they go to another
+    /// loop of the thread when that loop has left.
+    follows_a_loop: bool,
     pub(super) lane: LaneWriter,
     /// The lanes (queues of this thread) to other shards than `home`, each with the shard's number. A call that names
     /// another shard makes such a lane.
@@ -61,6 +64,7 @@ impl Local {
             place: admission.place(),
             set: admission.set().id(),
             home,
+            follows_a_loop: false,
             lane: admission.stations().at(home).inbox.register(),
             elsewhere: Vec::new(),
             magazines: Magazines::new(),
@@ -110,6 +114,7 @@ impl Local {
     /// Replaces this thread's lane by a lane to the shard `home`. The thread keeps its vacant slots and its owned
     /// timers.
     pub(crate) fn use_shard(&mut self, admission: &Admission, home: usize) {
+        self.follows_a_loop = false;
         if self.home != home {
             self.home = home;
             self.lane = admission.stations().at(home).inbox.register();
@@ -297,16 +302,31 @@ fn take_all() -> Vec<OwnPart> {
     parts.map(ManuallyDrop::into_inner).collect()
 }
 
-/// Makes `shard` the calling thread's home, the shard for its timers, for the engines on the set `set`. Drops the
-/// thread's parts of engines on that set that have another home.
+/// Makes `shard` the calling thread's home, the shard for its timers, for the engines on the set `set`. A loop of the
+/// thread turns this shard. Drops the thread's parts of engines on that set that have another home.
 pub(crate) fn come_home(set: u64, shard: usize) {
+    drop_parts(|part| {
+        let is_of_set = part.set == set;
+        part.follows_a_loop |= is_of_set;
+        is_of_set && part.home != shard
+    });
+}
+
+/// Works as [`come_home`], after a loop has left its thread. Keeps the parts (the thread's data) of engines for which
+/// the program has chosen a shard.
+#[cold]
+pub(crate) fn follow_a_loop(set: u64, shard: usize) {
+    drop_parts(|part| part.set == set && part.follows_a_loop && part.home != shard);
+}
+
+/// Drops the calling thread's parts (its data) of the engines for which `is_useless` returns true.
+fn drop_parts(is_useless: impl Fn(&mut Local) -> bool) {
     let parts = take_all();
     let forgotten = FAR.try_with(|Far(far)| {
         let mut far = far.borrow_mut();
         let doubles: Vec<_> = parts.into_iter().filter_map(|part| far.put(part)).collect();
-        let is_elsewhere = |_: &u64, part: &mut OwnPart| part.set == set && part.home != shard;
-        let elsewhere: Vec<_> = far.parts.extract_if(is_elsewhere).collect();
-        (doubles, elsewhere)
+        let useless: Vec<_> = far.parts.extract_if(|_, part| is_useless(part)).collect();
+        (doubles, useless)
     });
     // The drop happens outside of the borrow, since an engine may be dropped with its part.
     drop(forgotten);
@@ -351,26 +371,39 @@ fn find(off: [Option<Part>; 2], admission: &Admission) -> Lent {
         (known, doubles, ended)
     });
     let has_place = known.is_ok();
-    // The other values are dropped here, outside of the borrow, as in `come_home`.
+    // The other values are dropped here, outside of the borrow, as in `drop_parts`.
     let part = known.ok().and_then(|(known, ..)| known);
-    let make = || Box::new(CachePadded::new(Local::new(admission, home_of_current_thread(admission))));
+    let make = || {
+        let home = home_of_current_thread(admission);
+        let mut local = Local::new(admission, home.shard);
+        local.follows_a_loop = home.is_of_a_loop;
+        Box::new(CachePadded::new(local))
+    };
     let part = part.unwrap_or_else(make);
     Lent { part: Some(ManuallyDrop::new(part)), has_place }
 }
 
-/// Chooses the shard for the calling thread's timers. If a shard's loop runs on the thread, chooses that shard. In an
-/// engine that the program drives, chooses the first shard, because the outcome must not depend on the thread's core.
-fn home_of_current_thread(admission: &Admission) -> usize {
+/// The shard for a thread's timers, and whether a loop of the thread turns the shard.
+struct Home {
+    shard: usize,
+    is_of_a_loop: bool,
+}
+
+/// Chooses the shard for the calling thread's timers. If loops of shards run on the thread, chooses the first of these
+/// shards. In an engine that the program drives, chooses the first shard, because the outcome must not depend on the
+/// thread's core.
+fn home_of_current_thread(admission: &Admission) -> Home {
     let set = admission.set();
     if !set.is_served() {
-        return 0;
+        return Home { shard: 0, is_of_a_loop: false };
     }
     if let Some(shard) = set.loop_here() {
-        return shard;
+        return Home { shard, is_of_a_loop: true };
     }
     let stations = admission.stations().all().iter();
     let chosen: Vec<u64> = stations.map(|station| station.inbox.registered()).collect();
-    home(affinity::current_core(), &set.settings().cores, &chosen)
+    let shard = home(affinity::current_core(), &set.settings().cores, &chosen);
+    Home { shard, is_of_a_loop: false }
 }
 
 /// Returns the shard that the fewest threads have chosen. If shards are pinned to the core `here`, considers only these

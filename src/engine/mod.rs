@@ -63,6 +63,6 @@ pub use owned::Armed;
 
 pub(crate) use self::core::{Core, Handler, Settings};
 pub(crate) use anchor::Anchor;
-pub(crate) use local::{Local, come_home, lend};
+pub(crate) use local::{Local, come_home, follow_a_loop, lend};
 pub(crate) use owned::{OwnedSlot, Rearmed, disarm, postpone};
 pub(crate) use timers::Timers;

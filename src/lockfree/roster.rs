@@ -19,6 +19,7 @@
 use crate::base::fork::ForkLock;
 use crate::base::sync::{ModelledMutexGuard, OnceLock, StdArc, ThreadKey, this_thread, thread};
 use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// A function of the program that wakes an event loop. It does not panic.
 pub(crate) type WakeFn = dyn Fn() + Send + Sync;
@@ -38,6 +39,8 @@ pub(crate) struct Waking {
 pub(crate) struct Roster {
     threads: Box<[OnceLock<thread::Thread>]>,
     loops: Box<[Place]>,
+    /// The number of times that a loop has left its thread. It is only compared, so models do not track it.
+    departures: AtomicU64,
 }
 
 /// The entry for the event loop of one shard in the roster, the list of sleepers.
@@ -58,13 +61,15 @@ struct Occupant {
 impl Roster {
     /// Makes a roster (a list of sleepers) for `threads` threads.
     pub(crate) fn new(threads: usize) -> StdArc<Self> {
-        StdArc::new(Self { threads: (0..threads).map(|_| OnceLock::new()).collect(), loops: Box::new([]) })
+        let threads = (0..threads).map(|_| OnceLock::new()).collect();
+        StdArc::new(Self { threads, loops: Box::new([]), departures: AtomicU64::new(0) })
     }
 
     /// Makes a roster (a list of sleepers) for `loops` event loops.
     pub(crate) fn of_loops(loops: usize) -> StdArc<Self> {
         let place = |_| Place(ForkLock::new(Occupant::default()));
-        StdArc::new(Self { threads: Box::new([]), loops: (0..loops).map(place).collect() })
+        let loops = (0..loops).map(place).collect();
+        StdArc::new(Self { threads: Box::new([]), loops, departures: AtomicU64::new(0) })
     }
 
     /// Returns the number of threads on the roster (the list of sleepers).
@@ -103,14 +108,37 @@ impl Roster {
 
     /// Makes entry `n` of the roster (the list of sleepers) vacant, because its loop has ended.
     pub(crate) fn leave_place(&self, n: usize) {
-        let left = self.occupant(n).map(|mut occupant| core::mem::take(&mut *occupant));
+        let left = self.occupant(n).map(|mut occupant| {
+            self.count_departure(occupant.runs_on);
+            core::mem::take(&mut *occupant)
+        });
         // This happens outside of the lock, since dropping the wake function may run code of the user.
         drop(left);
     }
 
     /// Records that loop `n` of the roster (the list of sleepers) runs on the calling thread from now on (W1).
     pub(crate) fn come_here(&self, n: usize) {
-        self.occupant(n).into_iter().for_each(|mut occupant| occupant.runs_on = Some(this_thread()));
+        if let Some(mut occupant) = self.occupant(n) {
+            self.count_departure(occupant.runs_on);
+            occupant.runs_on = Some(this_thread());
+        }
+    }
+
+    /// Counts that a loop leaves the thread `from`. The caller holds the lock of the loop's entry, so a thread that has
+    /// read the new number finds the loop gone.
+    fn count_departure(&self, from: Option<ThreadKey>) {
+        if from.is_some() {
+            // Ordering: Relaxed. See `departures`.
+            self.departures.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the number of times that a loop has left its thread, by its end or by a move to another thread. If the
+    /// number has not changed, the loops of the calling thread are still here.
+    #[inline]
+    pub(crate) fn departures(&self) -> u64 {
+        // Ordering: Relaxed. A program that moves a loop, and needs the former thread to know, synchronises the two.
+        self.departures.load(Ordering::Relaxed)
     }
 
     /// Sets how other threads wake loop `n` of the roster, the list of sleepers.

@@ -149,7 +149,7 @@ impl ShardSet {
         Some(if has_loop { "its loop does not turn" } else { "it has no loop" })
     }
 
-    /// Returns the number of the shard whose loop runs on the calling thread; `None` if no loop does.
+    /// Returns the number of the first shard whose loop runs on the calling thread; `None` if no loop does.
     pub(crate) fn loop_here(&self) -> Option<usize> {
         self.settings.roster.loop_here()
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
-use tourbillon::{Armed, Builder, Cancel, Condition, Fired, LoopShard, ManualClock};
+use tourbillon::{Armed, Builder, Cancel, Condition, Engine, Fired, LoopShard, ManualClock, Timer};
 
 #[test]
 fn a_loop_that_is_dropped_loses_nothing_and_another_one_takes_its_shard() {
@@ -194,6 +194,72 @@ fn a_loop_moves_to_another_thread() {
     assert_eq!(shard.next_deadline(), Some(at(30)));
     settle(&mut shard, at(50));
     assert_eq!(log.take_sorted(), [1, 2, 3]);
+}
+
+/// Schedules a one-shot and arms an owned timer on the calling thread, both due at once. Returns the timer.
+fn schedule_and_arm(engine: &Engine<u64>, payload: u64) -> Timer<u64> {
+    engine.handle().schedule(Duration::ZERO, payload).unwrap();
+    let timer = engine.handle().timer(payload).unwrap();
+    timer.arm(Duration::ZERO).unwrap();
+    timer
+}
+
+/// Goal: the timers of a thread with several loops go to a loop that is on the thread. Method: of three loops on a
+/// thread, the first is dropped here, dropped on another thread, or turned on another thread; then also the second.
+/// After each departure the thread's timers fire in the turn of the next loop.
+#[test]
+fn a_thread_with_several_loops_uses_one_that_is_left() {
+    #[derive(Clone, Copy, Debug)]
+    enum Departure {
+        DroppedHere,
+        DroppedElsewhere,
+        TurnedElsewhere,
+    }
+    use Departure::*;
+    for departure in [DroppedHere, DroppedElsewhere, TurnedElsewhere] {
+        let (engine, loops, log) = stepped(3);
+        let mut loops = std::collections::VecDeque::from(loops);
+        loops.iter_mut().for_each(|shard| settle(shard, at(1)));
+        let mut gone = Vec::new();
+        for round in 0..3 {
+            let _timer = schedule_and_arm(&engine, round);
+            // An engine whose first timer comes now goes to the same loop.
+            let (fresh, fresh_log) = recording(loops[0].shards());
+            let _fresh_timer = schedule_and_arm(&fresh, round);
+            settle(&mut loops[0], at(1_000));
+            assert_eq!(log.take(), [round; 2], "{departure:?}");
+            assert_eq!(fresh_log.take(), [round; 2], "{departure:?}, another engine");
+            let mut leaving = loops.pop_front().unwrap();
+            match departure {
+                DroppedHere => drop(leaving),
+                DroppedElsewhere => elsewhere(|| drop(leaving)),
+                TurnedElsewhere => {
+                    let turned = elsewhere(|| {
+                        settle(&mut leaving, at(1_000));
+                        leaving
+                    });
+                    gone.push(turned);
+                }
+            }
+            if let (DroppedElsewhere | TurnedElsewhere, Some(next)) = (departure, loops.front_mut()) {
+                settle(next, at(1_000));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_shard_that_the_program_has_chosen_stays_chosen_when_a_loop_leaves() {
+    let (engine, mut loops, log) = stepped(3);
+    loops.iter_mut().for_each(|shard| settle(shard, at(1)));
+    engine.handle().use_shard(2);
+    drop(loops.remove(0));
+    loops.iter_mut().for_each(|shard| settle(shard, at(1)));
+    engine.handle().schedule(Duration::ZERO, 7).unwrap();
+    settle(&mut loops[0], at(1_000));
+    assert_eq!(log.take(), []);
+    settle(&mut loops[1], at(1_000));
+    assert_eq!(log.take(), [7]);
 }
 
 #[test]

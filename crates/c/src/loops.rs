@@ -76,6 +76,8 @@ impl tb_loop {
         let mut shard = shards.take_loop(index).ok_or_else(taken)?;
         let signal = Arc::clone(&notifier);
         shard.wake_by(move || signal.signal());
+        // The loop comes to this thread now, and not with its first turn: the thread's next timer goes to it.
+        let _at_once = shard.next_deadline();
         Ok(Self { owner: here(), shard: RefCell::new(shard), notifier, origin: engine.origin() })
     }
 
@@ -113,8 +115,10 @@ fn index_of(shards: &Shards, index: u32) -> Result<usize, Failure> {
 
 /// Creates one of the loops of an engine. `options.loops` of the engine is the number of its loops, and `index` is the
 /// number of this loop, counted from 0. The loop belongs to the calling thread: only this thread may call
-/// `tb_loop_turn` for it, and timers that this thread schedules or arms go to the loop's shard. Fails with `TB_BUSY` if
-/// a loop with this index was created and not freed. Timers may be pending at the shard already: they were scheduled
+/// `tb_loop_turn` for it, and timers that this thread schedules or arms go to the loop's shard. If a thread has several
+/// loops of one engine, its timers go to the loop with the lowest index; when that loop is freed, they go to the next.
+/// If another thread frees it, this begins with the next turn of a loop on the owner's thread. Fails with `TB_BUSY` if a
+/// loop with this index was created and not freed. Timers may be pending at the shard already: they were scheduled
 /// before the shard's first loop, or for a loop that was freed. These timers fire when this loop turns.
 ///
 /// # Safety
@@ -201,8 +205,9 @@ pub unsafe extern "C" fn tb_loop_wake_by(
 }
 
 /// Gets the latest moment, on the engine's clock, at which the program must call `tb_loop_turn`. The moment is in the
-/// past if the loop must turn at once, and `UINT64_MAX` if nothing is pending. Call `tb_loop_next_deadline` or
-/// `tb_loop_timeout` before each poll, after the last call that arms a timer.
+/// past if the loop must turn at once, and `UINT64_MAX` if nothing is pending. It may be the deadline of a timer that
+/// was cancelled or disarmed: a program that ends when nothing is pending counts its timers itself. Call
+/// `tb_loop_next_deadline` or `tb_loop_timeout` before each poll, after the last call that arms a timer.
 ///
 /// # Safety
 ///

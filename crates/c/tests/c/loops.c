@@ -531,8 +531,71 @@ static void keys_beyond_a_lane(void) {
     CHECK(calls == 1000 && tb_loop_free(loop) == TB_OK && tb_engine_free(engine) == TB_OK);
 }
 
+// --- Several loops on one thread ---
+
+struct twice {
+    tb_engine *engine;
+    tb_loop *first;
+};
+
+static void *free_the_first(void *argument) {
+    struct twice *twice = argument;
+    CHECK(tb_loop_free(twice->first) == TB_OK);
+    return NULL;
+}
+
+static void *create_and_turn_the_first(void *argument) {
+    struct twice *twice = argument;
+    CHECK(tb_loop_free(twice->first) == TB_OK);
+    CHECK(tb_loop_create(twice->engine, 0, &twice->first) == TB_OK);
+    turn(twice->first, now_of(twice->engine) + 1000 * MS);
+    return NULL;
+}
+
+static void a_timer_fires_in(tb_engine *engine, tb_loop *loop) {
+    int calls = 0;
+    tb_timer *timer;
+    uint64_t deadline = now_of(engine);
+    CHECK(tb_timer_create(engine, count, &calls, &timer) == TB_OK);
+    CHECK(tb_timer_arm_at(timer, deadline) == TB_OK);
+    CHECK(tb_schedule_at(engine, deadline, count, &calls, NULL) == TB_OK);
+    CHECK(tb_schedule_keyed(engine, "key", 0, count, &calls, NULL) == TB_OK);
+    nap();
+    nap();
+    turn(loop, now_of(engine));
+    CHECK(calls == 3);
+    CHECK(tb_timer_free(timer) == TB_OK);
+}
+
+// The timers of a thread go to one of the loops that it has, also before the first turn of that loop.
+static void several_loops_on_one_thread(void) {
+    for (int departure = 0; departure < 3; departure++) {
+        struct twice twice = {.engine = engine_with(3)};
+        tb_loop *second, *third;
+        CHECK(tb_loop_create(twice.engine, 2, &third) == TB_OK);
+        a_timer_fires_in(twice.engine, third);
+        CHECK(tb_loop_create(twice.engine, 0, &twice.first) == TB_OK);
+        CHECK(tb_loop_create(twice.engine, 1, &second) == TB_OK);
+        a_timer_fires_in(twice.engine, twice.first);
+        if (departure == 0) {
+            CHECK(tb_loop_free(twice.first) == TB_OK);
+        } else {
+            elsewhere(departure == 1 ? free_the_first : create_and_turn_the_first, &twice);
+            turn(second, now_of(twice.engine));
+        }
+        a_timer_fires_in(twice.engine, second);
+        if (departure == 2) {
+            CHECK(tb_loop_free(twice.first) == TB_OK);
+        }
+        CHECK(tb_loop_free(second) == TB_OK);
+        a_timer_fires_in(twice.engine, third);
+        CHECK(tb_loop_free(third) == TB_OK && tb_engine_free(twice.engine) == TB_OK);
+    }
+}
+
 int main(void) {
     a_wheel_without_threads();
+    several_loops_on_one_thread();
     keys_beyond_a_lane();
     mistakes();
     an_earlier_arming_makes_the_descriptor_readable();

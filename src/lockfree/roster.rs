@@ -17,9 +17,10 @@
 //! | W1   | `wake`: the word, then the lock   | `come_here`, then the word   | a loop that sleeps too long and is not woken | `looped::a_loop_moves_while_its_former_thread_arms` |
 
 use crate::base::fork::ForkLock;
-use crate::base::sync::{ModelledMutexGuard, OnceLock, StdArc, ThreadKey, this_thread, thread};
+use crate::base::sync::{
+    AtomicU64, ModelledMutexGuard, OnceLock, Ordering, StdArc, ThreadKey, this_thread, thread,
+};
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering};
 
 /// A function of the program that wakes an event loop. It does not panic.
 pub(crate) type WakeFn = dyn Fn() + Send + Sync;
@@ -39,7 +40,7 @@ pub(crate) struct Waking {
 pub(crate) struct Roster {
     threads: Box<[OnceLock<thread::Thread>]>,
     loops: Box<[Place]>,
-    /// The number of times that a loop has left its thread. It is only compared, so models do not track it.
+    /// The number of times that a loop has left its thread.
     departures: AtomicU64,
 }
 
@@ -128,7 +129,7 @@ impl Roster {
     /// read the new number finds the loop gone.
     fn count_departure(&self, from: Option<ThreadKey>) {
         if from.is_some() {
-            // Ordering: Relaxed. See `departures`.
+            // Ordering: Relaxed. See the method `departures`.
             self.departures.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -205,7 +206,7 @@ impl fmt::Debug for Occupant {
 #[cfg(all(test, unix, not(tourbillon_loom)))]
 mod tests {
     use super::*;
-    use crate::base::sync::{AtomicBool, Ordering};
+    use crate::base::sync::AtomicBool;
     use crate::system::forks::tests::in_child;
 
     #[test]

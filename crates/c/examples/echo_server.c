@@ -183,8 +183,8 @@ int main(int argc, char **argv) {
     tb_options options = TB_OPTIONS_INIT;
     options.delivery = TB_POLLED;
     options.shards = 1;
-    // These signals come through a descriptor. A handler could run just before epoll_wait, which would then wait all the
-    // same. The engine's threads have the mask of the thread that creates the engine.
+    // These signals come through a descriptor. A handler could run just before epoll_wait, which would then wait all
+    // the same. The engine's threads have the mask of the thread that creates the engine.
     sigset_t signals;
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);

@@ -293,11 +293,9 @@ int main(int argc, char **argv) {
         }
         watch(loop, EPOLL_CTL_ADD, loop->queue_fd, EPOLLIN, &loop->queue_mark);
     }
-    listen_on(&server, port);
-    watch(&server.loops[0], EPOLL_CTL_ADD, server.listener, EPOLLIN, &server.listener);
 
-    // These signals come through a descriptor. A handler could run just before epoll_wait, which would then wait all the
-    // same. The threads of the other loops inherit the mask. The first loop runs here.
+    // These signals come through a descriptor. A handler could run just before epoll_wait, which would then wait all
+    // the same. The threads of the other loops inherit the mask. The first loop runs here.
     sigset_t signals;
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
@@ -308,6 +306,8 @@ int main(int argc, char **argv) {
         die("signalfd");
     }
     watch(&server.loops[0], EPOLL_CTL_ADD, server.signal_fd, EPOLLIN, &server.signal_fd);
+    listen_on(&server, port);
+    watch(&server.loops[0], EPOLL_CTL_ADD, server.listener, EPOLLIN, &server.listener);
     for (uint32_t i = 1; i < server.count; i++) {
         if (pthread_create(&server.loops[i].thread, NULL, run, &server.loops[i]) != 0) {
             die("pthread_create");

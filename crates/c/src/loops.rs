@@ -117,8 +117,8 @@ fn index_of(shards: &Shards, index: u32) -> Result<usize, Failure> {
 /// number of this loop, counted from 0. The loop belongs to the calling thread: only this thread may call
 /// `tb_loop_turn` for it, and timers that this thread schedules or arms go to the loop's shard. If a thread has several
 /// loops of one engine, its timers go to the loop with the lowest index; when that loop is freed, they go to the next.
-/// If another thread frees it, this begins with the next turn of a loop on the owner's thread. Fails with `TB_BUSY` if a
-/// loop with this index was created and not freed. Timers may be pending at the shard already: they were scheduled
+/// If another thread frees it, this begins with the next turn of a loop on the owner's thread. Fails with `TB_BUSY` if
+/// a loop with this index was created and not freed. Timers may be pending at the shard already: they were scheduled
 /// before the shard's first loop, or for a loop that was freed. These timers fire when this loop turns.
 ///
 /// # Safety

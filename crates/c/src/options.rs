@@ -58,10 +58,10 @@ pub struct tb_options {
     /// The number of workers for `TB_POOL`: 1 to 1,024; by default as many as shards.
     pub workers: u32,
     /// The number of slots for timers; by default 16,777,216. A one-shot has a slot while it is pending or
-    /// its callback runs. A timer or a periodic task has a slot from its creation on, armed or not. Moving and replacing
-    /// take no further slot, except for one that is replaced when its callback has begun. Each thread that uses the
-    /// engine keeps vacant slots in reserve for its next timers: up to 512, and at most 1/32 of the capacity. Other
-    /// threads cannot use these slots. So a call may fail with `TB_FULL` although fewer timers than the capacity exist.
+    /// its callback runs. A timer or a periodic task has a slot from its creation on, armed or not. A one-shot that is
+    /// moved or replaced keeps its slot, unless its callback has begun. Each thread that uses the engine keeps vacant
+    /// slots in reserve for its next timers: up to 512, and at most 1/32 of the capacity. Other threads cannot use
+    /// these slots. So a call may fail with `TB_FULL` although fewer timers than the capacity exist.
     ///
     /// An engine with `TB_POLLED`, with `loops`, or from `tb_engine_create_driven` has two groups of timers: one-shots
     /// by key together with periodic tasks, and everything else. `capacity` is then the limit of each group.

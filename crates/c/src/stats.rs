@@ -19,7 +19,7 @@ use tourbillon::Stats;
 pub struct tb_stats {
     /// `sizeof(tb_stats)`, set by the caller: later versions may add fields.
     pub size: usize,
-    /// One-shots scheduled, by id or by key. A rescheduled one-shot counts again, and so does one that replaces another.
+    /// One-shots scheduled, by id or by key. A rescheduled one-shot counts again.
     pub scheduled: u64,
     /// One-shots that were cancelled, rescheduled or replaced.
     pub cancelled: u64,

@@ -136,12 +136,15 @@ static void is_prepared(uv_prepare_t *handle) {
     shoot_later(handle->data);
 }
 
+static uv_idle_t idle; // While it is active, a poll does not wait.
+
 static void is_checked(uv_check_t *handle) {
     uv_check_stop(handle);
+    uv_idle_stop(&idle);
     shoot_later(handle->data);
 }
 
-static void nothing(uv_timer_t *handle) {
+static void do_nothing(uv_idle_t *handle) {
     (void)handle;
 }
 
@@ -161,7 +164,6 @@ static void timers_alone_keep_the_loop_running(uv_loop_t *loop) {
     uv_timer_t timeout;
     uv_prepare_t prepared;
     uv_check_t checked;
-    uv_idle_t idle;
 
     shoot_later(&left); // Before the loop runs.
     run_the_shots(loop, 4);
@@ -186,10 +188,10 @@ static void timers_alone_keep_the_loop_running(uv_loop_t *loop) {
     uv_check_init(loop, &checked);
     checked.data = &left;
     uv_check_start(&checked, is_checked);
-    uv_timer_start(&timeout, nothing, 1, 0); // Ends the poll.
+    uv_idle_init(loop, &idle);
+    uv_idle_start(&idle, do_nothing);
     run_the_shots(loop, 2);
     left = 2;
-    uv_idle_init(loop, &idle);
     idle.data = &left;
     uv_close((uv_handle_t *)&idle, is_closed);
     run_the_shots(loop, 2);

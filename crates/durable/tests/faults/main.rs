@@ -6,6 +6,7 @@ mod clocks;
 mod crowds;
 mod downtime;
 mod handlers;
+mod held;
 mod parts;
 mod races;
 mod simulation;

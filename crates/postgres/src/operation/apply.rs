@@ -1,8 +1,8 @@
 //! The operations of one call, in one transaction.
 
 use super::creations::place_many;
-use super::needs::{held, prolong};
-use super::operate::{foresee, operate, operate_all};
+use super::needs::{held, lasting};
+use super::operate::{operate, operate_all};
 use super::transaction::{Act, Work};
 use crate::layout::Id;
 use crate::link::{Failure, Session};
@@ -87,44 +87,52 @@ impl Apply {
 }
 
 /// Applies operations by which a runtime ends deliveries. Does not wait long for transactions of callers. If such a
-/// transaction has locked the timer of an operation, the operation has no effect yet. The result then contains the
-/// outcome that the operation would have now, and also the operation itself, for a later attempt. If the lease of the
-/// timer has expired, the outcome is a refusal.
-pub(super) struct ApplyEnds {
-    pub(super) ends: Vec<Op>,
-    /// Whether the runtime already has the outcomes. False for the first transaction that tries to apply the
-    /// operations, and true when `LateEnds` tries again. If true, an operation whose timer is still locked is kept for
-    /// the next try, even if the lease of the timer has expired.
-    pub(super) are_answered: bool,
-}
+/// transaction has locked the timer of an operation, the operation has no effect, and the outcome [`Outcome::Held`]. If
+/// the lease of this timer has expired, the outcome is a refusal.
+pub(super) struct ApplyEnds(pub(super) Vec<Op>);
 
 impl Work for ApplyEnds {
-    /// The outcomes of all operations, and the operations that had no effect yet, because other transactions have
-    /// locked their timers.
-    type Result = (Vec<Outcome>, Vec<Op>);
+    type Result = Vec<Outcome>;
 
     fn is_brief(&self) -> bool {
         true
     }
 
     async fn run(&self, session: &mut Session, act: &mut Act) -> Result<Self::Result, Failure> {
-        let held = held(session, act, &self.ends).await?;
+        let held = held(session, act, &self.0).await?;
         let is_held = |op: &Op| op.ended_delivery().is_some_and(|(id, _)| held.contains(&Id(id)));
-        let (mut late, free): (Vec<Op>, Vec<Op>) = self.ends.iter().cloned().partition(is_held);
-        let ended = apply_ends(session, act, &free).await?;
-        let leases: Vec<_> = late.iter().filter_map(Op::ended_delivery).collect();
-        let lasting = prolong(session, act, &leases).await?;
-        let lasts = |op: &Op| op.ended_delivery().is_some_and(|lease| lasting.contains(&lease));
-        let mut foreseen = foresee(session, act, late.clone()).await?;
-        for (_, outcome) in late.iter().zip(&mut foreseen).filter(|(op, _)| !lasts(op)) {
-            // The lease has expired, and the transaction that holds the timer may be a reap. After the reap the
-            // timer is delivered again, so this operation must not be confirmed.
-            *outcome = Outcome::Refused(Refusal::Stale);
+        let free: Vec<Op> = self.0.iter().filter(|op| !is_held(op)).cloned().collect();
+        let mut ended = apply_ends(session, act, &free).await?.into_iter();
+        if held.is_empty() {
+            return Ok(ended.collect());
         }
-        late.retain(|op| self.are_answered || lasts(op));
-        let (mut ended, mut foreseen) = (ended.into_iter(), foreseen.into_iter());
-        let outcome = |op| if is_held(op) { foreseen.next() } else { ended.next() };
-        Ok((self.ends.iter().filter_map(outcome).collect(), late))
+        let ids: Vec<Id> = held.iter().copied().collect();
+        let lasting = lasting(session, act.deployment.argument(), &ids).await?;
+        let outcome = |op: &Op| match op.ended_delivery() {
+            Some(lease) if is_held(op) && lasting.contains(&lease) => Some(Outcome::Held),
+            // The lease has expired, and the transaction that holds the timer may be a reap. After the reap the timer
+            // is delivered again.
+            Some(_) if is_held(op) => Some(Outcome::Refused(Refusal::Stale)),
+            _ => ended.next(),
+        };
+        Ok(self.0.iter().filter_map(outcome).collect())
+    }
+}
+
+/// Stores a timer again by an [`Op::Return`]. If a transaction of a caller holds the timer's key, the operation has no
+/// effect, and the outcome [`Outcome::Held`].
+pub(super) struct PutBack(pub(super) Op);
+
+impl Work for PutBack {
+    type Result = Outcome;
+
+    fn is_brief(&self) -> bool {
+        true
+    }
+
+    async fn run(&self, session: &mut Session, act: &mut Act) -> Result<Outcome, Failure> {
+        // The attempt before has waited for another transaction. The runtime repeats the operation after a pause.
+        if act.skips { Ok(Outcome::Held) } else { operate(session, act, &self.0).await }
     }
 }
 

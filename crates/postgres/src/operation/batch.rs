@@ -1,8 +1,7 @@
 //! Applies the operations of one call.
 
-use super::apply::{Apply, ApplyEnds, is_end, is_plain};
+use super::apply::{Apply, ApplyEnds, PutBack, is_end, is_plain};
 use super::creations::Creations;
-use super::late::LateEnds;
 use super::transaction::{Act, Transactions, Work};
 use super::unpark::unpark;
 use crate::link::{Failure, Session};
@@ -19,7 +18,6 @@ const AT_ONCE: usize = 3;
 pub(crate) struct Batches {
     pub(crate) transactions: Transactions,
     pub(crate) creations: Arc<Creations>,
-    pub(crate) late: Arc<LateEnds>,
 }
 
 impl Batches {
@@ -28,8 +26,7 @@ impl Batches {
     /// - A single creation is stored by the queue of creations, together with the creations of other calls.
     /// - A single [`Op::Unpark`] is repeated while transactions of callers have locked timers that it must unpark.
     /// - Several transactions apply the operations if each operation ends a delivery or stores a timer again
-    ///   ([`Op::Return`]), and `durability` permits an answer before the changes are on the disk. See
-    ///   [`apply_apart`](Self::apply_apart).
+    ///   ([`Op::Return`]). See [`apply_apart`](Self::apply_apart).
     pub(crate) async fn apply(
         &self,
         ops: Vec<Op>,
@@ -55,12 +52,10 @@ impl Batches {
             _ => {}
         }
         let is_of_runtime = |op: &Op| is_end(op) || matches!(op, Op::Return(..));
-        if !is_synced && ops.iter().all(is_of_runtime) {
+        if ops.iter().all(is_of_runtime) {
             return self.apply_apart(ops, durability).await;
         }
-        // An end of a delivery that must be on the disk is answered only once it is on the disk. So such an end waits
-        // for transactions of callers.
-        self.apply_together(ops, durability).await
+        self.transactions.transact(durability, &Apply(ops)).await.map(|(outcomes, _)| outcomes)
     }
 
     /// Unparks timers: at most `limit` timers that are parked (set aside) for `reason` become pending again. Takes only
@@ -69,35 +64,30 @@ impl Batches {
         unpark(&self.transactions, Durability::Volatile, reason, limit, Some(owner)).await
     }
 
-    /// Applies operations of a runtime that end deliveries, or that store a timer again ([`Op::Return`]). All
-    /// operations that end deliveries share one transaction, which does not wait long for transactions of callers. An
-    /// [`Op::Return`] may wait for a transaction of a caller. So each [`Op::Return`] has a separate transaction, and
-    /// locks no timer of another delivery while it waits.
+    /// Applies operations of a runtime that end deliveries, or that store a timer again ([`Op::Return`]). None of them
+    /// waits long for transactions of callers: an operation whose timer or key is held has the outcome
+    /// [`Outcome::Held`]. All operations that end deliveries share one transaction. Each [`Op::Return`] has a separate
+    /// transaction, and locks no timer of another delivery while it waits.
     async fn apply_apart(&self, ops: Vec<Op>, durability: Durability) -> Result<Vec<Outcome>, StoreError> {
         let are_ends: Vec<bool> = ops.iter().map(is_end).collect();
         let (ends, others): (Vec<Op>, Vec<Op>) = ops.into_iter().partition(is_end);
-        let work = ApplyEnds { ends, are_answered: false };
-        let ((ended, late), _) = self.transactions.transact(durability, &work).await?;
-        self.late.keep(late);
-        let store = |op| self.apply_together(vec![op], durability);
+        let ended = match ends.is_empty() {
+            true => Vec::new(),
+            false => self.transactions.transact(durability, &ApplyEnds(ends)).await?.0,
+        };
+        let store = |op| async move {
+            self.transactions.transact(durability, &PutBack(op)).await.map(|(outcome, _)| outcome)
+        };
         let stored: Vec<_> = stream::iter(others).map(store).buffered(AT_ONCE).try_collect().await?;
-        let (mut ended, mut stored) = (ended.into_iter(), stored.into_iter().flatten());
+        let (mut ended, mut stored) = (ended.into_iter(), stored.into_iter());
         let outcomes =
             are_ends.into_iter().filter_map(|is_end| if is_end { ended.next() } else { stored.next() });
         Ok(outcomes.collect())
     }
 
-    async fn apply_together(&self, ops: Vec<Op>, durability: Durability) -> Result<Vec<Outcome>, StoreError> {
-        self.transactions.transact(durability, &Apply(ops)).await.map(|(outcomes, _)| outcomes)
-    }
-
     /// Waits until the server's disk has all changes that the store has confirmed. The store confirms some changes
     /// before they are on the disk.
-    ///
-    /// Some operations that end deliveries were answered, but not yet applied, because transactions of callers had
-    /// locked their timers ([`LateEnds`]). The method first tries to apply these operations.
     async fn flush(&self) -> Result<(), StoreError> {
-        self.late.try_all().await?;
         self.transactions.transact(Durability::PowerLoss, &Flush).await.map(|_| ())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::transaction::Act;
 use crate::layout::{COLUMNS, Id, moment, read};
-use crate::link::{Failure, Param, Session};
+use crate::link::{Failure, Session};
 use std::collections::BTreeSet;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -14,11 +14,6 @@ use tourbillon_durable::timer::{Address, Timer, TimerId};
 
 /// The number of timers that a bulk operation locks at a time.
 const AT_ONCE: i64 = 1_000;
-
-/// The time in milliseconds for which a lease is prolonged while the operation that ends its delivery waits for a
-/// transaction of a caller. Each attempt to apply that operation prolongs the lease if less than half of this time is
-/// left. The attempts follow each other much faster than that.
-const PROLONGED: i64 = 10_000;
 
 /// The stored data that a [`DryRun`] needs to compute the effect of operations.
 pub(crate) struct Known {
@@ -108,12 +103,6 @@ pub(crate) async fn gather(session: &mut Session, act: &Act, op: &Op) -> Result<
     Ok(known)
 }
 
-/// Reads the timers that the operations name by their ids, without locking them.
-pub(crate) async fn look_at(session: &mut Session, act: &Act, ops: &[Op]) -> Result<Known, Failure> {
-    let timers = read_all(session, &ids_of(ops)?).await?;
-    Ok(Known { now: now(session, act).await?, timers, remembered: None })
-}
-
 /// Locks and reads the timers that the operations name by their ids.
 pub(crate) async fn gather_all(session: &mut Session, act: &Act, ops: &[Op]) -> Result<Known, Failure> {
     let mut ids = ids_of(ops)?;
@@ -147,40 +136,6 @@ pub(crate) async fn held(session: &mut Session, act: &Act, ops: &[Op]) -> Result
     let sql = "SELECT t.id FROM tourbillon.timer t WHERE t.id = ANY ($1)";
     let rows = session.read(sql, &[(&ids, Type::UUID_ARRAY)]).await?;
     Ok(rows.iter().map(|row| row.get(0)).filter(|id| !free.contains(id)).collect())
-}
-
-/// Prolongs the given leases. The operations that end their deliveries wait for transactions of callers. With the
-/// longer leases, no reap (search for expired leases) ends the leases before the next attempt to apply these
-/// operations. Passes over leases that other transactions have locked. Returns the present leases of the same timers,
-/// without the expired leases.
-pub(crate) async fn prolong(
-    session: &mut Session,
-    act: &Act,
-    leases: &[(TimerId, Token)],
-) -> Result<BTreeSet<(TimerId, Token)>, Failure> {
-    if leases.is_empty() {
-        return Ok(BTreeSet::new());
-    }
-    let ids: Vec<Id> = leases.iter().map(|(id, _)| Id(*id)).collect();
-    let incarnations: Vec<i64> = leases.iter().map(|(_, token)| token.incarnation.cast_signed()).collect();
-    let claims: Vec<i64> = leases.iter().map(|(_, token)| token.claim.cast_signed()).collect();
-    let now = act.deployment.argument();
-    let sql = "WITH near AS (
-                   SELECT l.id, coalesce($1, tourbillon.now_ms()) + $2 AS until
-                   FROM unnest($3, $4, $5) AS e (id, incarnation, claim)
-                   JOIN tourbillon.lease l ON l.id = e.id AND l.incarnation = e.incarnation AND l.claim = e.claim
-                   WHERE l.until < coalesce($1, tourbillon.now_ms()) + $2 / 2
-                   ORDER BY l.id FOR UPDATE OF l SKIP LOCKED)
-               UPDATE tourbillon.lease l SET until = n.until FROM near n WHERE l.id = n.id";
-    let params: [Param<'_>; 5] = [
-        (&now, Type::INT8),
-        (&PROLONGED, Type::INT8),
-        (&ids, Type::UUID_ARRAY),
-        (&incarnations, Type::INT8_ARRAY),
-        (&claims, Type::INT8_ARRAY),
-    ];
-    session.query(sql, &params).await?;
-    lasting(session, now, &ids).await
 }
 
 /// Returns the leases of the given timers, without the expired leases. If another transaction has locked a returned

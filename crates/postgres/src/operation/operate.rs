@@ -1,6 +1,6 @@
 //! Applies operations within an open transaction.
 
-use super::needs::{gather, gather_all, look_at};
+use super::needs::{gather, gather_all};
 use super::transaction::Act;
 use super::write::write;
 use crate::layout::Id;
@@ -9,20 +9,6 @@ use tokio_postgres::types::Type;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{Op, Outcome};
 use tourbillon_durable::timer::TimerId;
-
-/// Returns the outcomes that the given operations, which end deliveries, would have if they were applied now. Takes no
-/// locks, and changes nothing.
-pub(crate) async fn foresee(
-    session: &mut Session,
-    act: &Act,
-    ends: Vec<Op>,
-) -> Result<Vec<Outcome>, Failure> {
-    if ends.is_empty() {
-        return Ok(Vec::new());
-    }
-    let known = look_at(session, act, &ends).await?;
-    Ok(known.dry_run().apply_all(ends)?.0)
-}
 
 /// Applies operations in order. Reads their timers once, before the first operation. Each of the given operations must
 /// name its timer by the id, and must not affect another stored timer.

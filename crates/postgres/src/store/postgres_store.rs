@@ -6,7 +6,7 @@ use crate::claim::{Claims, reap, renew};
 use crate::deployment::Deployment;
 use crate::link::Connect;
 use crate::node::{Node, nodes};
-use crate::operation::{Batches, Creations, LateEnds, Transactions, import};
+use crate::operation::{Batches, Creations, Transactions, import};
 use crate::read::{check, counts, export, find, horizon, list, parked_among, reasons, recover, upcoming};
 use crate::upkeep;
 use core::fmt;
@@ -76,8 +76,7 @@ impl PostgresStore {
     pub(super) fn assemble(deployment: Arc<Deployment>, node: Arc<Node>) -> Self {
         let transactions = Transactions { deployment: Arc::clone(&deployment) };
         let creations = Arc::new(Creations::new(Arc::clone(&deployment)));
-        let late = Arc::new(LateEnds::new(transactions.clone()));
-        let batches = Arc::new(Batches { transactions, creations, late });
+        let batches = Arc::new(Batches { transactions, creations });
         let claims = Arc::new(Claims {
             deployment: Arc::clone(&deployment),
             node: Arc::clone(&node),

@@ -1,84 +1,85 @@
-//! Tests ends of deliveries that wait for a transaction of a caller, beside calls that make changes durable.
+//! Tests ends of deliveries whose timers a transaction of a caller holds.
 
 use super::server::open;
-use super::session::{Psql, await_idle, await_sessions};
+use super::session::{Psql, await_idle};
 use crate::PostgresStore;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use tourbillon_durable::state::Refusal;
-use tourbillon_durable::store::{Claimant, Durability, Limit, Op, Outcome, TimerStore};
-use tourbillon_fault::{Postgres, eventually};
+use tourbillon_durable::state::{Failure, Phase, Refusal};
+use tourbillon_durable::store::{Claimant, Durability, Leased, Limit, Op, Outcome, Renewal, TimerStore};
+use tourbillon_fault::Postgres;
 
-/// Claims a timer with the key `held`, lets a caller withdraw it, and reports the end of its delivery. The end waits
-/// for the caller.
-fn with_late_end(server: &Postgres) -> (Arc<PostgresStore>, Psql) {
-    with_late_end_of(server, Duration::from_secs(300))
-}
-
-/// As [`with_late_end`], with a lease of this length.
-fn with_late_end_of(server: &Postgres, lease: Duration) -> (Arc<PostgresStore>, Psql) {
+/// Claims a timer with the key `held`, and lets a caller call this SQL function, in a transaction that stays open.
+fn hold(server: &Postgres, by: Claimant, call: &str) -> (Arc<PostgresStore>, Leased, Psql) {
     let store = open(server);
     let _id = server.sql("SELECT tourbillon.schedule('mail', key => 'held')");
-    let by = Claimant { incarnation: 7, lease };
     let limit = Limit { timers: 10, bytes: u64::MAX };
-    let leased = pollster::block_on(store.claim(by, 1, limit, None)).unwrap().leased;
+    let leased = pollster::block_on(store.claim(by, 1, limit, None)).unwrap().leased.remove(0);
     let mut caller = Psql::new(server);
-    caller.send("BEGIN; SELECT tourbillon.cancel('held');");
+    caller.send(&format!("BEGIN; SELECT tourbillon.{call};"));
     await_idle(server, 1);
-    let end = Op::Ack(leased[0].timer.id, leased[0].token);
-    let _outcomes = pollster::block_on(store.apply(vec![end], Durability::ProcessCrash)).unwrap();
-    assert_eq!(timers(server), "1", "it is held");
-    (store, caller)
+    (store, leased, caller)
+}
+
+fn by(lease: Duration) -> Claimant {
+    Claimant { incarnation: 7, lease }
 }
 
 fn timers(server: &Postgres) -> String {
-    server.sql("SELECT count(*) FROM tourbillon.timer")
+    server.sql("SELECT count(*) FROM tourbillon.timer WHERE phase <> 'd'")
 }
 
-fn flush(store: &PostgresStore) {
-    let outcomes = pollster::block_on(store.apply(Vec::new(), Durability::PowerLoss)).unwrap();
-    assert_eq!(outcomes.len(), 0);
+fn apply(store: &PostgresStore, op: &Op, durability: Durability) -> Outcome {
+    let mut outcomes = pollster::block_on(store.apply(vec![op.clone()], durability)).unwrap();
+    assert_eq!(outcomes.len(), 1);
+    outcomes.remove(0)
 }
 
-/// The task that tries the ends wakes while a flush has taken all ends from the list.
+/// An answer that an end is stored would be lost with the process.
 #[test]
-fn an_end_that_a_flush_could_not_apply_is_tried_again() {
+fn an_end_is_not_confirmed_while_a_transaction_holds_its_timer() {
     let Some(server) = Postgres::start(&[]) else { return };
-    let (store, mut caller) = with_late_end(&server);
-    let begin = Instant::now();
-    while begin.elapsed() < Duration::from_secs(1) {
-        flush(&store);
+    let final_failure = Failure { error: "no".into(), retry_after: None, is_final: true };
+    for call in ["cancel('held')", "move_to('held', delay => '1 hour')"] {
+        for durability in [Durability::Volatile, Durability::ProcessCrash, Durability::PowerLoss] {
+            for is_ack in [true, false] {
+                let (store, leased, mut caller) = hold(&server, by(Duration::from_secs(300)), call);
+                let (id, token) = (leased.timer.id, leased.token);
+                let end =
+                    if is_ack { Op::Ack(id, token) } else { Op::Fail(id, token, final_failure.clone()) };
+                for _ in 0..3 {
+                    let begin = Instant::now();
+                    assert_eq!(apply(&store, &end, durability), Outcome::Held, "{call} {durability:?}");
+                    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+                }
+                assert_eq!(timers(&server), "1", "it is held");
+                caller.send("ROLLBACK;");
+                caller.end().unwrap();
+                await_idle(&server, 0);
+                let phase = if is_ack { Phase::Done } else { Phase::Dead };
+                assert_eq!(
+                    apply(&store, &end, durability),
+                    Outcome::Ended { id, phase, next: None, skipped: 0 }
+                );
+                assert_eq!(timers(&server), "0");
+                pollster::block_on(store.leave()).unwrap();
+            }
+        }
     }
-    caller.send("COMMIT;");
-    assert_eq!(caller.end().unwrap(), "in-flight");
-    eventually("the end has its effect", || timers(&server) == "0");
 }
 
-/// A trigger slows the transaction that applies the end.
-#[test]
-fn a_flush_answers_after_the_end_that_is_on_its_way() {
-    let Some(server) = Postgres::start(&[]) else { return };
-    let (store, mut caller) = with_late_end(&server);
-    caller.send(
-        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(2); RETURN old; END';
-         CREATE TRIGGER slow BEFORE DELETE ON tourbillon.lease FOR EACH ROW EXECUTE FUNCTION slow();
-         COMMIT;",
-    );
-    await_sessions(&server, "application_name = 'tourbillon' AND wait_event = 'PgSleep'", 1);
-    flush(&store);
-    assert_eq!(timers(&server), "0", "the flush came before the end");
-    assert_eq!(caller.end().unwrap(), "in-flight");
-}
-
-/// The transaction is open for longer than the lease, and rolls back. Another node reaps expired leases all the time.
+/// The transaction is open for longer than the lease, and rolls back. The runtime renews the lease. Another node reaps
+/// expired leases all the time.
 #[test]
 fn no_reap_comes_before_an_end_that_waited_for_a_transaction() {
     let Some(server) = Postgres::start(&[]) else { return };
     let other = open(&server);
+    let by = by(Duration::from_millis(600));
     for round in 0..4 {
-        let (store, mut caller) = with_late_end_of(&server, Duration::from_millis(600));
+        let (store, leased, mut caller) = hold(&server, by, "cancel('held')");
+        let (id, token) = (leased.timer.id, leased.token);
         let ends = AtomicBool::new(false);
         thread::scope(|scope| {
             let reaping = scope.spawn(|| {
@@ -88,13 +89,19 @@ fn no_reap_comes_before_an_end_that_waited_for_a_transaction() {
                 }
                 returned
             });
-            thread::sleep(Duration::from_millis(1_000));
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_secs(1) {
+                let renewal = pollster::block_on(store.renew(by, vec![(id, token)])).unwrap();
+                assert_eq!(renewal, Renewal::default());
+                assert_eq!(apply(&store, &Op::Ack(id, token), Durability::ProcessCrash), Outcome::Held);
+            }
             caller.send("ROLLBACK;");
             assert_eq!(caller.end().unwrap(), "in-flight");
-            // The end has its effect at the next try. A reap would come only once the lease has expired.
-            thread::sleep(Duration::from_millis(400));
+            await_idle(&server, 0);
+            let ended = apply(&store, &Op::Ack(id, token), Durability::ProcessCrash);
+            assert!(matches!(ended, Outcome::Ended { phase: Phase::Done, .. }), "{ended:?}");
             ends.store(true, Ordering::Relaxed);
-            assert_eq!(reaping.join().unwrap(), 0, "round {round}: the end was confirmed");
+            assert_eq!(reaping.join().unwrap(), 0, "round {round}");
         });
         assert_eq!(timers(&server), "0", "round {round}");
         // The next store gets the shards.
@@ -109,7 +116,7 @@ fn an_end_that_comes_during_a_reap_is_refused() {
     let Some(server) = Postgres::start(&[]) else { return };
     let store = open(&server);
     let _id = server.sql("SELECT tourbillon.schedule('mail', key => 'held')");
-    let by = Claimant { incarnation: 7, lease: Duration::ZERO };
+    let by = by(Duration::ZERO);
     let leased =
         pollster::block_on(store.claim(by, 1, Limit { timers: 10, bytes: u64::MAX }, None)).unwrap().leased;
     let mut reap = Psql::new(&server);
@@ -120,7 +127,6 @@ fn an_end_that_comes_during_a_reap_is_refused() {
     assert_eq!(outcomes, [Outcome::Refused(Refusal::Stale)]);
     reap.send("ROLLBACK;");
     assert_eq!(reap.end().unwrap(), "1");
-    flush(&store);
     assert_eq!(timers(&server), "1", "what was refused has no effect");
 }
 
@@ -133,7 +139,7 @@ fn an_end_of_the_least_id_waits_for_no_transaction() {
         "SELECT tourbillon.schedule('mail', key => 'held'),
              tourbillon.schedule('mail', id => '00000000-0000-0000-0000-000000000000')",
     );
-    let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
+    let by = by(Duration::from_secs(300));
     let leased =
         pollster::block_on(store.claim(by, 1, Limit { timers: 10, bytes: u64::MAX }, None)).unwrap().leased;
     let mut caller = Psql::new(&server);
@@ -143,9 +149,12 @@ fn an_end_of_the_least_id_waits_for_no_transaction() {
     let begin = Instant::now();
     let outcomes = pollster::block_on(store.apply(ends, Durability::ProcessCrash)).unwrap();
     assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
-    assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Ended { .. })), "{outcomes:?}");
+    let held: Vec<_> = leased.iter().map(|leased| leased.timer.key.as_deref() == Some("held")).collect();
+    for (outcome, is_held) in outcomes.iter().zip(held) {
+        assert_eq!(matches!(outcome, Outcome::Held), is_held, "{outcomes:?}");
+        assert_eq!(matches!(outcome, Outcome::Ended { .. }), !is_held, "{outcomes:?}");
+    }
     assert_eq!((outcomes.len(), timers(&server).as_str()), (2, "1"), "the held one");
     caller.send("COMMIT;");
     assert_eq!(caller.end().unwrap(), "in-flight");
-    eventually("the end has its effect", || timers(&server) == "0");
 }

@@ -1,5 +1,5 @@
 //! Tests that the end of a claim is not lost once it was acknowledged. The process is killed right after its answer.
-//! Runs with a store in a file and on Redis.
+//! Runs with a store in a file, on Redis and in PostgreSQL.
 
 use crate::clients::{Answer, Http, timer};
 use crate::process::{Daemon, folder, program};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tourbillon_fault::Server;
+use tourbillon_fault::{Postgres, Server, eventually};
 
 /// The number of timers that a test makes and fetches in one round.
 const TIMERS: usize = 60;
@@ -114,5 +114,41 @@ async fn an_end_of_a_claim_is_not_acknowledged_while_redis_does_not_answer() {
     while http.get(&timer("k")).await.status != 404 {
         assert!(begun.elapsed() < Duration::from_secs(20), "the timer is done");
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A caller's transaction holds the timer of a claim. The process is killed right after it has answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_of_a_claim_is_not_acknowledged_while_a_transaction_holds_its_timer() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let start = |folder: &Path| {
+        let url = server.url();
+        let arguments = ["--listen", "127.0.0.1:0", "--data", "data", "--postgres-server", &url];
+        let more = ["--postgres-ttl", "1s", "--deliveries-lease", "2s"];
+        Daemon::spawn(program(folder, &[&arguments[..], &more].concat()))
+    };
+    for how in ["ack", "nack"] {
+        let folder = folder();
+        let daemon = start(folder.path());
+        let http = Http::new(daemon.address);
+        assert_eq!(http.send("PUT", &timer(how), &pull()).await.status, 201);
+        let claims = claim(&http, 1, 5_000).await;
+        let moved = format!("SELECT tourbillon.move_to('{how}', delay => '1 hour', namespace => 'default')");
+        let call = format!("BEGIN; {moved}; SELECT pg_sleep(3); ROLLBACK;");
+        std::thread::scope(|scope| {
+            scope.spawn(|| server.sql(&call));
+            let sleeps = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+            eventually("the timer is held", || server.sql(sleeps) == "1");
+            let answer = tokio::task::block_in_place(|| {
+                tokio::runtime::Handle::current().block_on(end(http.clone(), claims[0].clone(), how))
+            });
+            assert_eq!(answer.status, 204, "{how}: {}", answer.json);
+            daemon.kill();
+            assert_eq!(server.sql(sleeps), "0", "{how} was answered while the timer was held");
+        });
+        // If the end were lost, the lease would end, and the timer would be fetched again.
+        let daemon = start(folder.path());
+        assert_eq!(claim(&Http::new(daemon.address), 1, 4_000).await.len(), 0, "{how}");
+        daemon.kill();
     }
 }

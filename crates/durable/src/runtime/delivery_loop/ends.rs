@@ -5,6 +5,11 @@
 //! If a part of the store does not answer, only the ends for this part have to wait. Claims go on, except on a store
 //! without parts (C4).
 //!
+//! # Held ends
+//! A store on a server may answer that a transaction of another program holds the timer of an end
+//! ([`Outcome::Held`]). Such an end is *held*. Nothing is known about the length of that transaction, so a held end
+//! holds up nothing else: the held ends are a part of their own, [`HELD`], beside the parts of the store.
+//!
 //! # Parts
 //! Some stores have parts: a part may fail while other parts answer ([`TimerStore::parts`]). A store without parts is
 //! treated as a single part. The ends for a part are sent in their order, in one batch at a time. Ends that are decided
@@ -13,12 +18,13 @@
 //! | state of a part | begins with | ends with |
 //! |---|---|---|
 //! | `AtStore` | an end, or the end of a pause | the answer: the next batch is sent, or the part is removed; an error: `Resting` |
-//! | `Resting` | an error, a panic of the store | the end of the pause: the same batch again; the stop of the runtime: the same batch at once |
+//! | `Resting` | an error, a panic of the store; in `HELD` also an end that is held again, or the first held end | the end of the pause: the same batch again, or all held ends; the stop of the runtime: the same at once |
 //!
 //! After an error that is not transient, the batch is not repeated. After a pause its ends are sent one by one, since a
 //! single end may have caused the error. An end that fails alone is *lost*: its lease expires, and the timer is
 //! delivered again. If the store is closed, the whole batch is lost. During a stop, a batch is lost in two more cases:
-//! the pauses have reached their greatest length, or the leases have expired.
+//! the pauses have reached their greatest length, or the leases have expired. An end that is held after the patience of
+//! the stop is lost, too.
 //!
 //! # Invariants
 //! C1. At any moment an end is in a single place: in the state under the runtime's lock, in a queue of this module, in
@@ -29,7 +35,7 @@
 //! C3. While an end or a claimed timer is in this module, its lease is renewed. So no reap of expired leases ends this
 //!     lease. A claimed timer whose lease is lost is dropped, because another claim has the timer.
 //! C4. In a store without parts, such as a file, claims and ends wait for the same disk. So nothing is claimed while
-//!     this module has ends for such a store.
+//!     this module has ends for such a store. Held ends do not count: other programs decide how long they wait.
 //!
 //! # Races
 //! - *The end took effect, and its answer is lost.* The end is sent again. The store refuses it, since the lease has
@@ -59,6 +65,12 @@ use tourbillon_words::UtcMillis;
 
 /// The greatest number of results of deliveries in a batch. A single call reports a batch to the store.
 const BATCH: usize = 4_096;
+
+/// The number of the part that has the held results ([`Outcome::Held`]), of all parts of the store.
+const HELD: u32 = u32::MAX;
+
+/// The pause before held results ([`Outcome::Held`]) are sent to the store again.
+const HELD_PAUSE: Duration = Duration::from_millis(50);
 
 /// A delivery whose result the store has confirmed, with the outcome in the store.
 pub(super) struct Stored {
@@ -98,6 +110,20 @@ struct Part {
     alone: usize,
 }
 
+impl Part {
+    /// Makes a part whose first call to the store begins at once.
+    fn new(lease: Duration) -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            batch: Vec::new(),
+            state: PartState::AtStore,
+            since: Instant::now(),
+            backoff: Backoff::new(lease),
+            alone: 0,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PartState {
     AtStore,
@@ -135,21 +161,23 @@ pub(super) struct Ends {
     lease: Duration,
     parts: HashMap<u32, Part>,
     reports: FuturesUnordered<Report>,
-    answered: Vec<Result<Vec<Stored>, Vec<DeliveryEnd>>>,
+    /// The batches that the loop has not taken yet, each with the number of its part. `Err` has lost results.
+    answered: Vec<(u32, Result<Vec<Stored>, Vec<DeliveryEnd>>)>,
     errors: Vec<StoreError>,
     /// The number of results of deliveries in this value. The delivery loop has handed these results over, and has not
     /// yet taken the store's answers to them.
     count: usize,
     /// The number of results of deliveries in this value for each timer that has any. If such a timer is claimed again,
     /// its new delivery must wait (invariant C2 of [`ends`](super::ends)). A timer has two results if its lease was
-    /// lost, and both its old delivery and its new delivery have ended. Empty if the store has no parts
-    /// ([`TimerStore::parts`]). The delivery loop claims no timers of a store without parts until the store has
-    /// answered all results (invariant C4 of [`ends`](super::ends)).
+    /// lost, and both its old delivery and its new delivery have ended. If the store has no parts
+    /// ([`TimerStore::parts`]), counts only the held results ([`Outcome::Held`]). The delivery loop claims no timers of
+    /// such a store until the store has answered all other results (invariant C4 of [`ends`](super::ends)).
     ids: HashMap<TimerId, usize>,
     /// The claimed timers whose new deliveries must wait, by id. A new delivery waits until the result of the timer's
     /// last delivery is confirmed or lost (invariant C2 of [`ends`](super::ends)).
     kept: HashMap<TimerId, Vec<Leased>>,
-    is_stopping: bool,
+    /// The moment until which a stop waits for deliveries. `None` while the runtime does not stop.
+    stop: Option<Instant>,
 }
 
 impl Ends {
@@ -168,7 +196,7 @@ impl Ends {
             count: 0,
             ids: HashMap::new(),
             kept: HashMap::new(),
-            is_stopping: false,
+            stop: None,
         }
     }
 
@@ -180,11 +208,23 @@ impl Ends {
         self.store_parts > 0
     }
 
+    /// Returns true if a result of a delivery waits for the store's answer, and no transaction of another program is
+    /// known to hold its timer ([`Outcome::Held`]).
+    fn is_reporting(&self) -> bool {
+        self.parts.keys().any(|number| *number != HELD)
+    }
+
+    /// Returns true if the delivery loop must not claim timers, nor renew leases, before the store has answered
+    /// (invariant C4 of [`ends`](super::ends)).
+    pub(super) fn holds_up_claims(&self) -> bool {
+        !self.has_parts() && self.is_reporting()
+    }
+
     /// Returns true if a new result of a delivery may be sent to the store before the store has answered the earlier
     /// results. Each part of a store ([`TimerStore::parts`]) gets only one batch of results at a time. If the store has
     /// several parts, the new result may belong to a part without a batch, so the method returns true.
     pub(super) fn sends_at_once(&self) -> bool {
-        self.parts.is_empty() || self.store_parts > 1
+        !self.is_reporting() || self.store_parts > 1
     }
 
     /// Returns the number of results of deliveries in this value. The delivery loop has handed these results over, and
@@ -200,7 +240,7 @@ impl Ends {
     }
 
     pub(super) fn is_stopping(&self) -> bool {
-        self.is_stopping
+        self.stop.is_some()
     }
 
     pub(super) fn has_answers(&self) -> bool {
@@ -277,14 +317,7 @@ impl Ends {
             self.count += 1;
             let part = self.parts.entry(number).or_insert_with(|| {
                 idle.push(number);
-                Part {
-                    waiting: VecDeque::new(),
-                    batch: Vec::new(),
-                    state: PartState::AtStore,
-                    since: Instant::now(),
-                    backoff: Backoff::new(self.lease),
-                    alone: 0,
-                }
+                Part::new(self.lease)
             });
             part.waiting.push_back(end);
         }
@@ -327,16 +360,23 @@ impl Ends {
         let error = match result {
             Ok(answers) => {
                 part.backoff.reset();
-                let ends = core::mem::take(&mut part.batch).into_iter();
-                let stored = |(end, (outcome, next_due))| Stored { end, outcome, next_due };
-                self.answered.push(Ok(ends.zip(answers).map(stored).collect()));
-                self.send(number);
+                let (mut stored, mut held) = (Vec::with_capacity(answers.len()), Vec::new());
+                for (end, (outcome, next_due)) in core::mem::take(&mut part.batch).into_iter().zip(answers) {
+                    match outcome {
+                        Outcome::Held => held.push(end),
+                        outcome => stored.push(Stored { end, outcome, next_due }),
+                    }
+                }
+                self.answered.push((number, Ok(stored)));
+                if !self.hold(number, held) {
+                    self.send(number);
+                }
                 return;
             }
             Err(error) => error,
         };
         let rest = part.backoff.next();
-        let is_over = self.is_stopping && part.backoff.is_longest();
+        let is_over = self.stop.is_some() && part.backoff.is_longest();
         if error.is_transient() && !is_over {
             // The same batch is sent again after the pause.
         } else if part.batch.len() > 1 && error.kind() != StoreErrorKind::Closed && !error.is_transient() {
@@ -344,10 +384,34 @@ impl Ends {
             part.alone += part.batch.len();
             part.batch.drain(..).rev().for_each(|end| part.waiting.push_front(end));
         } else {
-            self.answered.push(Err(core::mem::take(&mut part.batch)));
+            self.answered.push((number, Err(core::mem::take(&mut part.batch))));
         }
         part.state = PartState::Resting { until: Instant::now() + rest };
         self.errors.push(error);
+    }
+
+    /// Adds results to the part [`HELD`]. The part `from` has just got the answer that other transactions hold the
+    /// timers of these results. Returns true if `from` is [`HELD`], and now rests. Once the stop no longer waits for
+    /// deliveries, counts the results as lost instead.
+    fn hold(&mut self, from: u32, held: Vec<DeliveryEnd>) -> bool {
+        let now = Instant::now();
+        if held.is_empty() {
+            return false;
+        }
+        if self.stop.is_some_and(|until| until <= now) {
+            self.answered.push((from, Err(held)));
+            return false;
+        }
+        if from != HELD && !self.has_parts() {
+            held.iter().for_each(|end| *self.ids.entry(end.delivery.id).or_default() += 1);
+        }
+        let resting = PartState::Resting { until: now + HELD_PAUSE };
+        let part = self.parts.entry(HELD).or_insert_with(|| Part { state: resting, ..Part::new(self.lease) });
+        part.waiting.extend(held);
+        if from == HELD {
+            part.state = resting;
+        }
+        from == HELD
     }
 
     fn end_rests(&mut self, is_over: impl Fn(Instant) -> bool) {
@@ -361,9 +425,10 @@ impl Ends {
 
     /// Ends all pauses after errors, so that the failed batches of results are sent again at once. From now on, a
     /// failed batch is sent again only while the pauses still grow. If the next pause would have the greatest length,
-    /// the batch is given up. Further calls of this method do nothing.
-    pub(super) fn stop(&mut self) {
-        if !core::mem::replace(&mut self.is_stopping, true) {
+    /// the batch is given up. Held results ([`Outcome::Held`]) are sent again until the moment `until`. Further calls of
+    /// this method only set this moment.
+    pub(super) fn stop(&mut self, until: Instant) {
+        if self.stop.replace(until).is_none() {
             self.end_rests(|_| true);
         }
     }
@@ -372,9 +437,9 @@ impl Ends {
     /// Drops the claimed timers whose new deliveries wait for these results.
     pub(super) fn give_up(&mut self) {
         self.reports.clear();
-        for (_, mut part) in self.parts.drain() {
+        for (number, mut part) in self.parts.drain() {
             part.batch.extend(part.waiting);
-            self.answered.push(Err(part.batch));
+            self.answered.push((number, Err(part.batch)));
         }
         // No lease was renewed for the length of a lease, so the lease of such a timer has expired by now.
         self.kept.clear();
@@ -383,10 +448,13 @@ impl Ends {
     /// Removes and returns the results of deliveries that the store has confirmed or that are lost. Also returns the
     /// claimed timers whose new deliveries waited for these results.
     pub(super) fn take_answered(&mut self) -> Answered {
-        let batches = core::mem::take(&mut self.answered);
+        let (answered, has_parts) = (core::mem::take(&mut self.answered), self.has_parts());
         let mut free = Vec::new();
-        let mut forget = |id: TimerId| {
+        let mut forget = |number: u32, id: TimerId| {
             self.count -= 1;
+            if !has_parts && number != HELD {
+                return;
+            }
             let left = self.ids.get_mut(&id).map_or(0, |left| {
                 *left -= 1;
                 *left
@@ -396,13 +464,13 @@ impl Ends {
                 free.extend(self.kept.remove(&id).unwrap_or_default());
             }
         };
-        for batch in &batches {
+        for (number, batch) in &answered {
             match batch {
-                Ok(stored) => stored.iter().for_each(|stored| forget(stored.end.delivery.id)),
-                Err(lost) => lost.iter().for_each(|end| forget(end.delivery.id)),
+                Ok(stored) => stored.iter().for_each(|stored| forget(*number, stored.end.delivery.id)),
+                Err(lost) => lost.iter().for_each(|end| forget(*number, end.delivery.id)),
             }
         }
-        Answered { batches, free }
+        Answered { batches: answered.into_iter().map(|(_, batch)| batch).collect(), free }
     }
 
     /// Removes and returns the errors that the store has returned.
@@ -533,9 +601,9 @@ mod tests {
     fn a_delivery_begins_after_the_answers_to_all_ends_of_its_timer() {
         let mut ends = ends(&[1, 2]);
         assert!(ends.keep(leased(2, 3)).is_some() && ends.keep(leased(1, 3)).is_none());
-        ends.answered.push(Err(vec![end(1)]));
+        ends.answered.push((0, Err(vec![end(1)])));
         assert_eq!(ends.take_answered().free.len(), 0, "the second end has no answer yet");
-        ends.answered.push(Err(vec![end(2)]));
+        ends.answered.push((0, Err(vec![end(2)])));
         assert_eq!(ends.take_answered().free.len(), 1);
         assert!(ends.keep(leased(1, 4)).is_some());
     }
@@ -557,5 +625,25 @@ mod tests {
         assert_eq!(until(&ends), 20_000);
         assert_eq!(ends.renewed(&Answer { renewed: [].into(), lost: lease_of(2) }, later), 1);
         assert_eq!(ends.kept(), 0);
+    }
+
+    /// Tests a store without parts. A held result permits claims, and its timer is delivered again only after its
+    /// answer.
+    #[test]
+    fn a_held_end_holds_up_its_own_timer_alone() {
+        let mut ends = Ends::new(Arc::new(MemoryStore::default()), Durability::Volatile, LEASE);
+        ends.take(vec![end(1)]);
+        assert!(ends.holds_up_claims());
+        ends.answer(0, Ok(vec![(Outcome::Held, None)]));
+        assert_eq!((ends.holds_up_claims(), ends.sends_at_once(), ends.count()), (false, true, 1));
+        assert!(ends.take_answered().free.is_empty() && ends.first_rest().is_some());
+        assert_eq!(ends.leases().count(), 1, "its lease is renewed");
+        assert!(ends.keep(leased(2, 2)).is_some() && ends.keep(leased(1, 2)).is_none());
+        ends.end_rests(|_| true);
+        ends.answer(HELD, Ok(vec![(Outcome::Held, None)]));
+        assert!(ends.take_answered().free.is_empty());
+        ends.end_rests(|_| true);
+        ends.answer(HELD, Ok(vec![(Outcome::Refused(crate::state::Refusal::Stale), None)]));
+        assert_eq!((ends.take_answered().free.len(), ends.count(), ends.parts.len()), (1, 0, 0));
     }
 }

@@ -98,7 +98,7 @@ impl DeliveryLoop<'_> {
             until = until.into_iter().chain(last).min();
         }
         // A store without parts gets no claim before it has answered all ends (C4).
-        let is_held_up = !self.ends.has_parts() && self.ends.count() > 0;
+        let is_held_up = self.ends.holds_up_claims();
         let is_renewing = self.renewals.is_in_progress();
         let may_renew = match state.stage {
             Stage::Running => true,
@@ -153,7 +153,7 @@ impl DeliveryLoop<'_> {
     /// Polls the futures of the delivery loop's calls to the store. If `takes_ends` is true, first sends the results of
     /// deliveries that wait to be sent.
     pub(super) fn drive(&mut self, takes_ends: bool) {
-        let (ends, is_stopping) = {
+        let (ends, stop) = {
             let mut state = self.runtime.lock();
             // The flag is cleared before the polls. So a waker that is called during or after the polls sets it again.
             state.requests.poll = false;
@@ -161,14 +161,18 @@ impl DeliveryLoop<'_> {
             // The ends are counted under the lock under which they are taken. Otherwise the runtime would look idle in
             // between.
             state.unanswered.ends += ends.len();
-            (ends, state.is_stopping())
+            let stop = match state.stage {
+                Stage::Stopping { until } => Some(until),
+                Stage::Running | Stage::Ended => None,
+            };
+            (ends, stop)
         };
         self.ends.take(ends);
         let mut context = Context::from_waker(&self.waker);
         self.ends.poll(&mut context);
-        if is_stopping {
+        if let Some(until) = stop {
             // The stop comes after the poll, so a batch that failed in this poll is sent again at once.
-            self.ends.stop();
+            self.ends.stop(until);
             self.ends.poll(&mut context);
             self.unparks.stop();
         }

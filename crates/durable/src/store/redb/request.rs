@@ -385,6 +385,7 @@ mod tests {
             Outcome::NotFound,
             Outcome::Refused(Refusal::NotDue),
             Outcome::Refused(Refusal::Stale),
+            Outcome::Held,
         ];
         outcomes.extend(phases.map(|phase| Outcome::Refused(Refusal::State(phase))));
         for outcome in &outcomes {
@@ -401,6 +402,7 @@ mod tests {
                 | Outcome::Ended { .. }
                 | Outcome::Unparked(_)
                 | Outcome::NotFound
+                | Outcome::Held
                 | Outcome::Refused(Refusal::NotDue | Refusal::Stale) => {}
                 Outcome::Refused(Refusal::State(phase)) => match phase {
                     Phase::Pending

@@ -37,6 +37,9 @@ pub enum StoreErrorKind {
     Io,
     /// The answer was lost, so the operation may or may not have taken effect. The caller may repeat the operation.
     Unknown,
+    /// A transaction of another program has held a timer or a key of the operation for longer than the store waits. The
+    /// store works, and the caller may repeat the operation.
+    Held,
 }
 
 impl StoreError {
@@ -83,7 +86,10 @@ impl StoreError {
     /// ```
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        matches!(self.kind, StoreErrorKind::Full | StoreErrorKind::Io | StoreErrorKind::Unknown)
+        matches!(
+            self.kind,
+            StoreErrorKind::Full | StoreErrorKind::Io | StoreErrorKind::Unknown | StoreErrorKind::Held
+        )
     }
 }
 
@@ -114,6 +120,7 @@ impl fmt::Display for StoreError {
             StoreErrorKind::Closed => "the store is closed",
             StoreErrorKind::Io => "the store could not be read or written",
             StoreErrorKind::Unknown => "the outcome is not known",
+            StoreErrorKind::Held => "another transaction holds the timer or its key",
         };
         write!(f, "{kind}: {}", self.message)
     }

@@ -9,6 +9,8 @@ use tourbillon_durable::store::{StoreError, StoreErrorKind};
 pub(crate) enum Failure {
     /// A conflict with other transactions. The transaction has had no effect, and may be repeated at once.
     Again(StoreError),
+    /// The server has ended the wait for a lock of another transaction. The transaction has had no effect.
+    Held(StoreError),
     /// The connection was lost before the commit was sent. The transaction has had no effect.
     Lost(StoreError),
     /// The connection was lost after the commit was sent, or after a statement that commits by itself. The transaction
@@ -45,10 +47,10 @@ impl Failure {
         }
         let failed = |kind| Self::Failed(StoreError::new(kind, described(&error)));
         match code {
+            SqlState::LOCK_NOT_AVAILABLE => Self::Held(io(described(&error))),
             SqlState::T_R_SERIALIZATION_FAILURE
             | SqlState::T_R_DEADLOCK_DETECTED
-            | SqlState::UNIQUE_VIOLATION
-            | SqlState::LOCK_NOT_AVAILABLE => Self::Again(io(described(&error))),
+            | SqlState::UNIQUE_VIOLATION => Self::Again(io(described(&error))),
             SqlState::ADMIN_SHUTDOWN
             | SqlState::CRASH_SHUTDOWN
             | SqlState::CANNOT_CONNECT_NOW
@@ -77,7 +79,11 @@ impl Failure {
 
     pub(crate) fn into_error(self) -> StoreError {
         match self {
-            Self::Again(error) | Self::Lost(error) | Self::Unknown(error) | Self::Failed(error) => error,
+            Self::Again(error)
+            | Self::Held(error)
+            | Self::Lost(error)
+            | Self::Unknown(error)
+            | Self::Failed(error) => error,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::connect::Connect;
 use super::error::{Failure, io};
-use super::session::Session;
+use super::session::{Session, long_wait};
 use super::shelf::Shelf;
 use crate::layout::SchemaName;
 use core::future::Future;
@@ -20,9 +20,12 @@ use tourbillon_durable::store::{StoreError, StoreErrorKind};
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The number of connections that stay free for urgent calls: claims, renewals of leases, signs of life (heartbeats),
-/// and ends of deliveries. The other connections, or one connection of a very small pool, also serve reads, and calls
-/// that may wait for a lock of another transaction.
+/// and ends of deliveries. The other connections, or one connection of a very small pool, serve the other calls, too.
 const RESERVED: usize = 2;
+
+/// The number of connections that serve reads and shared documents, and no changes of timers. A transaction of a caller
+/// can make changes wait, however many they are. Reads never wait for its locks.
+const FOR_READS: usize = 2;
 
 /// The connections to a server. The settings limit their number. A call waits for a free connection.
 pub(crate) struct Pool {
@@ -30,9 +33,14 @@ pub(crate) struct Pool {
     shelf: Arc<Shelf>,
     /// Limits the number of connections that are in use.
     permits: Arc<Semaphore>,
-    /// Limits the number of connections that serve reads, and calls that may wait for a lock of another transaction.
-    /// The limit keeps [`RESERVED`] connections free for urgent calls.
+    /// Limits the number of connections that serve calls which are not urgent. So [`RESERVED`] connections stay free for
+    /// urgent calls.
     calls: Arc<Semaphore>,
+    /// Limits the number of connections that serve changes of timers. So [`FOR_READS`] connections stay free for reads.
+    changes: Arc<Semaphore>,
+    /// Limits the number of connections that serve changes which wait for a lock of another transaction. Half of the
+    /// connections for changes stay free for other changes.
+    waits: Arc<Semaphore>,
     /// The runtime that drives the connections. `None` once the pool is dropped.
     runtime: Option<Runtime>,
 }
@@ -56,8 +64,11 @@ impl Pool {
             .map_err(|error| StoreError::caused_by(StoreErrorKind::Io, error))?;
         let permits = Arc::new(Semaphore::new(connect.connections));
         let shelf = Arc::new(Shelf::new(schema, connect.response_timeout));
-        let calls = Arc::new(Semaphore::new(connect.connections.saturating_sub(RESERVED).max(1)));
-        Ok(Arc::new(Self { connect, shelf, permits, calls, runtime: Some(runtime) }))
+        let for_calls = connect.connections.saturating_sub(RESERVED).max(1);
+        let for_changes = for_calls.saturating_sub(FOR_READS).max(1);
+        let [calls, changes, waits] = [for_calls, for_changes, (for_changes / 2).max(1)]
+            .map(|connections| Arc::new(Semaphore::new(connections)));
+        Ok(Arc::new(Self { connect, shelf, permits, calls, changes, waits, runtime: Some(runtime) }))
     }
 
     /// Runs a future on the runtime of the connections, and waits for its result. If the returned future is dropped,
@@ -88,11 +99,33 @@ impl Pool {
         self.connect.patience
     }
 
-    /// Returns a connection as [`session`](Self::session) does, for a read, or for a call that may wait for a lock of
-    /// another transaction. However many such calls wait, [`RESERVED`] connections stay free for urgent calls.
+    /// Returns the longest time for which a change waits for locks of other transactions.
+    pub(crate) fn lock_patience(&self) -> Duration {
+        Duration::from_millis(long_wait(self.connect.response_timeout).into())
+    }
+
+    /// Returns a connection as [`session`](Self::session) does, for a read or for a shared document. However many such
+    /// calls there are, [`RESERVED`] connections stay free for urgent calls.
     pub(crate) async fn session_for_call(self: &Arc<Self>) -> Result<Session, Failure> {
-        let permit = self.permit(&self.calls).await?;
-        Ok(self.session().await?.keep(permit))
+        let permits = vec![self.permit(&self.calls).await?];
+        self.session_with(permits).await
+    }
+
+    /// Returns a connection as [`session`](Self::session) does, for a change of timers that must not wait long for a
+    /// lock of another transaction.
+    pub(crate) async fn session_for_change(self: &Arc<Self>) -> Result<Session, Failure> {
+        let permits = vec![self.permit(&self.changes).await?, self.permit(&self.calls).await?];
+        self.session_with(permits).await
+    }
+
+    /// Returns a connection as [`session`](Self::session) does, for a change of timers that waits for a lock of another
+    /// transaction. The change should give the connection back between its waits, since other changes wait for the
+    /// same few connections.
+    pub(crate) async fn session_for_wait(self: &Arc<Self>) -> Result<Session, Failure> {
+        let others = |_| Failure::Held(io("many other calls wait for transactions of callers"));
+        let waits = self.permit(&self.waits).await.map_err(others)?;
+        let permits = vec![waits, self.permit(&self.changes).await?, self.permit(&self.calls).await?];
+        self.session_with(permits).await
     }
 
     /// Takes a permit of one of the semaphores of this pool. The permit stands for the use of a connection. Fails if no
@@ -108,14 +141,22 @@ impl Pool {
     /// Returns a free connection, or makes a new connection. Repeats a failed attempt to connect for the time that
     /// [`Connect::patience`] sets.
     pub(crate) async fn session(self: &Arc<Self>) -> Result<Session, Failure> {
+        self.session_with(Vec::new()).await
+    }
+
+    /// Works as [`session`](Self::session). The session also keeps the given permits.
+    async fn session_with(
+        self: &Arc<Self>,
+        mut permits: Vec<OwnedSemaphorePermit>,
+    ) -> Result<Session, Failure> {
         let begin = Instant::now();
-        let permit = self.permit(&self.permits).await?;
+        permits.push(self.permit(&self.permits).await?);
         loop {
             match self.shelf.take() {
                 Some(client) if client.is_closed() => {}
-                Some(client) => return Ok(Session::new(Arc::clone(&self.shelf), client, permit)),
+                Some(client) => return Ok(Session::new(Arc::clone(&self.shelf), client, permits)),
                 None => match self.dial().await {
-                    Ok(client) => return Ok(Session::new(Arc::clone(&self.shelf), client, permit)),
+                    Ok(client) => return Ok(Session::new(Arc::clone(&self.shelf), client, permits)),
                     Err(failure @ Failure::Failed(_)) => return Err(failure),
                     Err(failure) if begin.elapsed() >= self.connect.patience => return Err(failure),
                     Err(_) => sleep(PAUSE).await,

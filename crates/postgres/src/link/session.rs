@@ -16,19 +16,19 @@ use tokio_postgres::{Client, Error, Row, RowStream};
 /// A value of a statement, with its type. Since the types are given, the driver need not prepare the statement first.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// The longest time for which a statement of a transaction waits for a lock of another transaction.
+/// The longest time for which a statement of a transaction waits for a lock of another transaction. A longer wait fails
+/// with [`Failure::Held`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LockWait {
-    /// A time in milliseconds. A longer wait fails with [`Failure::Again`].
+    /// A time in milliseconds.
     Short(u32),
-    /// Nine tenths of the response timeout. A longer wait fails with [`Failure::Lost`], as a late answer does. The
-    /// server ends the wait for the lock before this process stops waiting for the answer. So the server does not go on
-    /// to wait for a lock after this process has given up.
+    /// Nine tenths of the response timeout. The server ends the wait for the lock before this process stops waiting for
+    /// the answer. So the server does not go on to wait for a lock after this process has given up.
     Long,
 }
 
 /// Returns the milliseconds of a [`LockWait::Long`]. They are at least 1, because 0 would mean a wait without a limit.
-fn long_wait(response_timeout: Duration) -> u32 {
+pub(super) fn long_wait(response_timeout: Duration) -> u32 {
     let millis = u32::try_from(response_timeout.as_millis()).unwrap_or(u32::MAX);
     // `i32::MAX` is the longest time that the server accepts.
     (millis - millis / 10).clamp(1, i32::MAX.cast_unsigned())
@@ -39,10 +39,9 @@ fn long_wait(response_timeout: Duration) -> u32 {
 pub(crate) struct Session {
     shelf: Arc<Shelf>,
     client: Option<Client>,
-    /// The permits with which the pool limits the connections in use. The second permit is set if the session serves a
-    /// read, or a call that may wait for a lock of another transaction (`Pool::session_for_call`). Both permits are
-    /// released after the connection has gone back to the pool.
-    _permits: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
+    /// The permits with which the pool limits the connections in use. They are released after the connection has gone
+    /// back to the pool.
+    _permits: Vec<OwnedSemaphorePermit>,
     /// The longest wait for the answer to a statement.
     limit: Duration,
     /// Whether the connection may go back to the pool.
@@ -52,8 +51,6 @@ pub(crate) struct Session {
     /// `default_transaction_read_only` that applied at the start of the session. The setting may have changed since,
     /// and a new session may then accept writes. So the connection does not go back to the pool.
     is_read_only: bool,
-    /// Whether the statements of the open transaction wait for a lock as long as [`LockWait::Long`] permits.
-    waits_long: bool,
 }
 
 impl fmt::Debug for Session {
@@ -73,8 +70,8 @@ impl Drop for Session {
 }
 
 impl Session {
-    pub(super) fn new(shelf: Arc<Shelf>, client: Client, permit: OwnedSemaphorePermit) -> Self {
-        let (_permits, limit) = ((permit, None), shelf.response_timeout());
+    pub(super) fn new(shelf: Arc<Shelf>, client: Client, permits: Vec<OwnedSemaphorePermit>) -> Self {
+        let (_permits, limit) = (permits, shelf.response_timeout());
         Self {
             shelf,
             client: Some(client),
@@ -83,15 +80,7 @@ impl Session {
             is_clean: true,
             is_in_transaction: false,
             is_read_only: false,
-            waits_long: false,
         }
-    }
-
-    /// Keeps a second permit until the session is dropped: the permit of a read, or of a call that may wait for a lock
-    /// of another transaction.
-    pub(super) fn keep(mut self, permit: OwnedSemaphorePermit) -> Self {
-        self._permits.1 = Some(permit);
-        self
     }
 
     /// Shortens the longest wait for an answer to `limit`.
@@ -151,21 +140,13 @@ impl Session {
     }
 
     /// Converts the error of a statement to a failure. `commits` says whether the statement may have committed. If the
-    /// server has ended the wait for a lock because it took as long as [`LockWait::Long`] permits, the failure is
-    /// [`Failure::Lost`], as if no answer had come in time. If the session is read-only, also closes the free
-    /// connections of the pool, because they may be read-only, too.
+    /// session is read-only, also closes the free connections of the pool, because they may be read-only, too.
     fn failure(&mut self, error: Error, commits: bool) -> Failure {
         if error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION) {
             self.is_read_only = true;
             self.shelf.clear();
         }
-        let ends_wait = error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE);
-        match Failure::of(error, commits) {
-            Failure::Again(error) if ends_wait && self.is_in_transaction && self.waits_long => {
-                Failure::Lost(error)
-            }
-            failure => failure,
-        }
+        Failure::of(error, commits)
     }
 
     /// Runs statements without values. If no transaction is open, the statements together are one transaction.
@@ -202,7 +183,6 @@ impl Session {
         self.is_in_transaction = true;
         let begin =
             "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = 5000;";
-        self.waits_long = matches!(wait, LockWait::Long);
         let most = match wait {
             LockWait::Short(millis) => millis,
             LockWait::Long => long_wait(self.limit),

@@ -151,7 +151,7 @@ impl Creations {
                         Ok(is_made)
                     }
                     // The callers repeat these creations, each in a transaction of its own.
-                    Err(Failure::Again(_) | Failure::Lost(_)) => Ok(false),
+                    Err(Failure::Again(_) | Failure::Held(_) | Failure::Lost(_)) => Ok(false),
                     Err(failure) => Err(failure.clone().into_error()),
                 };
                 // The caller may be gone.

@@ -19,7 +19,7 @@ pub(crate) async fn import(transactions: &Transactions, timers: Vec<Timer>) -> R
 
 /// Stores timers of a backup within the open transaction of a restore, which has locked the table of timers against
 /// other writers. The transaction may already have stored other timers of the backup, so it cannot be repeated here.
-/// Therefore a conflict that would otherwise be [`Failure::Again`] becomes [`Failure::Failed`], and the restore ends.
+/// Therefore a conflict that would otherwise be repeated becomes [`Failure::Failed`], and the restore ends.
 pub(crate) async fn import_all(
     session: &mut Session,
     act: &mut Act,
@@ -33,7 +33,7 @@ pub(crate) async fn import_all(
             Failure::Failed(io(format!("a timer comes twice: {error}")))
         }
         // A wait for a lock has ended, or PostgreSQL has ended a deadlock.
-        Failure::Again(error) => {
+        Failure::Again(error) | Failure::Held(error) => {
             Failure::Failed(io(format!("another transaction is in the way of the restore: {error}")))
         }
         failure => failure,

@@ -3,10 +3,16 @@
 //! | the transaction ends by | the next step |
 //! |---|---|
 //! | its commit | the answer |
-//! | an id or a key that another transaction has taken, a short wait for a lock (`LockWait::Short`), a deadlock, a failed serialization | the transaction is repeated, up to 64 times |
-//! | a lost connection before the commit was sent, or a long wait for a lock (`LockWait::Long`) | the transaction is repeated until the patience of the settings ends |
+//! | an id or a key that another transaction has taken, a deadlock, a failed serialization; in brief work ([`Work::is_brief`]) also the end of a wait for a lock | the transaction is repeated, up to 64 times |
+//! | in other work, the end of a wait for a lock | the transaction is repeated for nine tenths of the response timeout, and then fails with the kind `Held` |
+//! | a lost connection before the commit was sent | the transaction is repeated until the patience of the settings ends |
 //! | a lost connection after the commit was sent | the answer `Unknown` |
 //! | another error | the error |
+//!
+//! A caller's transaction may hold a timer for minutes, and any number of calls may wait for this timer. So a
+//! transaction first waits for a lock for 20 ms only. Its further attempts run on the few connections for waits
+//! (`Pool::session_for_wait`), and leave the connection after each attempt. An attempt is longer than the one before,
+//! up to a limit: a row with many waiting transactions is given to those that have waited longest.
 
 use crate::deployment::{Deployment, Made};
 use crate::link::{Failure, LockWait, Session, io};
@@ -17,14 +23,18 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::time::sleep;
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::store::{Durability, StoreError};
+use tourbillon_durable::store::{Durability, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
 /// The greatest number of attempts of a transaction while other transactions change the same timers.
 const TURNS: u32 = 64;
 
 /// The time in milliseconds for which a statement waits for a lock if [`Work::is_brief`] is true for its transaction.
+/// In other transactions, the time for the first attempt.
 const BRIEF: u32 = 20;
+
+/// The longest time in milliseconds for which a statement waits for a lock in any attempt.
+const LONGEST: u32 = 400;
 
 /// The context in which the attempts of a transaction run. A failed attempt records here how the next attempt must
 /// differ.
@@ -36,8 +46,10 @@ pub(crate) struct Act {
     /// also reads the stored timers with these ids.
     pub(crate) also: BTreeSet<TimerId>,
     /// Whether the attempt must pass over timers that other transactions have locked, instead of waiting for them. True
-    /// after an attempt has failed with [`Failure::Again`], if [`Work::is_brief`] is true.
+    /// after an attempt has failed because of another transaction, if [`Work::is_brief`] is true.
     pub(crate) skips: bool,
+    /// The time in milliseconds for which each statement waits for a lock.
+    wait: u32,
     /// The incarnation of the node in whose shards [`Op::Unpark`](tourbillon_durable::store::Op::Unpark) searches for
     /// parked timers (timers that wait until they are unparked). `None` means all shards.
     pub(crate) owner: Option<i64>,
@@ -45,7 +57,14 @@ pub(crate) struct Act {
 
 impl Act {
     pub(crate) fn new(deployment: Arc<Deployment>) -> Self {
-        Self { deployment, made: Made::default(), also: BTreeSet::new(), skips: false, owner: None }
+        Self {
+            deployment,
+            made: Made::default(),
+            also: BTreeSet::new(),
+            skips: false,
+            wait: BRIEF,
+            owner: None,
+        }
     }
 }
 
@@ -94,7 +113,15 @@ impl Transactions {
                     act.made.wake(&self.deployment.alarm);
                     return Ok((value, act.made.due));
                 }
-                Err(Failure::Again(error)) => {
+                Err(Failure::Held(_)) if !work.is_brief() => {
+                    let most = self.deployment.pool.lock_patience();
+                    if begin.elapsed() >= most {
+                        let message = format!("it was still open after {most:?}");
+                        return Err(StoreError::new(StoreErrorKind::Held, message));
+                    }
+                    act.wait = (act.wait * 2).min(LONGEST);
+                }
+                Err(Failure::Again(error) | Failure::Held(error)) => {
                     turns += 1;
                     act.skips = work.is_brief();
                     if turns >= TURNS {
@@ -126,12 +153,14 @@ impl Transactions {
         work: &W,
     ) -> Result<W::Result, Failure> {
         let pool = &self.deployment.pool;
-        let is_brief = work.is_brief();
-        let mut session = if is_brief { pool.session().await? } else { pool.session_for_call().await? };
+        let mut session = match work.is_brief() {
+            true => pool.session().await?,
+            false if act.wait == BRIEF => pool.session_for_change().await?,
+            false => pool.session_for_wait().await?,
+        };
         let is_synced = durability >= Durability::PowerLoss;
         let settings = if is_synced { "" } else { "SET LOCAL synchronous_commit = off" };
-        let wait = if is_brief { LockWait::Short(BRIEF) } else { LockWait::Long };
-        session.begin_with(settings, wait).await?;
+        session.begin_with(settings, LockWait::Short(act.wait)).await?;
         match work.run(&mut session, act).await {
             Ok(value) => {
                 session.commit().await?;

@@ -4,10 +4,10 @@
 use super::needs::is_any_parked;
 use super::operate::operate;
 use super::transaction::{Act, Transactions, Work};
-use crate::link::{Failure, Session, io};
+use crate::link::{Failure, Session};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
-use tourbillon_durable::store::{Durability, Op, Outcome, StoreError};
+use tourbillon_durable::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
 
 /// The pause between two attempts to unpark timers, while transactions of callers have locked some of these timers.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -62,7 +62,8 @@ pub(super) async fn unpark(
             return Ok(sum);
         }
         if begin.elapsed() > PATIENCE {
-            return Err(io("transactions of callers hold timers that are parked"));
+            let message = "transactions of callers hold timers that are parked";
+            return Err(StoreError::new(StoreErrorKind::Held, message));
         }
         sleep(PAUSE).await;
     }

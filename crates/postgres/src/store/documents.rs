@@ -157,7 +157,7 @@ async fn replace(deployment: &Deployment, change: &Change) -> Result<Option<u64>
                 }
                 None => return Ok(None),
             },
-            Err(Failure::Again(_) | Failure::Lost(_)) if begin.elapsed() < patience => {}
+            Err(Failure::Again(_) | Failure::Held(_) | Failure::Lost(_)) if begin.elapsed() < patience => {}
             // After the first lost answer the attempt is always repeated, even if the patience has ended.
             Err(Failure::Unknown(error)) if unknown.is_none() || begin.elapsed() < patience => {
                 unknown = Some(error);

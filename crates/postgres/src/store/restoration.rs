@@ -70,7 +70,7 @@ impl PostgresStore {
         let begun = async move {
             let session = match begin(&deployment).await {
                 Ok(session) => session,
-                Err(Failure::Again(error)) => {
+                Err(Failure::Again(error) | Failure::Held(error)) => {
                     let others = "another restore, a transaction that has written timers, or maintenance of the tables";
                     return Err(io(format!("{others} is under way: {error}")));
                 }
@@ -214,7 +214,7 @@ async fn confirm(deployment: &Deployment, version: i64, lost: StoreError) -> Res
         match find_mark(deployment).await {
             Ok(found) if found == Some(version) => return Ok(()),
             Ok(_) => return Err(io("the connection was lost, and nothing was restored")),
-            Err(Failure::Again(_) | Failure::Lost(_)) if begin.elapsed() < longest => {
+            Err(Failure::Again(_) | Failure::Held(_) | Failure::Lost(_)) if begin.elapsed() < longest => {
                 sleep(core::time::Duration::from_millis(100)).await;
             }
             Err(_) => return Err(lost),

@@ -2,7 +2,7 @@
 
 use super::life::{await_end, spec};
 use super::server::{connect, open};
-use super::session::{Psql, await_idle, await_sessions};
+use super::session::{Psql, await_idle};
 use crate::PostgresStore;
 use crate::link::Failure;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -10,13 +10,16 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_durable::state::Phase;
-use tourbillon_durable::store::{Claimant, Durability, IfPresent, Limit, Op, Outcome, Renewal, TimerStore};
+use tourbillon_durable::store::{
+    Claimant, Durability, IfPresent, Limit, Op, Outcome, Renewal, StoreErrorKind, TimerStore,
+};
 use tourbillon_durable::timer::{Address, KeyOf};
 use tourbillon_durable::{Delivery, Durable, Verdict};
 use tourbillon_fault::{Postgres, eventually};
 
 /// A runtime whose handler waits at payloads that begin with `wait`, until the test lets them end.
 struct Runtime {
+    store: Arc<PostgresStore>,
     durable: Durable,
     begun: Arc<AtomicU32>,
     ended: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -46,7 +49,7 @@ fn start_with(server: &Postgres, lease: Duration, kinds: &[&'static str]) -> Run
     let builder = Durable::builder_on(Arc::<PostgresStore>::clone(&store));
     let builder = kinds.iter().fold(builder, |builder, kind| builder.bytes_handler(kind, handler.clone()));
     let durable = builder.lease(lease).workers(4).end_durability(Durability::ProcessCrash).start().unwrap();
-    Runtime { durable, begun, ended, ends }
+    Runtime { store, durable, begun, ended, ends }
 }
 
 impl Runtime {
@@ -192,7 +195,8 @@ fn a_failed_delivery_whose_timer_is_held_is_repeated_after_the_transaction() {
     assert_eq!(begun.load(Ordering::Relaxed), 2);
 }
 
-/// More calls wait for a transaction than the store has connections. Deliveries, renewals and other creations go on.
+/// More calls wait for a transaction than the store has connections. Deliveries, renewals, reads, documents, other
+/// creations and other changes go on.
 #[test]
 fn calls_that_wait_for_a_transaction_leave_connections_to_the_node() {
     let Some(server) = Postgres::start(&[]) else { return };
@@ -213,8 +217,23 @@ fn calls_that_wait_for_a_transaction_leave_connections_to_the_node() {
             })
         });
         let waiting: Vec<_> = waiting.collect();
-        // Of eight connections, six wait at most.
-        await_sessions(&server, "application_name = 'tourbillon' AND wait_event_type = 'Lock'", 6);
+        let waiting_now = "SELECT count(*) FROM pg_stat_activity
+            WHERE application_name = 'tourbillon' AND wait_event_type = 'Lock'";
+        eventually("they wait", || server.sql(waiting_now) != "0");
+        let handle = runtime.durable.handle();
+        for number in 0..10 {
+            let begin = Instant::now();
+            let key = format!("other {number}");
+            let far = spec(&key, Duration::from_secs(3_600)).key(key.clone());
+            handle.schedule_bytes_blocking("mail", far).unwrap();
+            assert!(pollster::block_on(handle.get(key.as_str())).unwrap().is_some());
+            handle.cancel_blocking(key.as_str()).unwrap();
+            assert!(pollster::block_on(runtime.store.document("d")).unwrap().is_none());
+            assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+            // Of eight connections, four serve changes, and two of these serve changes that wait for long.
+            let waits: u32 = server.sql(waiting_now).parse().unwrap();
+            assert!(waits <= 4, "{waits} connections wait");
+        }
         let _ids = server.sql(
             "SELECT count(tourbillon.schedule('mail', payload => convert_to('sql ' || n, 'UTF8')))
                                FROM generate_series(1, 20) n",
@@ -228,6 +247,43 @@ fn calls_that_wait_for_a_transaction_leave_connections_to_the_node() {
     assert_eq!(caller.end().unwrap(), "12");
     await_end(&runtime.durable);
     assert!((1..=12).all(|number| runtime.count(&format!("held {number}")) == 1));
+}
+
+/// The only connection serves claims, beside calls that wait for a transaction. After a while these calls fail, and say
+/// why.
+#[test]
+fn calls_that_wait_for_a_transaction_leave_the_only_connection_to_the_node() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let single = connect(&server).connections(1).response_timeout(Duration::from_secs(3));
+    let store = pollster::block_on(PostgresStore::builder().open(&single)).unwrap();
+    let _id = server.sql("SELECT tourbillon.schedule('mail', key => 'held', delay => '1 hour')");
+    let mut caller = Psql::new(&server);
+    caller.send("BEGIN; SELECT tourbillon.move_to('held', delay => '2 hours');");
+    await_idle(&server, 1);
+    let cancel = || {
+        let op = Op::Cancel(Address::Key(KeyOf { namespace: "".into(), key: "held".into() }), None);
+        pollster::block_on(store.apply(vec![op], Durability::PowerLoss))
+    };
+    thread::scope(|scope| {
+        let waiting: Vec<_> = (0..4).map(|_| scope.spawn(cancel)).collect();
+        for number in 1..=5 {
+            let _id = server.sql("SELECT tourbillon.schedule('mail')");
+            let begin = Instant::now();
+            let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
+            let limit = Limit { timers: 10, bytes: u64::MAX };
+            let leased = pollster::block_on(store.claim(by, number, limit, None)).unwrap().leased;
+            assert_eq!(leased.len(), 1);
+            assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+        }
+        for waiting in waiting {
+            let error = waiting.join().unwrap().unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::Held, "{error}");
+        }
+    });
+    caller.send("ROLLBACK;");
+    assert_eq!(caller.end().unwrap(), "moved");
+    let outcomes = cancel().unwrap();
+    assert!(matches!(outcomes[..], [Outcome::Cancelled(_)]), "{outcomes:?}");
 }
 
 /// More reads wait for a lock than the store has connections. Claims and renewals go on.

@@ -48,10 +48,11 @@ impl Default for Refusals {
 }
 
 /// Returns the value of the metric's label for an error with which the store refused a change. `None` if the error does
-/// not count as a refusal, because the caller reached a limit or the service stops.
+/// not count as a refusal: the caller reached a limit, a transaction of another program holds the timer, or the service
+/// stops.
 fn reason(error: &StoreError) -> Option<&'static str> {
     match error.kind() {
-        StoreErrorKind::Limit | StoreErrorKind::Closed => None,
+        StoreErrorKind::Limit | StoreErrorKind::Closed | StoreErrorKind::Held => None,
         StoreErrorKind::Full => Some("full"),
         StoreErrorKind::ReadOnly => Some("read-only"),
         StoreErrorKind::Corrupt => Some("damaged"),
@@ -107,9 +108,10 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_creation_lasts_until_a_creation_succeeds_and_a_limit_is_none() {
+    fn a_refused_creation_lasts_until_a_creation_succeeds_and_neither_a_limit_nor_a_held_timer_is_one() {
         let refusals = Refusals::default();
         refusals.note(&error(StoreErrorKind::Limit), true);
+        refusals.note(&error(StoreErrorKind::Held), true);
         assert!(refusals.lasting(None).is_none());
         refusals.note(&error(StoreErrorKind::Full), true);
         refusals.note_success(false);

@@ -138,8 +138,9 @@ async fn look(node: &Node, session: &mut Session) -> Result<Looked, Failure> {
     params.push((&mark.withheld, Type::INT2_ARRAY));
     let rows = if is_sign_due {
         params.extend([(&name as _, Type::TEXT), (&VERSION as _, Type::TEXT), (&ttl as _, Type::INT8)]);
+        params.push((&node.listens, Type::BOOL));
         let sql =
-            "SELECT * FROM tourbillon.tick($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
+            "SELECT * FROM tourbillon.tick($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
         let rows = session.query(sql, &params).await?;
         node.has_signed();
         rows

@@ -9,7 +9,7 @@
 
 use super::mark::Mark;
 use crate::deployment::{Deployment, ms};
-use crate::link::{Failure, Session};
+use crate::link::{Failure, Param, Session};
 use core::sync::atomic::AtomicBool;
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,6 +29,8 @@ pub(crate) struct Node {
     pub(crate) incarnation: i64,
     pub(crate) name: Box<str>,
     pub(crate) ttl: Duration,
+    /// Whether this process listens for notifications. The functions for callers send none if no living node listens.
+    pub(crate) listens: bool,
     state: Mutex<State>,
     /// Lets only one claim or [look](crate::upkeep) run at a time, because each of them begins at the low-water marks
     /// that the previous claim or look has set.
@@ -50,12 +52,20 @@ struct State {
 }
 
 impl Node {
-    pub(crate) fn new(deployment: Arc<Deployment>, incarnation: u64, name: Box<str>, ttl: Duration) -> Self {
+    /// `incarnation` is the random number of this start of the process.
+    pub(crate) fn new(
+        deployment: Arc<Deployment>,
+        incarnation: u64,
+        name: Box<str>,
+        ttl: Duration,
+        listens: bool,
+    ) -> Self {
         Self {
             deployment,
             incarnation: incarnation.cast_signed(),
             name,
             ttl,
+            listens,
             state: Mutex::default(),
             claims: tokio::sync::Mutex::default(),
             has_claimed: AtomicBool::new(false),
@@ -106,13 +116,14 @@ impl Node {
     pub(crate) async fn give_sign(&self, session: &mut Session) -> Result<(), Failure> {
         let (name, version, ttl) = (&*self.name, VERSION, ms(self.ttl));
         let now = self.deployment.argument();
-        let sql = "SELECT tourbillon.sign($1, $2, $3, $4, $5)";
-        let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 5] = [
+        let sql = "SELECT tourbillon.sign($1, $2, $3, $4, $5, $6)";
+        let params: [Param<'_>; 6] = [
             (&now, Type::INT8),
             (&self.incarnation, Type::INT8),
             (&name, Type::TEXT),
             (&version, Type::TEXT),
             (&ttl, Type::INT8),
+            (&self.listens, Type::BOOL),
         ];
         session.query(sql, &params).await?;
         self.has_signed();

@@ -6,8 +6,6 @@
 -- The settings of the deployment: one row.
 CREATE TABLE tourbillon.setting (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
-    -- Whether a creation of a timer that is due at once tells the nodes by NOTIFY.
-    notify boolean NOT NULL DEFAULT false,
     -- Whether the stores decide by a clock of their callers, for tests.
     test_clock boolean NOT NULL DEFAULT false
 );
@@ -74,7 +72,9 @@ CREATE TABLE tourbillon.node (
     version text NOT NULL,
     since bigint NOT NULL,
     seen bigint NOT NULL,
-    ttl bigint NOT NULL
+    ttl bigint NOT NULL,
+    -- Whether the node listens for notifications.
+    listens boolean NOT NULL
 );
 
 -- The shards, and the nodes that look for due timers in them.

@@ -81,9 +81,11 @@ BEGIN
     RETURN v_labels;
 END $$;
 
--- Wakes the nodes that listen. The caller's timer is due at once.
+-- Wakes the nodes that listen. The caller's timer is due at once. A notification makes PREPARE TRANSACTION fail, so none
+-- is sent if no living node listens.
 CREATE FUNCTION tourbillon.wake() RETURNS void LANGUAGE sql VOLATILE AS
-$$ SELECT pg_notify('tourbillon', '') FROM tourbillon.setting s WHERE s.notify $$;
+$$ SELECT pg_notify('tourbillon', '')
+   WHERE EXISTS (SELECT 1 FROM tourbillon.node n WHERE n.listens AND n.seen + n.ttl > tourbillon.now_ms()) $$;
 
 -- Stores a timer whose arguments are valid. `p_scheduled` may equal `p_due`.
 --

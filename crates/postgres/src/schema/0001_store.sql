@@ -52,10 +52,9 @@ BEGIN
             DELETE FROM tourbillon.timer t WHERE t.id = ANY (v_old);
         END IF;
     END IF;
-    IF (SELECT s.notify FROM tourbillon.setting s)
-        AND EXISTS (SELECT 1 FROM unnest(p_dues, p_phases) AS n (due, phase) WHERE n.due < v_now + 250 AND n.phase = 'p')
+    IF EXISTS (SELECT 1 FROM unnest(p_dues, p_phases) AS n (due, phase) WHERE n.due < v_now + 250 AND n.phase = 'p')
     THEN
-        PERFORM pg_notify('tourbillon', '');
+        PERFORM tourbillon.wake();
     END IF;
     RETURN QUERY SELECT m FROM unnest(v_made) m WHERE v_old IS NULL OR m <> ALL (v_old);
 END $$;
@@ -633,17 +632,18 @@ END $$;
 -- Gives a sign of life of a node, and divides the shards: shard n belongs to the live node number n modulo their count,
 -- in the order of their incarnations. A node that takes a shard over locks the row of the owner first, so that a claim
 -- of the owner under way ends before.
-CREATE FUNCTION tourbillon.sign(p_now bigint, p_node bigint, p_name text, p_version text, p_ttl bigint)
-RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE FUNCTION tourbillon.sign(
+    p_now bigint, p_node bigint, p_name text, p_version text, p_ttl bigint, p_listens boolean DEFAULT false
+) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE v_now bigint; v_live bigint[]; v_mine smallint[]; v_dead bigint;
 BEGIN
     PERFORM tourbillon.wait_at_most(p_ttl);
     -- One node divides at a time.
     PERFORM 1 FROM tourbillon.setting s FOR UPDATE;
     v_now := coalesce(p_now, tourbillon.now_ms());
-    INSERT INTO tourbillon.node AS n (incarnation, name, version, since, seen, ttl)
-    VALUES (p_node, p_name, p_version, v_now, v_now, p_ttl)
-    ON CONFLICT (incarnation) DO UPDATE SET seen = v_now, ttl = p_ttl;
+    INSERT INTO tourbillon.node AS n (incarnation, name, version, since, seen, ttl, listens)
+    VALUES (p_node, p_name, p_version, v_now, v_now, p_ttl, p_listens)
+    ON CONFLICT (incarnation) DO UPDATE SET seen = v_now, ttl = p_ttl, listens = p_listens;
     -- The row of a dead node is removed, which waits for a claim of it that is under way.
     FOR v_dead IN SELECT n.incarnation FROM tourbillon.node n WHERE n.seen + n.ttl <= v_now ORDER BY 1 LOOP
         DELETE FROM tourbillon.node n WHERE n.incarnation = v_dead;
@@ -665,12 +665,12 @@ END $$;
 CREATE FUNCTION tourbillon.tick(
     p_now bigint, p_node bigint, p_owned text, p_mark_due bigint, p_mark_id uuid, p_seen text, p_again uuid[],
     p_lanes smallint[], p_lane_dues bigint[], p_lane_ids uuid[], p_withheld smallint[], p_name text, p_version text,
-    p_ttl bigint
+    p_ttl bigint, p_listens boolean
 ) RETURNS TABLE (
     now bigint, is_same boolean, next_due bigint, has_late boolean, snapshot text, free bigint, has_sums boolean
 ) LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM tourbillon.sign(p_now, p_node, p_name, p_version, p_ttl);
+    PERFORM tourbillon.sign(p_now, p_node, p_name, p_version, p_ttl, p_listens);
     RETURN QUERY SELECT p.*, EXISTS (SELECT 1 FROM tourbillon.tally OFFSET 100)
         FROM tourbillon.peek(p_now, p_node, p_owned, p_mark_due, p_mark_id, p_seen, p_again, p_lanes, p_lane_dues,
             p_lane_ids, p_withheld) p;

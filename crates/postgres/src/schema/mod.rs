@@ -193,11 +193,3 @@ pub(crate) async fn agree_on_clock(pool: &Arc<Pool>, is_test: bool) -> Result<()
     let message = "the deployment is on another kind of clock";
     Err(StoreError::new(StoreErrorKind::Limit, message))
 }
-
-/// Switches notifications on. From now on, the SQL functions that create or move a timer notify the nodes that listen
-/// if the timer is due within 250 ms.
-pub(crate) async fn notify(pool: &Arc<Pool>) -> Result<(), StoreError> {
-    let mut session = pool.session().await.map_err(Failure::into_error)?;
-    let sql = "UPDATE tourbillon.setting SET notify = true WHERE NOT notify";
-    session.query(sql, &[]).await.map(drop).map_err(Failure::into_error)
-}

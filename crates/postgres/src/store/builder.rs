@@ -67,8 +67,10 @@ impl PostgresBuilder {
     /// A notification announces a new timer that is due within 250 ms. A store that listens finds such a timer at once.
     /// Polls find all other timers.
     ///
-    /// The opening sets `notify` in the table `setting`. From then on, the SQL functions that create or move such a
-    /// timer call `pg_notify`, in all processes. All commits with a notification take one lock of the server.
+    /// While at least one node that listens lives, creations and moves of such a timer call `pg_notify`, in all
+    /// processes. All commits with a notification take one lock of the server. `PREPARE TRANSACTION` fails in a
+    /// transaction with a notification. So callers with two-phase commit must not create timers that are due within
+    /// 250 ms, or no node may listen. A node that has died counts for its [`ttl`](Self::ttl).
     ///
     /// A pooler in transaction mode (pgbouncer) passes no notifications on. If [`poll`](Self::poll) is `None`, this
     /// setting has no effect.

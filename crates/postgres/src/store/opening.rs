@@ -38,11 +38,10 @@ impl PostgresBuilder {
         let pool = Pool::new(connect.clone(), schema)?;
         let is_test = self.clock.is_some();
         let opening = {
-            let (pool, migrates, listens) = (Arc::clone(&pool), self.migrates, self.listens);
+            let (pool, migrates) = (Arc::clone(&pool), self.migrates);
             async move {
                 schema::prepare(&pool, migrates).await?;
-                schema::agree_on_clock(&pool, is_test).await?;
-                if listens { schema::notify(&pool).await } else { Ok(()) }
+                schema::agree_on_clock(&pool, is_test).await
             }
         };
         pool.spawn(opening).await?;
@@ -51,7 +50,8 @@ impl PostgresBuilder {
         // The lower half of a fresh id is random.
         let incarnation = TimerId::fresh().as_u128() & u128::from(u64::MAX);
         let incarnation = u64::try_from(incarnation).unwrap_or(1);
-        let node = Node::new(Arc::clone(&deployment), incarnation, self.node.clone(), self.ttl);
+        let listens = self.listens && self.poll.is_some();
+        let node = Node::new(Arc::clone(&deployment), incarnation, self.node.clone(), self.ttl, listens);
         let learning = {
             let deployment = Arc::clone(&deployment);
             async move {

@@ -110,7 +110,7 @@ fn a_store_that_listens_behind_a_pool_finds_each_timer_by_its_looks() {
     let Some((server, mut pool)) = start() else { return };
     let seen = Seen::default();
     let durable = started_by(PostgresStore::builder().listen(true), &connect(&pool), &seen);
-    assert_eq!(server.sql("SELECT notify FROM tourbillon.setting"), "t", "creations notify");
+    eventually("creations notify", || server.sql("SELECT bool_or(n.listens) FROM tourbillon.node n") == "t");
     let mut created = Vec::new();
     // The pool ends each session after three seconds. So the session with the `LISTEN` ends during the creations.
     for number in 0..40 {

@@ -1,7 +1,7 @@
 //! Tests the wake-ups of a store that listens, and of a node without shards.
 
 use super::server::connect;
-use super::session::await_sessions;
+use super::session::{Psql, await_sessions};
 use crate::PostgresStore;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -125,4 +125,28 @@ fn a_node_without_shards_wakes_for_no_timer_of_the_others() {
     let _created =
         pollster::block_on(store.apply(vec![place(UtcMillis::ZERO)], Durability::Volatile)).unwrap();
     calls.recv_timeout(Duration::from_secs(10)).expect("the timer is this node's");
+}
+
+/// A notification keeps a transaction from being prepared. So callers send none unless a living node listens.
+#[test]
+fn only_living_nodes_that_listen_get_notifications() {
+    let Some(server) = Postgres::start(&["max_prepared_transactions=4"]) else { return };
+    // The session ends at the first statement that fails.
+    let prepares = |name: &str| {
+        let mut caller = Psql::new(&server);
+        caller.send(&format!("BEGIN; SELECT tourbillon.schedule('mail', key => '{name}');"));
+        caller.send(&format!("PREPARE TRANSACTION '{name}'; ROLLBACK PREPARED '{name}'; SELECT 'prepared';"));
+        caller.end().is_ok_and(|rows| rows.ends_with("prepared"))
+    };
+    let looks = PostgresStore::builder().node("looks");
+    let looks = pollster::block_on(looks.open(&connect(&server))).unwrap();
+    claim(&looks, 1);
+    assert!(prepares("no node listens"));
+    let (store, _calls) = listening(&server, "tourbillon");
+    assert!(!prepares("a node listens"));
+    pollster::block_on(store.leave()).unwrap();
+    drop(store);
+    assert!(prepares("the node has left"));
+    let _dead = server.sql("SELECT tourbillon.sign(NULL, 7, 'dead', '1', 1, true), pg_sleep(0.1)");
+    assert!(prepares("the node is dead"));
 }

@@ -255,7 +255,8 @@ settings! {
     /// The time without a heartbeat after which other nodes take over a node's shards, from a second to an hour.
     postgres_ttl: Duration, "postgres.ttl" = "10s";
     /// Whether the node listens for notifications on a further connection. A notification announces a new or moved
-    /// timer that is due within 250 ms. The node then need not wait for its next poll to find this timer. A pooler in
+    /// timer that is due within 250 ms. The node then need not wait for its next poll to find this timer. While a node
+    /// listens, a caller's transaction with such a timer cannot be prepared (`PREPARE TRANSACTION`). A pooler in
     /// transaction mode passes no notifications on.
     postgres_listen: bool, "postgres.listen" = "false";
     /// The longest time to wait for the server's answer, which includes a wait for a lock of another transaction. After

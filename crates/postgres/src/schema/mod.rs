@@ -67,8 +67,8 @@ async fn hidden(session: &mut Session, name: &str) -> Result<Option<String>, Fai
 ///
 /// # Errors
 ///
-/// Fails as the table of this module says. Also fails if the encoding of the database is not UTF-8, if the user lacks
-/// the right, or if the server takes no writes.
+/// Fails as the table of this module says. Also fails if the encoding of the database is not UTF-8, or if the schema must
+/// be created or migrated and the user lacks the right or the server takes no writes.
 pub(crate) async fn prepare(pool: &Arc<Pool>, migrates: bool) -> Result<(), StoreError> {
     prepare_by(pool, migrates, &MIGRATIONS).await
 }
@@ -152,7 +152,12 @@ async fn prepare_in(
         session.roll_back().await;
     };
     if found.is_none() {
-        session.run(&format!("CREATE SCHEMA IF NOT EXISTS {}", schema.quoted())).await?;
+        // The statement `CREATE SCHEMA IF NOT EXISTS` needs a right on the database even if the schema exists. An
+        // administrator may have made the schema for a user without this right.
+        let sql = "SELECT 1 FROM pg_namespace n WHERE n.nspname = $1";
+        if session.read(sql, &[(&name, Type::TEXT)]).await?.is_empty() {
+            session.run(&format!("CREATE SCHEMA IF NOT EXISTS {}", schema.quoted())).await?;
+        }
         let sql = "CREATE TABLE tourbillon.migration (
                        number int PRIMARY KEY, at timestamptz NOT NULL DEFAULT clock_timestamp())";
         session.run(sql).await?;

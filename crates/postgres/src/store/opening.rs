@@ -17,6 +17,9 @@ impl PostgresBuilder {
     ///
     /// Several processes may open the same deployment at the same time. One of them creates it.
     ///
+    /// If the schema exists in this version, the opening succeeds on a server that takes no writes, such as a standby.
+    /// The store can be read then. Its claims and changes fail until the server takes writes.
+    ///
     /// # Errors
     ///
     /// | error | reason |
@@ -24,7 +27,7 @@ impl PostgresBuilder {
     /// | [`StoreErrorKind::NewerSchema`] | a later version of this crate has created the schema |
     /// | [`StoreErrorKind::OlderSchema`] | an earlier version has created the schema, and [`migrate`](Self::migrate) is `false` |
     /// | [`StoreErrorKind::Closed`] | the schema does not exist, and [`migrate`](Self::migrate) is `false`; or the user, the password or the database is wrong |
-    /// | [`StoreErrorKind::ReadOnly`] | the user lacks a right, row-level security may hide rows of the tables from the user or from their owner, or the server takes no writes |
+    /// | [`StoreErrorKind::ReadOnly`] | the user lacks a right; row-level security may hide rows of the tables from the user or from their owner; or the schema must be created or migrated, and the server takes no writes |
     /// | [`StoreErrorKind::Limit`] | the name of the schema is not valid, the encoding of the database is not UTF-8, the settings of TLS contradict each other, or the deployment uses another kind of clock |
     /// | [`StoreErrorKind::Io`] | the server cannot be reached, or the file of a certificate cannot be used |
     pub async fn open(self, connect: &Connect) -> Result<PostgresStore, StoreError> {

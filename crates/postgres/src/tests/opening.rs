@@ -99,3 +99,15 @@ fn a_word_of_sql_names_a_schema() {
         assert!(cancel.text().starts_with(&format!("SELECT \"{name}\".cancel(")), "{cancel:?}");
     }
 }
+
+/// The user has no right on the database. An administrator has made the schema for this user.
+#[test]
+fn a_schema_that_an_administrator_has_made_is_filled() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let _made = server.sql("CREATE ROLE dba LOGIN; CREATE SCHEMA mine AUTHORIZATION dba");
+    let dba = Connect::to(&server.url_of("dba")).unwrap();
+    let builder = || PostgresStore::builder().poll(None);
+    drop(pollster::block_on(builder().schema("mine").open(&dba)).unwrap());
+    assert_eq!(server.sql("SELECT max(number) FROM mine.migration"), "1");
+    refused(pollster::block_on(builder().schema("other").open(&dba)), StoreErrorKind::ReadOnly);
+}

@@ -83,9 +83,9 @@ END $$;
 
 -- Wakes the nodes that listen. The caller's timer is due at once. A notification makes PREPARE TRANSACTION fail, so none
 -- is sent if no living node listens.
-CREATE FUNCTION tourbillon.wake() RETURNS void LANGUAGE sql VOLATILE AS
+CREATE FUNCTION tourbillon.wake(p_now bigint) RETURNS void LANGUAGE sql VOLATILE AS
 $$ SELECT pg_notify('tourbillon', '')
-   WHERE EXISTS (SELECT 1 FROM tourbillon.node n WHERE n.listens AND n.seen + n.ttl > tourbillon.now_ms()) $$;
+   WHERE EXISTS (SELECT 1 FROM tourbillon.node n WHERE n.listens AND n.seen + n.ttl > p_now) $$;
 
 -- Stores a timer whose arguments are valid. `p_scheduled` may equal `p_due`.
 --
@@ -153,7 +153,7 @@ BEGIN
                 PERFORM tourbillon.check_not_remembered(p_id, p_now);
             END IF;
             IF v_due < p_now + 250 THEN
-                PERFORM tourbillon.wake();
+                PERFORM tourbillon.wake(p_now);
             END IF;
             RETURN ROW(CASE WHEN v_old IS NULL THEN 'created' ELSE 'replaced' END, p_id, v_old, v_was)
                 ::tourbillon.placed;
@@ -410,7 +410,7 @@ BEGIN
             AND NOT coalesce((t.extra #>> '{series,paused}')::boolean, false);
     END IF;
     IF v_due < v_now + 250 THEN
-        PERFORM tourbillon.wake();
+        PERFORM tourbillon.wake(v_now);
     END IF;
     RETURN 'moved';
 END $$;

@@ -54,7 +54,7 @@ BEGIN
     END IF;
     IF EXISTS (SELECT 1 FROM unnest(p_dues, p_phases) AS n (due, phase) WHERE n.due < v_now + 250 AND n.phase = 'p')
     THEN
-        PERFORM tourbillon.wake();
+        PERFORM tourbillon.wake(v_now);
     END IF;
     RETURN QUERY SELECT m FROM unnest(v_made) m WHERE v_old IS NULL OR m <> ALL (v_old);
 END $$;

@@ -320,7 +320,7 @@ fn calls_that_give_up_a_held_timer_leave_no_session_that_waits() {
     let ops = [place("new"), place("old"), Op::Cancel(Address::from("old"), None)];
     for op in &ops {
         let error = apply(&store, op.clone()).unwrap_err();
-        assert_eq!((error.kind(), error.is_transient()), (StoreErrorKind::Io, true), "{error}");
+        assert_eq!((error.kind(), error.is_transient()), (StoreErrorKind::Held, true), "{error}");
     }
     // The caller still holds the keys and the timer.
     await_sessions(&server, "application_name = 'tourbillon' AND state <> 'idle'", 0);

@@ -119,11 +119,11 @@ impl Pool {
     }
 
     /// Returns a connection as [`session`](Self::session) does, for a change of timers that waits for a lock of another
-    /// transaction. The change should give the connection back between its waits, since other changes wait for the
-    /// same few connections.
-    pub(crate) async fn session_for_wait(self: &Arc<Self>) -> Result<Session, Failure> {
+    /// transaction. Waits for at most the time `left` until fewer changes wait. The change should give the connection
+    /// back between its waits, since other changes wait for the same few connections.
+    pub(crate) async fn session_for_wait(self: &Arc<Self>, left: Duration) -> Result<Session, Failure> {
         let others = |_| Failure::Held(io("many other calls wait for transactions of callers"));
-        let waits = self.permit(&self.waits).await.map_err(others)?;
+        let waits = timeout(left, self.permit(&self.waits)).await.map_err(others)??;
         let permits = vec![waits, self.permit(&self.changes).await?, self.permit(&self.calls).await?];
         self.session_with(permits).await
     }

@@ -50,6 +50,8 @@ pub(crate) struct Act {
     pub(crate) skips: bool,
     /// The time in milliseconds for which each statement waits for a lock.
     wait: u32,
+    /// The moment after which no attempt waits for a lock any more.
+    until: Instant,
     /// The incarnation of the node in whose shards [`Op::Unpark`](tourbillon_durable::store::Op::Unpark) searches for
     /// parked timers (timers that wait until they are unparked). `None` means all shards.
     pub(crate) owner: Option<i64>,
@@ -57,12 +59,14 @@ pub(crate) struct Act {
 
 impl Act {
     pub(crate) fn new(deployment: Arc<Deployment>) -> Self {
+        let until = Instant::now() + deployment.pool.lock_patience();
         Self {
             deployment,
             made: Made::default(),
             also: BTreeSet::new(),
             skips: false,
             wait: BRIEF,
+            until,
             owner: None,
         }
     }
@@ -114,8 +118,8 @@ impl Transactions {
                     return Ok((value, act.made.due));
                 }
                 Err(Failure::Held(_)) if !work.is_brief() => {
-                    let most = self.deployment.pool.lock_patience();
-                    if begin.elapsed() >= most {
+                    if act.until <= Instant::now() {
+                        let most = self.deployment.pool.lock_patience();
                         let message = format!("it was still open after {most:?}");
                         return Err(StoreError::new(StoreErrorKind::Held, message));
                     }
@@ -156,7 +160,7 @@ impl Transactions {
         let mut session = match work.is_brief() {
             true => pool.session().await?,
             false if act.wait == BRIEF => pool.session_for_change().await?,
-            false => pool.session_for_wait().await?,
+            false => pool.session_for_wait(act.until.saturating_duration_since(Instant::now())).await?,
         };
         let is_synced = durability >= Durability::PowerLoss;
         let settings = if is_synced { "" } else { "SET LOCAL synchronous_commit = off" };

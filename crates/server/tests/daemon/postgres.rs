@@ -118,7 +118,7 @@ async fn a_file_of_settings_names_the_server_and_the_schema_of_the_timers() {
     assert_eq!(server.sql("SELECT count(*) FROM pg_namespace WHERE nspname = 'tourbillon'"), "0");
     let listening = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'";
     until("the node listens", || server.sql(listening) == "1").await;
-    assert_eq!(server.sql("SELECT notify FROM shop.setting"), "t");
+    assert_eq!(server.sql("SELECT n.listens FROM shop.node n"), "t");
     let sessions = "SELECT count(*) BETWEEN 2 AND 4 FROM pg_stat_activity WHERE usename = 'timers'";
     assert_eq!(server.sql(sessions), "t");
     // A change that waits for a lock is answered when the response timeout is over.

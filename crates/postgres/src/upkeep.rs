@@ -56,7 +56,7 @@ pub(crate) fn start(node: &Arc<Node>, pause: Duration) {
                 }
                 Ok(Next::AfterClaim | Next::Soon) => rest = BUSY.min(pause),
                 Ok(Next::Later) => {}
-                // The next claim of the runtime returns the error.
+                // A claim begins with the same statements as a look. So the next claim of the runtime returns the error.
                 Err(_) => node.deployment.alarm.wake(),
             }
             if is_rung {
@@ -95,13 +95,16 @@ pub(crate) fn listen_for(node: &Arc<Node>, connect: Connect) {
 }
 
 /// Looks for work once: calls [`look`]. Then adds up the rows of the table `tally` (changes of the numbers of timers)
-/// if this is worthwhile and was not done for [`SUM`]. `summed` is the moment at which the rows were last added up.
+/// if this is worthwhile and was not done for [`SUM`]. `summed` is the moment at which the rows were last added up. No
+/// call of the runtime does the same, so an error of the sums is kept for
+/// [`upkeep_fault`](tourbillon_durable::store::TimerStore::upkeep_fault).
 async fn look_and_sum(node: &Node, summed: &mut Instant) -> Result<Next, Failure> {
     let mut session = node.deployment.pool.session().await?.within(node.ttl);
     let Looked { next, has_sums } = look(node, &mut session).await?;
     if summed.elapsed() >= SUM && (node.has_claimed.swap(false, Ordering::Relaxed) || has_sums) {
         *summed = Instant::now();
-        session.query("SELECT 1 FROM tourbillon.fold()", &[]).await?;
+        let folded = session.query("SELECT 1 FROM tourbillon.fold()", &[]).await;
+        node.note_upkeep(folded.err().map(Failure::into_error));
     }
     Ok(next)
 }

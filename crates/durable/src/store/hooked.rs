@@ -285,6 +285,10 @@ impl<H: Hook> TimerStore for Hooked<H> {
         self.store.refuses_new()
     }
 
+    fn upkeep_fault(&self) -> Option<StoreError> {
+        self.store.upkeep_fault()
+    }
+
     fn leave(&self) -> StoreFuture<'_, ()> {
         self.pass(Call::Leave, move || self.store.leave())
     }

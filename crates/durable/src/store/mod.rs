@@ -576,6 +576,12 @@ pub trait TimerStore: Send + Sync + 'static {
         None
     }
 
+    /// Returns the error of the store's own work in the background, such as adding up the numbers of its timers. `None`
+    /// if the last such work succeeded, or if the store has none. No call of a caller returns this error.
+    fn upkeep_fault(&self) -> Option<StoreError> {
+        None
+    }
+
     /// Releases the shards that this process owns in a store that several processes share, so other processes can take
     /// them over at once. Without a call of `leave`, the other processes must wait until the ownership expires. Leases
     /// stay as they are. A runtime calls `leave` when it stops. After the next claim of this process, the process may

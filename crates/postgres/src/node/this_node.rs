@@ -49,6 +49,8 @@ struct State {
     /// The moment of the last sign of life (heartbeat), by the store's time. `None` while the process is not a node.
     sign: Option<UtcMillis>,
     mark: Mark,
+    /// The error of the last upkeep (the sums of the table `tally`), if it failed.
+    upkeep_fault: Option<StoreError>,
 }
 
 impl Node {
@@ -85,6 +87,15 @@ impl Node {
     /// Calls `change` with this node's low-water marks, which `change` may alter. Returns the result of `change`.
     pub(crate) fn with_mark<T>(&self, change: impl FnOnce(&mut Mark) -> T) -> T {
         change(&mut self.state().mark)
+    }
+
+    pub(crate) fn upkeep_fault(&self) -> Option<StoreError> {
+        self.state().upkeep_fault.clone()
+    }
+
+    /// Records whether the last upkeep (the sums of the table `tally`) has failed.
+    pub(crate) fn note_upkeep(&self, fault: Option<StoreError>) {
+        self.state().upkeep_fault = fault;
     }
 
     pub(crate) fn is_member(&self) -> bool {

@@ -64,6 +64,8 @@ CREATE TABLE tourbillon.tally (
     phase "char" NOT NULL,
     number bigint NOT NULL
 );
+-- A publication of all tables makes each delete fail in a table that has neither a key nor this identity.
+ALTER TABLE tourbillon.tally REPLICA IDENTITY FULL;
 
 -- The nodes: processes that claim.
 CREATE TABLE tourbillon.node (

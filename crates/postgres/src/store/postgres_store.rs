@@ -253,6 +253,10 @@ impl TimerStore for PostgresStore {
         true
     }
 
+    fn upkeep_fault(&self) -> Option<StoreError> {
+        self.node.upkeep_fault()
+    }
+
     fn leave(&self) -> StoreFuture<'_, ()> {
         let node = Arc::clone(&self.node);
         self.call(async move { node.leave().await })

@@ -31,4 +31,5 @@ mod tls;
 mod triggers;
 mod turns;
 mod upgrades;
+mod upkeep;
 mod wakes;

@@ -16,6 +16,8 @@ pub(super) struct Condition {
     fault: Option<&'static str>,
     is_dead: bool,
     refuses: bool,
+    /// Whether the store's own work in the background has failed.
+    has_upkeep_fault: bool,
     has_no_collector: bool,
     /// The number of damaged entries that the search for damage in the store has found so far.
     damaged: u64,
@@ -27,6 +29,7 @@ impl Condition {
         self.note_refusal(service.condition().refusal().as_ref());
         self.note_collector(service.telemetry().fault().as_deref());
         self.note_health(&service.timers().health());
+        self.note_upkeep(service.timers().timer_store().upkeep_fault().as_ref());
         self.note_damage(service.timers().timer_store().scrub().unwrap_or_default().damaged);
         self.breakers.note(&service.reports().breakers(), Instant::now());
     }
@@ -63,6 +66,18 @@ impl Condition {
             _ => {}
         }
         self.refuses = refusal.is_some();
+    }
+
+    /// Logs that the store's own work in the background has begun to fail, or works again, since the last check.
+    fn note_upkeep(&mut self, fault: Option<&StoreError>) {
+        match fault {
+            Some(error) if !self.has_upkeep_fault => {
+                warn!(target: "upkeep", "the store cannot add up the numbers of its timers: {error}");
+            }
+            None if self.has_upkeep_fault => info!(target: "upkeep", "the store adds up its numbers again"),
+            _ => {}
+        }
+        self.has_upkeep_fault = fault.is_some();
     }
 
     /// Logs how many damaged entries of the store were found since the last check.

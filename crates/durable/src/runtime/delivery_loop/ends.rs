@@ -367,7 +367,9 @@ impl Ends {
                         outcome => stored.push(Stored { end, outcome, next_due }),
                     }
                 }
-                self.answered.push((number, Ok(stored)));
+                if !stored.is_empty() {
+                    self.answered.push((number, Ok(stored)));
+                }
                 if !self.hold(number, held) {
                     self.send(number);
                 }

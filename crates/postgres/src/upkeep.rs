@@ -56,7 +56,8 @@ pub(crate) fn start(node: &Arc<Node>, pause: Duration) {
                 }
                 Ok(Next::AfterClaim | Next::Soon) => rest = BUSY.min(pause),
                 Ok(Next::Later) => {}
-                // A claim begins with the same statements as a look. So the next claim of the runtime returns the error.
+                // A claim begins with the same statements as a look. So the next claim of the runtime returns the
+                // error.
                 Err(_) => node.deployment.alarm.wake(),
             }
             if is_rung {

@@ -253,8 +253,8 @@ pub enum Outcome {
     /// The timer is in a state that does not permit the change.
     Refused(Refusal),
     /// A transaction of another program holds the timer or its key, and is still open. The operation has had no effect
-    /// yet, and the caller repeats it. Only two kinds of operations have this outcome: the end of a delivery whose lease
-    /// has not expired, and [`Op::Return`].
+    /// yet, and the caller repeats it. Only two kinds of operations have this outcome: the end of a delivery whose
+    /// lease has not expired, and [`Op::Return`].
     Held,
 }
 

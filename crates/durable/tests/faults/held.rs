@@ -79,7 +79,7 @@ impl Held {
         let durable = Durable::builder_on(Arc::<Hooked<Holder>>::clone(&store))
             .lease(LEASE)
             .observe(move |event| {
-                let (attempt, what) = match event {
+                let (attempt, word) = match event {
                     Event::Began { attempt, .. } => (attempt, "began"),
                     Event::Ended { attempt, .. } => (attempt, "ended"),
                     Event::LeaseLost { attempt, .. } => (attempt, "lost its lease"),
@@ -87,7 +87,7 @@ impl Held {
                     _ => return,
                 };
                 if attempt.id == held_id() {
-                    observed.lock().unwrap().push(what.to_owned());
+                    observed.lock().unwrap().push(word.to_owned());
                 }
             })
             .handler(async |_: Note, _| {})

@@ -33,8 +33,8 @@ pub(crate) struct Pool {
     shelf: Arc<Shelf>,
     /// Limits the number of connections that are in use.
     permits: Arc<Semaphore>,
-    /// Limits the number of connections that serve calls which are not urgent. So [`RESERVED`] connections stay free for
-    /// urgent calls.
+    /// Limits the number of connections that serve calls which are not urgent. So [`RESERVED`] connections stay free
+    /// for urgent calls.
     calls: Arc<Semaphore>,
     /// Limits the number of connections that serve changes of timers. So [`FOR_READS`] connections stay free for reads.
     changes: Arc<Semaphore>,

@@ -67,8 +67,8 @@ async fn hidden(session: &mut Session, name: &str) -> Result<Option<String>, Fai
 ///
 /// # Errors
 ///
-/// Fails as the table of this module says. Also fails if the encoding of the database is not UTF-8, or if the schema must
-/// be created or migrated and the user lacks the right or the server takes no writes.
+/// Fails as the table of this module says. Also fails if the encoding of the database is not UTF-8, or if the schema
+/// must be created or migrated and the user lacks the right or the server takes no writes.
 pub(crate) async fn prepare(pool: &Arc<Pool>, migrates: bool) -> Result<(), StoreError> {
     prepare_by(pool, migrates, &MIGRATIONS).await
 }

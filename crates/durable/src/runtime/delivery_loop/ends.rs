@@ -427,8 +427,8 @@ impl Ends {
 
     /// Ends all pauses after errors, so that the failed batches of results are sent again at once. From now on, a
     /// failed batch is sent again only while the pauses still grow. If the next pause would have the greatest length,
-    /// the batch is given up. Held results ([`Outcome::Held`]) are sent again until the moment `until`. Further calls of
-    /// this method only set this moment.
+    /// the batch is given up. Held results ([`Outcome::Held`]) are sent again until the moment `until`. Further calls
+    /// of this method only set this moment.
     pub(super) fn stop(&mut self, until: Instant) {
         if self.stop.replace(until).is_none() {
             self.end_rests(|_| true);

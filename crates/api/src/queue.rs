@@ -13,7 +13,7 @@ pub struct QueueView {
     pub queue: String,
     /// The number of due timers that wait for a receiver. If nodes share the timers, the number of those in the shards
     /// of the answering node. The number follows a change of a waiting timer, such as a cancellation, usually within
-    /// three seconds, and a change through another node within a minute.
+    /// three seconds, and a change through another node or by SQL within a minute.
     pub depth: u64,
     /// The due moment of the timer that has waited longest. None if no timer waits.
     #[serde(skip_serializing_if = "Option::is_none")]

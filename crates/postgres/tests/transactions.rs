@@ -125,11 +125,16 @@ impl Place<'_> {
 
 /// Runs a test with each driver on one server.
 fn with_each_driver(test: impl Fn(Place<'_>)) {
+    with_each_driver_on(false, test);
+}
+
+/// Runs a test with each driver on one server. With `is_of_service`, the timers are those of the service.
+fn with_each_driver_on(is_of_service: bool, test: impl Fn(Place<'_>)) {
     let Some(server) = Postgres::start(&[]) else { return };
     let _none =
         server.sql("CREATE ROLE app LOGIN; CREATE TABLE effects (job int); GRANT ALL ON effects TO app");
     for (schema, connect) in DRIVERS {
-        let builder = PostgresStore::builder().schema(schema).poll(None);
+        let builder = PostgresStore::builder().schema(schema).for_service(is_of_service).poll(None);
         let store = block_on(builder.open(&Connect::to(&server.url()).unwrap())).unwrap();
         let _none = server.sql(&format!("GRANT USAGE ON SCHEMA {schema} TO app; TRUNCATE effects"));
         let driver = connect(&server.url_of("app"));
@@ -397,7 +402,7 @@ fn bad_values_have_typed_errors_and_change_nothing() {
 
 #[test]
 fn timers_of_the_service_are_those_of_its_http_interface() {
-    with_each_driver(|mut at| {
+    with_each_driver_on(true, |mut at| {
         let post = || api::Callback::post("https://shop.example/17");
         let mut callback = post().json(serde_json::json!({ "order": 17 }));
         callback.headers.insert("x-shop".into(), "a \"b\"".into());
@@ -454,6 +459,10 @@ fn timers_of_the_service_are_those_of_its_http_interface() {
             let call = at.timers.put(namespace, key, &timer).unwrap();
             at.refuses(&call, CallErrorKind::Invalid);
         }
+        // The key is in the namespace `default`. A key without a namespace is never one of the service's.
+        at.refuses(&at.timers.cancel("k").unwrap(), CallErrorKind::Invalid);
+        at.refuses(&at.timers.look("k").unwrap(), CallErrorKind::Invalid);
+        at.refuses(&at.timers.schedule(&Spec::new(Job(1))).unwrap(), CallErrorKind::Unsupported);
         assert_eq!(block_on(at.store.check()).unwrap(), []);
     });
 }

@@ -479,7 +479,7 @@ impl Stage {
             return Ok(Arc::new(open(self.target(), Self::DEPLOYMENT, self.shards)?));
         };
         let connect = Connect::to(daemons.server()).expect("the address of a server");
-        Ok(Arc::new(ask(PostgresStore::builder().poll(None).open(&connect))?))
+        Ok(Arc::new(ask(PostgresStore::builder().poll(None).for_service(true).open(&connect))?))
     }
 
     /// Returns the records that the run's receiver (the process that records deliveries) has written so far:

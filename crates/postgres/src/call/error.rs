@@ -44,7 +44,8 @@ pub enum CallErrorKind {
     DueTooFar,
     /// The SQL functions do not support a property of the timer. For example, they cannot create a series or a timer
     /// with a [jitter](tourbillon_durable::policy::Policy::jitter), and they cannot end the delivery of an occurrence
-    /// of a series.
+    /// of a series. Or nobody would deliver the timer: the schema belongs to the service, and the timer is not the
+    /// service's, or the other way round.
     Unsupported,
     /// The database or the connection has failed, the database does not have the schema, or the user has no right to
     /// use the schema.

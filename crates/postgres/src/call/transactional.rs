@@ -29,6 +29,10 @@ use tourbillon_durable::{Changed, Due, Kind, Limits, Placed, Rejection, Spec, Ut
 ///
 /// The user of the connection needs only the right `USAGE` on the schema.
 ///
+/// In a schema of the service `tourbillond` all timers are those of [`put`](Self::put). There an address is an id, or a
+/// key with its namespace ([`KeyOf`](tourbillon_durable::timer::KeyOf)). A key alone is in the namespace `""`, which
+/// the service does not have: the calls fail with [`CallErrorKind::Invalid`].
+///
 /// # Examples
 ///
 /// ```

@@ -7,7 +7,9 @@
 CREATE TABLE tourbillon.setting (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     -- Whether the stores decide by a clock of their callers, for tests.
-    test_clock boolean NOT NULL DEFAULT false
+    test_clock boolean NOT NULL DEFAULT false,
+    -- Whether the service `tourbillond` delivers the timers. Otherwise programs with handlers of their own do.
+    service boolean NOT NULL DEFAULT false
 );
 INSERT INTO tourbillon.setting DEFAULT VALUES;
 
@@ -269,10 +271,10 @@ CREATE FUNCTION tourbillon.varint(p_number bigint) RETURNS bytea LANGUAGE plpgsq
 DECLARE v_rest bigint := p_number; v_bytes bytea := '';
 BEGIN
     WHILE v_rest > 127 LOOP
-        v_bytes := v_bytes || set_byte('\x00'::bytea, 0, (v_rest & 127)::int | 128);
+        v_bytes := v_bytes || set_byte(decode('00', 'hex'), 0, (v_rest & 127)::int | 128);
         v_rest := v_rest >> 7;
     END LOOP;
-    RETURN v_bytes || set_byte('\x00'::bytea, 0, v_rest::int);
+    RETURN v_bytes || set_byte(decode('00', 'hex'), 0, v_rest::int);
 END $$;
 
 CREATE FUNCTION tourbillon.sized(p_bytes bytea) RETURNS bytea LANGUAGE sql IMMUTABLE AS
@@ -304,8 +306,8 @@ BEGIN
     IF v_value IS NULL OR v_value = 'null' THEN
         RETURN NULL;
     END IF;
-    IF jsonb_typeof(v_value) <> 'number' OR v_value #>> '{}' !~ '^[0-9]{1,18}$'
-        OR (v_value #>> '{}')::bigint NOT BETWEEN p_least AND p_most THEN
+    IF jsonb_typeof(v_value) <> 'number' OR v_value #>> '{}' !~ '^[0-9]{1,19}$'
+        OR (v_value #>> '{}')::numeric NOT BETWEEN p_least AND p_most THEN
         RAISE EXCEPTION 'policy: % must be a whole number from % to %', p_field, p_least, p_most
             USING ERRCODE = '22023';
     END IF;
@@ -319,7 +321,7 @@ $$ SELECT jsonb_build_object('secs', p_ms / 1000, 'nanos', p_ms % 1000 * 1000000
 -- Checks a policy in the form of the HTTP API, and returns the form that the store keeps. NULL for none.
 CREATE FUNCTION tourbillon.stored_policy(p_policy jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
-    v_longest CONSTANT bigint := 250000000000000;
+    v_longest CONSTANT bigint := 9223372036854775807;
     v_field text; v_number bigint; v_backoff jsonb; v_kind text; v_stored jsonb := '{}';
 BEGIN
     IF p_policy IS NULL THEN
@@ -391,7 +393,8 @@ BEGIN
             'max', tourbillon.duration((v_backoff ->> 'max_ms')::bigint)));
     ELSIF v_kind = 'ladder' THEN
         IF jsonb_typeof(v_backoff -> 'pauses_ms') IS DISTINCT FROM 'array'
-            OR jsonb_array_length(v_backoff -> 'pauses_ms') > 32 THEN
+            OR jsonb_array_length(v_backoff -> 'pauses_ms') > 32
+            OR v_backoff -> 'pauses_ms' @> '[null]' THEN
             RAISE EXCEPTION 'policy: pauses_ms must be a list of at most 32 pauses' USING ERRCODE = '22023';
         END IF;
         SELECT jsonb_build_object('Ladder', coalesce(jsonb_agg(tourbillon.duration(

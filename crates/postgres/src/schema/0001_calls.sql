@@ -1,5 +1,10 @@
 -- Migration 1, second part: the functions for callers. They run in the transaction of their caller.
 --
+-- PostgreSQL gives the texts in a function the collation of the caller's arguments, such as that of a column. So a
+-- function for callers compares no text. It passes its arguments with the collation "C" to the function that works.
+--
+-- No text of a function has a backslash, whose meaning a setting of the caller's session decides.
+--
 -- | SQLSTATE | meaning |
 -- |---|---|
 -- | 22023 | an argument is not valid: a name, a policy, a moment, a mode |
@@ -7,7 +12,7 @@
 -- | 54000 | a payload is too long, or a timer has too many labels |
 -- | 22008 | the due moment is too far away |
 -- | 23505 | another timer has the key (`schedule` and its kin only) |
--- | 0A000 | the function cannot do this: a jitter, the end of an occurrence of a series |
+-- | 0A000 | the function cannot do this: a jitter, the end of an occurrence of a series, a timer that nobody delivers |
 -- | TB001 | the caller does not hold the lease of this token any more |
 -- | 40001 | others changed the same timer; repeat the transaction |
 --
@@ -34,10 +39,50 @@ BEGIN
 END $$;
 
 -- Raises an error unless a timer is named by a key or by an id.
-CREATE FUNCTION tourbillon.check_named(p_key text, p_id uuid) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION tourbillon.check_named(p_key text, p_namespace text, p_id uuid) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF p_key IS NULL AND p_id IS NULL THEN
         RAISE EXCEPTION 'a key or an id must be given' USING ERRCODE = '22023';
+    END IF;
+    IF p_namespace IS NULL THEN
+        RAISE EXCEPTION 'the namespace must not be NULL' USING ERRCODE = '22023';
+    END IF;
+END $$;
+
+-- Called if no timer has the key. Raises an error if the service can have no such namespace: the caller has perhaps
+-- left it out.
+CREATE FUNCTION tourbillon.check_missing(p_key text, p_namespace text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_key IS NOT NULL AND (SELECT s.service FROM tourbillon.setting s) THEN
+        PERFORM tourbillon.check_name('the namespace', p_namespace);
+    END IF;
+END $$;
+
+-- Returns the namespace that `cancel`, `move_to` and `look` take by default. It is the default of the creations that
+-- the deployment permits.
+CREATE FUNCTION tourbillon.own_namespace() RETURNS text LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (SELECT CASE WHEN s.service THEN 'default' ELSE '' END FROM tourbillon.setting s);
+END $$;
+
+-- Raises an error if the service delivers the timers, and cannot deliver one of this kind or in this namespace.
+CREATE FUNCTION tourbillon.check_kind(p_kind text, p_namespace text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF (SELECT s.service FROM tourbillon.setting s) THEN
+        IF p_kind NOT IN ('callback', 'pull') THEN
+            RAISE EXCEPTION 'this schema is that of tourbillond, which delivers no timer of the kind %', p_kind
+                USING ERRCODE = '0A000', HINT = 'use schedule_callback or schedule_queue, or the schema of a program';
+        END IF;
+        PERFORM tourbillon.check_name('the namespace', p_namespace);
+    END IF;
+END $$;
+
+-- Raises an error unless the service delivers the timers.
+CREATE FUNCTION tourbillon.check_service() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT (SELECT s.service FROM tourbillon.setting s) THEN
+        RAISE EXCEPTION 'no tourbillond has opened this schema, so none would deliver the timer' USING ERRCODE = '0A000';
     END IF;
 END $$;
 
@@ -49,7 +94,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_due CONSTANT numeric := CASE
         WHEN NOT isfinite(p_due) THEN NULL
-        WHEN p_due IS NOT NULL THEN greatest(ceil(extract(epoch FROM p_due) * 1000), 0)
+        WHEN p_due IS NOT NULL THEN ceil(extract(epoch FROM p_due) * 1000)
         -- One millisecond more, because `p_now` is rounded down.
         WHEN p_delay IS NOT NULL THEN greatest(ceil(extract(epoch FROM to_timestamp(p_now / 1000.0) + p_delay) * 1000)
             + CASE WHEN p_delay > interval '0' THEN 1 ELSE 0 END, p_now)
@@ -57,6 +102,9 @@ DECLARE
 BEGIN
     IF v_due IS NULL THEN
         RAISE EXCEPTION 'the due moment must be finite' USING ERRCODE = '22023';
+    END IF;
+    IF v_due < 0 THEN
+        RAISE EXCEPTION 'the due moment must not be before 1970' USING ERRCODE = '22023';
     END IF;
     -- The second bound is `UtcMillis::MAX` of the library, in the year 9999.
     IF v_due > p_now + 100::numeric * 366 * 86400000 OR v_due >= 253402207200000 THEN
@@ -231,14 +279,18 @@ END $$;
 -- Stores a new timer, as the five modes of `if_present` say: reject, keep, replace, replace-keep-due, and replace-only,
 -- which replaces the timer with the id `replaces` alone. At most one of `due` and `delay` is given; without both, the
 -- timer is due now. If the caller chooses the id, the id counts as stored for an hour after the end of the timer.
+--
+-- Here and in `schedule` the default of `namespace` is that of programs without namespaces. The service has no such
+-- namespace.
 CREATE FUNCTION tourbillon.place(
     kind text, payload bytea DEFAULT '', due timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
     key text DEFAULT NULL, namespace text DEFAULT '', labels text[] DEFAULT NULL, policy jsonb DEFAULT NULL,
     if_present text DEFAULT 'reject', replaces uuid DEFAULT NULL, id uuid DEFAULT NULL, trace text DEFAULT NULL
 ) RETURNS tourbillon.placed LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN tourbillon.place_given(place.kind, place.payload, place.due, place.delay, place.key, place.namespace,
-        place.labels, place.policy, place.if_present, place.replaces, place.id, place.trace);
+    PERFORM tourbillon.check_kind(place.kind COLLATE "C", place.namespace);
+    RETURN tourbillon.place_given(place.kind COLLATE "C", place.payload, place.due, place.delay, place.key,
+        place.namespace, place.labels, place.policy, place.if_present, place.replaces, place.id, place.trace);
 END $$;
 
 -- Stores a new timer, as `place` does, and returns the id of the timer that is stored now. `payload` and `data` are two
@@ -253,57 +305,124 @@ BEGIN
     IF schedule.data IS NOT NULL AND schedule.payload IS NOT NULL THEN
         RAISE EXCEPTION 'at most one of data and payload may be given' USING ERRCODE = '22023';
     END IF;
-    RETURN tourbillon.placed_id(tourbillon.place_given(schedule.kind,
+    PERFORM tourbillon.check_kind(schedule.kind COLLATE "C", schedule.namespace);
+    RETURN tourbillon.placed_id(tourbillon.place_given(schedule.kind COLLATE "C",
         coalesce(schedule.payload, convert_to(schedule.data::text, 'UTF8'), ''), schedule.due, schedule.delay,
         schedule.key, schedule.namespace, schedule.labels, schedule.policy, schedule.if_present, schedule.replaces,
-        schedule.id, schedule.trace), schedule.key);
+        schedule.id, schedule.trace), schedule.key COLLATE "C");
 END $$;
 
--- Stores a timer of the service `tourbillond` that sends a request when it is due, and returns its id. The service
--- checks the destination again when it sends the request. `data` and `body` are two forms of the request's body.
-CREATE FUNCTION tourbillon.schedule_callback(
-    url text, data jsonb DEFAULT NULL, due timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
-    key text DEFAULT NULL, namespace text DEFAULT 'default', labels text[] DEFAULT NULL, policy jsonb DEFAULT NULL,
-    if_present text DEFAULT 'reject', replaces uuid DEFAULT NULL, id uuid DEFAULT NULL, trace text DEFAULT NULL,
-    method text DEFAULT 'POST', headers jsonb DEFAULT NULL, body bytea DEFAULT NULL
-) RETURNS uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- Returns whether a host is an IPv4 address as readers of URLs take it: one to four numbers, decimal, octal or
+-- hexadecimal, of which the last one stands for all bytes that are left.
+CREATE FUNCTION tourbillon.is_ipv4(p_host text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
-    v_headers jsonb := coalesce(schedule_callback.headers, '{}'); v_bytes bytea; v_length bigint := 0; v_name text;
-    v_value text; v_list bytea := ''; v_count int := 0; v_timeout bigint;
+    v_parts CONSTANT text[] := string_to_array(lower(rtrim(p_host, '.')), '.');
+    v_count CONSTANT int := cardinality(v_parts); v_digits text; v_base int; v_number bigint; v_most bigint;
 BEGIN
-    PERFORM tourbillon.check_name('the namespace', schedule_callback.namespace);
+    IF v_count > 4 THEN
+        RETURN false;
+    END IF;
+    FOR i IN 1 .. v_count LOOP
+        v_digits := v_parts[i];
+        v_base := CASE WHEN v_digits ~ '^0x[0-9a-f]*$' THEN 16 WHEN v_digits ~ '^0[0-7]*$' THEN 8
+            WHEN v_digits ~ '^[0-9]+$' AND left(v_digits, 1) <> '0' THEN 10 END;
+        IF v_base IS NULL THEN
+            RETURN false;
+        END IF;
+        v_most := CASE WHEN i < v_count THEN 255 ELSE (1::bigint << (8 * (5 - v_count))) - 1 END;
+        v_number := 0;
+        FOR j IN (CASE WHEN v_base = 16 THEN 3 ELSE 1 END) .. length(v_digits) LOOP
+            v_number := v_number * v_base + position(substr(v_digits, j, 1) IN '0123456789abcdef') - 1;
+            IF v_number > v_most THEN
+                RETURN false;
+            END IF;
+        END LOOP;
+    END LOOP;
+    RETURN true;
+END $$;
+
+-- Returns whether a text is the URL of a callback, as far as SQL can tell. A name with letters beyond ASCII, or with a
+-- part `xn--`, is checked at the delivery alone. Raises an error if the port is not permitted.
+CREATE FUNCTION tourbillon.is_url(p_url text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    -- A reader of URLs drops blanks around a URL, drops tabs and ends of lines, and takes a backslash for a slash.
+    v_url CONSTANT text := translate(
+        regexp_replace(p_url, '^[' || chr(1) || '- ]+|[' || chr(1) || '- ]+$', '', 'g'),
+        chr(92) || chr(9) || chr(10) || chr(13), '/');
+    v_authority CONSTANT text := substring(v_url FROM '^[Hh][Tt][Tt][Pp][Ss]?:/*([^/?#]*)');
+    v_port CONSTANT text := ltrim(substring(v_authority FROM ':([0-9]+)$'), '0'); v_host text;
+BEGIN
+    IF v_authority LIKE '[%' THEN
+        v_host := substring(v_authority FROM '^[[]([0-9A-Fa-f:]+([0-9]+([.][0-9]+){3})?)[]](:[0-9]*)?$');
+        BEGIN
+            IF family(v_host::inet) <> 6 THEN
+                RETURN false;
+            END IF;
+        EXCEPTION WHEN invalid_text_representation THEN
+            RETURN false;
+        END;
+    ELSE
+        v_host := substring(v_authority FROM '^([^]' || chr(1) || '- %:<>@[^|' || chr(127) || ']+)(:[0-9]*)?$');
+        IF v_host ~ '(^|[.])([0-9]+|0[Xx][0-9A-Fa-f]*)[.]?$' THEN
+            IF NOT tourbillon.is_ipv4(v_host) THEN
+                RETURN false;
+            END IF;
+        END IF;
+    END IF;
+    IF v_host IS NULL OR length(v_port) > 5 OR v_port <> '' AND v_port::int > 65535 THEN
+        RETURN false;
+    END IF;
+    -- Servers of other protocols might take a request for a command.
+    IF v_port = '' OR v_port::int < 1024 AND v_port NOT IN ('80', '443') OR v_port IN ('2049', '6379', '11211') THEN
+        RAISE EXCEPTION 'the port of url must be 80, 443 or one from 1024 on, and not that of another protocol'
+            USING ERRCODE = '22023';
+    END IF;
+    RETURN true;
+END $$;
+
+-- Checks the arguments of `schedule_callback`, and stores the timer.
+CREATE FUNCTION tourbillon.place_callback(
+    p_url text, p_data jsonb, p_due timestamptz, p_delay interval, p_key text, p_namespace text, p_labels text[],
+    p_policy jsonb, p_if_present text, p_replaces uuid, p_id uuid, p_trace text, p_method text, p_headers jsonb,
+    p_body bytea
+) RETURNS uuid LANGUAGE plpgsql AS $$
+DECLARE
+    v_headers jsonb := coalesce(p_headers, '{}'); v_bytes bytea; v_length bigint := 0; v_name text; v_value text;
+    v_list bytea := ''; v_count int := 0; v_timeout bigint;
+BEGIN
+    PERFORM tourbillon.check_service();
+    PERFORM tourbillon.check_name('the namespace', p_namespace);
     -- A key stands in the path of a request, so the service has no empty key.
-    IF schedule_callback.key = '' THEN
+    IF p_key = '' THEN
         RAISE EXCEPTION 'a key must have at least one byte' USING ERRCODE = '22023';
     END IF;
-    PERFORM tourbillon.check_length('the URL', schedule_callback.url, 2048);
-    IF schedule_callback.url IS NULL
-        OR schedule_callback.url !~* '^https?://[^/?#@[:space:]]+([/?#][^[:space:]]*)?$' THEN
+    PERFORM tourbillon.check_length('the URL', p_url, 2048);
+    IF NOT tourbillon.is_url(p_url) THEN
         RAISE EXCEPTION 'url must be an https or http URL without a user' USING ERRCODE = '22023';
     END IF;
-    IF schedule_callback.method IS NULL
-        OR schedule_callback.method NOT IN ('GET', 'POST', 'PUT', 'PATCH', 'DELETE') THEN
+    IF p_method IS NULL OR p_method NOT IN ('GET', 'POST', 'PUT', 'PATCH', 'DELETE') THEN
         RAISE EXCEPTION 'method must be GET, POST, PUT, PATCH or DELETE' USING ERRCODE = '22023';
     END IF;
-    IF schedule_callback.data IS NOT NULL AND schedule_callback.body IS NOT NULL THEN
+    IF p_data IS NOT NULL AND p_body IS NOT NULL THEN
         RAISE EXCEPTION 'at most one of data and body may be given' USING ERRCODE = '22023';
     END IF;
-    v_bytes := coalesce(schedule_callback.body, convert_to(schedule_callback.data::text, 'UTF8'), '');
+    v_bytes := coalesce(p_body, convert_to(p_data::text, 'UTF8'), '');
     IF octet_length(v_bytes) > 65536 THEN
         RAISE EXCEPTION 'the body has % bytes, the most are 65536', octet_length(v_bytes) USING ERRCODE = '54000';
     END IF;
     IF jsonb_typeof(v_headers) <> 'object' THEN
         RAISE EXCEPTION 'headers must be an object of texts' USING ERRCODE = '22023';
     END IF;
-    IF schedule_callback.data IS NOT NULL
-        AND NOT EXISTS (SELECT 1 FROM jsonb_object_keys(v_headers) n WHERE lower(n) = 'content-type') THEN
+    IF p_data IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM jsonb_object_keys(v_headers) n WHERE lower(n COLLATE "C") = 'content-type') THEN
         v_headers := v_headers || '{"content-type": "application/json"}';
     END IF;
     FOR v_name, v_value IN
         SELECT h.key, CASE WHEN jsonb_typeof(h.value) = 'string' THEN h.value #>> '{}' END
         FROM jsonb_each(v_headers) h ORDER BY h.key COLLATE "C"
     LOOP
-        IF v_value IS NULL OR v_name !~ '^[A-Za-z0-9!#$%&''*+.^_`|~-]+$' OR v_value ~ '[\x01-\x08\x0a-\x1f\x7f]'
+        IF v_value IS NULL OR v_name !~ '^[A-Za-z0-9!#$%&''*+.^_`|~-]+$'
+            OR v_value ~ ('[' || chr(1) || '-' || chr(8) || chr(10) || '-' || chr(31) || chr(127) || ']')
             OR lower(v_name) LIKE 'proxy-%' OR lower(v_name) IN ('connection', 'content-length', 'expect', 'host',
                 'keep-alive', 'te', 'trailer', 'transfer-encoding', 'upgrade', 'webhook-id', 'webhook-signature',
                 'webhook-timestamp', 'tourbillon-attempt', 'tourbillon-scheduled-for', 'tourbillon-request-id',
@@ -317,17 +436,62 @@ BEGIN
     IF v_length > 8192 THEN
         RAISE EXCEPTION 'too long: the headers' USING ERRCODE = '22001';
     END IF;
-    v_timeout := coalesce(tourbillon.policy_number(schedule_callback.policy, 'timeout_ms', 100, 30000), 15000);
+    v_timeout := coalesce(tourbillon.policy_number(p_policy, 'timeout_ms', 100, 30000), 15000);
     RETURN tourbillon.placed_id(tourbillon.place_given('callback',
         -- The version of the form, then a head without a fingerprint and without the id of a request.
-        '\x010000'::bytea || tourbillon.sized(schedule_callback.url) || tourbillon.sized(schedule_callback.method)
+        decode('010000', 'hex') || tourbillon.sized(p_url) || tourbillon.sized(p_method)
             || tourbillon.varint(v_count) || v_list || tourbillon.sized(v_bytes) || tourbillon.varint(v_timeout),
-        schedule_callback.due, schedule_callback.delay, schedule_callback.key, schedule_callback.namespace,
-        schedule_callback.labels,
+        p_due, p_delay, p_key, p_namespace, p_labels,
         -- The runtime waits for the handler 15 seconds longer than the handler for its receiver.
-        coalesce(schedule_callback.policy, '{}') || jsonb_build_object('timeout_ms', v_timeout + 15000),
-        schedule_callback.if_present, schedule_callback.replaces, schedule_callback.id, schedule_callback.trace),
-        schedule_callback.key);
+        coalesce(p_policy, '{}') || jsonb_build_object('timeout_ms', v_timeout + 15000),
+        p_if_present, p_replaces, p_id, p_trace), p_key);
+END $$;
+
+-- Stores a timer of the service `tourbillond` that sends a request when it is due, and returns its id. The service
+-- checks the destination again when it sends the request. `data` and `body` are two forms of the request's body.
+CREATE FUNCTION tourbillon.schedule_callback(
+    url text, data jsonb DEFAULT NULL, due timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
+    key text DEFAULT NULL, namespace text DEFAULT 'default', labels text[] DEFAULT NULL, policy jsonb DEFAULT NULL,
+    if_present text DEFAULT 'reject', replaces uuid DEFAULT NULL, id uuid DEFAULT NULL, trace text DEFAULT NULL,
+    method text DEFAULT 'POST', headers jsonb DEFAULT NULL, body bytea DEFAULT NULL
+) RETURNS uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN tourbillon.place_callback(schedule_callback.url COLLATE "C", schedule_callback.data,
+        schedule_callback.due, schedule_callback.delay, schedule_callback.key, schedule_callback.namespace,
+        schedule_callback.labels, schedule_callback.policy, schedule_callback.if_present, schedule_callback.replaces,
+        schedule_callback.id, schedule_callback.trace, schedule_callback.method, schedule_callback.headers,
+        schedule_callback.body);
+END $$;
+
+-- Checks the arguments of `schedule_queue`, and stores the timer.
+CREATE FUNCTION tourbillon.place_in_queue(
+    p_queue text, p_data jsonb, p_due timestamptz, p_delay interval, p_key text, p_namespace text, p_labels text[],
+    p_policy jsonb, p_if_present text, p_replaces uuid, p_id uuid, p_trace text, p_body bytea
+) RETURNS uuid LANGUAGE plpgsql AS $$
+DECLARE v_bytes bytea; v_timeout bigint;
+BEGIN
+    PERFORM tourbillon.check_service();
+    PERFORM tourbillon.check_name('the namespace', p_namespace);
+    PERFORM tourbillon.check_name('the queue', p_queue);
+    IF p_key = '' THEN
+        RAISE EXCEPTION 'a key must have at least one byte' USING ERRCODE = '22023';
+    END IF;
+    IF p_data IS NOT NULL AND p_body IS NOT NULL THEN
+        RAISE EXCEPTION 'at most one of data and body may be given' USING ERRCODE = '22023';
+    END IF;
+    v_bytes := coalesce(p_body, convert_to(p_data::text, 'UTF8'), '');
+    IF octet_length(v_bytes) > 65536 THEN
+        RAISE EXCEPTION 'the body has % bytes, the most are 65536', octet_length(v_bytes) USING ERRCODE = '54000';
+    END IF;
+    v_timeout := coalesce(tourbillon.policy_number(p_policy, 'timeout_ms', 100, 3600000), 15000);
+    RETURN tourbillon.placed_id(tourbillon.place_given('pull',
+        -- The version of the form, then a head without a fingerprint and without the id of a request.
+        decode('010000', 'hex') || tourbillon.sized(p_queue) || tourbillon.sized(v_bytes)
+            || tourbillon.varint(v_timeout),
+        p_due, p_delay, p_key, p_namespace, p_labels,
+        -- The runtime waits for the handler of a queue for an hour and 15 seconds.
+        coalesce(p_policy, '{}') || '{"timeout_ms": 3615000}',
+        p_if_present, p_replaces, p_id, p_trace), p_key);
 END $$;
 
 -- Stores a timer of the service `tourbillond` that receivers fetch from a queue once it is due, and returns its id.
@@ -337,62 +501,51 @@ CREATE FUNCTION tourbillon.schedule_queue(
     if_present text DEFAULT 'reject', replaces uuid DEFAULT NULL, id uuid DEFAULT NULL, trace text DEFAULT NULL,
     body bytea DEFAULT NULL
 ) RETURNS uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE v_bytes bytea; v_timeout bigint;
 BEGIN
-    PERFORM tourbillon.check_name('the namespace', schedule_queue.namespace);
-    PERFORM tourbillon.check_name('the queue', schedule_queue.queue);
-    IF schedule_queue.key = '' THEN
-        RAISE EXCEPTION 'a key must have at least one byte' USING ERRCODE = '22023';
-    END IF;
-    IF schedule_queue.data IS NOT NULL AND schedule_queue.body IS NOT NULL THEN
-        RAISE EXCEPTION 'at most one of data and body may be given' USING ERRCODE = '22023';
-    END IF;
-    v_bytes := coalesce(schedule_queue.body, convert_to(schedule_queue.data::text, 'UTF8'), '');
-    IF octet_length(v_bytes) > 65536 THEN
-        RAISE EXCEPTION 'the body has % bytes, the most are 65536', octet_length(v_bytes) USING ERRCODE = '54000';
-    END IF;
-    v_timeout := coalesce(tourbillon.policy_number(schedule_queue.policy, 'timeout_ms', 100, 3600000), 15000);
-    RETURN tourbillon.placed_id(tourbillon.place_given('pull',
-        -- The version of the form, then a head without a fingerprint and without the id of a request.
-        '\x010000'::bytea || tourbillon.sized(schedule_queue.queue) || tourbillon.sized(v_bytes)
-            || tourbillon.varint(v_timeout),
-        schedule_queue.due, schedule_queue.delay, schedule_queue.key, schedule_queue.namespace, schedule_queue.labels,
-        -- The runtime waits for the handler of a queue for an hour and 15 seconds.
-        coalesce(schedule_queue.policy, '{}') || '{"timeout_ms": 3615000}',
-        schedule_queue.if_present, schedule_queue.replaces, schedule_queue.id, schedule_queue.trace),
-        schedule_queue.key);
+    RETURN tourbillon.place_in_queue(schedule_queue.queue COLLATE "C", schedule_queue.data, schedule_queue.due,
+        schedule_queue.delay, schedule_queue.key, schedule_queue.namespace, schedule_queue.labels,
+        schedule_queue.policy, schedule_queue.if_present, schedule_queue.replaces, schedule_queue.id,
+        schedule_queue.trace, schedule_queue.body);
 END $$;
 
 -- Withdraws the timer with a key, or with an id. With both, the timer with the key is withdrawn only if it has the id.
 -- Returns `cancelled` if no delivery of the timer begins any more, `in-flight` if one has begun, and `not-found`.
-CREATE FUNCTION tourbillon.cancel(key text DEFAULT NULL, namespace text DEFAULT '', id uuid DEFAULT NULL)
-RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION tourbillon.withdraw_named(p_key text, p_namespace text, p_id uuid) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE v_id uuid;
 BEGIN
-    PERFORM tourbillon.check_named(cancel.key, cancel.id);
-    v_id := tourbillon.lock_at(CASE WHEN cancel.key IS NULL THEN cancel.id END, cancel.namespace, cancel.key);
-    IF v_id IS NULL OR v_id <> cancel.id THEN
+    PERFORM tourbillon.check_named(p_key, p_namespace, p_id);
+    v_id := tourbillon.lock_at(CASE WHEN p_key IS NULL THEN p_id END, p_namespace, p_key);
+    IF v_id IS NULL OR v_id <> p_id THEN
+        PERFORM tourbillon.check_missing(p_key, p_namespace);
         RETURN 'not-found';
     END IF;
     RETURN CASE WHEN tourbillon.withdraw_locked(v_id, 'c', tourbillon.now_ms()) THEN 'in-flight' ELSE 'cancelled' END;
 END $$;
 
+-- Withdraws a timer, as `withdraw_named` does.
+CREATE FUNCTION tourbillon.cancel(
+    key text DEFAULT NULL, namespace text DEFAULT tourbillon.own_namespace(), id uuid DEFAULT NULL
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN tourbillon.withdraw_named(cancel.key COLLATE "C", cancel.namespace, cancel.id);
+END $$;
+
 -- Moves the due moment of a timer. Returns `moved`, `not-found`, `leased` (a delivery has begun) or `dead`. An
 -- occurrence of a series keeps its scheduled instant. A parked timer that is moved into the future becomes pending,
 -- unless it or its series is paused.
-CREATE FUNCTION tourbillon.move_to(
-    key text DEFAULT NULL, due timestamptz DEFAULT NULL, delay interval DEFAULT NULL, namespace text DEFAULT '',
-    id uuid DEFAULT NULL
-) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION tourbillon.move_named(
+    p_key text, p_due timestamptz, p_delay interval, p_namespace text, p_id uuid
+) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE v_now CONSTANT bigint := tourbillon.now_ms(); v_id uuid; v_due bigint; v_was text;
 BEGIN
-    PERFORM tourbillon.check_named(move_to.key, move_to.id);
-    IF (move_to.due IS NULL) = (move_to.delay IS NULL) THEN
+    PERFORM tourbillon.check_named(p_key, p_namespace, p_id);
+    IF (p_due IS NULL) = (p_delay IS NULL) THEN
         RAISE EXCEPTION 'one of due and delay must be given' USING ERRCODE = '22023';
     END IF;
-    v_due := tourbillon.due_ms(move_to.due, move_to.delay, v_now);
-    v_id := tourbillon.lock_at(CASE WHEN move_to.key IS NULL THEN move_to.id END, move_to.namespace, move_to.key);
-    IF v_id IS NULL OR v_id <> move_to.id THEN
+    v_due := tourbillon.due_ms(p_due, p_delay, v_now);
+    v_id := tourbillon.lock_at(CASE WHEN p_key IS NULL THEN p_id END, p_namespace, p_key);
+    IF v_id IS NULL OR v_id <> p_id THEN
+        PERFORM tourbillon.check_missing(p_key, p_namespace);
         RETURN 'not-found';
     END IF;
     v_was := tourbillon.phase_of_locked(v_id);
@@ -415,11 +568,20 @@ BEGIN
     RETURN 'moved';
 END $$;
 
--- Returns the timer with a key, or with an id, as this transaction sees it.
-CREATE FUNCTION tourbillon.look(key text DEFAULT NULL, namespace text DEFAULT '', id uuid DEFAULT NULL)
-RETURNS SETOF tourbillon.seen LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- Moves a timer, as `move_named` does.
+CREATE FUNCTION tourbillon.move_to(
+    key text DEFAULT NULL, due timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
+    namespace text DEFAULT tourbillon.own_namespace(), id uuid DEFAULT NULL
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM tourbillon.check_named(look.key, look.id);
+    RETURN tourbillon.move_named(move_to.key COLLATE "C", move_to.due, move_to.delay, move_to.namespace, move_to.id);
+END $$;
+
+-- Returns the timer with a key, or with an id, as this transaction sees it.
+CREATE FUNCTION tourbillon.seen_named(p_key text, p_namespace text, p_id uuid) RETURNS SETOF tourbillon.seen
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    PERFORM tourbillon.check_named(p_key, p_namespace, p_id);
     RETURN QUERY
     SELECT t.id, t.namespace::text, t.key::text, t.kind::text,
         CASE WHEN l.id IS NOT NULL THEN 'leased' WHEN t.phase = 'k' THEN 'parked' WHEN t.phase = 'd' THEN 'dead'
@@ -430,9 +592,21 @@ BEGIN
         coalesce((t.extra ->> 'failures')::bigint, 0), t.extra ->> 'last_error', t.reason::text,
         coalesce(t.labels, '{}')::text[], to_timestamp(l.until / 1000.0)
     FROM tourbillon.timer t LEFT JOIN tourbillon.lease l ON l.id = t.id
-    WHERE CASE WHEN look.key IS NULL THEN t.id = look.id
-        ELSE t.namespace = look.namespace AND t.key = look.key AND t.phase IN ('p', 'k')
-            AND (look.id IS NULL OR t.id = look.id) END;
+    WHERE CASE WHEN p_key IS NULL THEN t.id = p_id
+        ELSE t.namespace = p_namespace AND t.key = p_key AND t.phase IN ('p', 'k')
+            AND (p_id IS NULL OR t.id = p_id) END;
+    IF NOT FOUND THEN
+        PERFORM tourbillon.check_missing(p_key, p_namespace);
+    END IF;
+END $$;
+
+-- Returns a timer, as `seen_named` does.
+CREATE FUNCTION tourbillon.look(
+    key text DEFAULT NULL, namespace text DEFAULT tourbillon.own_namespace(), id uuid DEFAULT NULL
+) RETURNS SETOF tourbillon.seen
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT * FROM tourbillon.seen_named(look.key COLLATE "C", look.namespace, look.id);
 END $$;
 
 -- Ends the delivery of a timer, in the transaction of the caller. `token` is the token of the lease: 32 digits to the
@@ -440,32 +614,38 @@ END $$;
 -- name of its claim instead: 112 digits, of which the second 32 are the id, and the next 32 the token. Raises TB001 if
 -- the caller does not hold the lease any more, so that the transaction rolls back. Then another delivery of the timer
 -- may have begun.
-CREATE FUNCTION tourbillon.done(id uuid, token text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION tourbillon.end_named(p_id uuid, p_token text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_extra jsonb; v_phase "char";
-    v_token CONSTANT text := CASE length(done.token) WHEN 112 THEN substr(done.token, 65, 32) ELSE done.token END;
+    v_token CONSTANT text := CASE length(p_token) WHEN 112 THEN substr(p_token, 65, 32) ELSE p_token END;
 BEGIN
-    IF done.id IS NULL OR done.token IS NULL OR done.token !~ '^([0-9a-f]{32}|[0-9a-f]{112})$' THEN
+    IF p_id IS NULL OR p_token IS NULL OR p_token !~ '^([0-9a-f]{32}|[0-9a-f]{112})$' THEN
         RAISE EXCEPTION 'an end needs the id, and the token of the lease or the name of the claim, in hexadecimal digits'
             USING ERRCODE = '22023';
     END IF;
     -- The timers that were claimed together have the same token.
-    IF length(done.token) = 112 AND substr(done.token, 33, 32)::uuid <> done.id THEN
-        RAISE EXCEPTION 'the claim is of another timer than %', done.id USING ERRCODE = '22023';
+    IF length(p_token) = 112 AND substr(p_token, 33, 32)::uuid <> p_id THEN
+        RAISE EXCEPTION 'the claim is of another timer than %', p_id USING ERRCODE = '22023';
     END IF;
-    SELECT t.extra, t.phase INTO v_extra, v_phase FROM tourbillon.timer t WHERE t.id = done.id FOR UPDATE;
-    PERFORM 1 FROM tourbillon.lease l WHERE l.id = done.id
+    SELECT t.extra, t.phase INTO v_extra, v_phase FROM tourbillon.timer t WHERE t.id = p_id FOR UPDATE;
+    PERFORM 1 FROM tourbillon.lease l WHERE l.id = p_id
         AND l.incarnation = ('x' || left(v_token, 16))::bit(64)::bigint
         AND l.claim = ('x' || right(v_token, 16))::bit(64)::bigint;
     IF NOT FOUND THEN
         -- A lease that is hidden from this transaction may have the token.
-        PERFORM tourbillon.is_leased(done.id);
-        RAISE EXCEPTION 'the lease of the timer % is lost', done.id USING ERRCODE = 'TB001';
+        PERFORM tourbillon.is_leased(p_id);
+        RAISE EXCEPTION 'the lease of the timer % is lost', p_id USING ERRCODE = 'TB001';
     END IF;
     IF v_extra ? 'series' AND v_phase = 'p' THEN
         RAISE EXCEPTION 'an occurrence of a series is ended by its holder, which knows the next instant'
             USING ERRCODE = '0A000';
     END IF;
-    PERFORM tourbillon.remove_locked(done.id, tourbillon.now_ms());
+    PERFORM tourbillon.remove_locked(p_id, tourbillon.now_ms());
+END $$;
+
+-- Ends a delivery, as `end_named` does.
+CREATE FUNCTION tourbillon.done(id uuid, token text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM tourbillon.end_named(done.id, done.token COLLATE "C");
 END $$;

@@ -727,7 +727,8 @@ BEGIN
     FOR v_function IN
         SELECT p.oid::regprocedure FROM pg_proc p
         WHERE p.pronamespace = 'tourbillon'::regnamespace AND p.proname IN
-            ('place', 'schedule', 'schedule_callback', 'schedule_queue', 'cancel', 'move_to', 'look', 'done')
+            ('place', 'schedule', 'schedule_callback', 'schedule_queue', 'cancel', 'move_to', 'look', 'done',
+                'own_namespace')
     LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', v_function);
     END LOOP;

@@ -19,6 +19,7 @@ pub struct PostgresBuilder {
     pub(super) poll: Option<Duration>,
     pub(super) migrates: bool,
     pub(super) listens: bool,
+    pub(super) is_of_service: bool,
     pub(super) clock: Option<Arc<dyn Clock>>,
 }
 
@@ -31,7 +32,16 @@ impl core::fmt::Debug for PostgresBuilder {
 impl PostgresBuilder {
     pub(super) fn new() -> Self {
         let (schema, node) = ("tourbillon".into(), "node".into());
-        Self { schema, node, ttl: TTL, poll: Some(POLL), migrates: true, listens: false, clock: None }
+        Self {
+            schema,
+            node,
+            ttl: TTL,
+            poll: Some(POLL),
+            migrates: true,
+            listens: false,
+            is_of_service: false,
+            clock: None,
+        }
     }
 
     /// Sets the name of the schema: up to 63 small letters, digits and `_`, with a letter first. The names `pg_...` and
@@ -82,6 +92,20 @@ impl PostgresBuilder {
     /// Sets whether the opening creates the schema and runs migrations. `true` by default.
     pub fn migrate(mut self, migrates: bool) -> Self {
         self.migrates = migrates;
+        self
+    }
+
+    /// Sets whether the deployment is one of the service `tourbillond`. `false` by default: programs with handlers of
+    /// their own deliver the timers.
+    ///
+    /// The service has no handler of a program's timers, and a program has none of the service's. So a deployment
+    /// belongs to the service or to programs, and an opening as the other one fails. A deployment that has no timers
+    /// and no nodes becomes one of the service by this opening, and stays so.
+    ///
+    /// In a deployment of the service, the SQL functions refuse timers that the service does not deliver. In all others
+    /// they refuse callbacks and entries of queues.
+    pub fn for_service(mut self, is_of_service: bool) -> Self {
+        self.is_of_service = is_of_service;
         self
     }
 

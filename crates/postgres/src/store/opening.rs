@@ -11,6 +11,35 @@ use std::sync::Arc;
 use tourbillon_durable::store::{Alarm, ServerTime, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
+/// Checks that the deployment belongs to the service `tourbillond` if `is_of_service` is set, and to programs with
+/// handlers of their own otherwise. A deployment without timers and nodes is given to the service.
+async fn agree_on_owner(pool: &Arc<Pool>, is_of_service: bool) -> Result<(), StoreError> {
+    let mut session = pool.session().await.map_err(Failure::into_error)?;
+    let agreed = async {
+        let sql = "SELECT s.service FROM tourbillon.setting s";
+        let has_service = session.read(sql, &[]).await?.first().is_some_and(|row| row.get::<_, bool>(0));
+        if has_service || !is_of_service {
+            return Ok(has_service == is_of_service);
+        }
+        // Another node of the service may have done the same at the same time.
+        let sql = "UPDATE tourbillon.setting s SET service = true
+                   WHERE s.service OR NOT EXISTS (SELECT 1 FROM tourbillon.timer) AND NOT EXISTS (
+                       SELECT 1 FROM tourbillon.node n WHERE n.seen + n.ttl > tourbillon.now_ms())
+                   RETURNING true";
+        Ok::<bool, Failure>(!session.query(sql, &[]).await?.is_empty())
+    };
+    if agreed.await.map_err(Failure::into_error)? {
+        return Ok(());
+    }
+    let schema = pool.schema().as_str();
+    let message = if is_of_service {
+        format!("the timers in the schema {schema} are those of programs, which the service cannot deliver")
+    } else {
+        format!("the schema {schema} is that of the service tourbillond: a program needs a schema of its own")
+    };
+    Err(StoreError::new(StoreErrorKind::Limit, message))
+}
+
 impl PostgresBuilder {
     /// Opens the deployment on this server. Creates the deployment if it does not exist. Any executor can poll the
     /// future.
@@ -28,7 +57,7 @@ impl PostgresBuilder {
     /// | [`StoreErrorKind::OlderSchema`] | an earlier version has created the schema, and [`migrate`](Self::migrate) is `false` |
     /// | [`StoreErrorKind::Closed`] | the schema does not exist, and [`migrate`](Self::migrate) is `false`; or the user, the password or the database is wrong |
     /// | [`StoreErrorKind::ReadOnly`] | the user lacks a right; row-level security may hide rows of the tables from the user or from their owner; or the schema must be created or migrated, and the server takes no writes |
-    /// | [`StoreErrorKind::Limit`] | the name of the schema is not valid, the encoding of the database is not UTF-8, the settings of TLS contradict each other, or the deployment uses another kind of clock |
+    /// | [`StoreErrorKind::Limit`] | the name of the schema is not valid, the encoding of the database is not UTF-8, the settings of TLS contradict each other, the deployment uses another kind of clock, or it belongs to the service or not, unlike [`for_service`](Self::for_service) |
     /// | [`StoreErrorKind::Io`] | the server cannot be reached, or the file of a certificate cannot be used |
     pub async fn open(self, connect: &Connect) -> Result<PostgresStore, StoreError> {
         let Some(schema) = SchemaName::parse(&self.schema) else {
@@ -42,9 +71,11 @@ impl PostgresBuilder {
         let is_test = self.clock.is_some();
         let opening = {
             let (pool, migrates) = (Arc::clone(&pool), self.migrates);
+            let is_of_service = self.is_of_service;
             async move {
                 schema::prepare(&pool, migrates).await?;
-                schema::agree_on_clock(&pool, is_test).await
+                schema::agree_on_clock(&pool, is_test).await?;
+                agree_on_owner(&pool, is_of_service).await
             }
         };
         pool.spawn(opening).await?;

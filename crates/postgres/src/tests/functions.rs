@@ -1,6 +1,6 @@
 //! Tests the functions for callers: their outcomes, and the arguments that they refuse.
 
-use super::server::{connect, open};
+use super::server::{connect, open, open_of_service};
 use crate::PostgresStore;
 use std::sync::Arc;
 use std::time::Duration;
@@ -201,15 +201,21 @@ fn what_is_not_valid_is_refused_with_its_sqlstate() {
         ("schedule('a', policy => '{\"jitter_ms\": 5}')".into(), "0A000"),
         ("schedule('a', policy => '{\"backoff\": {\"kind\": \"fixed\"}}')".into(), "22023"),
         ("schedule('a', policy => '{\"backoff\": {\"kind\": \"fixed\", \"max_ms\": 1}}')".into(), "22023"),
-        ("schedule_callback('ftp://example.com')".into(), "22023"),
-        ("schedule_callback('https://me@example.com')".into(), "22023"),
-        ("schedule_callback('https://example.com', method => 'TRACE')".into(), "22023"),
-        ("schedule_callback('https://example.com', headers => '{\"Host\": \"a\"}')".into(), "22023"),
-        ("schedule_callback('https://example.com', headers => '{\"a b\": \"a\"}')".into(), "22023"),
-        ("schedule_callback('https://example.com', policy => '{\"timeout_ms\": 30001}')".into(), "22023"),
-        ("schedule_queue('a queue')".into(), "22023"),
         ("cancel()".into(), "22023"),
         ("move_to('k')".into(), "22023"),
+        ("schedule('a', due => '1969-12-31T23:59:59Z')".into(), "22023"),
+        ("schedule('a', due => '-infinity')".into(), "22023"),
+        ("move_to('k', due => '1969-12-31T23:59:59Z')".into(), "22023"),
+        (
+            "schedule('a', policy => '{\"backoff\": {\"kind\": \"ladder\", \"pauses_ms\": [1, null]}}')"
+                .into(),
+            "22023",
+        ),
+        ("schedule('a', namespace => NULL)".into(), "22023"),
+        ("cancel('k', NULL)".into(), "22023"),
+        ("cancel(namespace => NULL, id => gen_random_uuid())".into(), "22023"),
+        ("move_to('k', delay => '1 s', namespace => NULL)".into(), "22023"),
+        ("look('k', NULL)".into(), "22023"),
         ("done(gen_random_uuid(), 'x')".into(), "22023"),
         ("leave(1)".into(), "42501"),
     ] {
@@ -218,4 +224,31 @@ fn what_is_not_valid_is_refused_with_its_sqlstate() {
     refuses(&server, "SELECT * FROM tourbillon.timer", "42501");
     assert_eq!(pollster::block_on(store.counts()).unwrap().by_namespace.len(), 0);
     drop(connect(&server));
+}
+
+#[test]
+fn what_is_not_valid_for_the_service_is_refused() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let store = open_of_service(&server);
+    let _user = server.sql("CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA service TO app");
+    for (call, code) in [
+        ("schedule_callback('ftp://example.com')", "22023"),
+        ("schedule_callback('https://me@example.com')", "22023"),
+        ("schedule_callback('https://example.com', method => 'TRACE')", "22023"),
+        ("schedule_callback('https://example.com', headers => '{\"Host\": \"a\"}')", "22023"),
+        ("schedule_callback('https://example.com', headers => '{\"a b\": \"a\"}')", "22023"),
+        ("schedule_callback('https://example.com', policy => '{\"timeout_ms\": 30001}')", "22023"),
+        ("schedule_queue('a queue')", "22023"),
+        ("schedule_queue('q', namespace => NULL)", "22023"),
+        ("schedule_queue('q', namespace => '')", "22023"),
+        ("schedule_queue('q', namespace => E'a/b\\n')", "22023"),
+        ("schedule_callback('https://example.com', namespace => '..')", "22023"),
+        ("place('pull', namespace => E'a/b\\n')", "22023"),
+        ("place('callback')", "22023"),
+        ("schedule('mail')", "0A000"),
+        ("place('tourbillon/schedule', namespace => '/schedules/default')", "0A000"),
+    ] {
+        refuses(&server, &format!("SELECT service.{call}"), code);
+    }
+    assert_eq!(pollster::block_on(store.counts()).unwrap().by_namespace.len(), 0);
 }

@@ -1,6 +1,7 @@
 //! Tests on a server. Each test starts a server of its own, and is skipped with a message if PostgreSQL is not
 //! installed.
 
+mod arguments;
 mod bulk;
 mod conformance;
 mod disk;
@@ -16,6 +17,7 @@ mod marks;
 mod network;
 mod once;
 mod opening;
+mod owner;
 mod parked;
 mod plans;
 mod pooled;

@@ -43,3 +43,9 @@ pub(super) fn opened(server: &Postgres, ttl: Duration) -> Arc<PostgresStore> {
     let builder = PostgresStore::builder().poll(None).ttl(ttl);
     Arc::new(pollster::block_on(builder.open(&connect(server))).unwrap())
 }
+
+/// Opens the deployment of a service in the schema `service`. The store does not look by itself.
+pub(super) fn open_of_service(server: &Postgres) -> Arc<PostgresStore> {
+    let builder = PostgresStore::builder().schema("service").for_service(true).poll(None);
+    Arc::new(pollster::block_on(builder.open(&connect(server))).unwrap())
+}

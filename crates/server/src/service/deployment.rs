@@ -116,6 +116,7 @@ pub(crate) fn open_postgres(
         .node(postgres.node.as_str())
         .ttl(postgres.ttl)
         .listen(postgres.listens)
+        .for_service(true)
         .migrate(migrates);
     block_on(builder.open(&postgres.connect))
 }

@@ -19,6 +19,7 @@ use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
     Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Op, Outcome, Page,
     Reaped, Reasons, Renewal, Room, Shares, StoreError, StoreErrorKind, StoreFuture, TimerStore, dry_run,
+    path_of_file,
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 use tourbillon_durable::{UtcMillis, WallClock};
@@ -168,13 +169,14 @@ impl SqliteBuilder {
     /// # Errors
     ///
     /// Fails with [`StoreErrorKind::Locked`] if another store has the database open, and with
-    /// [`StoreErrorKind::NewerSchema`] if a later version of this crate has migrated the database. Fails if the file
-    /// is damaged, or cannot be read and written.
+    /// [`StoreErrorKind::NewerSchema`] if a later version of this crate has migrated the database. Fails with
+    /// [`StoreErrorKind::Limit`] if the file has several hard links, because SQLite would have a log for each name.
+    /// Fails if the file is damaged, or cannot be read and written.
     pub fn open(self, path: impl AsRef<Path>) -> Result<SqliteStore> {
-        make_missing(path.as_ref())?;
-        let mut writer = connect(path.as_ref())?;
-        // SQLite resolves symbolic links, so two names of a database have the same lock.
-        let path = writer.path().map_or_else(|| path.as_ref().to_owned(), PathBuf::from);
+        // Symbolic links are resolved, so two names of a database have the same lock.
+        let path = path_of_file(path.as_ref())?;
+        make_missing(&path)?;
+        let mut writer = connect(&path)?;
         let owner = Owner::take(&path, self.waits)?;
         self.prepare(&writer)?;
         let mode: String =
@@ -223,7 +225,8 @@ impl SqliteBuilder {
         owner: Option<Owner>,
     ) -> Result<SqliteStore> {
         let room = Room::new(path.clone(), "-reserve", self.keep_free);
-        room.note_opened();
+        // These files exist while a connection is open, since SQLite removes them with its last connection.
+        room.note_opened(&["-wal", "-shm"]);
         let shared = Shared::new(self.clock, room);
         match end_leases(&writer, shared.now()) {
             // On a full disk, the leases end when they expire.

@@ -1,5 +1,6 @@
 //! Tests a disk that is full and stays full: a small file system in memory, in a namespace of its own. Where the system
-//! does not permit that, the tests say so and do nothing. Also tests a file that is removed.
+//! does not permit that, the tests say so and do nothing. Also tests a file that is removed, and a file with several
+//! names.
 #![expect(clippy::print_stdout, reason = "a skipped test says so")]
 #![cfg(target_os = "linux")]
 
@@ -144,14 +145,21 @@ fn deliveries_end_on_a_full_disk_and_nothing_new_is_stored() {
     assert_eq!(block_on(store.check()).unwrap(), []);
 }
 
-/// Tests that a store whose file was removed refuses claims as well as operations, whose effects would be lost.
+/// Tests that a store refuses claims as well as operations once one of its files was removed, because their effects
+/// would be lost.
 #[test]
 fn a_store_whose_file_was_removed_takes_no_change_until_it_is_back() {
+    for name in ["shop.db", "shop.db-wal", "shop.db-shm"] {
+        removed(name);
+    }
+}
+
+fn removed(name: &str) {
     let folder = tempfile::tempdir().unwrap();
     let (store, clock) = open(folder.path(), 0);
     clock.advance(Duration::from_millis(1));
     create(&store, 1).unwrap();
-    let [there, elsewhere] = ["shop.db", "other.db"].map(|name| folder.path().join(name));
+    let [there, elsewhere] = [name, "other"].map(|name| folder.path().join(name));
     let limit = Limit { timers: 1, bytes: u64::MAX };
     let claim = |number| block_on(store.claim(BY, number, limit, None)).map(|claimed| claimed.leased.len());
     std::fs::rename(&there, &elsewhere).unwrap();
@@ -161,10 +169,34 @@ fn a_store_whose_file_was_removed_takes_no_change_until_it_is_back() {
     for refused in [create(&store, 2), claim(2).map(drop), in_turn, import] {
         let error = refused.unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::Io);
-        assert!(error.to_string().contains("was removed or replaced"), "{error}");
+        assert!(error.to_string().contains(&format!("/{name} was removed or replaced")), "{error}");
     }
     std::fs::rename(&elsewhere, &there).unwrap();
     std::thread::sleep(Duration::from_secs(1));
     create(&store, 2).unwrap();
     assert_eq!(claim(3).unwrap(), 1);
+}
+
+/// Tests that a database has one log, whatever link leads to it. SQLite would have a log for each hard link, so a
+/// database with hard links is refused.
+#[test]
+fn a_database_is_opened_by_its_one_path() {
+    use tourbillon_durable::store::StoreErrorKind::{Limit, Locked};
+    let folder = tempfile::tempdir().unwrap();
+    let [path, link, hard] = ["shop.db", "link.db", "hard.db"].map(|name| folder.path().join(name));
+    std::os::unix::fs::symlink("shop.db", &link).unwrap();
+    let store = SqliteStore::open(&link).unwrap();
+    assert!(path.exists() && folder.path().join("shop.db-owner").exists());
+    create(&store, 1).unwrap();
+    for name in [&path, &link] {
+        assert_eq!(SqliteStore::open(name).map(drop).unwrap_err().kind(), Locked);
+    }
+    store.close().unwrap();
+    std::fs::hard_link(&path, &hard).unwrap();
+    for name in [&path, &link, &hard] {
+        assert_eq!(SqliteStore::open(name).map(drop).unwrap_err().kind(), Limit);
+    }
+    std::fs::remove_file(&hard).unwrap();
+    let store = SqliteStore::open(&path).unwrap();
+    assert_eq!(block_on(store.counts()).unwrap().of(Phase::Pending), 1);
 }

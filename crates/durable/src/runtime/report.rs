@@ -143,9 +143,10 @@ impl Stats {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Health {
-    /// The last call at the store failed.
+    /// The last call of the runtime at the store failed, or the store refuses all changes, for example because its file
+    /// was removed.
     StoreFails {
-        /// The time since calls at the store began to fail.
+        /// The time since calls of the runtime at the store began to fail. Zero if none has failed yet.
         since: Duration,
         /// The last error that the store returned.
         error: StoreError,

@@ -33,7 +33,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 const PART: u64 = 8;
 const LEAST: u64 = 24 << 20;
 
-/// Decides whether the disk has room for the changes of a store in files, and notices that the database's file was
+/// Decides whether the disk has room for the changes of a store in files, and notices that a file with such changes was
 /// removed or replaced. For authors of stores.
 ///
 /// A store asks for a [`refusal`](Self::refusal) before operations, for a [`reason`](Self::reason) before an import,
@@ -57,9 +57,10 @@ struct RoomState {
     /// are the number of free bytes, and the mark.
     low: Option<(u64, u64)>,
     tried: Option<Instant>,
-    /// The metadata of the database's file when the file was opened. `None` before the opening.
-    file: Option<Metadata>,
-    is_gone: bool,
+    /// The files that have the store's changes, each with its metadata when it was opened. Empty before the opening.
+    files: Vec<(PathBuf, Metadata)>,
+    /// The file that is no longer in its place. `None` if all files are in their places.
+    gone: Option<PathBuf>,
 }
 
 impl Room {
@@ -90,33 +91,36 @@ impl Room {
         wanted.min((size / PART).max(LEAST).min(size / 2))
     }
 
-    /// Notes the metadata of the database's file, which the store has just opened. Later checks compare the metadata to
-    /// notice that the file was removed or replaced.
-    pub fn note_opened(&self) {
+    /// Notes the metadata of the files that the store has just opened: the database's file, and the files beside it
+    /// whose names end with one of the texts in `beside`. All files that have acknowledged changes must be among them.
+    /// Later checks compare the metadata to notice that a file was removed or replaced.
+    pub fn note_opened(&self, beside: &[&str]) {
+        let Some(path) = &self.path else { return };
+        let paths = [""].iter().chain(beside).map(|end| with_end(path, end));
+        let files = paths.filter_map(|path| std::fs::metadata(&path).ok().map(|file| (path, file))).collect();
         let mut state = self.lock();
-        state.file = self.path.as_ref().and_then(|path| std::fs::metadata(path).ok());
-        (state.looked, state.is_gone) = (None, false);
+        (state.files, state.looked, state.gone) = (files, None, None);
     }
 
     /// Returns the error with which the store refuses the operations. `None` if the store accepts them.
     #[must_use]
     pub fn refusal(&self, ops: &[Op]) -> Option<StoreError> {
         let state = self.look();
-        self.gone(&state).or_else(|| has_new(ops).then(|| low(&state)).flatten())
+        gone(&state).or_else(|| has_new(ops).then(|| low(&state)).flatten())
     }
 
-    /// Returns the error with which the store refuses all changes because the database's file is gone. `None` if the
-    /// file is in its place.
+    /// Returns the error with which the store refuses all changes because one of its files is gone. `None` if the files
+    /// are in their places.
     #[must_use]
     pub fn absence(&self) -> Option<StoreError> {
-        self.gone(&self.look())
+        gone(&self.look())
     }
 
     /// Returns the error with which the store refuses new timers. `None` if the store accepts them.
     #[must_use]
     pub fn reason(&self) -> Option<StoreError> {
         let state = self.look();
-        self.gone(&state).or_else(|| low(&state))
+        gone(&state).or_else(|| low(&state))
     }
 
     /// Removes the reserve (a file that the store keeps for a full disk) to free its bytes. Returns whether the reserve
@@ -126,14 +130,8 @@ impl Room {
         // The freed bytes are for the changes that failed. So the next call reads the free bytes anew, and the reserve
         // is made again after `AGAIN` at the earliest.
         (state.looked, state.tried) = (None, Some(Instant::now()));
-        let reserve = self.path.as_deref().filter(|_| self.mark > 0).map(|path| self.reserve(path));
+        let reserve = self.path.as_deref().filter(|_| self.mark > 0).map(|path| with_end(path, self.suffix));
         reserve.is_some_and(|reserve| std::fs::remove_file(reserve).is_ok())
-    }
-
-    fn reserve(&self, path: &Path) -> PathBuf {
-        let mut reserve = path.as_os_str().to_owned();
-        reserve.push(self.suffix);
-        reserve.into()
     }
 
     fn lock(&self) -> MutexGuard<'_, RoomState> {
@@ -141,7 +139,7 @@ impl Room {
     }
 
     /// Locks the state and returns it. If the last look is longer than [`LOOK`] ago, first reads the number of free
-    /// bytes again, and checks that the database's file is still in its place.
+    /// bytes again, and checks that the store's files are still in their places.
     fn look(&self) -> MutexGuard<'_, RoomState> {
         let mut state = self.lock();
         let Some(path) = &self.path else { return state };
@@ -150,7 +148,8 @@ impl Room {
             return state;
         }
         state.looked = Some(now);
-        state.is_gone = state.file.as_ref().is_some_and(|file| !is_same(path, file));
+        let gone = state.files.iter().find(|(path, file)| !is_same(path, file));
+        state.gone = gone.map(|(path, _)| path.clone());
         if self.mark > 0
             && let Some((free, all)) = free(path)
         {
@@ -162,7 +161,7 @@ impl Room {
     fn judge(&self, state: &mut RoomState, path: &Path, mut free: u64, all: u64, now: Instant) {
         let mark = Self::kept_free(self.mark, all);
         let kept = mark / 2;
-        let reserve = self.reserve(path);
+        let reserve = with_end(path, self.suffix);
         if free < kept / 4 && std::fs::remove_file(&reserve).is_ok() {
             state.tried = Some(now);
             free += kept;
@@ -179,16 +178,23 @@ impl Room {
             }
         }
     }
+}
 
-    fn gone(&self, state: &RoomState) -> Option<StoreError> {
-        let path = self.path.as_ref().filter(|_| state.is_gone)?;
-        let message = format!(
-            "{} was removed or replaced while the store has it open: further changes would be lost. Put the file back; \
-             if it is another file, start the process again",
-            path.display()
-        );
-        Some(StoreError::new(StoreErrorKind::Io, message))
-    }
+/// Returns the path of a file beside the database, whose name is the name of the database and `end`.
+fn with_end(path: &Path, end: &str) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(end);
+    path.into()
+}
+
+fn gone(state: &RoomState) -> Option<StoreError> {
+    let path = state.gone.as_ref()?;
+    let message = format!(
+        "{} was removed or replaced while the store has it open: further changes would be lost. Put the file back; if \
+         it is another file, start the process again",
+        path.display()
+    );
+    Some(StoreError::new(StoreErrorKind::Io, message))
 }
 
 fn low(state: &RoomState) -> Option<StoreError> {

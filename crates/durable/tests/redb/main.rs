@@ -13,6 +13,8 @@ mod life;
 mod lists;
 mod machine;
 mod missing;
+#[cfg(unix)]
+mod names;
 mod pipeline;
 mod place;
 mod syncs;

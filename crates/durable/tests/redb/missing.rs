@@ -6,9 +6,11 @@ use crate::{ALL, apply, assert_whole, claimant, get, place, timer};
 use pollster::block_on;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
-use tourbillon_durable::store::{Durability, RedbStore, StoreErrorKind, TimerStore as _};
+use tourbillon_durable::store::{Durability, RedbStore, StoreErrorKind, TimerStore};
+use tourbillon_durable::{Durable, Health};
 
 fn operations(place_of: &Place) -> PathBuf {
     place_of.file().with_extension("redb.ops")
@@ -218,27 +220,54 @@ fn a_database_beside_the_note_of_a_failed_creation_keeps_its_timers() {
     assert!([unclosed, closed].iter().all(|place_of| get(&open(place_of), 1).is_some()));
 }
 
-/// Tests that a store whose file was removed refuses claims as well as operations, whose effects would be lost.
+/// Tests that a store refuses claims as well as operations once its file or its journal was removed, because their
+/// effects would be lost.
 #[cfg(unix)]
 #[test]
 fn a_store_whose_file_was_removed_takes_no_change_until_it_is_back() {
     let place_of = Place::new();
-    let store = builder(&clock()).open(place_of.file()).unwrap();
-    apply(&store, place(timer(1, 900)), Durability::PowerLoss).unwrap();
-    let elsewhere = place_of.file().with_extension("elsewhere");
-    let claim =
-        |number| block_on(store.claim(claimant(1), number, ALL, None)).map(|claimed| claimed.leased.len());
-    fs::rename(place_of.file(), &elsewhere).unwrap();
-    thread::sleep(Duration::from_secs(1));
-    let created = apply(&store, place(timer(2, 900)), Durability::PowerLoss).map(drop);
-    let import = block_on(store.import(Vec::new()));
-    for refused in [created, claim(1).map(drop), import] {
-        let error = refused.unwrap_err();
-        assert_eq!(error.kind(), StoreErrorKind::Io);
-        assert!(error.to_string().contains("was removed or replaced"), "{error}");
+    for removed in [place_of.file(), operations(&place_of)] {
+        let store = builder(&clock()).open(place_of.file()).unwrap();
+        apply(&store, place(timer(1, 900)), Durability::PowerLoss).unwrap();
+        let elsewhere = place_of.file().with_extension("elsewhere");
+        let claim = |number| {
+            block_on(store.claim(claimant(1), number, ALL, None)).map(|claimed| claimed.leased.len())
+        };
+        fs::rename(&removed, &elsewhere).unwrap();
+        thread::sleep(Duration::from_secs(1));
+        let created = apply(&store, place(timer(2, 900)), Durability::PowerLoss).map(drop);
+        let import = block_on(store.import(Vec::new()));
+        for refused in [created, claim(1).map(drop), import] {
+            let error = refused.unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::Io);
+            let name = removed.file_name().unwrap().to_str().unwrap();
+            assert!(error.to_string().contains(&format!("/{name} was removed or replaced")), "{error}");
+        }
+        fs::rename(&elsewhere, &removed).unwrap();
+        thread::sleep(Duration::from_secs(1));
+        apply(&store, place(timer(2, 900)), Durability::PowerLoss).unwrap();
+        assert_eq!(claim(2).unwrap(), 2);
     }
+}
+
+/// While nothing is due, the runtime makes no call that could fail. Its health shows all the same that the store
+/// refuses the changes of callers.
+#[cfg(unix)]
+#[test]
+fn an_idle_runtime_is_not_healthy_while_the_file_of_its_store_is_missing() {
+    let place_of = Place::new();
+    let store: Arc<dyn TimerStore> = Arc::new(RedbStore::open(place_of.file()).unwrap());
+    let durable = Durable::builder_on(store).bytes_handler("mail", async |_, _| {}).start().unwrap();
+    let timers = durable.handle();
+    assert!(timers.await_idle(Duration::from_secs(20)));
+    assert!(matches!(timers.health(), Health::Healthy));
+    let elsewhere = place_of.file().with_extension("elsewhere");
+    fs::rename(place_of.file(), &elsewhere).unwrap();
+    thread::sleep(Duration::from_millis(50));
+    assert!(
+        matches!(timers.health(), Health::StoreFails { error, .. } if error.kind() == StoreErrorKind::Io)
+    );
     fs::rename(&elsewhere, place_of.file()).unwrap();
-    thread::sleep(Duration::from_secs(1));
-    apply(&store, place(timer(2, 900)), Durability::PowerLoss).unwrap();
-    assert_eq!(claim(2).unwrap(), 2);
+    thread::sleep(Duration::from_millis(50));
+    assert!(matches!(timers.health(), Health::Healthy));
 }

@@ -233,6 +233,11 @@ impl Timers {
         if let Some((since, error)) = self.runtime.reporter.failing() {
             return Health::StoreFails { since, error };
         }
+        // While no timer is due, the runtime makes no call that could fail, and only the callers get the error. A full
+        // disk refuses new timers alone, so it is no failure of the store.
+        if let Some(error) = self.store().refuses_new().filter(|error| error.kind() != StoreErrorKind::Full) {
+            return Health::StoreFails { since: Duration::ZERO, error };
+        }
         let now = self.runtime.load();
         let overdue = now.next_due.map_or(Duration::ZERO, |due| self.store().now() - due);
         match now.stuck_for {

@@ -10,6 +10,7 @@
 use super::error::converted;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::failpoints::{Point, reach};
+use crate::store::place::path_of_file;
 use core::ops::Bound;
 use core::{fmt, mem};
 use redb::backends::FileBackend;
@@ -59,9 +60,11 @@ impl fmt::Debug for Places {
 }
 
 impl Places {
-    /// Gives access to a store in files, with the database at `path`.
-    pub(super) fn files(path: PathBuf, without_locks: bool) -> Self {
-        Self { way: Way::Files { path, without_locks }, unsynced: Arc::default() }
+    /// Gives access to a store in files, with the database at `path`. From here on, the database has a single path,
+    /// which also determines the path of the journal ([`path_of_file`]).
+    pub(super) fn files(path: &Path, without_locks: bool) -> Result<Self, StoreError> {
+        let path = path_of_file(path)?;
+        Ok(Self { way: Way::Files { path, without_locks }, unsynced: Arc::default() })
     }
 
     /// Gives access to a store whose files a test replaces. `make` returns the replacement of each file.
@@ -178,9 +181,12 @@ fn admit(path: &Path, locked: Result<(), TryLockError>, without_locks: bool) -> 
     }
 }
 
+/// The end of the name of the journal's file, after the name of the database's file.
+pub(super) const OPERATIONS: &str = ".ops";
+
 fn beside(path: &Path) -> PathBuf {
     let mut beside = path.as_os_str().to_owned();
-    beside.push(".ops");
+    beside.push(OPERATIONS);
     beside.into()
 }
 

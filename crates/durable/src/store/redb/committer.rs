@@ -1,6 +1,7 @@
 //! Runs the thread that commits. The thread runs batches (groups of requests in one transaction), makes checkpoints,
 //! and starts syncs.
 
+use super::backend::OPERATIONS;
 use super::batch::Batch;
 use super::common::{Common, being_opened};
 use super::compaction;
@@ -91,7 +92,7 @@ impl Committer {
             }
         })?;
         let journal = Journal::open(operations, opened.store, opened.sequence)?;
-        room.note_opened();
+        room.note_opened(&[OPERATIONS]);
         let common = Common::new(clock, room, opened.database, opened.place, journal.file_len());
         let common = Arc::new(common);
         let mut committer = Self {

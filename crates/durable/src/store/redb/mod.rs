@@ -288,7 +288,7 @@ impl RedbBuilder {
         let path = path.as_ref();
         // This fails if the file is missing. Otherwise the verification would create an empty file.
         std::fs::metadata(path)?;
-        verify::verify(&Places::files(path.to_owned(), self.without_locks))
+        verify::verify(&Places::files(path, self.without_locks)?)
     }
 
     /// Verifies a database whose bytes are not in files, as [`verify`](Self::verify) does for a file. `make` gives
@@ -318,7 +318,7 @@ impl RedbBuilder {
         let path = path.as_ref();
         // The opener would make a database without a journal, which no later opening accepts.
         let is_empty = std::fs::metadata(path)?.len() == 0;
-        let places = Places::files(path.to_owned(), self.without_locks);
+        let places = Places::files(path, self.without_locks)?;
         let opener = Opener { places: places.clone(), cache: self.cache };
         let known = if is_empty { 0 } else { opening::set_aside(&opener.open()?)? };
         let store = self.scrub(u32::MAX).start(places)?;
@@ -341,6 +341,10 @@ impl RedbBuilder {
     /// Opens the store at `path`, or creates a store if there is none.
     ///
     /// All leases end, because their holders are gone. The time that this method takes depends on the number of leases
+    /// The path is made absolute, and its symbolic links are resolved, once at this call. So each name of the file opens
+    /// the same store, and the process may change its working folder afterwards. A file with several hard links is
+    /// refused with [`StoreErrorKind::Limit`].
+    ///
     /// and the number of operations in the journal, but not on the number of timers.
     ///
     /// # Errors
@@ -359,7 +363,7 @@ impl RedbBuilder {
     /// last checkpoint, up to 10 s earlier. Operations that were acknowledged after the checkpoint are then lost. A
     /// store that was closed can be opened without the file.
     pub fn open(self, path: impl AsRef<Path>) -> Result<RedbStore, StoreError> {
-        let places = Places::files(path.as_ref().to_owned(), self.without_locks);
+        let places = Places::files(path.as_ref(), self.without_locks)?;
         self.start(places)
     }
 

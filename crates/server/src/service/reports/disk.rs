@@ -9,6 +9,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 #[cfg(unix)]
 use tourbillon_durable::store::Room;
+use tourbillon_durable::store::path_of_file;
 
 /// The longest time for which a report waits for the disk.
 const SLOW: Duration = Duration::from_secs(3);
@@ -42,7 +43,7 @@ impl Disk {
     /// disk answers.
     #[cfg(unix)]
     fn measure(files: &StoreFiles, keep_free: u64) -> Option<Self> {
-        let found = rustix::fs::statvfs(files.folder()).ok()?;
+        let found = rustix::fs::statvfs(&files.folder()).ok()?;
         let size = found.f_blocks.saturating_mul(found.f_frsize);
         Some(Self {
             used: files.sizes().map(|(_, size)| size).iter().sum(),
@@ -83,15 +84,24 @@ impl StoreFiles {
         }
     }
 
-    pub(super) fn folder(&self) -> &Path {
-        let folder = self.database.parent().filter(|folder| !folder.as_os_str().is_empty());
-        folder.unwrap_or(Path::new("."))
+    /// Returns the path by which the store opens the database. The other files are beside it, also if the name of the
+    /// database in the data folder is a link. Blocks until the disk answers.
+    fn path(&self) -> PathBuf {
+        path_of_file(&self.database).unwrap_or_else(|_| self.database.clone())
+    }
+
+    /// Returns the folder of the files. Blocks until the disk answers.
+    pub(super) fn folder(&self) -> PathBuf {
+        let path = self.path();
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        folder.unwrap_or(Path::new(".")).to_owned()
     }
 
     /// Returns the label of each file in metrics, and the size of the file in bytes. Blocks until the disk answers.
     pub(super) fn sizes(&self) -> [(&'static str, u64); 3] {
+        let database = self.path();
         self.parts.map(|(label, suffix)| {
-            let mut path = self.database.clone().into_os_string();
+            let mut path = database.clone().into_os_string();
             path.push(suffix);
             (label, std::fs::metadata(path).map_or(0, |file| file.len()))
         })
@@ -157,17 +167,26 @@ mod tests {
     #[test]
     fn the_disk_of_an_sqlite_database_is_the_disk_of_its_folder() {
         let folder = tempfile::tempdir().unwrap();
-        let mut settings = Settings::new(folder.path().join("data"));
-        assert_eq!(StoreFiles::of(&settings).folder(), folder.path().join("data"));
-        let database = folder.path().join("shop.db");
+        let root = folder.path().canonicalize().unwrap();
+        let mut settings = Settings::new(root.join("data"));
+        assert_eq!(StoreFiles::of(&settings).folder(), root.join("data"));
+        let database = root.join("shop.db");
         std::fs::write(&database, [0; 10]).unwrap();
-        std::fs::write(folder.path().join("shop.db-wal"), [0; 7]).unwrap();
-        std::fs::write(folder.path().join("other"), [0; 5]).unwrap();
+        std::fs::write(root.join("shop.db-wal"), [0; 7]).unwrap();
+        std::fs::write(root.join("other"), [0; 5]).unwrap();
         settings.store = StorePlace::Sqlite(database);
         let files = StoreFiles::of(&settings);
-        assert_eq!(files.folder(), folder.path());
+        assert_eq!(files.folder(), root);
         assert_eq!(files.sizes(), [("timers", 10), ("journal", 7), ("reserve", 0)]);
+        #[cfg(unix)]
+        {
+            std::fs::create_dir(root.join("data")).unwrap();
+            std::os::unix::fs::symlink("../shop.db", root.join("data/link.db")).unwrap();
+            settings.store = StorePlace::Sqlite(root.join("data/link.db"));
+            let linked = StoreFiles::of(&settings);
+            assert_eq!((linked.folder(), linked.sizes()), (root, files.sizes()));
+        }
         settings.store = StorePlace::Sqlite("shop.db".into());
-        assert_eq!(StoreFiles::of(&settings).folder(), Path::new("."));
+        assert_eq!(StoreFiles::of(&settings).folder(), std::env::current_dir().unwrap());
     }
 }

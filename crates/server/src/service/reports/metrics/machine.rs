@@ -16,7 +16,7 @@ pub(super) fn page(files: &StoreFiles) -> Page {
     for (part, size) in files.sizes() {
         page.value("store_bytes", &[("part", part)], &size);
     }
-    if let Some((free, all)) = disk(files.folder()) {
+    if let Some((free, all)) = disk(&files.folder()) {
         let help = "Free bytes of the file system with the store's files, or with the data folder.";
         page.single("disk_free_bytes", "gauge", help, &free);
         page.single("disk_bytes", "gauge", "All bytes of this file system.", &all);

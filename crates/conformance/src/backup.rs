@@ -105,6 +105,9 @@ fn an_import_into_taken_places_changes_nothing(make: Make<'_>) {
         Timer { namespace: long.clone(), ..bench.timer(0) },
         Timer { labels: vec!["l".into(), long.clone()], ..bench.timer(0) },
         Timer { labels: vec![long.clone()], ..in_state(leased) },
+        Timer { kind: long.clone(), ..bench.timer(0) },
+        Timer { key: Some(long.clone()), ..bench.timer(0) },
+        Timer { trace: Some(long.clone()), ..bench.timer(0) },
         Timer { namespace: long.clone(), ..in_state(State::Dead(DEATH)) },
         in_state(State::Parked(long)),
     ];

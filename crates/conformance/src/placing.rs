@@ -307,6 +307,9 @@ fn arguments_beyond_the_limits_change_nothing(make: Make<'_>) {
     for bad in [
         Op::Place(Box::new(Timer { namespace: too_long.clone(), ..bench.timer(0) }), IfPresent::Reject),
         Op::Place(Box::new(Timer { labels: vec![too_long.clone()], ..bench.timer(0) }), IfPresent::Reject),
+        Op::Place(Box::new(Timer { kind: too_long.clone(), ..bench.timer(0) }), IfPresent::Reject),
+        Op::Place(Box::new(Timer { key: Some(too_long.clone()), ..bench.timer(0) }), IfPresent::Reject),
+        Op::Place(Box::new(Timer { trace: Some(too_long.clone()), ..bench.timer(0) }), IfPresent::Reject),
         Op::Place(Box::new(Timer { state: State::Leased(lease), ..bench.timer(0) }), IfPresent::Reject),
         Op::Place(Box::new(Timer { state: State::Dead(death), ..bench.timer(0) }), IfPresent::Reject),
         Op::Park(fits.id, token, too_long.clone()),

@@ -533,6 +533,18 @@ impl<P> fmt::Display for ScheduleError<P> {
 
 impl<P: fmt::Debug> core::error::Error for ScheduleError<P> {}
 
+/// Fails if the name of a timer's kind or a label is too long, or if there are too many labels. Each label must be given
+/// once.
+pub(crate) fn admit_names(kind: &str, labels: &[Box<str>]) -> Result<(), Rejection> {
+    too_long("the kind's name", kind, LONGEST_NAME)?;
+    labels.iter().try_for_each(|label| too_long("a label", label, LONGEST_NAME))?;
+    if labels.len() > MOST_LABELS { Err(Rejection::TooLong("the list of labels")) } else { Ok(()) }
+}
+
+fn too_long(part: &'static str, text: &str, most: usize) -> Result<(), Rejection> {
+    if text.len() > most { Err(Rejection::TooLong(part)) } else { Ok(()) }
+}
+
 impl<P> Spec<P> {
     /// Makes the timer of this description. `now` is the moment at which the store accepts the timer, and `payload`
     /// holds the bytes of the payload. If the description has no id, `fresh` makes an id from the namespace and the
@@ -545,18 +557,14 @@ impl<P> Spec<P> {
         limits: &Limits,
         fresh: impl FnOnce(&str, Option<&str>) -> TimerId,
     ) -> Result<Timer, Rejection> {
-        let too_long =
-            |part, text: &str, most| if text.len() > most { Err(Rejection::TooLong(part)) } else { Ok(()) };
-        too_long("the kind's name", kind, LONGEST_NAME)?;
+        // Equal labels count as one.
+        let mut labels = self.labels.clone();
+        labels.sort();
+        labels.dedup();
+        admit_names(kind, &labels)?;
         too_long("the namespace", &self.namespace, LONGEST_NAME)?;
         too_long("the key", self.key.as_deref().unwrap_or(""), LONGEST_KEY)?;
         too_long("the trace context", self.trace.as_deref().unwrap_or(""), LONGEST_KEY)?;
-        for label in &self.labels {
-            too_long("a label", label, LONGEST_NAME)?;
-        }
-        if self.labels.len() > MOST_LABELS {
-            return Err(Rejection::TooLong("the list of labels"));
-        }
         if payload.len() > limits.payload {
             return Err(Rejection::PayloadTooLong(payload.len()));
         }
@@ -596,9 +604,6 @@ impl<P> Spec<P> {
                 Some(Series { id, plan, missed, end, paused: false })
             }
         };
-        let mut labels = self.labels.clone();
-        labels.sort();
-        labels.dedup();
         let timer = Timer {
             id,
             namespace: self.namespace.clone(),

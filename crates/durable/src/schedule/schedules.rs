@@ -8,6 +8,7 @@ use super::words::{ScheduleEvent, ScheduleFault, ScheduleView, SchedulesPage, Te
 use super::{Progress, Schedule};
 use crate::id::TimerId;
 use crate::runtime::Builder;
+use crate::spec::admit_names;
 use crate::store::dry_run::admit;
 use crate::store::{Cursor, IfPresent, Op, StoreError, StoreErrorKind, TimerStore};
 use core::cell::Cell;
@@ -136,8 +137,10 @@ impl Schedules {
     ///
     /// # Errors
     ///
-    /// Fails if the key or the plan is not valid, if the end is before the start, if a text of the template is too long
-    /// or has a zero byte, or if the store fails.
+    /// Fails if the key or the plan is not valid, if the end is before the start, or if the store fails. Fails with an
+    /// error of the kind [`StoreErrorKind::Limit`] if the template's kind or one of its labels has more than 64 bytes,
+    /// if it has more than 8 different labels, or if a text has a zero byte. The limit of a runtime for payloads
+    /// ([`Limits`](crate::Limits)) does not apply to templates.
     ///
     /// # Examples
     ///
@@ -270,6 +273,11 @@ impl Schedules {
         let is_changed = |present: &Stored| {
             before.is_some_and(|before| {
                 present.schedule != before.schedule || present.template != before.template
+        let mut labels = template.labels.clone();
+        labels.sort();
+        labels.dedup();
+        admit_names(&template.kind, &labels)
+            .map_err(|rejection| StoreError::new(StoreErrorKind::Limit, rejection.to_string()))?;
             })
         };
         // The lock is held until the schedule is stored, so that no other thread of this process counts in between.

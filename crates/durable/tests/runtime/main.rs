@@ -243,6 +243,8 @@ fn what_is_out_of_bounds_is_refused_and_handed_back() {
     let labels = (0..9).fold(note(), |spec, n| spec.label(n.to_string()));
     assert!(matches!(refused(labels), Rejection::TooLong("the list of labels")));
     let cron = Plan::Cron { expression: "nonsense".into(), zone: "UTC".into(), skip_gaps: false };
+    let equal = (0..9).fold(note(), |spec, _| spec.label("a"));
+    assert!(world.timers().schedule_blocking(equal).is_ok(), "equal labels count as one");
     assert!(matches!(refused(note().repeat(cron, MissedInstants::Skip)), Rejection::Plan(_)));
     #[derive(Debug, Serialize, Deserialize)]
     struct Long(String);

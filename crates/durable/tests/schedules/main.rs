@@ -384,10 +384,23 @@ fn lists_are_of_one_namespace_and_paged() {
 fn a_template_that_the_store_would_refuse_is_refused_with_its_schedule() {
     let schedules = Schedules::new(Arc::new(MemoryStore::new(clock())));
     let at = ScheduleKey::new("a", "k");
-    for label in ["a\0b".to_owned(), "l".repeat(256)] {
-        let template = Template { labels: vec![label.into()], ..template() };
+    let labelled = |labels: &[String]| Template {
+        labels: labels.iter().map(|label| label.as_str().into()).collect(),
+        ..template()
+    };
+    let of_kind = |kind: String| Template { kind: kind.into(), ..template() };
+    let nine: Vec<String> = (0..9).map(|number| number.to_string()).collect();
+    for template in [
+        labelled(&["a\0b".to_owned()]),
+        labelled(&["l".repeat(65)]),
+        labelled(&nine),
+        of_kind("a\0b".to_owned()),
+        of_kind("k".repeat(65)),
+        of_kind("k".repeat(70_000)),
+    ] {
         let refused = schedules.put(&at, each_minute(), template);
         assert!(matches!(refused, Err(ScheduleFault::Store(error)) if error.kind() == StoreErrorKind::Limit));
     }
     assert!(matches!(schedules.get(&at), Err(ScheduleFault::NotFound)));
+    assert!(schedules.put(&at, each_minute(), labelled(&vec!["l".repeat(64); 9])).is_ok(), "one label");
 }

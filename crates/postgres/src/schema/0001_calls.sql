@@ -118,10 +118,10 @@ END $$;
 CREATE FUNCTION tourbillon.checked_labels(p_labels text[]) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE v_labels text[];
 BEGIN
-    IF cardinality(p_labels) > 8 THEN
+    SELECT array_agg(DISTINCT l COLLATE "C" ORDER BY l COLLATE "C") INTO v_labels FROM unnest(p_labels) l;
+    IF cardinality(v_labels) > 8 THEN
         RAISE EXCEPTION 'a timer may have at most 8 labels' USING ERRCODE = '54000';
     END IF;
-    SELECT array_agg(DISTINCT l COLLATE "C" ORDER BY l COLLATE "C") INTO v_labels FROM unnest(p_labels) l;
     IF array_position(v_labels, NULL) IS NOT NULL THEN
         RAISE EXCEPTION 'a label must not be NULL' USING ERRCODE = '22023';
     END IF;

@@ -310,6 +310,8 @@ impl Timers {
     /// If the store cannot claim parked timers, the call unparks up to `wanted` timers instead, and returns their
     /// number.
     ///
+    /// Fetching the reason [`PAUSED`](crate::store::PAUSED) delivers paused timers, and resumes their series.
+    ///
     /// If no handler can begin now, the call waits. The handler of a claimed timer should park the timer again if the
     /// reason still holds.
     ///

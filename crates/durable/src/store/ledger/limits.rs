@@ -50,6 +50,9 @@ fn check(op: &Op) -> Result<(), Fault> {
 
 fn check_timer(timer: &Timer) -> Result<(), Fault> {
     check_length("the namespace", &timer.namespace)?;
+    check_length("the kind's name", &timer.kind)?;
+    check_length("the key", timer.key.as_deref().unwrap_or(""))?;
+    check_length("the trace context", timer.trace.as_deref().unwrap_or(""))?;
     if let State::Parked(reason) = &timer.state {
         check_length("the reason to park", reason)?;
     }
@@ -61,7 +64,8 @@ fn check_address(at: &Address) -> Result<(), Fault> {
     at.part_with_zero_byte().map_or(Ok(()), |part| Err(zero_byte(part)))
 }
 
-/// Fails if a text has more than 255 bytes, because the keys of tables have a single byte for the length of a text.
+/// Fails if a text has more than 255 bytes, because the keys of tables have a single byte for the length of a text, and
+/// no index of a server takes a text of any length.
 /// `part` names the text in the error's message.
 fn check_length(part: &str, text: &str) -> Result<(), Fault> {
     if text.len() > usize::from(u8::MAX) {

@@ -1,7 +1,7 @@
 //! Offers the system's time of day as a clock, for stores that outlive their processes.
 
+use crate::panics::survive;
 use core::time::Duration;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use std::time::{Instant, SystemTime};
@@ -68,7 +68,7 @@ fn subscribers() -> MutexGuard<'static, Vec<OnStep>> {
 /// subscribed. Its panic must neither end the thread that notices the steps, nor lose the other functions.
 fn call_subscribers() {
     let mut called = core::mem::take(&mut *subscribers());
-    called.retain(|on_step| catch_unwind(AssertUnwindSafe(on_step)).unwrap_or(true));
+    called.retain(|on_step| survive(on_step).unwrap_or(true));
     // A called function may have subscribed another function, so the list may have entries again.
     subscribers().append(&mut called);
 }

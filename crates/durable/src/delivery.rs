@@ -1,12 +1,12 @@
 //! Describes one delivery of a timer to its handler, and records whether the end of the delivery is decided.
 
+use crate::panics::survive;
 use crate::policy::Guarantee;
 use crate::state::{Lease, State, Token};
 use crate::timer::{Timer, TimerId};
 use core::future::poll_fn;
 use core::task::{Poll, Waker};
 use core::time::Duration;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon_words::UtcMillis;
 
@@ -94,7 +94,7 @@ impl Settlement {
         let wakers = core::mem::take(&mut self.lock().wakers);
         for waker in wakers {
             // The executor's waker may panic, which must not end the thread that settles the delivery.
-            let _panic = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+            survive(|| waker.wake());
         }
     }
 

@@ -1,5 +1,6 @@
 //! Runs handlers on threads of the runtime, or on the program's executor.
 
+use crate::panics::survive;
 use core::fmt;
 use core::future::Future;
 use core::pin::{Pin, pin};
@@ -117,7 +118,9 @@ impl Threads {
             let queue = Arc::clone(&threads.queue);
             let serve = move || {
                 while let Some(work) = queue.take() {
-                    block_on(work);
+                    // The work of a handler catches the handler's panics. A thread must also survive the panic of a
+                    // store that the work asks for its time.
+                    survive(|| block_on(work));
                 }
             };
             // If a thread does not start, the drop of `threads` ends the threads that have started.

@@ -4,9 +4,10 @@
 
 // Floors: a module uses only modules of its own floor and of the floors below it (`tests/tidy`).
 
-// Floor 0: clocks, threads for handlers, and the bytes of texts.
+// Floor 0: panics of foreign code, clocks, threads for handlers, and the bytes of texts.
 mod clock;
 mod executor;
+mod panics;
 mod texts;
 // Floor 1: ids, plans and policies.
 mod id;

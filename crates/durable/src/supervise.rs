@@ -4,11 +4,11 @@
 use crate::delivery::{Delivery, Settlement};
 use crate::executor::Work;
 use crate::handler::{Answering, Handler, Verdict};
+use crate::panics::{message_of, survive, survive_or};
 use core::any::Any;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// The calls by which the work of a delivery reports to the runtime that runs the delivery.
@@ -87,10 +87,13 @@ impl Future for Supervised {
                 Step::Ready(..) | Step::Ended => Poll::Ready(Verdict::Done),
             }
         };
-        let verdict = match catch_unwind(AssertUnwindSafe(poll)) {
+        let error = |panic: &(dyn Any + Send)| {
+            format!("the handler panicked: {}", message_of(panic).unwrap_or("no message"))
+        };
+        let verdict = match survive_or(poll, error) {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(verdict)) => verdict,
-            Err(panic) => Verdict::Retry { error: message_of(&*panic).into(), after: None },
+            Err(error) => Verdict::Retry { error: error.into(), after: None },
         };
         this.supervisor.answered(this.number, verdict);
         this.finish();
@@ -102,7 +105,7 @@ impl Supervised {
     /// Drops the handler's future. If the drop panics, the panic is caught.
     fn finish(&mut self) {
         let step = core::mem::replace(&mut self.step, Step::Ended);
-        let _panic = catch_unwind(AssertUnwindSafe(|| drop(step)));
+        survive(|| drop(step));
     }
 }
 
@@ -115,10 +118,4 @@ impl Drop for Supervised {
         self.finish();
         self.supervisor.returned(self.number, has_begun);
     }
-}
-
-fn message_of(panic: &(dyn Any + Send)) -> String {
-    let message = panic.downcast_ref::<&str>().copied();
-    let message = message.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("the handler panicked: {}", message.unwrap_or("no message"))
 }

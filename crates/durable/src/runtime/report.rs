@@ -5,12 +5,12 @@ use super::shared::UnderWay;
 use super::steps::Step;
 use super::times::Times;
 use crate::handler::Verdict;
+use crate::panics::survive;
 use crate::state::{Phase, State};
 use crate::store::{Claimed, LeftOut, Op, Outcome, Reaped, StoreError};
 use crate::timer::Timer;
 use core::fmt;
 use core::time::Duration;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
@@ -202,13 +202,13 @@ impl Reporter {
 
     pub(crate) fn emit(&self, event: &Event) {
         if let Some(observe) = &self.observe {
-            let _panic = catch_unwind(AssertUnwindSafe(|| observe(event)));
+            survive(|| observe(event));
         }
     }
 
     fn report(&self, incident: &Incident) {
         if let Some(on_incident) = &self.on_incident {
-            let _panic = catch_unwind(AssertUnwindSafe(|| on_incident(incident)));
+            survive(|| on_incident(incident));
         }
         if self.is_observed() {
             self.emit(&Event::Incident(incident.clone()));

@@ -29,6 +29,38 @@ fn handlers_that_panic_or_fail_are_called_again_and_the_loop_goes_on() {
     world.assert_whole(&[]);
 }
 
+/// The payload of a panic whose drop panics with another such payload.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        explode();
+    }
+}
+
+fn explode() -> ! {
+    std::panic::resume_unwind(Box::new(Bomb))
+}
+
+#[test]
+fn a_panic_whose_payload_panics_in_its_drop_ends_no_thread() {
+    let world = World::answering(
+        |number, _| if number < 8 { explode() } else { Verdict::Done },
+        |builder| builder.workers(2).on_incident(|_| explode()).observe(|_| explode()),
+    );
+    for number in 0..8 {
+        world.schedule(Spec::new(Note(number)).attempts(1));
+    }
+    world.advance(secs(1));
+    assert_eq!(world.timers().stats().dead, 8);
+    for number in 8..16 {
+        world.schedule(Spec::new(Note(number)));
+    }
+    world.advance(secs(1));
+    assert_eq!(world.timers().stats().done, 8);
+    world.assert_whole(&[(Phase::Dead, 8)]);
+}
+
 /// Makes a runtime on the system's clocks whose handler sleeps for the time `sleep`. Also returns the store and the
 /// number of the handler's calls.
 fn sleeping(lease: Duration, sleep: Duration) -> (Durable, Arc<dyn TimerStore>, Arc<AtomicUsize>) {

@@ -124,8 +124,9 @@ impl Creations {
                         if is_stored {
                             let due = UtcMillis::from_millis(creation.due);
                             let note = || self.node.note(creation.shard, due);
-                            // A subscriber may panic, but the other creations must still get their answers.
-                            let _noted = catch_unwind(AssertUnwindSafe(note));
+                            // A subscriber may panic, but the other creations must still get their answers. The
+                            // payload is leaked, since its drop may panic, too.
+                            let _noted = catch_unwind(AssertUnwindSafe(note)).map_err(Box::leak);
                         }
                         // The caller may be gone.
                         let made = || Made::Stored(witnesses.clone());

@@ -94,12 +94,15 @@ pub(crate) fn start(upkeep: &Arc<Upkeep>) -> Result<(), StoreError> {
         loop {
             let Some(upkeep) = weak.upgrade() else { return };
             // A round may panic, and so may a subscriber that the round calls. The next round does the rest.
-            let next = catch_unwind(AssertUnwindSafe(|| rounds.begin(&upkeep))).unwrap_or(LONGEST_POLL);
+            // The payload of a panic is leaked, since its drop may panic, too.
+            let next = catch_unwind(AssertUnwindSafe(|| rounds.begin(&upkeep))).map_err(Box::leak);
+            let next = next.unwrap_or(LONGEST_POLL);
             // The thread must not keep the parts of a dropped store alive while it waits.
             drop(upkeep);
             // An answer may have changed the duties: another round follows at once.
             // A panic ends one task, but other tasks may be ready. Another round polls these tasks at once.
-            let has_answers = catch_unwind(AssertUnwindSafe(|| rounds.advance(&waker))).unwrap_or(true);
+            let has_answers = catch_unwind(AssertUnwindSafe(|| rounds.advance(&waker))).map_err(Box::leak);
+            let has_answers = has_answers.unwrap_or(true);
             let next = if has_answers { SHORTEST } else { next.max(SHORTEST) };
             if !bell.wait(next) {
                 return;

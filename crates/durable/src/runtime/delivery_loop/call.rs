@@ -1,10 +1,10 @@
 //! Wraps a call at the store. The loop polls the call between its steps, and does not wait for it.
 
+use crate::panics::survive;
 use crate::store::{StoreError, StoreErrorKind, StoreFuture};
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The future that returns the store's answer to a call. If the store panics during a poll, the future returns an
 /// error. If the store panics while the future is dropped, the panic is caught.
@@ -27,14 +27,13 @@ impl<T> Future for Call<T> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         // The call is missing only during the drop, when nothing polls this future any longer.
         let Some(call) = &mut self.0 else { return Poll::Pending };
-        catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(context)))
-            .unwrap_or_else(|_| Poll::Ready(Err(store_panicked())))
+        survive(|| call.as_mut().poll(context)).unwrap_or_else(|| Poll::Ready(Err(store_panicked())))
     }
 }
 
 impl<T> Drop for Call<T> {
     fn drop(&mut self) {
         let call = self.0.take();
-        let _panic = catch_unwind(AssertUnwindSafe(|| drop(call)));
+        survive(|| drop(call));
     }
 }

@@ -49,6 +49,7 @@
 use super::backoff::Backoff;
 use super::call::Call;
 use super::renewals::Answer;
+use crate::panics::survive;
 use crate::runtime::shared::DeliveryEnd;
 use crate::state::{Phase, State, Token};
 use crate::store::{Durability, Leased, Op, Outcome, StoreError, StoreErrorKind, TimerStore};
@@ -58,7 +59,6 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::{HashMap, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
@@ -183,7 +183,7 @@ pub(super) struct Ends {
 impl Ends {
     pub(super) fn new(store: Arc<dyn TimerStore>, durability: Durability, lease: Duration) -> Self {
         // The loop catches panics of the store only within its steps. This call comes before the first step.
-        let store_parts = catch_unwind(AssertUnwindSafe(|| store.parts())).unwrap_or_default();
+        let store_parts = survive(|| store.parts()).unwrap_or_default();
         Self {
             store,
             store_parts,
@@ -308,7 +308,7 @@ impl Ends {
             let id = end.delivery.id;
             let number = match has_parts {
                 // The loop makes this call between its steps, where a panic of the store would end the loop.
-                true => catch_unwind(AssertUnwindSafe(|| self.store.part_of(id))).unwrap_or_default(),
+                true => survive(|| self.store.part_of(id)).unwrap_or_default(),
                 false => 0,
             };
             if has_parts {

@@ -13,8 +13,8 @@
 use super::plans::Plans;
 use super::{Runtime, RuntimeState};
 use crate::executor::{Executor, Threads};
+use crate::panics::survive;
 use core::time::Duration;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 
 /// The pause after an error of the store, before the next attempt to recompute the instants of schedules.
@@ -65,8 +65,8 @@ impl Runtime {
         // The work blocks its thread, so it must not run on the program's executor.
         threads.spawn(Box::pin(async move {
             while following.begins() {
-                let followed = catch_unwind(AssertUnwindSafe(|| follow()));
-                if let Ok(Err(_)) = followed {
+                let followed = survive(|| follow());
+                if let Some(Err(_)) = followed {
                     following.again_after_a_pause();
                 }
             }

@@ -13,6 +13,7 @@ use super::queue::{Bell, Receiver, Waited, Wanted};
 use super::recovery::Recovery;
 use super::request::Request;
 use super::tables::Writing;
+use crate::panics::survive_or;
 use crate::store::Durability;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::failpoints::{Point, reach};
@@ -22,7 +23,6 @@ use crate::store::tables::{Table, Tables};
 use core::time::Duration;
 use redb::{StorageBackend, WriteTransaction};
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 use tourbillon::Clock;
@@ -201,22 +201,22 @@ impl Committer {
         loop {
             let waited = requests.wait(Wanted::Work, self.wakes_at());
             // The thread survives a panic of redb or of a caller's waker.
-            let turn = catch_unwind(AssertUnwindSafe(|| match waited {
+            let turn = || match waited {
                 Waited::Closed => Some(self.finish()),
                 Waited::Enough | Waited::Timeout => {
                     self.turn(requests, waited == Waited::Enough);
                     self.pipe.sync_if_wanted(&self.common, bell);
                     None
                 }
-            }));
-            match turn {
+            };
+            match survive_or(turn, damaged_pages) {
                 Ok(None) => {}
                 Ok(Some(end)) => return end,
-                Err(panic) if waited == Waited::Closed => {
+                Err(damage) if waited == Waited::Closed => {
                     self.recovery.close();
-                    return Err(damaged_pages(&*panic));
+                    return Err(damage);
                 }
-                Err(panic) => self.fall(damaged_pages(&*panic)),
+                Err(damage) => self.fall(damage),
             }
         }
     }
@@ -564,7 +564,7 @@ impl Committer {
             return Ok(());
         }
         // redb may panic on damaged pages.
-        let opened = catch_unwind(AssertUnwindSafe(|| self.open_again()));
+        let opened = survive_or(|| self.open_again(), damaged_pages).unwrap_or_else(Err);
         self.recovery.note_attempt(opened)
     }
 

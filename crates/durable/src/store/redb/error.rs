@@ -1,5 +1,6 @@
 //! Converts redb's errors to errors of a store.
 
+use crate::panics::message_of;
 use crate::store::error::{StoreError, StoreErrorKind};
 use core::any::Any;
 use std::io;
@@ -31,8 +32,7 @@ pub(super) fn converted(error: impl Into<redb::Error>) -> StoreError {
 
 /// Makes the error for a panic of redb. redb panics on bytes that are not a page of a database.
 pub(super) fn damaged_pages(panic: &(dyn Any + Send)) -> StoreError {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
+    let text = message_of(panic).unwrap_or("without a message");
     let message =
         format!("the database stopped at pages that are damaged, or by a fault of this program: {text}");
     StoreError::new(StoreErrorKind::Corrupt, message)

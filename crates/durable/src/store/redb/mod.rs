@@ -124,6 +124,7 @@ use super::{
     Renewal, Scrub, Shares, StoreFuture, TimerStore,
 };
 use crate::clock::WallClock;
+use crate::panics::survive_or;
 use crate::state::Token;
 use crate::timer::{Address, Timer, TimerId};
 use core::fmt;
@@ -340,11 +341,11 @@ impl RedbBuilder {
 
     /// Opens the store at `path`, or creates a store if there is none.
     ///
-    /// All leases end, because their holders are gone. The time that this method takes depends on the number of leases
     /// The path is made absolute, and its symbolic links are resolved, once at this call. So each name of the file opens
     /// the same store, and the process may change its working folder afterwards. A file with several hard links is
     /// refused with [`StoreErrorKind::Limit`].
     ///
+    /// All leases end, because their holders are gone. The time that this method takes depends on the number of leases
     /// and the number of operations in the journal, but not on the number of timers.
     ///
     /// # Errors
@@ -387,7 +388,7 @@ impl RedbBuilder {
             let opener = Opener { places: places.clone(), cache: self.cache };
             let open = || Committer::open(opener, Arc::clone(&self.clock), Arc::clone(&room));
             // redb may panic on damaged pages.
-            catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|panic| Err(damaged_pages(&*panic)))
+            survive_or(open, damaged_pages).unwrap_or_else(Err)
         };
         let (common, committer) = match open() {
             // An opening writes to the disk, too. So on a full disk, the opening gets the bytes of the reserve.
@@ -565,7 +566,7 @@ impl RedbStore {
         let reopenings = self.common.reopenings();
         let look = || self.common.reading().and_then(|ledger| read(&ledger));
         // redb may panic on damaged pages.
-        let answer = catch_unwind(AssertUnwindSafe(look)).unwrap_or_else(|panic| Err(damaged_pages(&*panic)));
+        let answer = survive_or(look, damaged_pages).unwrap_or_else(Err);
         if let Err(error) = &answer
             && self.common.note_read_error(error, reopenings)
         {

@@ -5,12 +5,12 @@ use super::backend::{Places, WatchedBackend};
 use super::error::converted;
 use super::journal;
 use super::tables::{Reading, Writing};
+use crate::panics::survive;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::failpoints::{Point, reach};
 use crate::store::ledger::Ledger;
 use crate::store::tables::{Table, Tables};
 use redb::{Database, ReadableDatabase, StorageBackend};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use tourbillon_words::UtcMillis;
 
@@ -167,8 +167,8 @@ impl Opener {
         self.refuse_other_schema()?;
         let place = self.places.timers()?;
         // redb may panic on a file that another program has changed.
-        let database = catch_unwind(AssertUnwindSafe(|| self.builder().create_with_backend(place.clone())))
-            .map_err(|_| StoreError::new(StoreErrorKind::Corrupt, "the database cannot be read"))?
+        let database = survive(|| self.builder().create_with_backend(place.clone()))
+            .ok_or_else(|| StoreError::new(StoreErrorKind::Corrupt, "the database cannot be read"))?
             .map_err(converted)?;
         let Numbers { store, sequence, is_closed, is_new } = numbers(&database)?;
         Ok(Opened { database, place, store, sequence, is_closed, is_new })
@@ -181,16 +181,16 @@ impl Opener {
         if place.len()? == 0 {
             return Ok(());
         }
-        let opened = catch_unwind(AssertUnwindSafe(|| self.builder().open_read_only_with_backend(place)));
+        let opened = survive(|| self.builder().open_read_only_with_backend(place));
         match opened {
-            Ok(Ok(database)) => {
+            Some(Ok(database)) => {
                 let tables = Reading::new(database.begin_read().map_err(converted)?);
                 has_schema(&tables).map(drop)
             }
             // redb does not repair a file that it opens only for reading, and may panic on damaged pages. The opening
             // that follows repairs the file and checks the version, or reports the damage.
-            Ok(Err(redb::DatabaseError::RepairAborted)) | Err(_) => Ok(()),
-            Ok(Err(error)) => Err(converted(error)),
+            Some(Err(redb::DatabaseError::RepairAborted)) | None => Ok(()),
+            Some(Err(error)) => Err(converted(error)),
         }
     }
 }

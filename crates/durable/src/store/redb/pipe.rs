@@ -60,12 +60,12 @@ use super::common::Common;
 use super::journal::{Journal, Record};
 use super::queue::Bell;
 use super::request::Pending;
+use crate::panics::survive;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::failpoints::{Point, reach};
 use core::time::Duration;
 use redb::StorageBackend;
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
@@ -127,8 +127,8 @@ impl PipeState {
         (self.is_ordered, self.sync_at) = (false, None);
         // A file that the caller supplies may panic, and must not end the thread that syncs.
         let write = || self.journal.reserve().and_then(|()| self.journal.write_out());
-        let written = catch_unwind(AssertUnwindSafe(write))
-            .unwrap_or_else(|_| Err(StoreError::new(StoreErrorKind::Io, "a write to the journal panicked")));
+        let written = survive(write)
+            .unwrap_or_else(|| Err(StoreError::new(StoreErrorKind::Io, "a write to the journal panicked")));
         if let Err(error) = written {
             self.failed = Some(error);
             return None;
@@ -148,7 +148,7 @@ impl PipeState {
 /// panics of the callers' wakers.
 pub(super) fn send(answers: Vec<Pending>, error: Option<&StoreError>) {
     for answer in answers {
-        let _panic = catch_unwind(AssertUnwindSafe(|| answer(error.cloned())));
+        survive(|| answer(error.cloned()));
     }
 }
 
@@ -346,8 +346,8 @@ impl Pipe {
         // The thread that commits handles the error of a sync that could not begin.
         let Some(Sync { file, last, epoch }) = begun else { return bell.ring(true) };
         let started = Instant::now();
-        let synced = catch_unwind(AssertUnwindSafe(|| file.sync_data()));
-        let synced = synced.unwrap_or_else(|_| Err(std::io::Error::other("the sync panicked")));
+        let synced = survive(|| file.sync_data());
+        let synced = synced.unwrap_or_else(|| Err(std::io::Error::other("the sync panicked")));
         let took = started.elapsed();
         let mut state = self.lock();
         common.synced(took, state.journal.file_len());
@@ -362,8 +362,7 @@ impl Pipe {
             Ok(()) if is_current => {
                 // The seal is needed only at the next opening. A file that a caller supplies may panic when the seal is
                 // written.
-                let seal = AssertUnwindSafe(|| state.journal.synced(last));
-                let _panic = catch_unwind(seal);
+                survive(|| state.journal.synced(last));
                 answers = state.answers(last);
             }
             Ok(()) => {}

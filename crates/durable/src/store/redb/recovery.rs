@@ -7,11 +7,10 @@
 //! | closed | an error | an attempt that succeeds, once the pause is over |
 
 use super::common::{Common, being_opened};
-use super::error::damaged_pages;
 use super::opening::Opener;
+use crate::panics::survive;
 use crate::store::error::{StoreError, StoreErrorKind};
 use core::time::Duration;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
@@ -70,7 +69,7 @@ impl Recovery {
     pub(super) fn close(&self) {
         let taken = self.common.take_database();
         // redb may panic on damaged pages, which must not end the thread.
-        drop(catch_unwind(AssertUnwindSafe(|| drop(taken))));
+        survive(|| drop(taken));
     }
 
     /// Returns whether the database is closed and may be opened now. If a read has failed, first closes the database.
@@ -102,11 +101,8 @@ impl Recovery {
     }
 
     /// Notes the result of an attempt to open the database. A failed attempt begins the next pause.
-    pub(super) fn note_attempt(
-        &mut self,
-        opened: std::thread::Result<Result<(), StoreError>>,
-    ) -> Result<(), StoreError> {
-        match opened.unwrap_or_else(|panic| Err(damaged_pages(&*panic))) {
+    pub(super) fn note_attempt(&mut self, opened: Result<(), StoreError>) -> Result<(), StoreError> {
+        match opened {
             Ok(()) => {
                 self.outage = None;
                 self.common.count(|stats| stats.reopened += 1);

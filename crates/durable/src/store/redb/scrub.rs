@@ -7,13 +7,13 @@ use super::common::Common;
 use super::error::damaged_pages;
 use super::queue::Sender;
 use super::request::{Reply, Request};
+use crate::panics::survive_or;
 use crate::store::Durability;
 use crate::store::error::StoreError;
 use crate::store::ledger::{ScrubCursor, Step};
 use core::time::Duration;
 use futures_channel::oneshot;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -131,5 +131,5 @@ fn run(common: &Common, requests: &Sender, stop: &Stop, pause: Duration) {
 fn step(common: &Common, place: &ScrubCursor) -> Result<Step, StoreError> {
     let step = || common.reading()?.scrub(place, STEP as usize);
     // redb may panic on damaged pages.
-    catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|panic| Err(damaged_pages(&*panic)))
+    survive_or(step, damaged_pages).unwrap_or_else(Err)
 }

@@ -8,13 +8,13 @@ use super::backend::{Places, WatchedBackend};
 use super::error::{converted, damaged_pages};
 use super::opening::has_schema;
 use super::tables::Reading;
+use crate::panics::survive_or;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::fault::Fault;
 use crate::store::ledger::Ledger;
 use redb::{Database, ReadableDatabase, StorageBackend};
 use std::collections::BTreeMap;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use tourbillon_words::UtcMillis;
 
@@ -189,10 +189,7 @@ fn open(overlay: Overlay, checks: bool) -> Result<Database, StoreError> {
             .set_check_integrity_on_open(checks)
             .create_with_backend(overlay)
     };
-    match catch_unwind(AssertUnwindSafe(open)) {
-        Ok(opened) => opened.map_err(converted),
-        Err(panic) => Err(damaged_pages(&*panic)),
-    }
+    survive_or(open, damaged_pages)?.map_err(converted)
 }
 
 fn check(database: Database) -> Result<Vec<Fault>, StoreError> {
@@ -202,7 +199,7 @@ fn check(database: Database) -> Result<Vec<Fault>, StoreError> {
         has_schema(&tables)?;
         Ledger::new(tables, UtcMillis::ZERO).check()
     };
-    catch_unwind(AssertUnwindSafe(check)).unwrap_or_else(|panic| Err(damaged_pages(&*panic)))
+    survive_or(check, damaged_pages).unwrap_or_else(Err)
 }
 
 #[cfg(test)]

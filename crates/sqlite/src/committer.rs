@@ -19,6 +19,7 @@ use crate::error::{Result, failed, failed_commit};
 use crate::queue::{Job, Queue, Work};
 use core::time::Duration;
 use rusqlite::Connection;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 use tourbillon::Clock;
@@ -65,9 +66,15 @@ impl Shared {
 
     pub(crate) fn wake(&self) {
         for wake in &*self.wakes.read().unwrap_or_else(PoisonError::into_inner) {
-            wake();
+            survive(wake);
         }
     }
+}
+
+/// Calls foreign code, for example the waker of a caller. Its panic must not end the thread that writes.
+fn survive(call: impl FnOnce()) {
+    // The payload of the panic is leaked, since its drop may panic, too.
+    let _panic = catch_unwind(AssertUnwindSafe(call)).map_err(Box::leak);
 }
 
 pub(crate) fn lock(connection: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
@@ -185,7 +192,7 @@ impl Committer {
                 self.shared.wake();
             }
             for (job, result) in done {
-                job.answer(result);
+                survive(|| job.answer(result));
             }
         }
     }

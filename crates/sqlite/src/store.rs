@@ -61,7 +61,6 @@ pub struct SqliteStore {
     rotation: Arc<Mutex<Rotation>>,
     /// The thread that writes, or `None` once the store is being closed.
     thread: Option<JoinHandle<Result<()>>>,
-    _owner: Option<Owner>,
 }
 
 /// The options of a [`SqliteStore`].
@@ -236,11 +235,14 @@ impl SqliteBuilder {
         let writer = Arc::new(Mutex::new(writer));
         let reader = reader.map_or_else(|| Arc::clone(&writer), |reader| Arc::new(Mutex::new(reader)));
         let committer = Committer::new(writer, Arc::clone(&shared), self.look);
-        let thread = std::thread::Builder::new()
-            .name("tourbillon-sqlite".to_owned())
-            .spawn(move || committer.serve())?;
+        let thread = std::thread::Builder::new().name("tourbillon-sqlite".to_owned()).spawn(move || {
+            let served = committer.serve();
+            // The next store must not deliver before this thread has made its last changes.
+            drop(owner);
+            served
+        })?;
         let rotation = Arc::default();
-        Ok(SqliteStore { shared, reader, path, rotation, thread: Some(thread), _owner: owner })
+        Ok(SqliteStore { shared, reader, path, rotation, thread: Some(thread) })
     }
 }
 
@@ -316,7 +318,13 @@ impl SqliteStore {
         self.shared.queue.close();
         let panicked =
             |_| Err(StoreError::new(StoreErrorKind::Closed, "the thread that writes has panicked"));
-        self.thread.take().map_or(Ok(()), |thread| thread.join().unwrap_or_else(panicked))
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        // A waker may drop the last reference to the store on the store's own thread, which cannot wait for itself. The
+        // thread ends after its present work.
+        if thread.thread().id() == std::thread::current().id() {
+            return Ok(());
+        }
+        thread.join().unwrap_or_else(panicked)
     }
 
     /// Makes the thread that writes call `function` in a transaction. The future gives the function's result.

@@ -20,6 +20,11 @@ pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// delivered again. There is one exception: if the timer is delivered at most once, and its handler was already called,
 /// it is not delivered again.
 ///
+/// If the executor has not polled a future for the length of a [`lease`](crate::Builder::lease), the timer is given back
+/// to the store, and a later claim delivers it again. The handler of the old future is then never called. Until the
+/// executor polls or drops this future, it occupies one of the runtime's places
+/// ([`concurrency`](crate::Builder::concurrency)), and counts in [`Stats::overrun`](crate::Stats::overrun).
+///
 /// ```
 /// use tourbillon_durable::store::MemoryStore;
 /// use tourbillon_durable::{Durable, Executor, Work};
@@ -112,9 +117,10 @@ impl Queue {
 }
 
 impl Threads {
-    pub(crate) fn start(count: usize) -> io::Result<Self> {
+    /// Starts `count` threads, whose names begin with `name`.
+    pub(crate) fn start(name: &str, count: usize) -> io::Result<Self> {
         let threads = Self { queue: Arc::default(), threads: Mutex::default() };
-        for number in 0..count.max(1) {
+        for number in 0..count {
             let queue = Arc::clone(&threads.queue);
             let serve = move || {
                 while let Some(work) = queue.take() {
@@ -124,7 +130,7 @@ impl Threads {
                 }
             };
             // If a thread does not start, the drop of `threads` ends the threads that have started.
-            let thread = thread::Builder::new().name(format!("tb-handler-{number}")).spawn(serve)?;
+            let thread = thread::Builder::new().name(format!("{name}-{number}")).spawn(serve)?;
             threads.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         }
         Ok(threads)
@@ -174,5 +180,41 @@ impl Drop for Threads {
 impl fmt::Debug for Threads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Threads").field("waiting", &self.queue.lock().works.len()).finish_non_exhaustive()
+    }
+}
+
+/// The threads of a runtime on which handlers run that do not run on the program's executor.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    handlers: Threads,
+    /// The threads on which schedules decide, if these threads are not those of the handlers. With an executor, many
+    /// blocking handlers may wait for a thread, and a decision must not wait behind them.
+    decisions: Option<Threads>,
+}
+
+impl Workers {
+    /// Starts `count` threads for handlers, and as many threads for the decisions of schedules if `are_apart` is true.
+    pub(crate) fn start(count: usize, are_apart: bool) -> io::Result<Self> {
+        let handlers = Threads::start("tb-handler", count)?;
+        let decisions = are_apart.then(|| Threads::start("tb-decision", count)).transpose()?;
+        Ok(Self { handlers, decisions })
+    }
+
+    /// Returns the threads on which the program's handlers run.
+    pub(crate) fn for_handlers(&self) -> &Threads {
+        &self.handlers
+    }
+
+    /// Returns the threads on which schedules decide.
+    pub(crate) fn for_decisions(&self) -> &Threads {
+        self.decisions.as_ref().unwrap_or(&self.handlers)
+    }
+
+    /// Ends the threads, and waits for them. The caller must ensure that no thread runs work that may never end.
+    pub(crate) fn join(self) {
+        self.handlers.join();
+        if let Some(decisions) = self.decisions {
+            decisions.join();
+        }
     }
 }

@@ -156,8 +156,19 @@ pub(crate) trait Handler: Send + Sync + 'static {
     /// Begins to handle a delivery. The payload is parsed during this call, or later by the returned future.
     fn handle(&self, payload: Box<[u8]>, delivery: Delivery) -> Answering;
 
-    /// Returns whether the handler blocks the thread on which it is polled.
-    fn blocks(&self) -> bool;
+    /// Returns where the handler runs.
+    fn place(&self) -> Place;
+}
+
+/// The threads on which a handler runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The program's executor, or the workers if there is no executor.
+    Executor,
+    /// The workers, since the handler blocks its thread.
+    Workers,
+    /// The threads on which schedules decide.
+    Decisions,
 }
 
 /// Wraps an asynchronous function as a handler. The function gets the payload as a value of `K`.
@@ -179,8 +190,8 @@ where
         }
     }
 
-    fn blocks(&self) -> bool {
-        false
+    fn place(&self) -> Place {
+        Place::Executor
     }
 }
 
@@ -203,8 +214,21 @@ where
         })
     }
 
-    fn blocks(&self) -> bool {
-        true
+    fn place(&self) -> Place {
+        Place::Workers
+    }
+}
+
+/// Wraps the blocking handler by which schedules decide.
+pub(crate) struct Deciding<H>(pub(crate) H);
+
+impl<H: Handler> Handler for Deciding<H> {
+    fn handle(&self, payload: Box<[u8]>, delivery: Delivery) -> Answering {
+        self.0.handle(payload, delivery)
+    }
+
+    fn place(&self) -> Place {
+        Place::Decisions
     }
 }
 
@@ -221,8 +245,8 @@ where
         Box::pin(async move { answer.await.into() })
     }
 
-    fn blocks(&self) -> bool {
-        false
+    fn place(&self) -> Place {
+        Place::Executor
     }
 }
 

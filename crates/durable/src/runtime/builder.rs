@@ -1,6 +1,6 @@
 //! Collects the settings of a runtime, and starts it.
 
-use super::alarm::Alarms;
+use super::alarm::{Alarms, Signal};
 use super::delivery_loop::DeliveryLoop;
 use super::durable::Durable;
 use super::event::{Event, Incident};
@@ -8,8 +8,8 @@ use super::settings::Settings;
 use super::shared::{Clocks, Runtime};
 use super::timers::Timers;
 use crate::delivery::Delivery;
-use crate::executor::{Executor, Threads};
-use crate::handler::{Asynchronous, Blocking, Bytes, Handler, Verdict};
+use crate::executor::{Executor, Workers};
+use crate::handler::{Asynchronous, Blocking, Bytes, Deciding, Handler, Place, Verdict};
 use crate::spec::{Kind, Limits};
 use crate::state::LONGEST_LEASE;
 use crate::store::{Durability, StoreError, TimerStore};
@@ -211,6 +211,15 @@ impl Builder {
         self
     }
 
+    /// Makes a blocking function the handler by which schedules decide.
+    pub(crate) fn decide_by<K, F>(self, decide: F) -> Self
+    where
+        K: Kind,
+        F: Fn(K, Delivery) -> Verdict + Send + Sync + 'static,
+    {
+        self.add(K::NAME, Arc::new(Deciding(Blocking(Arc::new(decide), PhantomData::<fn(K)>))))
+    }
+
     /// Runs the futures of handlers on this executor, for example `move |work| drop(tokio_handle.spawn(work))`.
     ///
     /// ```
@@ -233,9 +242,18 @@ impl Builder {
         Self { workers, ..self }
     }
 
-    /// Sets the greatest number of handlers that run at a time. The default is the number of
-    /// [`workers`](Self::workers), or 1,024 with an executor. A claim takes only as many timers as handlers can begin
-    /// at once.
+    /// Sets the number of places, which is the greatest number of handlers that run at a time. A claim takes only as
+    /// many timers as there are free places.
+    ///
+    /// Without an executor, each handler occupies one of the [`workers`](Self::workers), so there are never more places
+    /// than workers, and this is also the default. With an [`executor`](Self::executor) the default is 1,024, or the
+    /// number of workers if all handlers of the program block.
+    ///
+    /// With an executor, a claim does not distinguish blocking handlers from others. So there may be more timers of
+    /// blocking handlers than workers. These timers wait for a worker. They stay claimed and their leases are renewed,
+    /// so no other process delivers them in the meantime. The [`timeout`](crate::policy::Policy::timeout) of each
+    /// begins when its handler is called. If several processes share the store, a smaller number leaves more timers to
+    /// the other processes.
     pub fn concurrency(self, handlers: usize) -> Self {
         Self { concurrency: Some(handlers.max(1)), ..self }
     }
@@ -405,26 +423,40 @@ impl Builder {
         if let Some(kind) = handlers.keys().find(|kind| kind.len() > 64) {
             return Err(StartError::LongKind(kind));
         }
-        let default = if settings.executor.is_some() { 1_024 } else { workers.max(1) };
-        settings.concurrency = concurrency.unwrap_or(default);
+        let (workers, has_executor) = (workers.max(1), settings.executor.is_some());
+        let has = |place| handlers.values().any(|handler| handler.place() == place);
+        settings.concurrency = match concurrency {
+            Some(places) if has_executor => places,
+            // Each handler occupies a worker, so timers beyond the workers would only wait for them.
+            Some(places) => places.min(workers),
+            None if has_executor && has(Place::Executor) => 1_024,
+            None => workers,
+        };
+        // Only with an executor, handlers may wait for a worker.
+        let workers = Workers::start(workers, has_executor && has(Place::Workers) && has(Place::Decisions))
+            .map_err(StartError::Thread)?;
         let clocks = Clocks { alarms: Arc::clone(&clock), steady };
         let runtime = Arc::new(Runtime::new(Arc::clone(&store), clocks, settings, handlers, incarnation));
-        let threads = Threads::start(workers).map_err(StartError::Thread)?;
         // The runtime owns the engine. A strong reference in the engine would keep both for ever.
-        let weak = Arc::downgrade(&runtime);
-        let on_signal = move |signal| drop(weak.upgrade().inspect(|runtime| runtime.signal(signal)));
+        let (weak, signals) = (Arc::downgrade(&runtime), Arc::downgrade(&runtime.signals));
+        let on_signal = move |signal| match signal {
+            Signal::Look => drop(signals.upgrade().inspect(|signals| signals.look())),
+            Signal::Renew => drop(signals.upgrade().inspect(|signals| signals.renew())),
+            Signal::Timeout(number) => drop(weak.upgrade().inspect(|runtime| runtime.time_out(number))),
+        };
         runtime.set_alarms(Alarms::start(clock, on_signal).map_err(StartError::Engine)?);
-        // The runtime also owns the store, which keeps its subscribed functions. So this reference is weak, too.
-        let weak = Arc::downgrade(&runtime);
-        store.subscribe(Box::new(move || drop(weak.upgrade().inspect(|runtime| runtime.look()))));
+        // The runtime also owns the store, which keeps its subscribed functions. So this reference is weak, too. The store
+        // calls the function on a thread of its own, where the last reference to the store must not be dropped.
+        let signals = Arc::downgrade(&runtime.signals);
+        store.subscribe(Box::new(move || drop(signals.upgrade().inspect(|signals| signals.look()))));
         let serving = Arc::clone(&runtime);
         let serve = move || {
-            DeliveryLoop::run(&serving, &threads);
+            DeliveryLoop::run(&serving, &workers);
             // A worker that has just finished may still hold the runtime, and with it the store. After the join, a
             // store in a file can be opened again. A handler that still runs may never return, so a thread with such a
             // handler is not awaited.
             if !serving.is_occupied() {
-                threads.join();
+                workers.join();
             }
         };
         let thread = thread::Builder::new().name("tb-durable".to_owned()).spawn(serve);

@@ -69,10 +69,9 @@ pub struct Stats {
     /// The times from the calls of handlers to their answers or timeouts, by the runtime's clock. Two kinds of
     /// deliveries do not count: those that lost their lease, and those that the runtime gave back when it stopped.
     pub handler_time: Times,
-    /// The number of handlers that run now.
+    /// The number of handlers that run now. Handlers that wait for a thread or for an executor count, too.
     pub running: usize,
-    /// The number of running handlers whose deliveries have ended, for example because the handler's timeout has
-    /// passed.
+    /// The number of these handlers whose deliveries have ended, for example because the handler's timeout has passed.
     pub overrun: usize,
     /// The due moment of the first pending timer, as the last claim found it. `None` if no timer was pending.
     pub next_due: Option<UtcMillis>,

@@ -110,14 +110,17 @@ impl Schedules {
     }
 
     /// Adds the handler of schedules to a runtime on the same store. The handler runs on the runtime's
-    /// [`workers`](crate::Builder::workers).
+    /// [`workers`](crate::Builder::workers). If the runtime has an executor and blocking handlers, it runs on as many
+    /// threads of its own, so a decision of a schedule does not wait behind blocking handlers. A decision takes one of
+    /// the runtime's places ([`concurrency`](crate::Builder::concurrency)), as each delivery does. So while handlers
+    /// hold all places, schedules decide late.
     pub fn add_to(&self, builder: Builder) -> Builder {
         let runner = ScheduleRunner(Arc::clone(&self.0));
         let schedules = self.clone();
         self.0.add_runtime(builder.incarnation());
         builder
             // The handler reads the schedule from the store again, because it may have changed since the claim.
-            .blocking_handler(move |_: Stored, delivery| runner.deliver(&delivery))
+            .decide_by(move |_: Stored, delivery| runner.deliver(&delivery))
             .follow_clock(move || schedules.follow_clock().map(drop))
     }
 
@@ -270,14 +273,14 @@ impl Schedules {
         {
             return Err(ScheduleFault::EndBeforeStart);
         }
-        let is_changed = |present: &Stored| {
-            before.is_some_and(|before| {
-                present.schedule != before.schedule || present.template != before.template
         let mut labels = template.labels.clone();
         labels.sort();
         labels.dedup();
         admit_names(&template.kind, &labels)
             .map_err(|rejection| StoreError::new(StoreErrorKind::Limit, rejection.to_string()))?;
+        let is_changed = |present: &Stored| {
+            before.is_some_and(|before| {
+                present.schedule != before.schedule || present.template != before.template
             })
         };
         // The lock is held until the schedule is stored, so that no other thread of this process counts in between.

@@ -378,7 +378,6 @@ fn deliver_on_a_slow_disk(one_in: Option<u64>) {
     let durable = Durable::builder_on(Arc::<RedbStore>::clone(&store))
         .bytes_handler("k", deliver)
         .workers(16)
-        .concurrency(1_024)
         .start()
         .unwrap();
     durable

@@ -144,6 +144,8 @@ fn a_stop_loses_no_timer_whose_handler_was_not_called() {
     let begun = Arc::clone(&called);
     let durable = Durable::builder_on(Arc::clone(&store))
         .clock(clock.clone())
+        // An executor permits more places than workers.
+        .executor(|work| drop(std::thread::spawn(|| block_on(work))))
         .concurrency(8)
         .workers(1)
         .blocking_handler(move |Note(number), _| {

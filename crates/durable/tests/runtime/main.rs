@@ -9,6 +9,7 @@ mod park;
 mod series;
 mod snooze;
 mod times;
+mod waits;
 
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Mutex};

@@ -1,6 +1,7 @@
 //! Tests changes and decisions of a process while another process changes the same schedule.
 
 use super::{MINUTE, NOON, PATIENCE, Seen, World, at, clock, each_minute, template};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -8,14 +9,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_durable::plan::Plan;
 use tourbillon_durable::policy::{Guarantee, Policy};
-use tourbillon_durable::schedule::{Schedule, ScheduleFault, ScheduleKey, Schedules, Template};
+use tourbillon_durable::schedule::{
+    Schedule, ScheduleEvent, ScheduleFault, ScheduleKey, Schedules, Template,
+};
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{
     Call, Claimant, Durability, Filter, Hook, Hooked, IfPresent, Limit, MemoryStore, Op, StoreFuture,
     TimerStore,
 };
-use tourbillon_durable::timer::{Timer, TimerId};
-use tourbillon_durable::{Durable, UtcMillis};
+use tourbillon_durable::timer::{Payload, Timer, TimerId};
+use tourbillon_durable::{Durable, Kind, UtcMillis};
 use tourbillon_sqlite::SqliteStore;
 
 /// A hook that acts as another, quicker process. The store calls `first` before the next batch of operations.
@@ -257,36 +260,99 @@ fn a_change_after_another_change_waits_for_the_decision_as_well() {
     }
 }
 
-/// A handler on the only worker of a runtime changes a schedule, whose decision waits for this worker. The decision has
+/// A handler changes a schedule, whose decision waits for the only thread on which schedules decide. The decision has
 /// not begun, and will find the change, so the call does not wait for it.
 #[test]
-fn a_handler_changes_a_schedule_whose_decision_waits_for_its_worker() {
+fn a_handler_changes_a_schedule_whose_decision_waits_for_a_thread() {
     let clock = clock();
     let store: Arc<dyn TimerStore> =
         Arc::new(SqliteStore::builder().clock(clock.clone()).in_memory().unwrap());
-    let schedules = Schedules::new(Arc::clone(&store));
-    schedules.put(&at(), each_minute(), template()).unwrap();
+    // The first decision holds the thread until the change is made.
+    let (first, is_first) = mpsc::channel();
+    let (changed, has_changed) = mpsc::channel::<()>();
+    let ends = Mutex::new(Some((first, has_changed)));
+    let schedules = Schedules::observed(Arc::clone(&store), move |at, event| {
+        if matches!(event, ScheduleEvent::Fired { .. })
+            && let Some((first, has_changed)) = ends.lock().unwrap().take()
+        {
+            first.send(at.clone()).unwrap();
+            let _changed = has_changed.recv_timeout(PATIENCE);
+        }
+    });
+    let both = [at(), ScheduleKey::new("shop", "another report")];
+    both.iter().for_each(|at| drop(schedules.put(at, each_minute(), template()).unwrap()));
     let due = UtcMillis::from_millis(NOON + MINUTE - 1);
     let changer = Timer::new(TimerId::fresh(), "changer", due);
     let place = vec![Op::Place(Box::new(changer), IfPresent::Reject)];
     drop(pollster::block_on(store.apply(place, Durability::Volatile)).unwrap());
     let (answer, answered) = mpsc::channel();
     let (to_change, counted) = (schedules.clone(), Arc::clone(&store));
-    let builder = Durable::builder_on(Arc::clone(&store)).clock(clock.clone()).workers(1).concurrency(2);
+    let (ends, both) = (Mutex::new((is_first, changed)), both.to_vec());
+    let builder = Durable::builder_on(Arc::clone(&store)).clock(clock.clone()).workers(1);
+    let builder = builder.executor(|work| drop(thread::spawn(|| pollster::block_on(work))));
     let builder = builder.bytes_handler("changer", move |_, _| {
+        let (is_first, changed) = &*ends.lock().unwrap();
+        let first = is_first.recv_timeout(PATIENCE).unwrap();
         let leased = || pollster::block_on(counted.counts()).unwrap().of(Phase::Leased);
-        while leased() < 2 {
+        while leased() < 3 {
             thread::yield_now();
         }
-        answer.send(to_change.pause(&at())).unwrap();
+        let second = both.iter().find(|at| **at != first).unwrap();
+        answer.send(to_change.pause(second)).unwrap();
+        changed.send(()).unwrap();
         async {}
     });
     let durable = schedules.add_to(builder).start().unwrap();
     clock.advance(Duration::from_millis(MINUTE));
     let paused = answered.recv_timeout(PATIENCE).unwrap();
-    assert!(paused.unwrap().progress.paused);
+    let paused = paused.unwrap();
+    assert!(paused.progress.paused);
     assert!(durable.handle().await_idle(PATIENCE));
-    assert_eq!(schedules.get(&at()).unwrap().progress.fired, 0, "the decision has found the change");
+    assert_eq!(schedules.get(&paused.at).unwrap().progress.fired, 0, "the decision has found the change");
+}
+
+/// An executor gives the runtime more places than workers. Blocking handlers hold the only worker and wait for it, and
+/// a schedule decides all the same.
+#[test]
+fn a_decision_does_not_wait_behind_blocking_handlers() {
+    let clock = clock();
+    let store: Arc<dyn TimerStore> = Arc::new(MemoryStore::new(clock.clone()));
+    let schedules = Schedules::new(Arc::clone(&store));
+    schedules.put(&at(), each_minute(), template()).unwrap();
+    let due = UtcMillis::from_millis(NOON + MINUTE - 1);
+    let slow = |_| {
+        let payload = Payload((*b"null").into());
+        let timer = Timer { payload, ..Timer::new(TimerId::fresh(), Slow::NAME, due) };
+        Op::Place(Box::new(timer), IfPresent::Reject)
+    };
+    drop(pollster::block_on(store.apply((0..4).map(slow).collect(), Durability::Volatile)).unwrap());
+    let (open, opens) = mpsc::channel::<()>();
+    let opens = Mutex::new(opens);
+    let builder = Durable::builder_on(Arc::clone(&store)).clock(clock.clone()).workers(1).concurrency(8);
+    let builder = builder
+        .executor(|work| drop(thread::spawn(|| pollster::block_on(work))))
+        .blocking_handler(move |_: Slow, _| {
+            let _opened = opens.lock().unwrap().recv();
+        })
+        .bytes_handler("mail", async |_, _| {});
+    let durable = schedules.add_to(builder).start().unwrap();
+    clock.advance(Duration::from_millis(MINUTE));
+    let begun = Instant::now();
+    while schedules.get(&at()).unwrap().progress.fired == 0 {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", durable.handle());
+        thread::yield_now();
+    }
+    let left = pollster::block_on(store.list(Filter::default(), None, 100)).unwrap().timers;
+    assert_eq!(left.iter().filter(|timer| *timer.kind == *Slow::NAME).count(), 4, "the handlers still wait");
+    drop(open);
+    assert!(durable.handle().await_idle(PATIENCE));
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Slow;
+
+impl Kind for Slow {
+    const NAME: &'static str = "slow";
 }
 
 /// A process has died while it decided about a schedule. A change of the schedule does not wait for it once its lease

@@ -17,7 +17,7 @@ use tourbillon_durable::policy::{Guarantee, Policy};
 use tourbillon_durable::state::{Phase, State, Token};
 use tourbillon_durable::store::{Op, Outcome, PAUSED, Renewal, StoreErrorKind, TimerStore};
 use tourbillon_durable::timer::{Timer, TimerId};
-use tourbillon_durable::{Delivery, Durable};
+use tourbillon_durable::{Delivery, Durable, Work};
 use tourbillon_fault::eventually;
 
 /// Returns the first number after `number` whose timer is in another shard than that of `number`.
@@ -277,7 +277,7 @@ fn a_second_renewal_does_not_search_a_timer_again() {
     assert_eq!(now(store.renew(BY, leases.to_vec())), silent, "the search that fails");
 }
 
-/// Tests a runtime with one worker, which has claimed two timers. The server of the second timer answers no renewal, so
+/// Tests a runtime whose executor runs one handler at a time. The runtime has claimed two timers. The server of the second timer answers no renewal, so
 /// the second lease ends while the handler of the first timer still runs.
 #[test]
 fn a_handler_does_not_begin_after_a_lease_that_no_server_has_renewed() {
@@ -298,8 +298,11 @@ fn a_handler_does_not_begin_after_a_lease_that_no_server_has_renewed() {
         }
         async {}
     };
-    let builder =
-        Durable::builder_on(Arc::new(store)).clock(clock.clone()).lease(LEASE).workers(1).concurrency(2);
+    let (sender, works) = channel::<Work>();
+    // The executor has a single thread, which runs one handler after the other.
+    std::thread::spawn(move || works.into_iter().for_each(pollster::block_on));
+    let builder = Durable::builder_on(Arc::new(store)).clock(clock.clone()).lease(LEASE).concurrency(2);
+    let builder = builder.executor(move |work| drop(sender.send(work)));
     let durable = builder.bytes_handler("kind", handler).start().unwrap();
     eventually("the first handler runs", || calls.lock().unwrap().len() == 1);
     eventually("both timers are claimed", || durable.handle().stats().delivered == 2);

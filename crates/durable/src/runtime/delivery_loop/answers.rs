@@ -58,11 +58,14 @@ impl DeliveryLoop<'_> {
         reporter.emit(&Event::Ended { attempt, at, ending, took, phase, next, due: *next_due });
     }
 
-    /// Asks the store to renew the leases of all deliveries that are under way. Also renews the leases of deliveries
+    /// Gives back the timers that the executor has not called for the length of a lease. Then asks the store to renew
+    /// the leases of all deliveries that are under way. Also renews the leases of deliveries
     /// that have ended, if the store has not confirmed their results yet, and of timers that were claimed since then.
     pub(super) fn renew(&mut self) {
         let mut leases: Vec<Lease> = {
+            let (now, at) = (self.runtime.moment(), self.runtime.store_now());
             let mut state = self.runtime.lock();
+            state.give_uncalled_back(now, self.runtime.settings.lease, at);
             if !state.settled.ends.is_empty() {
                 // These ends have not been sent yet, so the renewal would leave out their leases. The reap after the
                 // renewal could then end these leases as expired. So the renewal waits until the ends are sent.

@@ -1,9 +1,10 @@
-//! Begins deliveries: calls handlers through an executor, sets the handlers' timeouts, and sets the alarm for the next
-//! renewal of leases.
+//! Begins deliveries: hands the work of handlers to the threads that run it, and sets the alarm for the next renewal of
+//! leases.
 
 use crate::delivery::{Delivery, Settlement};
-use crate::executor::{Executor, Threads};
-use crate::handler::Verdict;
+use crate::executor::{Executor, Workers};
+use crate::handler::{Place, Verdict};
+use crate::panics::survive;
 use crate::policy::{Guarantee, Misfire};
 use crate::runtime::alarm::Alarms;
 use crate::runtime::event::Ending;
@@ -13,7 +14,6 @@ use crate::store::{Leased, Op, StoreError, StoreErrorKind};
 use crate::supervise::{Assignment, Supervisor, supervise};
 use crate::timer::Timer;
 use core::time::Duration;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
@@ -21,12 +21,12 @@ use tourbillon_words::UtcMillis;
 /// minimum, the alarm would ring at once for a lease whose end has passed.
 const LEAST_REST: Duration = Duration::from_millis(50);
 
-/// Begins deliveries, sets their timeouts, and sets the alarm for the next renewal of leases.
+/// Begins deliveries, and sets the alarm for the next renewal of leases.
 #[derive(Clone, Copy)]
 pub(super) struct Launcher<'a> {
     runtime: &'a Arc<Runtime>,
     pub(super) alarms: &'a Alarms,
-    threads: &'a Threads,
+    workers: &'a Workers,
 }
 
 /// Describes how a delivery ends if its handler must not be called: the runtime has no handler for the timer's kind, or
@@ -43,8 +43,8 @@ enum Obstacle {
 impl<'a> Launcher<'a> {
     /// Makes a launcher of deliveries. Returns `None` if the runtime's engine ([`Alarms`]) has not been started yet.
     /// The engine has the timers that wake the delivery loop and end the deliveries whose timeouts have passed.
-    pub(super) fn new(runtime: &'a Arc<Runtime>, threads: &'a Threads) -> Option<Self> {
-        Some(Self { runtime, alarms: runtime.alarms()?, threads })
+    pub(super) fn new(runtime: &'a Arc<Runtime>, workers: &'a Workers) -> Option<Self> {
+        Some(Self { runtime, alarms: runtime.alarms()?, workers })
     }
 
     /// Begins the delivery of a claimed timer. In three cases, the delivery ends at once, and no handler is called: the
@@ -53,8 +53,8 @@ impl<'a> Launcher<'a> {
     pub(super) fn begin(&self, leased: Leased, now: UtcMillis) {
         let Leased { timer, token } = leased;
         let runtime = self.runtime;
-        // Both calls must stay outside the lock. The first call copies the timer, and the second call may call the
-        // program's function for incidents.
+        // Both calls must stay outside the lock. The first call copies the timer and may read the program's clock, and the
+        // second call may call the program's function for incidents.
         let mut delivery = self.under_way(&timer, token);
         let obstacle = self.obstacle(&timer, token, now);
         let mut state = runtime.lock();
@@ -87,21 +87,16 @@ impl<'a> Launcher<'a> {
             };
             return state.settled.ends.push(DeliveryEnd { delivery, op });
         }
+        let executor: &dyn Executor = match (handler.place(), &runtime.settings.executor) {
+            (Place::Executor, Some(executor)) => &**executor,
+            (Place::Executor | Place::Workers, _) => self.workers.for_handlers(),
+            (Place::Decisions, _) => self.workers.for_decisions(),
+        };
         let settlement = Arc::clone(&delivery.settlement);
         state.deliveries.insert(delivery);
+        state.deliveries.enter(number, runtime.settings.in_turn.then_some(&*timer.namespace));
         drop(state);
         self.set_renewal();
-        let timeout = self.alarms.timeout_in(number, timer.policy.timeout);
-        {
-            // The handler counts as running only once its timeout is set.
-            let mut state = runtime.lock();
-            state.deliveries.enter(number, runtime.settings.in_turn.then_some(&*timer.namespace));
-            // A short timeout may have ended the delivery already. The handler counts as running all the same: its work
-            // is still spawned, and the drop of the work reduces the count.
-            if let Some(delivery) = state.deliveries.get_mut(number) {
-                delivery.timeout = timeout;
-            }
-        }
         runtime.reporter.delivered();
         let work = supervise(Assignment {
             supervisor: Arc::<Runtime>::clone(runtime) as Arc<dyn Supervisor>,
@@ -111,13 +106,9 @@ impl<'a> Launcher<'a> {
             payload: timer.payload.0,
             settlement,
         });
-        let spawn = || match &runtime.settings.executor {
-            Some(executor) if !handler.blocks() => executor.spawn(work),
-            _ => self.threads.spawn(work),
-        };
         // If the executor has panicked, the dropped work gives its timer back. The deliveries of the claim's other
         // timers must begin all the same, because the store no longer has the timers that are delivered at most once.
-        if catch_unwind(AssertUnwindSafe(spawn)).is_err() {
+        if survive(|| executor.spawn(work)).is_none() {
             let error = StoreError::new(StoreErrorKind::Unknown, "the executor panicked");
             runtime.reporter.store_failed(&error);
         }
@@ -126,6 +117,8 @@ impl<'a> Launcher<'a> {
     /// Makes the runtime's record of a delivery under way. The caller sets the number of the delivery later.
     fn under_way(&self, timer: &Timer, token: Token) -> UnderWay {
         let is_stored = timer.policy.guarantee == Guarantee::AtLeastOnce;
+        let handler = self.runtime.handler(&timer.kind).filter(|handler| handler.place() == Place::Executor);
+        let is_spawned = handler.is_some() && self.runtime.settings.executor.is_some();
         let unclaimed = || Timer { deliveries: timer.deliveries.saturating_sub(1), ..timer.clone() };
         UnderWay {
             id: timer.id,
@@ -133,7 +126,9 @@ impl<'a> Launcher<'a> {
             settlement: Arc::new(Settlement::default()),
             unstored: (!is_stored).then(|| Box::new(unclaimed())),
             number: 0,
-            timeout: None,
+            timeout: timer.policy.timeout,
+            alarm: None,
+            spawned: is_spawned.then(|| self.runtime.moment()),
             due: timer.due,
             until: match timer.state {
                 TimerState::Leased(lease) => lease.until,

@@ -102,11 +102,11 @@ use self::launcher::Launcher;
 use self::renewals::{Renewals, Renewed};
 use self::unparks::Unparks;
 use super::event::Event;
-use super::shared::{Fetch, Runtime, Stage};
-use crate::executor::{Threads, block_on};
+use super::shared::{Fetch, Runtime, Signals, Stage};
+use crate::executor::{Workers, block_on};
+use crate::panics::survive;
 use crate::store::Durability;
 use core::task::Waker;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::task::Wake;
 
@@ -132,26 +132,26 @@ enum Step {
 }
 
 /// The waker that the delivery loop passes to all its calls at the store. A wake makes the loop poll the calls.
-struct Bell(Weak<Runtime>);
+struct Bell(Weak<Signals>);
 
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
-        if let Some(runtime) = self.0.upgrade() {
-            runtime.poll();
+        if let Some(signals) = self.0.upgrade() {
+            signals.poll();
         }
     }
 }
 
 impl<'a> DeliveryLoop<'a> {
     /// Runs the delivery loop on the calling thread. Returns once the runtime is stopped.
-    pub(crate) fn run(runtime: &'a Arc<Runtime>, threads: &'a Threads) {
-        let Some(launcher) = Launcher::new(runtime, threads) else { return };
+    pub(crate) fn run(runtime: &'a Arc<Runtime>, workers: &'a Workers) {
+        let Some(launcher) = Launcher::new(runtime, workers) else { return };
         let (store, settings) = (&runtime.store, &runtime.settings);
         let mut this = Self {
             runtime,
             launcher,
             // A store may keep this waker after the end of the loop. The waker must not keep the runtime alive.
-            waker: Waker::from(Arc::new(Bell(Arc::downgrade(runtime)))),
+            waker: Waker::from(Arc::new(Bell(Arc::downgrade(&runtime.signals)))),
             claims: Claims::new(settings),
             ends: Ends::new(Arc::clone(store), settings.end_durability, settings.lease),
             renewals: Renewals::new(Arc::clone(store), runtime.claimant),
@@ -160,14 +160,14 @@ impl<'a> DeliveryLoop<'a> {
         // This begins the calls that unpark timers, before the first claim. The claim does not wait for their answers.
         this.drive(false);
         // The store's clock may have stepped back while no process ran, so the plans are recomputed.
-        runtime.follow_clock(threads);
+        runtime.follow_clock(workers.for_decisions());
         while let Some(step) = this.next() {
             // A store that the program has written may panic. The timers of the failed step are delivered again.
-            let made = catch_unwind(AssertUnwindSafe(|| {
-                runtime.note_step(threads);
+            let made = survive(|| {
+                runtime.note_step(workers.for_decisions());
                 this.make(step);
-            }));
-            if made.is_err() {
+            });
+            if made.is_none() {
                 let _goes_on = this.bear(&store_panicked());
                 runtime.look();
                 // A reap that has panicked has not set the alarm of the next renewal, so the alarm is set here (R4).
@@ -176,9 +176,9 @@ impl<'a> DeliveryLoop<'a> {
             this.finish_step();
         }
         drop(this);
-        let _after_a_panic_leases_end = catch_unwind(AssertUnwindSafe(|| leave(runtime)));
+        let _after_a_panic_leases_end = survive(|| leave(runtime));
         runtime.lock().stage = Stage::Ended;
-        runtime.changed.notify_all();
+        runtime.signals.changed.notify_all();
     }
 
     fn make(&mut self, step: Step) {

@@ -6,7 +6,6 @@ use crate::store::StoreError;
 use core::future::Future;
 use core::pin::pin;
 use core::task::{Context, Poll};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -47,8 +46,7 @@ impl DeliveryLoop<'_> {
                 }
                 Choice::GiveBack => {
                     drop(state);
-                    // A store that the program has written may panic. The stop goes on, and its events have no moment.
-                    let at = catch_unwind(AssertUnwindSafe(|| runtime.store.now())).unwrap_or_default();
+                    let at = runtime.store_now();
                     let settled = runtime.lock().give_all_back(at);
                     // The wakers are foreign code, so they are called without the lock (R5).
                     settled.iter().for_each(|settlement| settlement.wake());
@@ -138,7 +136,7 @@ impl DeliveryLoop<'_> {
         state.activity = Activity::Choosing;
         state.unanswered = self.unanswered();
         drop(state);
-        self.runtime.changed.notify_all();
+        self.runtime.signals.changed.notify_all();
     }
 
     fn unanswered(&self) -> Unanswered {
@@ -262,9 +260,9 @@ fn sleep(runtime: &Runtime, mut state: MutexGuard<'_, RuntimeState>, wakes: Wake
     let mut state = match until {
         Some(until) => {
             let rest = until.saturating_duration_since(Instant::now());
-            runtime.changed.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0
+            runtime.signals.changed.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0
         }
-        None => runtime.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+        None => runtime.signals.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
     };
     state.wakes = Wakes::default();
 }

@@ -97,7 +97,7 @@ impl Following {
         state.plans = Plans::Stale;
         // Only the stop of the runtime ends the pause early. Other changes notify `changed`, too.
         let is_running = |state: &mut RuntimeState| !state.is_stopping();
-        let waited = self.runtime.changed.wait_timeout_while(state, PAUSE, is_running);
+        let waited = self.runtime.signals.changed.wait_timeout_while(state, PAUSE, is_running);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 }
@@ -109,6 +109,6 @@ impl Drop for Following {
         if self.is_at_it {
             self.runtime.lock().plans = Plans::Followed;
         }
-        self.runtime.changed.notify_all();
+        self.runtime.signals.changed.notify_all();
     }
 }

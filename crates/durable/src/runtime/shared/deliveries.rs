@@ -1,8 +1,9 @@
 //! Keeps the deliveries of a runtime, from the claim of a timer to the return of its handler.
 //!
-//! A delivery is *under way* until it is settled, which means that its end is decided. Its handler *runs* until the
-//! handler returns or its future is dropped. The handler may still run after the end of its delivery. For example, a
-//! handler that overruns its timeout still counts against the limit of concurrent handlers.
+//! A delivery is *under way* until it is settled, which means that its end is decided. Its handler counts as *running*
+//! from the moment at which an executor gets its work, until the handler returns or its future is dropped. The handler
+//! may still run after the end of its delivery. For example, a handler that overruns its timeout still counts against
+//! the limit of concurrent handlers.
 
 use super::delivery::UnderWay;
 use super::occupants::Occupants;
@@ -81,7 +82,6 @@ impl Deliveries {
 
     /// Returns the number of handlers that still run although their deliveries have already ended.
     pub(crate) fn overrun(&self) -> usize {
-        // A delivery is under way before its handler counts as running, so the difference may be negative for a moment.
         self.running.saturating_sub(self.under_way.len())
     }
 

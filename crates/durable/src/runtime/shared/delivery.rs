@@ -22,7 +22,13 @@ pub(crate) struct UnderWay {
     pub(crate) unstored: Option<Box<Timer>>,
     /// The number of the delivery, which is unique in this runtime.
     pub(crate) number: u64,
-    pub(crate) timeout: Option<tourbillon::TimerId>,
+    /// The time in which the handler must answer, from its call.
+    pub(crate) timeout: Duration,
+    /// The engine's timer for `timeout`. `None` before the handler is called.
+    pub(crate) alarm: Option<tourbillon::TimerId>,
+    /// The moment at which the program's executor got the work of the delivery, by the runtime's clock. `None` if a
+    /// thread of the runtime does the work.
+    pub(crate) spawned: Option<Timestamp>,
     /// The moment at which this delivery became due.
     pub(crate) due: UtcMillis,
     /// The moment at which the lease of the delivery ends.

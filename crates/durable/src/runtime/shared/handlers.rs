@@ -5,12 +5,14 @@ use super::settle::ended_unstored;
 use super::{Runtime, RuntimeState};
 use crate::delivery::Settlement;
 use crate::handler::Verdict;
+use crate::panics::survive;
 use crate::runtime::event::{Ending, Event};
 use crate::store::Op;
 use crate::supervise::Supervisor;
 use crate::timer::Timer;
 use core::time::Duration;
 use std::sync::Arc;
+use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
 
 /// The pause before a timer is delivered again, after the executor has dropped the future of the timer's handler.
@@ -18,11 +20,14 @@ const DROPPED: Duration = Duration::from_secs(1);
 
 impl Supervisor for Runtime {
     fn may_begin(&self, number: u64) -> bool {
-        let (now, at) = (self.clocks.alarms.now(), self.store.now());
+        // Without the store's time, nobody knows whether the lease is valid. So the handler is not called.
+        let Some(at) = survive(|| self.store.now()) else { return false };
+        let now = self.moment();
         let mut state = self.lock();
         let Some(delivery) = state.deliveries.get_mut(number) else { return false };
         if delivery.until > at {
             delivery.begun = Some(now);
+            let timeout = delivery.timeout;
             let lateness = at - delivery.due;
             self.reporter.called(lateness);
             if let Some(attempt) = delivery.observed.as_ref().map(|observed| Arc::clone(&observed.attempt)) {
@@ -31,6 +36,8 @@ impl Supervisor for Runtime {
                 state.settled.events.push(Event::Began { attempt, at, lateness });
                 self.notify(&state, |wakes| wakes.on_requests);
             }
+            drop(state);
+            self.set_timeout(number, timeout);
             return true;
         }
         // The handler has not got its `Delivery`, so nobody waits for the settlement, and no waker needs a call. A
@@ -46,14 +53,14 @@ impl Supervisor for Runtime {
     }
 
     fn answered(&self, number: u64, verdict: Verdict) {
-        let timeout = self.settle(number, verdict);
+        let alarm = self.settle(number, verdict);
         if let Some(alarms) = self.alarms.get() {
-            alarms.cancel(timeout);
+            alarms.cancel(alarm);
         }
     }
 
     fn returned(&self, number: u64, has_begun: bool) {
-        let at = self.store.now();
+        let at = self.store_now();
         let mut state = self.lock();
         state.deliveries.leave(number);
         // A claim may have left due timers in the store, because their namespace had used up its share of the handlers.
@@ -78,7 +85,46 @@ impl Supervisor for Runtime {
     }
 }
 
+impl Runtime {
+    /// Sets the timeout of the delivery `number`, whose handler is about to be called.
+    fn set_timeout(&self, number: u64, timeout: Duration) {
+        let Some(alarms) = self.alarms.get() else { return };
+        // This must stay outside the lock, since the engine's thread may wait for the lock.
+        let alarm = alarms.timeout_in(number, timeout);
+        let is_under_way = match self.lock().deliveries.get_mut(number) {
+            Some(delivery) => {
+                delivery.alarm = alarm;
+                true
+            }
+            // The timeout has passed already, or the delivery has lost its lease.
+            None => false,
+        };
+        if !is_under_way {
+            alarms.cancel(alarm);
+        }
+    }
+}
+
 impl RuntimeState {
+    /// Gives back the timers whose work the program's executor has had for at least the time `longest`, by the
+    /// runtime's clock, and whose handlers it has not called. Such an executor may have forgotten the work. The place
+    /// of the handler stays occupied until the executor drops the work, since the executor may still call it.
+    pub(crate) fn give_uncalled_back(&mut self, now: Timestamp, longest: Duration, at: UtcMillis) {
+        let waits = |delivery: &&UnderWay| {
+            delivery.begun.is_none() && delivery.spawned.is_some_and(|spawned| now - spawned >= longest)
+        };
+        let numbers: Vec<u64> =
+            self.deliveries.iter().filter(waits).map(|delivery| delivery.number).collect();
+        for number in numbers {
+            // Only a called handler waits for the settlement, so no waker needs a call.
+            if let Some(delivery) = self.deliveries.remove(number)
+                && delivery.settlement.settle()
+            {
+                self.give_back(delivery, false, at);
+            }
+        }
+    }
+
     /// Ends all deliveries under way, because the stop of the runtime waits no longer for their handlers. Returns the
     /// [`Settlement`] of each. The caller must call [`Settlement::wake`] without the lock.
     pub(crate) fn give_all_back(&mut self, at: UtcMillis) -> Vec<Arc<Settlement>> {

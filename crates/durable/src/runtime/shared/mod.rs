@@ -8,27 +8,30 @@ mod handlers;
 mod occupants;
 mod plans;
 mod settle;
+mod signals;
 mod state;
 
 pub(super) use self::delivery::{DeliveryEnd, Observed, UnderWay};
 pub(super) use self::settle::ended_unstored;
+pub(super) use self::signals::Signals;
 pub(super) use self::state::{
     Activity, Backlog, Fetch, RenewalAlarm, RuntimeState, Stage, Unanswered, Wakes,
 };
 
 use self::state::Requests;
-use super::alarm::{Alarms, Signal};
+use super::alarm::Alarms;
 use super::report::Reporter;
 use super::settings::Settings;
 use super::steps::Steps;
 use crate::handler::{Handler, Verdict};
+use crate::panics::survive;
 use crate::store::{Claimant, StoreError, TimerStore};
 use core::time::Duration;
 use futures_channel::oneshot;
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
-use tourbillon::Clock;
+use tourbillon::{Clock, Timestamp};
 use tourbillon_words::UtcMillis;
 
 /// The limit for one call of [`TimerStore::reap`], which ends expired leases. This is also the limit for one call at
@@ -55,8 +58,7 @@ pub(crate) struct Runtime {
     clocks: Clocks,
     steps: Mutex<Steps>,
     alarms: OnceLock<Alarms>,
-    state: Mutex<RuntimeState>,
-    pub(super) changed: Condvar,
+    pub(super) signals: Arc<Signals>,
 }
 
 /// The present load of a runtime.
@@ -94,8 +96,7 @@ impl Runtime {
             clocks,
             steps: Mutex::default(),
             alarms: OnceLock::new(),
-            state: Mutex::new(RuntimeState { requests, ..RuntimeState::default() }),
-            changed: Condvar::new(),
+            signals: Arc::new(Signals::new(RuntimeState { requests, ..RuntimeState::default() })),
         }
     }
 
@@ -121,29 +122,28 @@ impl Runtime {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, RuntimeState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.signals.lock()
     }
 
-    /// Wakes the delivery loop after a thread has recorded a signal in the shared state. Does nothing if the signal
-    /// must not wake the loop now. `is_wanted` reads this from the loop's [`Wakes`].
+    /// Returns the present moment by the runtime's clock, which cannot be set.
+    pub(super) fn moment(&self) -> Timestamp {
+        self.clocks.alarms.now()
+    }
+
+    /// Returns the present moment by the store's clock. A store that the program has written may panic. Then the moment
+    /// is the first of all moments, so the work of the caller goes on.
+    pub(super) fn store_now(&self) -> UtcMillis {
+        survive(|| self.store.now()).unwrap_or_default()
+    }
+
+    /// Wakes the delivery loop as [`Signals::notify`] does.
     fn notify(&self, state: &RuntimeState, is_wanted: impl Fn(Wakes) -> bool) {
-        if is_wanted(state.wakes) {
-            self.changed.notify_all();
-        }
+        self.signals.notify(state, is_wanted);
     }
 
     /// Makes the delivery loop claim timers that are due.
     pub(crate) fn look(&self) {
-        let mut state = self.lock();
-        state.requests.look = true;
-        self.notify(&state, |wakes| wakes.on_requests);
-    }
-
-    /// Makes the delivery loop poll the futures of its calls to the store, because one of these calls may have made
-    /// progress.
-    pub(super) fn poll(&self) {
-        self.lock().requests.poll = true;
-        self.changed.notify_all();
+        self.signals.look();
     }
 
     /// Makes the delivery loop claim due timers that are parked for `reason` ([`Verdict::Park`](crate::Verdict::Park)).
@@ -166,20 +166,10 @@ impl Runtime {
         answer
     }
 
-    /// Handles the signal of an alarm that has rung. Alarms are timers of the runtime's engine.
-    pub(super) fn signal(&self, signal: Signal) {
-        match signal {
-            Signal::Look => self.look(),
-            Signal::Renew => {
-                let mut state = self.lock();
-                state.requests.renewal = RenewalAlarm::Rung;
-                self.notify(&state, |wakes| wakes.on_requests);
-            }
-            Signal::Timeout(number) => {
-                let error = "the handler did not answer in time".into();
-                let _fired = self.settle(number, Verdict::Retry { error, after: None });
-            }
-        }
+    /// Ends the delivery `number`, whose handler has not answered in its time.
+    pub(super) fn time_out(&self, number: u64) {
+        let error = "the handler did not answer in time".into();
+        let _fired = self.settle(number, Verdict::Retry { error, after: None });
     }
 
     /// Stops the delivery loop. Before it ends, the loop waits for deliveries under way, for at most `patience`.
@@ -197,7 +187,7 @@ impl Runtime {
         }
         let unanswered = core::mem::take(&mut state.requests.fetches);
         drop(state);
-        self.changed.notify_all();
+        self.signals.changed.notify_all();
         // The drop calls wakers, so it must not happen under the lock.
         drop(unanswered);
     }
@@ -209,7 +199,7 @@ impl Runtime {
     pub(super) fn await_end(&self) {
         let mut state = self.lock();
         while state.stage != Stage::Ended {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.signals.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -225,7 +215,7 @@ impl Runtime {
             let Some(rest) = until.checked_duration_since(Instant::now()) else { return false };
             // A manual clock may advance without a signal to this thread, so the thread looks again after a short wait.
             let step = rest.min(Duration::from_millis(5));
-            state = self.changed.wait_timeout(state, step).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.signals.changed.wait_timeout(state, step).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 

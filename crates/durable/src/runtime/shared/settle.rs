@@ -27,22 +27,22 @@ impl Runtime {
     /// failure after its timeout. Returns the id of the engine's timer for this timeout, which the caller must cancel.
     /// Does nothing and returns `None` if the delivery is already settled.
     pub(super) fn settle(&self, number: u64, verdict: Verdict) -> Option<tourbillon::TimerId> {
-        let now = Now { runtime: self.clocks.alarms.now(), store: self.store.now() };
+        let now = Now { runtime: self.moment(), store: self.store_now() };
         let mut state = self.lock();
         let delivery = state.deliveries.remove(number)?;
-        let (timeout, settlement) = (delivery.timeout, Arc::clone(&delivery.settlement));
+        let (alarm, settlement) = (delivery.alarm, Arc::clone(&delivery.settlement));
         if settlement.settle() {
             self.end(&mut state, delivery, verdict, now);
         }
         drop(state);
         settlement.wake();
-        timeout
+        alarm
     }
 
     /// Settles a delivery whose lease the store has already ended. No result is reported to the store. Returns false,
     /// and does nothing, if the delivery is no longer under way.
     pub(crate) fn settle_lost(&self, number: u64) -> bool {
-        let at = self.store.now();
+        let at = self.store_now();
         let mut state = self.lock();
         let Some(delivery) = state.deliveries.remove(number) else { return false };
         if delivery.settlement.settle()

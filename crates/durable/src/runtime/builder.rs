@@ -13,6 +13,7 @@ use crate::handler::{Asynchronous, Blocking, Bytes, Deciding, Handler, Place, Ve
 use crate::spec::{Kind, Limits};
 use crate::state::LONGEST_LEASE;
 use crate::store::{Durability, StoreError, TimerStore};
+use crate::texts::has_zero_byte;
 use crate::timer::TimerId;
 use core::fmt;
 use core::future::Future;
@@ -47,6 +48,8 @@ pub enum StartError {
     DuplicateKind(&'static str),
     /// The name of a kind is longer than 64 bytes.
     LongKind(&'static str),
+    /// The name of a kind has a zero byte.
+    ZeroByteInKind(&'static str),
     /// The operating system did not start a thread of the runtime.
     Thread(std::io::Error),
     /// The engine for the runtime's alarms was not started.
@@ -58,6 +61,7 @@ impl fmt::Display for StartError {
         match self {
             Self::DuplicateKind(kind) => write!(f, "two handlers were given for the kind {kind:?}"),
             Self::LongKind(kind) => write!(f, "the name of the kind {kind:?} is longer than 64 bytes"),
+            Self::ZeroByteInKind(kind) => write!(f, "the name of the kind {kind:?} has a zero byte"),
             Self::Thread(error) => write!(f, "a thread was not started: {error}"),
             Self::Engine(error) => write!(f, "the engine was not started: {error}"),
         }
@@ -73,6 +77,14 @@ impl Durable {
     }
 
     /// Returns the default settings of a runtime on a store that the program also uses elsewhere.
+    ///
+    /// Several runtimes may use one store, in one process or in several if the store permits it
+    /// ([`TimerStore::is_shared`]). Any of them may claim any due timer. A runtime that has no handler for the kind of a
+    /// claimed timer parks the timer ([`Verdict::NO_HANDLER`]). So all runtimes of a store should have handlers for all
+    /// kinds. Each runtime unparks the timers of its kinds at its start. On a store that several processes may share, it
+    /// does so again each minute. So while a new version of a program replaces the old version step by step, timers of a
+    /// new kind may be parked for about a minute, again and again until the last old process has ended. Otherwise a
+    /// program must call [`Timers::unpark`].
     ///
     /// ```
     /// use std::sync::Arc;
@@ -392,8 +404,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// Fails if two handlers serve the same kind, if the name of a kind is too long, or if the system cannot start the
-    /// threads.
+    /// Fails if two handlers serve the same kind, if the name of a kind is too long or has a zero byte, or if the system
+    /// cannot start the threads.
     ///
     /// # Examples
     ///
@@ -422,6 +434,9 @@ impl Builder {
         }
         if let Some(kind) = handlers.keys().find(|kind| kind.len() > 64) {
             return Err(StartError::LongKind(kind));
+        }
+        if let Some(kind) = handlers.keys().find(|kind| has_zero_byte(kind)) {
+            return Err(StartError::ZeroByteInKind(kind));
         }
         let (workers, has_executor) = (workers.max(1), settings.executor.is_some());
         let has = |place| handlers.values().any(|handler| handler.place() == place);

@@ -18,6 +18,8 @@ enum Fate {
     /// It is answered once the test says so.
     Waits,
     Fails,
+    /// The store refuses the call, as it would refuse each repetition.
+    Refuses,
     Panics,
 }
 
@@ -73,6 +75,9 @@ impl Hook for Fates {
             }),
             Some(Fate::Fails) => {
                 Box::pin(std::future::ready(Err(StoreError::new(StoreErrorKind::Io, "on command"))))
+            }
+            Some(Fate::Refuses) => {
+                Box::pin(std::future::ready(Err(StoreError::new(StoreErrorKind::Limit, "on command"))))
             }
             Some(Fate::Panics) => panic!("on command"),
         }
@@ -148,4 +153,11 @@ fn unparks_that_fail_are_repeated_until_the_timers_are_pending() {
     eventually(|| started.has_seen("note") && started.has_seen("other"));
     assert!(started.durable.handle().await_idle(PATIENCE));
     assert_eq!(started.durable.handle().stats().store_errors, 5);
+}
+
+#[test]
+fn an_unpark_that_the_store_refuses_is_not_repeated() {
+    let started = start([Fate::Refuses, Fate::Refuses]);
+    assert!(started.durable.handle().await_idle(PATIENCE));
+    assert_eq!(started.durable.handle().stats().store_errors, 2);
 }

@@ -243,9 +243,9 @@ fn what_is_out_of_bounds_is_refused_and_handed_back() {
     assert!(matches!(refused(note().trace("a\0b")), Rejection::ZeroByte("the trace context")));
     let labels = (0..9).fold(note(), |spec, n| spec.label(n.to_string()));
     assert!(matches!(refused(labels), Rejection::TooLong("the list of labels")));
-    let cron = Plan::Cron { expression: "nonsense".into(), zone: "UTC".into(), skip_gaps: false };
     let equal = (0..9).fold(note(), |spec, _| spec.label("a"));
     assert!(world.timers().schedule_blocking(equal).is_ok(), "equal labels count as one");
+    let cron = Plan::Cron { expression: "nonsense".into(), zone: "UTC".into(), skip_gaps: false };
     assert!(matches!(refused(note().repeat(cron, MissedInstants::Skip)), Rejection::Plan(_)));
     #[derive(Debug, Serialize, Deserialize)]
     struct Long(String);
@@ -261,6 +261,10 @@ fn what_is_out_of_bounds_is_refused_and_handed_back() {
             .handler(|_: Long, _| async {})
             .start(),
         Err(tourbillon_durable::StartError::DuplicateKind("note"))
+    ));
+    assert!(matches!(
+        Durable::builder(MemoryStore::default()).bytes_handler("a\0b", async |_, _| {}).start(),
+        Err(tourbillon_durable::StartError::ZeroByteInKind("a\0b"))
     ));
 }
 

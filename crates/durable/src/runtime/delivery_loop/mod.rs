@@ -147,6 +147,8 @@ impl<'a> DeliveryLoop<'a> {
     pub(crate) fn run(runtime: &'a Arc<Runtime>, workers: &'a Workers) {
         let Some(launcher) = Launcher::new(runtime, workers) else { return };
         let (store, settings) = (&runtime.store, &runtime.settings);
+        // A store that the program has written may panic.
+        let every = survive(|| store.is_shared()).unwrap_or(true).then_some(unparks::AGAIN);
         let mut this = Self {
             runtime,
             launcher,
@@ -155,7 +157,7 @@ impl<'a> DeliveryLoop<'a> {
             claims: Claims::new(settings),
             ends: Ends::new(Arc::clone(store), settings.end_durability, settings.lease),
             renewals: Renewals::new(Arc::clone(store), runtime.claimant),
-            unparks: Unparks::new(Arc::clone(store), runtime.kinds(), settings.lease),
+            unparks: Unparks::new(Arc::clone(store), runtime.kinds(), settings.lease, every),
         };
         // This begins the calls that unpark timers, before the first claim. The claim does not wait for their answers.
         this.drive(false);

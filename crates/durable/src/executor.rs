@@ -20,9 +20,9 @@ pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// delivered again. There is one exception: if the timer is delivered at most once, and its handler was already called,
 /// it is not delivered again.
 ///
-/// If the executor has not polled a future for the length of a [`lease`](crate::Builder::lease), the timer is given back
-/// to the store, and a later claim delivers it again. The handler of the old future is then never called. Until the
-/// executor polls or drops this future, it occupies one of the runtime's places
+/// If the executor has not polled a future for the length of a [`lease`](crate::Builder::lease), the timer is given
+/// back to the store, and a later claim delivers it again. The handler of the old future is then never called. Until
+/// the executor polls or drops this future, it occupies one of the runtime's places
 /// ([`concurrency`](crate::Builder::concurrency)), and counts in [`Stats::overrun`](crate::Stats::overrun).
 ///
 /// ```

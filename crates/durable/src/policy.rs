@@ -29,8 +29,8 @@ pub struct Policy {
     pub max_age: Option<Duration>,
     /// The lengths of the pauses that follow the timer's failures.
     pub backoff: Backoff,
-    /// The time in which a handler must answer, from its call. 30 s by default. The time for which a claimed timer waits
-    /// for a thread or for an executor does not count.
+    /// The time in which a handler must answer, from its call. 30 s by default. The time for which a claimed timer
+    /// waits for a thread or for an executor does not count.
     pub timeout: Duration,
     /// The rule that decides whether a late delivery still takes place, for example after a downtime.
     pub misfire: Misfire,

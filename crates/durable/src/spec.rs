@@ -533,8 +533,8 @@ impl<P> fmt::Display for ScheduleError<P> {
 
 impl<P: fmt::Debug> core::error::Error for ScheduleError<P> {}
 
-/// Fails if the name of a timer's kind or a label is too long, or if there are too many labels. Each label must be given
-/// once.
+/// Fails if the name of a timer's kind or a label is too long, or if there are too many labels. Each label must be
+/// given once.
 pub(crate) fn admit_names(kind: &str, labels: &[Box<str>]) -> Result<(), Rejection> {
     too_long("the kind's name", kind, LONGEST_NAME)?;
     labels.iter().try_for_each(|label| too_long("a label", label, LONGEST_NAME))?;

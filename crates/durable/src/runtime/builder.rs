@@ -79,12 +79,12 @@ impl Durable {
     /// Returns the default settings of a runtime on a store that the program also uses elsewhere.
     ///
     /// Several runtimes may use one store, in one process or in several if the store permits it
-    /// ([`TimerStore::is_shared`]). Any of them may claim any due timer. A runtime that has no handler for the kind of a
-    /// claimed timer parks the timer ([`Verdict::NO_HANDLER`]). So all runtimes of a store should have handlers for all
-    /// kinds. Each runtime unparks the timers of its kinds at its start. On a store that several processes may share, it
-    /// does so again each minute. So while a new version of a program replaces the old version step by step, timers of a
-    /// new kind may be parked for about a minute, again and again until the last old process has ended. Otherwise a
-    /// program must call [`Timers::unpark`].
+    /// ([`TimerStore::is_shared`]). Any of them may claim any due timer. A runtime that has no handler for the kind of
+    /// a claimed timer parks the timer ([`Verdict::NO_HANDLER`]). So all runtimes of a store should have handlers for
+    /// all kinds. Each runtime unparks the timers of its kinds at its start. On a store that several processes may
+    /// share, it does so again each minute. So while a new version of a program replaces the old version step by step,
+    /// timers of a new kind may be parked for about a minute, again and again until the last old process has ended.
+    /// Otherwise a program must call [`Timers::unpark`].
     ///
     /// ```
     /// use std::sync::Arc;
@@ -404,8 +404,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// Fails if two handlers serve the same kind, if the name of a kind is too long or has a zero byte, or if the system
-    /// cannot start the threads.
+    /// Fails if two handlers serve the same kind, if the name of a kind is too long or has a zero byte, or if the
+    /// system cannot start the threads.
     ///
     /// # Examples
     ///
@@ -460,8 +460,8 @@ impl Builder {
             Signal::Timeout(number) => drop(weak.upgrade().inspect(|runtime| runtime.time_out(number))),
         };
         runtime.set_alarms(Alarms::start(clock, on_signal).map_err(StartError::Engine)?);
-        // The runtime also owns the store, which keeps its subscribed functions. So this reference is weak, too. The store
-        // calls the function on a thread of its own, where the last reference to the store must not be dropped.
+        // The runtime also owns the store, which keeps its subscribed functions. So this reference is weak, too. The
+        // store calls the function on a thread of its own, where the last reference to the store must not be dropped.
         let signals = Arc::downgrade(&runtime.signals);
         store.subscribe(Box::new(move || drop(signals.upgrade().inspect(|signals| signals.look()))));
         let serving = Arc::clone(&runtime);

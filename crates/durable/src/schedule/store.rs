@@ -25,8 +25,8 @@
 //! stores them after its new state, so the new state has the decision's timer among its `formers`.
 //!
 //! Within a process, the lock of the schedule excludes a decision during a change. So a change does not wait for the
-//! deliveries of this process's own runtimes. Such a delivery may still wait for a thread, and would hold up the handler
-//! that makes the change.
+//! deliveries of this process's own runtimes. Such a delivery may still wait for a thread, and would hold up the
+//! handler that makes the change.
 
 use super::key::{ScheduleKey, namespace_of};
 use super::stored::{Stored, wake_of};

@@ -48,8 +48,8 @@ fn a_timer_of_sql_is_the_timer_that_the_library_would_store() {
     let policy = r#"{"attempts": 3, "max_age_ms": 60000, "timeout_ms": 2500, "misfire_within_ms": 9000,
                      "guarantee": "at-most-once", "backoff": {"kind": "exponential", "first_ms": 50, "max_ms": 1500}}"#;
     let statement = format!(
-        "SELECT tourbillon.schedule('mail', '{{\"to\": 4}}', delay => '1 hour', key => 'k', labels => '{{b,a,b,a,b,a,b,a,b}}',
-             policy => '{policy}', trace => '00-1', id => '00000000-0000-0000-0000-000000000011')"
+        "SELECT tourbillon.schedule('mail', '{{\"to\": 4}}', delay => '1 hour', key => 'k',
+             labels => '{{b,a,b,a,b,a,b,a,b}}', policy => '{policy}', trace => '00-1', id => '00000000-0000-0000-0000-000000000011')"
     );
     let before = store.now();
     assert_eq!(server.try_sql("app", &statement).unwrap(), "00000000-0000-0000-0000-000000000011");

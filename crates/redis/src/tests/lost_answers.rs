@@ -277,8 +277,8 @@ fn a_second_renewal_does_not_search_a_timer_again() {
     assert_eq!(now(store.renew(BY, leases.to_vec())), silent, "the search that fails");
 }
 
-/// Tests a runtime whose executor runs one handler at a time. The runtime has claimed two timers. The server of the second timer answers no renewal, so
-/// the second lease ends while the handler of the first timer still runs.
+/// Tests a runtime whose executor runs one handler at a time. The runtime has claimed two timers. The server of the
+/// second timer answers no renewal, so the second lease ends while the handler of the first timer still runs.
 #[test]
 fn a_handler_does_not_begin_after_a_lease_that_no_server_has_renewed() {
     let Some(Two { store, link, clock, server: _server, .. }) = start_split() else { return };

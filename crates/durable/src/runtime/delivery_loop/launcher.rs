@@ -53,8 +53,8 @@ impl<'a> Launcher<'a> {
     pub(super) fn begin(&self, leased: Leased, now: UtcMillis) {
         let Leased { timer, token } = leased;
         let runtime = self.runtime;
-        // Both calls must stay outside the lock. The first call copies the timer and may read the program's clock, and the
-        // second call may call the program's function for incidents.
+        // Both calls must stay outside the lock. The first call copies the timer and may read the program's clock, and
+        // the second call may call the program's function for incidents.
         let mut delivery = self.under_way(&timer, token);
         let obstacle = self.obstacle(&timer, token, now);
         let mut state = runtime.lock();

@@ -1,6 +1,6 @@
 //! Unparks the timers that were parked because the runtime had no handler for their kind. The runtime does this at its
-//! start, for the kinds for which it has handlers. On a store that several processes may share, the runtime repeats this
-//! now and then, because another process without the handlers may park further timers.
+//! start, for the kinds for which it has handlers. On a store that several processes may share, the runtime repeats
+//! this now and then, because another process without the handlers may park further timers.
 //!
 //! The calls run beside the other work of the loop. So claims do not wait for them, and a kind does not wait for the
 //! calls of another kind. The store may answer such a call late or with an error. For example, another transaction may

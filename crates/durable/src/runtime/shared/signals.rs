@@ -4,8 +4,8 @@ use super::{RenewalAlarm, RuntimeState, Wakes};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The state that the threads of a runtime share. It has no reference to the store: a thread of the store that signals
-/// the runtime must not drop the last reference to its own store. So a store in a file is closed when the program's last
-/// drop has returned.
+/// the runtime must not drop the last reference to its own store. So a store in a file is closed when the program's
+/// last drop has returned.
 pub(crate) struct Signals {
     state: Mutex<RuntimeState>,
     pub(in crate::runtime) changed: Condvar,

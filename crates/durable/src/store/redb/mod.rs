@@ -341,9 +341,9 @@ impl RedbBuilder {
 
     /// Opens the store at `path`, or creates a store if there is none.
     ///
-    /// The path is made absolute, and its symbolic links are resolved, once at this call. So each name of the file opens
-    /// the same store, and the process may change its working folder afterwards. A file with several hard links is
-    /// refused with [`StoreErrorKind::Limit`].
+    /// The path is made absolute, and its symbolic links are resolved, once at this call. So each name of the file
+    /// opens the same store, and the process may change its working folder afterwards. A file with several hard links
+    /// is refused with [`StoreErrorKind::Limit`].
     ///
     /// All leases end, because their holders are gone. The time that this method takes depends on the number of leases
     /// and the number of operations in the journal, but not on the number of timers.

@@ -13,7 +13,7 @@
 //! | `events` | a handler that is called, if there is an observer | passes the events to the observer |
 //! | `ends` | a delivery that is settled | sends the waiting ends to the store, in one batch for each part of the store |
 //! | `poll` | the waker of a call at the store | polls the calls; reports ends as stored, reaps (ends expired leases), claims timers that were unparked |
-//! | `renewal` | an alarm at each third of a lease, while deliveries are under way | renews leases |
+//! | `renewal` | an alarm at each third of a lease, while deliveries are under way | gives back timers that the executor has not called for the length of a lease; renews leases |
 //! | `stage` | `shutdown` | gives back the deliveries under way, waits for the answers to ends, and ends |
 //!
 //! # States
@@ -70,7 +70,7 @@
 //!
 //! # Invariants
 //! R1. A delivery is settled (its end is decided) only once: by its handler's answer, its timeout, the loss of its
-//!     lease, the stop, or an executor that drops its work.
+//!     lease, the stop, or an executor that drops its work or does not call it for the length of a lease.
 //! R2. If the store has a claimable timer and there is room for a delivery, a claim is requested or an alarm is set.
 //!     The alarm rings at the timer's due moment or earlier.
 //! R3. No error of the store ends the loop. It tries again after a pause.

@@ -60,8 +60,8 @@ pub enum Event {
     },
     /// The delivery under the lease with this token succeeded.
     Ack(Token),
-    /// The delivery under the lease with this token was later than the timer's policy permits, so the handler was not
-    /// called.
+    /// The lease with this token ends without a call of the handler, and no later delivery follows. Either the delivery
+    /// was later than the timer's policy permits, or a claim ends the lease of a timer that is delivered at most once.
     Skip(Token),
     /// The delivery under the lease with this token failed.
     Fail(Token, Failure),

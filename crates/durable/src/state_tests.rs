@@ -195,3 +195,18 @@ fn a_lease_of_a_clock_that_was_ahead_is_brought_back() {
     let Ok(Next::Stays(Timer { state: State::Leased(renewed), .. })) = renewed else { panic!("{renewed:?}") };
     assert_eq!(renewed.until, at(5));
 }
+
+/// Tests that a success is the only end of a lease that a withdrawal does not decide.
+#[test]
+fn a_timer_that_is_withdrawn_during_its_lease_ends_as_withdrawn_unless_its_delivery_succeeds() {
+    for reason in [Withdrawal::Cancelled, Withdrawal::Replaced] {
+        let lease = Lease { token: OURS, until: at(2_000_000), withdrawn: Some(reason) };
+        let withdrawn = timer(State::Leased(lease));
+        for event in events() {
+            let kind = event.kind();
+            let Ok(Next::Ends(end)) = step(&withdrawn, event, NOW) else { continue };
+            let expected = if kind == EventKind::Ack { End::Done } else { End::Withdrawn(reason) };
+            assert_eq!(end, expected, "{kind:?}");
+        }
+    }
+}

@@ -201,6 +201,14 @@ pub enum Event {
         /// The timer's phase after its lease was ended: pending again, or dead.
         phase: Phase,
     },
+    /// A timer that is delivered at most once was cancelled or replaced while a claim removed it from the store. It is
+    /// withdrawn, and no delivery of it begins.
+    Withdrawn {
+        /// The withdrawn timer.
+        timer: Arc<Timer>,
+        /// The moment of the claim.
+        at: UtcMillis,
+    },
     /// An incident has happened. [`Builder::on_incident`](crate::Builder::on_incident) gets the same value.
     Incident(Incident),
 }

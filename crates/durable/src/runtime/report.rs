@@ -260,6 +260,11 @@ impl Reporter {
             figures.stats.quarantined += u64::from(quarantined);
         }
         self.left_out(&claimed.left_out);
+        if self.is_observed() {
+            for timer in &claimed.withdrawn {
+                self.emit(&Event::Withdrawn { timer: Arc::new(timer.clone()), at: claimed.now });
+            }
+        }
         if quarantined > 0 {
             self.report(&Incident::Quarantined { count: quarantined });
         }

@@ -139,8 +139,10 @@ pub enum Op {
     /// occurrence is done. If the occurrence was created more than a second after the store's present time, its clock
     /// was ahead, and the series goes on from the present time.
     Ack(TimerId, Token),
-    /// Ends a delivery that was skipped because it was too late. The same transaction stores the next occurrence of a
-    /// series.
+    /// Ends a lease before a handler is called. The timer is done, and the same transaction stores the next occurrence
+    /// of a series. If the timer was withdrawn during the lease, it ends as withdrawn instead. A runtime skips a
+    /// delivery that is too late. A store that leases a timer at most once before it removes the timer also uses this
+    /// operation ([`Claimed::add_removed`]).
     Skip(TimerId, Token),
     /// Ends a delivery that failed, with the given failure.
     Fail(TimerId, Token, Failure),
@@ -308,10 +310,50 @@ pub struct Claimed {
     /// delivered at most once. Scheduled instants of the series are skipped if they have already passed when the
     /// occurrence ends.
     pub left_out: Vec<LeftOut>,
+    /// The timers that were withdrawn between their lease and their removal. They have ended as withdrawn, and no
+    /// delivery of them begins. Only a store that leases a timer at most once before it removes the timer has such
+    /// timers.
+    // Such a store has no journal, whose digests are those of the serialized answers.
+    #[serde(skip)]
+    pub withdrawn: Vec<Timer>,
     /// The moment at which the caller should call [`reap`](TimerStore::reap). Usually `None`. A store that several
     /// processes share sets the moment, for example after this process has taken over shards from a process that may be
     /// gone. The first lease in the shards of this process then ends at this moment.
     pub next_reap: Option<UtcMillis>,
+}
+
+impl Claimed {
+    /// Adds a timer that is delivered at most once, which the claim has leased under this token and then removed by
+    /// [`Op::Skip`]. `outcome` is the outcome of this operation. If the timer was withdrawn before its removal, the
+    /// method adds it to [`withdrawn`](Self::withdrawn), since no delivery has begun. If the lease was lost, the method
+    /// does not add the timer.
+    ///
+    /// ```
+    /// use tourbillon_durable::UtcMillis;
+    /// use tourbillon_durable::state::{Phase, Token};
+    /// use tourbillon_durable::store::{Claimed, Outcome};
+    /// use tourbillon_durable::timer::{Timer, TimerId};
+    ///
+    /// let timer = Timer::new(TimerId::fresh(), "mail", UtcMillis::ZERO);
+    /// let ended = |phase| Outcome::Ended { id: timer.id, phase, next: None, skipped: 0 };
+    /// let (mut claimed, token) = (Claimed::default(), Token { incarnation: 1, claim: 1 });
+    /// claimed.add_removed(timer.clone(), token, &ended(Phase::Withdrawn));
+    /// assert_eq!((claimed.leased.len(), claimed.withdrawn.len()), (0, 1));
+    /// claimed.add_removed(timer.clone(), token, &ended(Phase::Done));
+    /// assert_eq!((claimed.leased.len(), claimed.withdrawn.len()), (1, 1));
+    /// ```
+    pub fn add_removed(&mut self, timer: Timer, token: Token, outcome: &Outcome) {
+        let Outcome::Ended { phase, .. } = outcome else { return };
+        self.left_out.extend(LeftOut::of(&timer, outcome));
+        // The removal has ended the lease.
+        let timer = Timer { state: State::Pending, ..timer };
+        if *phase == Phase::Withdrawn {
+            // The lease has counted a delivery.
+            self.withdrawn.push(Timer { deliveries: timer.deliveries.saturating_sub(1), ..timer });
+        } else {
+            self.leased.push(Leased { timer, token });
+        }
+    }
 }
 
 /// The instants of a series that were skipped when an occurrence ended, because they had already passed.

@@ -14,10 +14,9 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::policy::Guarantee;
-use tourbillon_durable::state::{Refusal, State, Token};
+use tourbillon_durable::state::{Refusal, Token};
 use tourbillon_durable::store::{
-    Claimant, Claimed, Durability, Leased, LeftOut, Limit, Op, Outcome, ServerTime, Shares, StoreError,
-    StoreErrorKind,
+    Claimant, Claimed, Durability, Leased, Limit, Op, Outcome, ServerTime, Shares, StoreError, StoreErrorKind,
 };
 use tourbillon_durable::timer::Timer;
 
@@ -179,11 +178,7 @@ impl Claims {
         claimed.next_due = earlier(claimed.next_due, made_due);
         claimed.next_claim = earlier(claimed.next_claim, made_due);
         for (timer, outcome) in once.into_iter().zip(outcomes) {
-            if outcome == Outcome::Refused(Refusal::Stale) {
-                continue;
-            }
-            claimed.left_out.extend(LeftOut::of(&timer, &outcome));
-            claimed.leased.push(Leased { timer: Timer { state: State::Pending, ..timer }, token });
+            claimed.add_removed(timer, token, &outcome);
         }
         claimed.leased.sort_by_key(|leased| (leased.timer.due, leased.timer.id));
         Ok(())
@@ -248,7 +243,8 @@ impl Work for Forget {
     }
 
     async fn run(&self, session: &mut Session, act: &mut Act) -> Result<Self::Result, Failure> {
-        let ops: Vec<Op> = self.once.iter().map(|timer| Op::Ack(timer.id, self.token)).collect();
+        // No delivery has begun, so a withdrawal since the lease ends the timer.
+        let ops: Vec<Op> = self.once.iter().map(|timer| Op::Skip(timer.id, self.token)).collect();
         // Timers that other transactions hold stay leased, and are pending again when their leases end.
         let held = held(session, act, &ops).await?;
         let mut outcomes = Vec::with_capacity(ops.len());

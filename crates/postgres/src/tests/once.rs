@@ -56,3 +56,30 @@ fn timers_at_most_once_that_cannot_be_removed_are_not_recovered() {
     let _room = server.sql("DROP TRIGGER refuse ON tourbillon.timer");
     assert_delivered_once(&server, &store);
 }
+
+/// Tests timers that another process cancels or replaces after a claim has leased them, and before it removes them.
+#[test]
+fn a_timer_at_most_once_that_is_withdrawn_before_its_removal_is_not_claimed() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let store = open(&server);
+    let replace =
+        "tourbillon.schedule(''mail'', key => ''k'', delay => ''1 day'', if_present => ''replace'')";
+    for (number, withdraw) in (2..).zip(["tourbillon.cancel(id => new.id)", replace]) {
+        let _id = server.sql(
+            "SELECT tourbillon.schedule('mail', key => 'k', policy => '{\"guarantee\": \"at-most-once\"}')",
+        );
+        // The trigger runs when the claim commits the lease.
+        let _withdrawn = server.sql(&format!(
+            "CREATE OR REPLACE FUNCTION withdraw() RETURNS trigger LANGUAGE plpgsql AS
+                 'BEGIN PERFORM {withdraw}; RETURN NULL; END';
+             DROP TRIGGER IF EXISTS withdraw ON tourbillon.lease;
+             CREATE CONSTRAINT TRIGGER withdraw AFTER INSERT ON tourbillon.lease DEFERRABLE INITIALLY DEFERRED
+                 FOR EACH ROW EXECUTE FUNCTION withdraw()",
+        ));
+        let claimed = claim(&store, number).unwrap();
+        assert_eq!((claimed.leased.len(), claimed.withdrawn.len()), (0, 1), "{withdraw}");
+        let stored = server.sql("SELECT count(*) FROM tourbillon.timer");
+        assert_eq!(stored, if withdraw == replace { "1" } else { "0" }, "{withdraw}");
+        assert_eq!(server.sql("SELECT count(*) FROM tourbillon.lease"), "0");
+    }
+}

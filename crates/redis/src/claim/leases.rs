@@ -12,12 +12,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::policy::Guarantee;
-use tourbillon_durable::state::{Lease, Refusal, State, Token};
+use tourbillon_durable::state::{Lease, State, Token};
 use tourbillon_durable::store::dry_run::DryRun;
 use tourbillon_durable::store::{
-    Claimant, Claimed, Leased, LeftOut, Op, Outcome, PAUSED, Reaped, Renewal, StoreError, StoreErrorKind,
+    Claimant, Claimed, Leased, Op, PAUSED, Reaped, Renewal, StoreError, StoreErrorKind,
 };
-use tourbillon_durable::timer::{Timer, TimerId};
+use tourbillon_durable::timer::TimerId;
 
 /// The length of a claim's token in bytes. In a shard's hash of tokens, the token is followed by a byte that shows
 /// whether the timer was withdrawn.
@@ -116,8 +116,9 @@ impl Leases {
             return Ok(());
         }
         let id = timer.id;
+        // No delivery has begun, so a withdrawal since the lease ends the timer.
         let end = |draft: DryRun| {
-            let (outcome, changes) = draft.apply(Op::Ack(id, token))?;
+            let (outcome, changes) = draft.apply(Op::Skip(id, token))?;
             let after = changes.timers.iter().filter_map(|change| change.after.as_ref());
             let due = after.filter(|timer| timer.state == State::Pending).map(|timer| timer.due).min();
             Ok(((outcome, due), changes))
@@ -128,17 +129,9 @@ impl Leases {
                 let message = format!("a timer that is delivered at most once was not forgotten: {error}");
                 StoreError::new(StoreErrorKind::Unknown, message)
             })?;
-        match outcome {
-            // Somebody else has withdrawn the timer, or its lease is over already.
-            Outcome::Refused(Refusal::Stale) => {}
-            outcome => {
-                claimed.next_due = claimed.next_due.into_iter().chain(due).min();
-                claimed.next_claim = claimed.next_claim.into_iter().chain(due).min();
-                claimed.left_out.extend(LeftOut::of(&timer, &outcome));
-                // The removal has ended the lease.
-                claimed.leased.push(Leased { timer: Timer { state: State::Pending, ..timer }, token });
-            }
-        }
+        claimed.next_due = claimed.next_due.into_iter().chain(due).min();
+        claimed.next_claim = claimed.next_claim.into_iter().chain(due).min();
+        claimed.add_removed(timer, token, &outcome);
         Ok(())
     }
 

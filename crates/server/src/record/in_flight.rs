@@ -195,6 +195,16 @@ impl InFlight {
         self.lock().history.ended(timer.id, known, now, EndKind::Cancelled, None);
     }
 
+    /// Records that a timer was cancelled or replaced before its claim could begin a delivery.
+    fn withdrawn_at_claim(&self, timer: &Timer, at: UtcMillis) {
+        self.idempotency.ended(&timer.namespace, timer.id, work::head(&timer.payload.0).fingerprint);
+        let mut state = self.lock();
+        // A replacement through this node is recorded already.
+        if state.history.get(timer.id).is_none_or(|entry| entry.end.is_none()) {
+            state.history.ended(timer.id, known_of(timer), at, EndKind::Cancelled, None);
+        }
+    }
+
     /// Records that a new timer with the id `by` has replaced the timer `id`.
     pub(crate) fn replaced(&self, namespace: &str, key: Option<&str>, id: TimerId, by: &str) {
         let now = self.now();
@@ -218,6 +228,10 @@ impl InFlight {
             Event::EndLost { attempt, at } => self.lost(attempt, *at, RepeatCause::EndLost),
             Event::Expired { id, at, phase } => {
                 self.expired(*id, *at, *phase);
+                None
+            }
+            Event::Withdrawn { timer, at } => {
+                self.withdrawn_at_claim(timer, *at);
                 None
             }
             // The event about the end follows, and has no payload.
@@ -479,5 +493,24 @@ fn begun_attempt(attempt: u32, delivery: u32, moments: [UtcMillis; 3]) -> PastAt
         error: None,
         answer: None,
         may_repeat: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tourbillon_durable::store::MemoryStore;
+
+    #[test]
+    fn a_timer_that_was_withdrawn_at_its_claim_has_ended_as_cancelled_or_replaced() {
+        let in_flight = InFlight::new(Arc::new(MemoryStore::default()), Arc::default());
+        let [cancelled, replaced] = [1, 2].map(TimerId::from_u128);
+        in_flight.replaced("shop", None, replaced, "3");
+        for id in [cancelled, replaced] {
+            let timer = Timer { namespace: "shop".into(), ..Timer::new(id, "callback", UtcMillis::ZERO) };
+            in_flight.observe(&Event::Withdrawn { timer: Arc::new(timer), at: UtcMillis::ZERO });
+        }
+        let end = |id| in_flight.past("shop", id).0.and_then(|entry| entry.end).map(|end| end.how);
+        assert_eq!([end(cancelled), end(replaced)], [Some(EndKind::Cancelled), Some(EndKind::Replaced)]);
     }
 }

@@ -422,6 +422,7 @@ mod tests {
             next_claim: None,
             quarantined: 1,
             left_out: left_out.clone(),
+            withdrawn: Vec::new(),
             next_reap: None,
         };
         let reaped =

@@ -54,26 +54,40 @@ impl Schedules {
             };
             let now = self.0.store.now();
             // One attempt stores the occurrence, which may be delivered before a later attempt.
-            let occurrence = (!is_stored).then(|| Timer { id, ..stored.occurrence(at, now, now) });
-            let place = occurrence.map(|timer| Op::Place(Box::new(timer), IfPresent::Reject));
+            let mut ops = Vec::new();
+            if !is_stored {
+                let occurrence = Timer { id, ..stored.occurrence(at, now, now) };
+                ops.push(Op::Place(Box::new(occurrence), IfPresent::Reject));
+            }
+            // If a store without transactions has no room for the occurrence, the trigger has surely had no effect.
+            if !is_stored && !self.0.store.is_transactional() {
+                let outcomes = self.0.apply(core::mem::take(&mut ops), Durability::PowerLoss)?;
+                is_stored = self.note_trigger(at, id, now, &outcomes);
+            }
             stored.progress.asked += 1;
             stored.progress.last_fired = Some(now);
-            let keep = self.0.op(&stored, at, wake_of(&timer), IfPresent::ReplaceOnly(timer.id));
-            let outcomes =
-                match self.0.apply(place.into_iter().chain([keep]).collect(), Durability::PowerLoss) {
-                    Err(_) if is_stored => return Ok(id),
-                    applied => applied?,
-                };
-            // The id is fresh, so a store that knows it has repeated this call after a lost answer.
-            if !is_stored && matches!(outcomes.first(), Some(Outcome::Created(_) | Outcome::Repeated(_))) {
-                is_stored = true;
-                self.0.tell(at, &ScheduleEvent::Fired { id, instant: now });
-            }
+            ops.push(self.0.op(&stored, at, wake_of(&timer), IfPresent::ReplaceOnly(timer.id)));
+            let outcomes = match self.0.apply(ops, Durability::PowerLoss) {
+                Err(_) if is_stored => return Ok(id),
+                applied => applied?,
+            };
+            is_stored = is_stored || self.note_trigger(at, id, now, &outcomes);
             if has_replaced(&outcomes) {
                 return Ok(id);
             }
         }
         if is_stored { Ok(id) } else { Err(contended().into()) }
+    }
+
+    /// Returns whether the first of the outcomes shows that the occurrence `id` of a trigger is stored. If so, tells the
+    /// observer.
+    fn note_trigger(&self, at: &ScheduleKey, id: TimerId, now: UtcMillis, outcomes: &[Outcome]) -> bool {
+        // The id is fresh, so a store that knows it has repeated this call after a lost answer.
+        let is_stored = matches!(outcomes.first(), Some(Outcome::Created(_) | Outcome::Repeated(_)));
+        if is_stored {
+            self.0.tell(at, &ScheduleEvent::Fired { id, instant: now });
+        }
+        is_stored
     }
 
     /// Counts the instants of a schedule that are later than `after`, and not later than `until`. Stops counting at

@@ -98,7 +98,7 @@ impl ScheduleRunner {
             // If the schedule was changed after the claim of this timer, it has a new timer, and this delivery does
             // nothing.
             Ok((timer, stored)) if timer.id == delivery.id => {
-                self.act(&at, timer.id, stored).unwrap_or_else(|error| Verdict::Retry {
+                self.act(&at, &timer, stored).unwrap_or_else(|error| Verdict::Retry {
                     error: error.to_string().into(),
                     after: Some(PAUSE),
                 })
@@ -111,8 +111,8 @@ impl ScheduleRunner {
     /// Decides which of the schedule's instants get occurrences, and stores these occurrences and the schedule's new
     /// state. `timer` is the timer that stores the schedule and is being delivered. If another process changes the
     /// schedule at the same time, the schedule gets another timer, and the new state is not stored.
-    fn act(&self, at: &ScheduleKey, timer: TimerId, stored: Stored) -> Result<Verdict, StoreError> {
-        let mode = IfPresent::ReplaceOnly(timer);
+    fn act(&self, at: &ScheduleKey, timer: &Timer, stored: Stored) -> Result<Verdict, StoreError> {
+        let mode = IfPresent::ReplaceOnly(timer.id);
         let now = self.0.store.now();
         let is_under_way = self.is_under_way(&stored, now)?;
         let offset = at.jitter(stored.schedule.jitter);
@@ -131,9 +131,11 @@ impl ScheduleRunner {
                 return Ok(Verdict::Done);
             }
         };
-        if let (true, Some(wake)) = (decision.progress == stored.progress, decision.wake) {
+        // A timer whose delivery has failed would count as late for ever, see `wake_of`.
+        let keeps_timer = decision.progress == stored.progress && timer.failures == 0;
+        if let (true, Some(wake)) = (keeps_timer, decision.wake) {
             // Nothing has changed, for example because the queued instant still waits for the end of the last
-            // occurrence. So the schedule keeps its timer.
+            // occurrence.
             return Ok(Verdict::Snooze(wake));
         }
         let occurrences: Vec<_> = decision
@@ -156,7 +158,7 @@ impl ScheduleRunner {
         let is_kept_first = guarantee == Guarantee::AtMostOnce && !self.0.store.is_transactional();
         if is_kept_first && self.0.store.is_shared() && !occurrences.is_empty() {
             // These occurrences are stored after the new state, so a change of the new state must wait for them.
-            formers.push(timer);
+            formers.push(timer.id);
         }
         let stored = Stored { progress: decision.progress, formers, ..stored };
         let keep = self.0.op(&stored, at, decision.wake, mode);

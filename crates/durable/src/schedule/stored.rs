@@ -119,10 +119,12 @@ impl Stored {
 }
 
 /// Returns the moment of a schedule's next decision (choice of the instants that get occurrences). `timer` is the timer
-/// that stores the schedule. Returns `None` if the schedule has ended.
+/// that stores the schedule. After a failed decision, this is the moment for which the decision was scheduled, and not
+/// the moment of its next attempt. Returns `None` if the schedule has ended.
 pub(super) fn wake_of(timer: &Timer) -> Option<UtcMillis> {
     match &timer.state {
         State::Parked(reason) if **reason == *ENDED => None,
+        _ if timer.failures > 0 => Some(timer.scheduled.min(timer.due)),
         _ => Some(timer.due),
     }
 }

@@ -1,6 +1,7 @@
 //! Tests schedules in stores, on a manual clock.
 
 mod calendar;
+mod failures;
 mod missed;
 mod overlaps;
 mod races;

@@ -9,11 +9,13 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
+use tourbillon_durable::plan::Plan;
 use tourbillon_durable::policy::{Backoff, Policy};
+use tourbillon_durable::schedule::{Overlap, Schedule, ScheduleFault, ScheduleKey, Schedules, Template};
 use tourbillon_durable::store::{
     Claimant, Durability, IfPresent, Limit, Op, Outcome, Renewal, StoreError, StoreErrorKind, TimerStore,
 };
-use tourbillon_durable::timer::{Timer, TimerId};
+use tourbillon_durable::timer::{Payload, Timer, TimerId};
 use tourbillon_durable::{Delivery, Durable, Verdict};
 use tourbillon_fault::{Server, eventually};
 
@@ -175,4 +177,38 @@ fn an_import_into_a_cluster_with_a_full_memory_has_surely_no_effect() {
     let timers = (1..=20).map(|number| timer(&store, number, Duration::ZERO)).collect();
     let error = block_on(store.import(timers)).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Full, "{error}");
+}
+
+/// Tests that an occurrence is new data, which a server without free memory refuses. The schedule is late then, and
+/// says so. A trigger has surely no effect.
+#[test]
+fn a_schedule_is_late_while_the_memory_is_full() {
+    let Some(server) = Server::start(&[]) else { return };
+    let store = plain::open(RedisStore::builder("d").shards(2), server.port()).unwrap();
+    let of_store: Arc<dyn TimerStore> = Arc::new(store);
+    let schedules = Schedules::new(Arc::clone(&of_store));
+    let builder = Durable::builder_on(of_store).bytes_handler("kind", |_: Box<[u8]>, _| async {});
+    let durable = schedules.add_to(builder).start().unwrap();
+    let at = ScheduleKey::new("shop", "s");
+    let template = Template {
+        kind: "kind".into(),
+        payload: Payload(Box::default()),
+        labels: Vec::new(),
+        policy: Policy::default(),
+    };
+    let often = Schedule { overlap: Overlap::Allow, ..Schedule::new(Plan::Every(200)) };
+    schedules.put(&at, often, template).unwrap();
+    let fired = || schedules.get(&at).unwrap().progress.fired;
+    eventually("an occurrence is made", || fired() > 0);
+    server.command(&["CONFIG", "SET", "maxmemory", "1mb"]);
+    eventually("the schedule is late", || schedules.get(&at).unwrap().overdue > Duration::from_secs(3));
+    let refused = schedules.trigger(&at).unwrap_err();
+    assert!(matches!(&refused, ScheduleFault::Store(error) if error.kind() == StoreErrorKind::Full));
+    let before = fired();
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    eventually("the schedule goes on", || fired() > before);
+    eventually("the schedule is late no more", || {
+        schedules.get(&at).unwrap().overdue < Duration::from_millis(500)
+    });
+    drop(durable.shutdown(Duration::from_secs(5)));
 }

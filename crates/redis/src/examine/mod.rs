@@ -5,7 +5,9 @@ mod report;
 
 use crate::layout::slot_of;
 use crate::link::{Connect, ConnectError, LinkError, Session};
+use core::pin::pin;
 use core::time::Duration;
+use futures_util::future::{Either, select};
 use judge::{Facts, judge_layout, judge_spread};
 use redis::{Value, from_redis_value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,7 +53,19 @@ pub(crate) struct Plan {
 ///
 /// Fails if no connection can work with the settings.
 pub async fn check(connect: &Connect) -> Result<Report, ConnectError> {
-    Ok(examine(&Session::open(connect)?, connect, &Plan::default()).await)
+    let session = Session::open(connect)?;
+    let report = unless_misfit(&session, examine(&session, connect, &Plan::default())).await;
+    Ok(report.unwrap_or_else(Report::of_misfit))
+}
+
+/// Does `work` on the servers of the session. If no server fits the settings, drops `work` and returns the reason: the
+/// servers would not answer, and `work` would wait for them.
+pub(crate) async fn unless_misfit<T>(session: &Session, work: impl Future<Output = T>) -> Result<T, String> {
+    match select(session.misfit(), pin!(work)).await {
+        Either::Left((Ok(Some(reason)), _)) => Err(format!("the servers do not fit the settings: {reason}")),
+        Either::Left((_, work)) => Ok(work.await),
+        Either::Right((done, _)) => Ok(done),
+    }
 }
 
 /// Checks the servers of a session. The report also contains the findings about the deployment in `plan`: the version

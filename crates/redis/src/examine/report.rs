@@ -55,6 +55,13 @@ impl Report {
         self.is_absent
     }
 
+    /// Makes the report about servers of which none fits the settings.
+    pub(crate) fn of_misfit(reason: String) -> Self {
+        let mut report = Self::default();
+        report.add("", Grade::Refusal, reason);
+        report
+    }
+
     pub(crate) fn note_absence(&mut self, text: impl Into<Box<str>>) {
         self.is_absent = true;
         self.add("", Grade::Ok, text);

@@ -1,11 +1,12 @@
 //! Makes connections with the settings of the user.
 
-use super::primary::{Primary, ask};
+use super::primary::{Primary, ask, knows};
 use super::roles::Roles;
 use super::settings::{Connect, ConnectError, Servers, SyncPolicy};
 use super::slots::Address;
 use super::witness::{OnEnd, Witness};
 use core::time::Duration;
+use futures_util::future::join_all;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo as _,
@@ -123,6 +124,38 @@ impl Dial {
         let limit = self.limit();
         let made = async { self.renewed()?.make(on_end).await };
         tokio::time::timeout(limit, made).await.unwrap_or_else(|_| Err(late(limit)))
+    }
+
+    /// Asks each server that the settings name, once, whether it fits the settings. If no server fits, returns the
+    /// reason: the servers are not of the kind that the settings say, or they lack a command that the settings need.
+    /// Then no attempt to connect can succeed. Returns `None` if any server fits, does not answer, or fails for another
+    /// reason.
+    pub(crate) async fn misfit(&self) -> Option<String> {
+        let answers: Vec<RedisResult<()>> = match &self.connect.servers {
+            Servers::Single(_) => vec![self.connect(Arc::new(|| {})).await.map(drop)],
+            Servers::Sentinel { service, .. } => {
+                let sentinels = self.renewed().and_then(|dial| dial.sentinels()).ok()?;
+                let answers = knows(&sentinels, service, self.connect.connection_timeout).await;
+                match answers.iter().any(Result::is_ok) {
+                    true => vec![self.connect(Arc::new(|| {})).await.map(drop)],
+                    false => answers,
+                }
+            }
+            Servers::Cluster(_) => {
+                join_all(self.addresses().iter().map(async |address| {
+                    let mut wire = self.to_node(address).connect(Arc::new(|| {})).await?;
+                    let mut question = redis::cmd("CLUSTER");
+                    question.arg("SLOTS");
+                    let limit = self.connect.response_timeout;
+                    let asked = tokio::time::timeout(limit, wire.calls.req_packed_command(&question));
+                    asked.await.unwrap_or_else(|_| Err(late(limit)))?.extract_error().map(drop)
+                }))
+                .await
+            }
+        };
+        let misfits: Option<Vec<RedisError>> =
+            answers.into_iter().map(|answer| answer.err().filter(is_misfit)).collect();
+        Some(format!("{}: {}", self.connect.servers, misfits?.first()?))
     }
 
     /// Returns the settings with passwords read again from their files.
@@ -306,6 +339,14 @@ fn resp3(info: ConnectionInfo) -> ConnectionInfo {
 /// The error of a connection to a server that is the primary no longer.
 pub(super) fn former() -> RedisError {
     (ErrorKind::Io, "a Sentinel names a former primary, which another server has replaced").into()
+}
+
+/// Returns whether the error shows that a server does not fit the settings, so that a later attempt has the same error.
+fn is_misfit(error: &RedisError) -> bool {
+    // The driver puts the errors of a pipeline into one error, which has only a text.
+    const TEXTS: [&str; 3] = ["cluster support disabled", "No such master", "unknown command"];
+    let text = error.to_string();
+    error.kind() == ErrorKind::InvalidClientConfig || TEXTS.iter().any(|part| text.contains(part))
 }
 
 fn invalid(error: RedisError) -> ConnectError {

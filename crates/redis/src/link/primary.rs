@@ -5,6 +5,7 @@
 //! the same time, and the answer with the highest epoch counts.
 
 use core::time::Duration;
+use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, RedisResult};
 use std::collections::HashMap;
@@ -38,13 +39,8 @@ struct Answer {
 
 /// Asks the Sentinels for the primary of the name `service`. `limit` is the longest time for each Sentinel.
 pub(super) async fn ask(sentinels: &[Client], service: &str, limit: Duration) -> RedisResult<Primary> {
-    let mut asked: FuturesUnordered<_> = sentinels
-        .iter()
-        .map(async |sentinel| {
-            let late = |_| Err((ErrorKind::Io, "a Sentinel does not answer in time").into());
-            timeout(limit, ask_one(sentinel, service)).await.unwrap_or_else(late)
-        })
-        .collect();
+    let mut asked: FuturesUnordered<_> =
+        sentinels.iter().map(|sentinel| ask_in_time(sentinel, service, limit)).collect();
     let (mut answers, mut trouble, mut end) = (Vec::new(), None, None);
     loop {
         let next = match end {
@@ -68,6 +64,17 @@ pub(super) async fn ask(sentinels: &[Client], service: &str, limit: Duration) ->
         Some(Answer { address, epoch, .. }) => Ok(Primary { address, epoch, is_of_most }),
         None => Err(trouble.unwrap_or_else(|| (ErrorKind::Io, "there are no Sentinels").into())),
     }
+}
+
+/// Asks each Sentinel whether it knows a primary of the name `service`. `limit` is the longest time for each Sentinel.
+pub(super) async fn knows(sentinels: &[Client], service: &str, limit: Duration) -> Vec<RedisResult<()>> {
+    let asked = sentinels.iter().map(async |sentinel| ask_in_time(sentinel, service, limit).await.map(drop));
+    join_all(asked).await
+}
+
+async fn ask_in_time(sentinel: &Client, service: &str, limit: Duration) -> RedisResult<Answer> {
+    let late = |_| Err((ErrorKind::Io, "a Sentinel does not answer in time").into());
+    timeout(limit, ask_one(sentinel, service)).await.unwrap_or_else(late)
 }
 
 fn is_most(part: usize, all: usize) -> bool {

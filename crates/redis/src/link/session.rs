@@ -129,6 +129,12 @@ impl Session {
         self.spawn(async move |caller: Arc<Caller>| Ok(caller.ask_each(command, &skipped).await))
     }
 
+    /// Returns the reason why no server fits the settings, as [`Dial::misfit`] describes.
+    pub(crate) fn misfit(&self) -> Answer<'static, Option<String>> {
+        let dial = Arc::clone(&self.dial);
+        self.spawn(async move |_| Ok(dial.misfit().await))
+    }
+
     /// Returns the map of a cluster's slots, which is empty without a cluster or if no server has answered in time.
     pub(crate) fn slots(&self) -> Answer<'static, Arc<Slots>> {
         self.spawn(async |caller: Arc<Caller>| {

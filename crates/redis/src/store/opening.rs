@@ -3,7 +3,7 @@
 use super::builder::{RedisBuilder, SHARDS};
 use super::redis_store::RedisStore;
 use crate::deployment::{Deployment, REMEDY, Topology, run};
-use crate::examine::{Plan, Report, dangers, examine};
+use crate::examine::{Plan, Report, dangers, examine, unless_misfit};
 use crate::layout::{Layout, MOST_SHARDS, Part, VERSION, fresh_deployment_id};
 use crate::link::{Connect, ConnectError, Link, Session};
 use crate::node::{Node, Settings};
@@ -42,17 +42,22 @@ impl RedisBuilder {
     /// Fails if no connection can work with the settings.
     pub async fn check(&self, connect: &Connect) -> Result<Report, ConnectError> {
         let session = Session::open(connect)?;
+        let report = unless_misfit(&session, self.report(&session, connect)).await;
+        Ok(report.unwrap_or_else(Report::of_misfit))
+    }
+
+    async fn report(&self, session: &Session, connect: &Connect) -> Report {
         let keys = vec![Layout::deployment(&self.name)];
         // The scripts of this check only return stored values. So they work for a deployment on a test clock, too.
-        let known = run(&session, &ServerTime::new(), |scripts| &scripts.deployment, keys, []).await;
+        let known = run(session, &ServerTime::new(), |scripts| &scripts.deployment, keys, []).await;
         let mut plan = Plan::default();
         // If the servers do not answer, the report says so in a line.
         if let Ok((mut answered, _)) = known {
             let mut stored = || maybe_number(answered.rest.next().ok()?).ok()?;
             let (version, shards) = (stored(), stored());
             let shards = shards.and_then(|shards| u16::try_from(shards).ok());
-            plan.losses = self.losses(&session, shards, Topology::new(connect.is_cluster())).await;
-            if version.is_none() && self.has_marked_shard(&session, &ServerTime::new()).await {
+            plan.losses = self.losses(session, shards, Topology::new(connect.is_cluster())).await;
+            if version.is_none() && self.has_marked_shard(session, &ServerTime::new()).await {
                 plan.refusals
                     .push(format!("the key of the deployment {} itself is lost; {REMEDY}", self.name));
             }
@@ -61,14 +66,15 @@ impl RedisBuilder {
             // The stored number of shards may be damaged.
             plan.tags = Layout::new(&self.name, shards.min(MOST_SHARDS)).tags().map(<[u8]>::to_vec).collect();
         }
-        Ok(examine(&session, connect, &plan).await)
+        examine(session, connect, &plan).await
     }
 
     /// Opens the deployment on the servers that `connect` names. The future can be polled without a runtime.
     ///
     /// The servers are checked first. A server on which timers would be unsafe is refused. Such a server has an old
     /// version, a `maxmemory-policy` that evicts, or a clock that differs from this machine's by a second, for example.
-    /// With [`unchecked`](Self::unchecked), no server is refused. A server that does not answer is not checked.
+    /// With [`unchecked`](Self::unchecked), no such server is refused. A server that does not answer is not checked.
+    /// Servers that do not fit the settings are always refused, such as a single server that is named as a cluster.
     /// [`check`](Self::check) checks more, and reports all that it finds.
     ///
     /// # Errors
@@ -80,6 +86,12 @@ impl RedisBuilder {
     pub async fn open(self, connect: &Connect) -> Result<RedisStore, StoreError> {
         let session =
             Session::open(connect).map_err(|error| StoreError::caused_by(StoreErrorKind::Io, error))?;
+        let session = Arc::new(session);
+        let opening = self.open_checked(Arc::clone(&session), connect);
+        unless_misfit(&session, opening).await.unwrap_or_else(|reason| Err(limit(reason)))
+    }
+
+    async fn open_checked(self, session: Arc<Session>, connect: &Connect) -> Result<RedisStore, StoreError> {
         if !self.is_unchecked {
             let dangers = match dangers(&session, connect, self.clock.is_none()).await {
                 Ok(dangers) => dangers,
@@ -92,7 +104,7 @@ impl RedisBuilder {
                 return Err(StoreError::new(StoreErrorKind::Limit, message));
             }
         }
-        self.open_on(Arc::new(session)).await
+        self.open_on(session).await
     }
 
     /// Returns whether the key of the deployment is lost although shards of it exist. If so, no new deployment may be

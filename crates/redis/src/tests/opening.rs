@@ -1,11 +1,12 @@
 //! Tests servers on which a store refuses to open.
 
 use super::plain;
-use crate::{Connect, RedisStore};
+use crate::{Connect, RedisStore, SyncPolicy, check};
 use pollster::block_on;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
+use std::time::{Duration, Instant};
 use tourbillon_durable::store::{StoreErrorKind, TimerStore};
 use tourbillon_fault::Server;
 
@@ -82,6 +83,36 @@ fn servers_on_which_timers_are_unsafe_are_refused() {
     server.command(&["HSET", "tb:{d}:deployment", "version", "99"]);
     let newer = plain::open(RedisStore::builder("d").poll(None), server.port()).unwrap_err();
     assert_eq!(newer.kind(), StoreErrorKind::NewerSchema);
+}
+
+/// Tests settings that no attempt to connect can fulfil. The refusal must not wait for the end of the patience.
+#[test]
+fn servers_that_do_not_fit_the_settings_are_refused_at_once() {
+    let Some(server) = Server::start(&[]) else { return };
+    let url = server.url();
+    let mut misfits =
+        vec![Connect::cluster([&url, &url]).unwrap(), Connect::sentinel([&url], "primary").unwrap()];
+    let version = server.info("redis_version").unwrap();
+    if version.starts_with("7.0.") {
+        let sync = SyncPolicy::WaitAof { replicas: 0, timeout: Duration::from_millis(100) };
+        misfits.push(Connect::single(&url).unwrap().sync(sync));
+    }
+    for connect in misfits {
+        let begin = Instant::now();
+        let builder = || RedisStore::builder("d").shards(2).poll(None);
+        for report in [block_on(check(&connect)).unwrap(), block_on(builder().check(&connect)).unwrap()] {
+            assert!(report.is_refused() && !report.is_unanswered(), "{report}");
+            assert!(report.to_string().contains("do not fit the settings"), "{report}");
+        }
+        for builder in [builder(), builder().unchecked()] {
+            let error = block_on(builder.open(&connect)).unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::Limit, "{error}");
+        }
+        assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
+    }
+    // A server that does not answer may fit.
+    let connect = Connect::cluster([url.as_str(), "redis://127.0.0.1:1"]).unwrap();
+    assert!(block_on(check(&connect.patience(Duration::from_millis(500)))).unwrap().is_unanswered());
 }
 
 /// Tests a task that blocks on a future of the store. A tokio runtime limits how many answers a task may receive before

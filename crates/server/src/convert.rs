@@ -9,6 +9,7 @@ use crate::work::{
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use core::fmt;
 use core::time::Duration;
+use std::io;
 use tourbillon_api::{self as api, Moment, Problem, ProblemKind};
 use tourbillon_callback::{Callback, Refusal};
 use tourbillon_durable::policy::{Backoff, Misfire, Policy};
@@ -394,6 +395,19 @@ pub(crate) fn rejected(rejection: &Rejection) -> Problem {
     }
 }
 
+/// Makes the problem for the client from an error that has failed to store `what`, in a file or in the shared store.
+pub(crate) fn not_stored(what: &str, error: &io::Error) -> Problem {
+    let detail = format!("{what}: {error}");
+    let of_store = error.get_ref().and_then(|inner| inner.downcast_ref::<StoreError>());
+    match of_store {
+        Some(of_store) => Problem { detail, ..unavailable(of_store) },
+        // The change may be stored all the same, because a file is replaced before its folder is synced.
+        None => Problem::new(ProblemKind::StoreUnavailable, detail)
+            .with_unknown_outcome()
+            .with_retry_after_ms(1_000),
+    }
+}
+
 /// Converts an error of the store into the problem for the client.
 pub(crate) fn unavailable(error: &StoreError) -> Problem {
     let detail = error.to_string();
@@ -405,5 +419,23 @@ pub(crate) fn unavailable(error: &StoreError) -> Problem {
             .with_unknown_outcome()
             .with_retry_after_ms(1_000),
         _ => Problem::new(ProblemKind::StoreUnavailable, detail).with_retry_after_ms(1_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_has_no_room_has_surely_not_stored_a_document() {
+        let of_store = |kind| not_stored("x", &io::Error::other(StoreError::new(kind, "why")));
+        let full = of_store(StoreErrorKind::Full);
+        assert_eq!((full.kind, full.outcome), (ProblemKind::StorageFull, None));
+        assert!(full.detail.starts_with("x: ") && full.detail.contains("why"), "{}", full.detail);
+        // The answer of the store may be lost, and a file is replaced before its folder is synced.
+        for unknown in [of_store(StoreErrorKind::Unknown), not_stored("x", &io::Error::other("why"))] {
+            assert_eq!(unknown.kind, ProblemKind::StoreUnavailable);
+            assert_eq!(unknown.outcome.as_deref(), Some("unknown"));
+        }
     }
 }

@@ -74,10 +74,11 @@ impl Refusals {
         *present = Some(Refusal { error: error.clone(), last: now, is_new: is_new && was_new });
     }
 
-    pub(super) fn note_success(&self, is_new: bool) {
+    /// Notes a successful change. `shows_room` is true if its success shows that the store takes new timers.
+    pub(super) fn note_success(&self, shows_room: bool) {
         let mut present = self.present();
         // A store that refuses new timers may still accept other changes, so only a new timer ends such a refusal.
-        if present.as_ref().is_some_and(|refusal| is_new || !refusal.is_new) {
+        if present.as_ref().is_some_and(|refusal| shows_room || !refusal.is_new) {
             *present = None;
         }
     }

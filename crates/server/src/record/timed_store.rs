@@ -74,8 +74,21 @@ pub(crate) struct Notes {
 
 #[derive(Clone, Copy)]
 struct Change {
-    /// Whether the call stores new timers if it succeeds.
+    /// Whether the call stores new timers, or replaces timers, if it succeeds.
     is_new: bool,
+    /// Whether the success of the call shows that the store takes new timers. A replacement shows it not: it may store
+    /// no more bytes than it removes, and a store without room takes it.
+    shows_room: bool,
+}
+
+impl Change {
+    fn of(ops: &[Op]) -> Self {
+        let is_added = |op: &Op| matches!(op, Op::Place(_, IfPresent::Reject | IfPresent::Keep));
+        Self {
+            is_new: ops.iter().any(|op| matches!(op, Op::Place(..))),
+            shows_room: ops.iter().any(is_added),
+        }
+    }
 }
 
 impl Hook for Timing {
@@ -83,16 +96,20 @@ impl Hook for Timing {
 
     fn see(&self, call: Call<'_>) -> Notes {
         let timed = |time| Notes { time: Some(time), ..Notes::default() };
-        let changes = |time, is_new| Notes { change: Some(Change { is_new }), ..timed(time) };
+        let other = Change { is_new: false, shows_room: false };
+        let changes = |time| Notes { change: Some(other), ..timed(time) };
         match call {
             Call::Apply(ops) => Notes {
                 may_take_parked: ops.iter().any(may_take_parked),
-                ..changes("apply", ops.iter().any(|op| matches!(op, Op::Place(..))))
+                change: Some(Change::of(ops)),
+                ..timed("apply")
             },
-            Call::Claim => changes("claim", false),
-            Call::Renew => changes("renew", false),
-            Call::Reap => changes("reap", false),
-            Call::Import => Notes { change: Some(Change { is_new: true }), ..Notes::default() },
+            Call::Claim => changes("claim"),
+            Call::Renew => changes("renew"),
+            Call::Reap => changes("reap"),
+            Call::Import => {
+                Notes { change: Some(Change { is_new: true, shows_room: true }), ..Notes::default() }
+            }
             Call::Upcoming => timed("upcoming"),
             Call::Get => timed("get"),
             Call::List(_) | Call::Reasons => timed("list"),
@@ -118,9 +135,9 @@ impl Hook for Timing {
             if let Some(time) = notes.time {
                 self.times.0.of(time).record(begun.elapsed());
             }
-            if let Some(Change { is_new }) = notes.change {
+            if let Some(Change { is_new, shows_room }) = notes.change {
                 match &answer {
-                    Ok(_) => self.refusals.note_success(is_new),
+                    Ok(_) => self.refusals.note_success(shows_room),
                     Err(error) => self.refusals.note(error, is_new),
                 }
             }
@@ -130,5 +147,35 @@ impl Hook for Timing {
             }
             answer
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pollster::block_on;
+    use tourbillon_durable::UtcMillis;
+    use tourbillon_durable::store::{Durability, MemoryStore, StoreError, StoreErrorKind, TimerStore as _};
+    use tourbillon_durable::timer::{Timer, TimerId};
+
+    #[test]
+    fn a_replacement_does_not_show_that_a_full_store_has_room_again() {
+        let refusals = Arc::new(Refusals::default());
+        let timing = Timing::new(Arc::default(), Arc::clone(&refusals), Arc::default());
+        let store = Hooked::new(Arc::new(MemoryStore::default()), timing);
+        let place = |key: &str, if_present| {
+            let timer = Timer::new(TimerId::fresh(), "kind", UtcMillis::from_millis(1_900_000_000_000));
+            let timer = Timer { key: Some(key.into()), ..timer };
+            let op = Op::Place(Box::new(timer), if_present);
+            block_on(store.apply(vec![op], Durability::default())).unwrap();
+        };
+        place("k", IfPresent::Reject);
+        refusals.note(&StoreError::new(StoreErrorKind::Full, "no room"), true);
+        for if_present in [IfPresent::Replace, IfPresent::ReplaceKeepDue] {
+            place("k", if_present);
+            assert!(refusals.lasting(None).is_some(), "{if_present:?}");
+        }
+        place("other", IfPresent::Reject);
+        assert!(refusals.lasting(None).is_none());
     }
 }

@@ -4,7 +4,7 @@
 mod tests;
 
 use crate::audit::{Audit, Deed};
-use crate::convert::{is_name, unavailable};
+use crate::convert::{is_name, not_stored, unavailable};
 use crate::delivery::Deliveries;
 use crate::state::{
     DEFAULT, Namespace, Namespaces, SigningSecret, Stop, StoredNamespaces, VIEW, canonical, mark, present,
@@ -43,11 +43,7 @@ fn panicked() -> Problem {
 }
 
 fn failed(error: &io::Error) -> Problem {
-    // The change may be stored all the same: a file is replaced before its folder is synced, and the answer of a shared
-    // store may be lost.
-    Problem::new(ProblemKind::StoreUnavailable, format!("the namespaces are not stored: {error}"))
-        .with_unknown_outcome()
-        .with_retry_after_ms(1_000)
+    not_stored("the namespaces are not stored", error)
 }
 
 fn random_bytes<const COUNT: usize>() -> Result<[u8; COUNT], Problem> {

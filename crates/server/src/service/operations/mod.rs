@@ -22,6 +22,7 @@ pub(crate) use work::{BackfillWork, Work};
 
 use super::recorder::ChangeRecorder;
 use crate::audit::{Audit, End};
+use crate::convert::not_stored;
 use crate::state::{Namespaces, Stop};
 use crate::task::{self, Tasks};
 use core::time::Duration;
@@ -106,11 +107,9 @@ impl Operations {
         let operation = unfinished.shown(&id);
         self.records.add(&id, &unfinished)?;
         if let Err(error) = self.write_records().await {
-            let detail = format!("the operation could not be stored: {error}");
-            self.withdraw(&id, &detail);
-            return Err(Problem::new(ProblemKind::StoreUnavailable, detail)
-                .with_unknown_outcome()
-                .with_retry_after_ms(1_000));
+            let problem = not_stored("the operation could not be stored", &error);
+            self.withdraw(&id, &problem.detail);
+            return Err(problem);
         }
         if self.namespaces.is_shared() {
             // The clock of another node may lag behind a little. Without this wait, the next timers of that node would

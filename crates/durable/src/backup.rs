@@ -12,7 +12,7 @@
 //! store remembers the ids of some timers after these timers have ended. A backup does not contain these ids.
 
 use crate::executor::block_on;
-use crate::state::State;
+use crate::state::{Lease, State};
 use crate::store::{StoreError, StoreErrorKind, TimerStore};
 use crate::timer::{Timer, TimerId};
 use core::fmt;
@@ -312,7 +312,8 @@ impl Delay {
 }
 
 impl Restore {
-    /// Stores the timers of a backup in an empty store, and returns the number of timers. Blocks the calling thread.
+    /// Stores the timers of a backup in an empty store, and returns the number of stored timers. Leaves out timers that
+    /// were withdrawn during their delivery. Blocks the calling thread.
     ///
     /// The method checks the whole file before it stores the first timer, so a damaged or incomplete backup leaves the
     /// store empty. For this purpose, it calls `read` twice, and each call must return a reader of the whole file.
@@ -355,7 +356,7 @@ impl Restore {
     }
 
     /// Reads a backup as [`restore`](Self::restore) does. Passes the timers to `import`, up to 1,000 in each call, and
-    /// returns the number of timers. This method is for a store that imports the whole backup in one transaction.
+    /// returns the number of these timers. This method is for a store that imports the whole backup in one transaction.
     ///
     /// The method checks the whole file before the first call of `import`.
     ///
@@ -404,7 +405,12 @@ impl Restore {
             delay.order.sort_unstable();
         }
         let mut waiting = Vec::with_capacity(AT_ONCE);
-        let contents = each_timer(read()?, |mut timer| {
+        let mut passed = 0;
+        let _contents = each_timer(read()?, |mut timer| {
+            if matches!(timer.state, State::Leased(Lease { withdrawn: Some(_), .. })) {
+                return Ok(());
+            }
+            passed += 1;
             if let Some(delay) = &delay {
                 delay.apply(&mut timer);
             }
@@ -415,7 +421,7 @@ impl Restore {
             Ok(())
         })?;
         import(waiting)?;
-        Ok(contents.timers)
+        Ok(passed)
     }
 }
 

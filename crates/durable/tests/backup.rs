@@ -4,7 +4,10 @@ use pollster::block_on;
 use std::time::Duration;
 use tourbillon::ManualClock;
 use tourbillon_durable::backup::{BackupError, Restore, read, write, write_with};
-use tourbillon_durable::store::{Claimant, Filter, Limit, MemoryStore, RedbStore, TimerStore};
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::store::{
+    Claimant, Durability, Filter, Limit, MemoryStore, Op, Outcome, RedbStore, TimerStore,
+};
 use tourbillon_durable::{Durable, Kind, Spec, UtcMillis};
 
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
@@ -156,4 +159,18 @@ fn a_backup_of_a_later_version_with_a_further_field_is_named_as_such() {
     assert!(matches!(read(same.as_bytes()), Err(BackupError::Line { number: 1, .. })));
     let other = text.replacen("\"backup\"", "\"other\"", 1);
     assert!(matches!(read(other.as_bytes()), Err(BackupError::Line { number: 1, .. })));
+}
+
+/// A backup has a timer that was cancelled during its delivery, which a restore leaves out and does not count.
+#[test]
+fn a_restore_counts_the_timers_that_it_stores() {
+    let (clock, store, _) = filled();
+    let leased = all(&store).into_iter().find(|timer| timer.state.phase() == Phase::Leased).unwrap();
+    let cancelled = block_on(store.apply(vec![Op::Cancel(leased.id.into(), None)], Durability::PowerLoss));
+    assert_eq!(cancelled.unwrap(), [Outcome::InFlight(leased.id)]);
+    let mut backup = Vec::new();
+    assert_eq!(write(&store, &mut backup).unwrap(), 2_500);
+    let other = MemoryStore::new(clock);
+    let restored = Restore::default().restore(&other, || Ok(&backup[..])).unwrap();
+    assert_eq!((restored, all(&other).len()), (2_499, 2_499));
 }

@@ -1,5 +1,6 @@
 //! The errors of calls to a server. Each error says whether the script may have run.
 
+use crate::script::Script;
 use core::fmt;
 use core::time::Duration;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
@@ -124,6 +125,11 @@ impl LinkError {
         Self { message: message.into(), code: None, may_have_run: false }
     }
 
+    /// Returns the error of this script. If the script only reads, the error says that no changes were made.
+    pub(crate) fn with_effect_of(self, script: &Script) -> Self {
+        Self { may_have_run: self.may_have_run && !script.only_reads(), ..self }
+    }
+
     /// Returns whether the script may have made changes: its reply is lost or late, or it ended in the middle.
     #[cfg_attr(not(test), expect(dead_code, reason = "the store goes by the kind of its own error"))]
     pub(crate) fn may_have_run(&self) -> bool {
@@ -154,6 +160,11 @@ fn code_of(error: &StoreError) -> Option<&str> {
 /// id in a shard.
 pub(crate) fn is_gone(error: &StoreError) -> bool {
     code_of(error) == Some("GONE")
+}
+
+/// Returns whether a script failed because a key has data of another type.
+pub(crate) fn is_wrong_type(error: &StoreError) -> bool {
+    code_of(error) == Some("WRONGTYPE")
 }
 
 /// Returns whether a script failed with the code `BACK`: the server has older data than before, by more than the

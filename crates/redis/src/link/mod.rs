@@ -24,7 +24,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-pub(crate) use error::{LinkError, is_back, is_gone, is_renewed};
+pub(crate) use error::{LinkError, is_back, is_gone, is_renewed, is_wrong_type};
 pub(crate) use heard::Heard;
 pub(crate) use session::Session;
 pub use settings::{Connect, ConnectError, SyncPolicy, Tls};

@@ -246,7 +246,7 @@ impl Caller {
                     // have taken its place, so the map of the slots is read again.
                     route.doubt().await;
                     self.routes.learn(None, &route);
-                    return Err(LinkError::late(call.script.name(), self.limit));
+                    return Err(LinkError::late(call.script.name(), self.limit).with_effect_of(call.script));
                 }
                 Ok(Ok(value)) => return Ok((value, route.connection.witness)),
                 Ok(Err(error)) => error,
@@ -285,10 +285,10 @@ impl Caller {
                 Meaning::Lost => {
                     route.doubt().await;
                     self.routes.learn(Some(&error), &route);
-                    return Err(LinkError::of(call.script.name(), &error));
+                    return Err(LinkError::of(call.script.name(), &error).with_effect_of(call.script));
                 }
                 Meaning::NotLoaded | Meaning::Refused | Meaning::Broken => {
-                    return Err(LinkError::of(call.script.name(), &error));
+                    return Err(LinkError::of(call.script.name(), &error).with_effect_of(call.script));
                 }
             }
             if Instant::now() + pause >= end {

@@ -5,6 +5,7 @@ use crate::layout::{
     Entry, Found, Layout, Part, REDIRECT_HASHES, Redirect, Shard, Slice, count_field, entries, id_at_end,
     id_bytes, id_of, is_keyless, period_of, place_entry, without_id,
 };
+use crate::link::is_wrong_type;
 use crate::script::decimal;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tourbillon_durable::store::{Fault, StoreError, StoreErrorKind};
@@ -42,7 +43,14 @@ pub(crate) async fn check(deployment: &Deployment) -> Result<Vec<Fault>, StoreEr
     let mut faults = deployment.losses().await?;
     let (mut homes, mut wanted) = (BTreeMap::new(), BTreeMap::new());
     for shard in deployment.layout.shards() {
-        let contents = contents(deployment, shard).await?;
+        let contents = match contents(deployment, shard).await {
+            Ok(contents) => contents,
+            Err(Unread::Failed(error)) => return Err(error),
+            Err(Unread::Keys(damaged)) => {
+                faults.extend(damaged);
+                continue;
+            }
+        };
         let timers = faults_of(&deployment.layout, shard, &contents, &mut faults);
         for timer in timers.iter().filter(|timer| deployment.layout.shard_of_id(timer.id) != shard) {
             wanted.insert(timer.id, shard);
@@ -110,9 +118,42 @@ async fn is_still_wrong(
     Ok(home == noted && is_stored == shard.is_some())
 }
 
+/// The reason why the contents of a shard were not read.
+enum Unread {
+    Failed(StoreError),
+    /// The faults of keys that have data of a wrong type.
+    Keys(Vec<Fault>),
+}
+
+impl From<StoreError> for Unread {
+    fn from(error: StoreError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Returns a fault for each of the keys that has data of a wrong type. `wanted` has each key of a shard with its type.
+async fn wrong_types(
+    deployment: &Deployment,
+    shard: Shard,
+    wanted: Vec<(Vec<u8>, &'static str)>,
+) -> Result<Vec<Fault>, StoreError> {
+    let keys = wanted.iter().map(|(key, _)| key.clone()).collect();
+    let mut rest = deployment.run(|scripts| &scripts.types, keys, []).await?.rest;
+    let mut faults = Vec::new();
+    for (key, wanted) in wanted {
+        let found = rest.bytes()?;
+        if found != wanted.as_bytes() && found != b"none" {
+            let (key, found) = (String::from_utf8_lossy(&key), String::from_utf8_lossy(&found));
+            let fault = format!("the key {key} of shard {shard} is a {found}, and not a {wanted}");
+            faults.push(Fault::new("keys", None, fault));
+        }
+    }
+    Ok(faults)
+}
+
 /// Reads all data of a shard at a single moment. The script must name all slices (sets of pending timers) of the shard.
 /// If the answer has other slices than the script has named, the read is repeated with the names from the answer.
-async fn contents(deployment: &Deployment, shard: Shard) -> Result<Contents, StoreError> {
+async fn contents(deployment: &Deployment, shard: Shard) -> Result<Contents, Unread> {
     let mut named: Vec<Slice> = Vec::new();
     for _ in 0..TURNS {
         // The script `contents` knows by the positions of the keys which of them are hashes, so the order must be the
@@ -133,9 +174,20 @@ async fn contents(deployment: &Deployment, shard: Shard) -> Result<Contents, Sto
         let homes = (0..REDIRECT_HASHES).filter_map(|bucket| u8::try_from(bucket).ok()).map(Part::Redirects);
         let sets = deployment.layout.key_sets().map(Part::Keys);
         let parts = parts.into_iter().chain(slices).chain(sets).chain(homes);
-        let keys = parts.map(|part| deployment.layout.key(shard, part));
+        let parts: Vec<Part> = parts.collect();
+        let keys = parts.iter().map(|part| deployment.layout.key(shard, *part)).collect();
         let count = decimal((named.len() + deployment.layout.key_sets().len()) as u64);
-        let mut rest = deployment.run(|scripts| &scripts.contents, keys.collect(), [count]).await?.rest;
+        let read = deployment.run(|scripts| &scripts.contents, keys, [count]).await;
+        let mut rest = match read {
+            Ok(answered) => answered.rest,
+            Err(error) if is_wrong_type(&error) => {
+                let wanted = parts.iter().map(|part| (deployment.layout.key(shard, *part), type_of(*part)));
+                let damaged = wrong_types(deployment, shard, wanted.collect()).await?;
+                // The key may have been mended since.
+                return Err(if damaged.is_empty() { Unread::Failed(error) } else { Unread::Keys(damaged) });
+            }
+            Err(error) => return Err(error.into()),
+        };
         let records = rest.scored()?;
         let tokens = rest.pairs()?;
         let (leases, labels) = (rest.scored()?, rest.scored()?);
@@ -177,7 +229,15 @@ async fn contents(deployment: &Deployment, shard: Shard) -> Result<Contents, Sto
         });
     }
     let message = format!("the slices of shard {shard} change too often for a check");
-    Err(StoreError::new(StoreErrorKind::Io, message))
+    Err(StoreError::new(StoreErrorKind::Io, message).into())
+}
+
+/// Returns the name that Redis has for the type of this part of a shard.
+fn type_of(part: Part) -> &'static str {
+    match part {
+        Part::Tokens | Part::Counts | Part::Redirects(_) => "hash",
+        _ => "zset",
+    }
 }
 
 /// Compares the entries of a shard with the entries that the shard's timers need, and adds each difference to `faults`.

@@ -11,6 +11,7 @@ pub(crate) struct Script {
     /// this whole text. Servers before Redis 7.0 refuse this line, and get `source` instead. `None` for a script
     /// without flags.
     flagged: Option<(&'static str, OnceLock<Box<str>>)>,
+    only_reads: bool,
 }
 
 /// The first line of a script that may run while the server's memory is full. Servers before Redis 7.0 refuse this
@@ -26,12 +27,28 @@ pub(crate) use within_memory;
 impl Script {
     /// Makes a script without flags from its text in Lua.
     pub(crate) const fn new(name: &'static str, source: &'static str) -> Self {
-        Self { name, source, sha1: OnceLock::new(), flagged: None }
+        Self { name, source, sha1: OnceLock::new(), flagged: None, only_reads: false }
+    }
+
+    /// Makes a script without flags that changes nothing.
+    pub(crate) const fn of_read(name: &'static str, source: &'static str) -> Self {
+        Self { name, source, sha1: OnceLock::new(), flagged: None, only_reads: true }
     }
 
     /// Makes a script with two texts: `source` without flags, for servers before Redis 7.0, and `flagged` with flags.
     pub(crate) const fn with_flags(name: &'static str, source: &'static str, flagged: &'static str) -> Self {
-        Self { name, source, sha1: OnceLock::new(), flagged: Some((flagged, OnceLock::new())) }
+        Self {
+            name,
+            source,
+            sha1: OnceLock::new(),
+            flagged: Some((flagged, OnceLock::new())),
+            only_reads: false,
+        }
+    }
+
+    /// Returns whether the script changes nothing. Then an error says nothing about changes, and the outcome is known.
+    pub(crate) fn only_reads(&self) -> bool {
+        self.only_reads
     }
 
     /// Returns the name that error messages show.

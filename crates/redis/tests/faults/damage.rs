@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use std::time::Duration;
-use tourbillon_durable::store::TimerStore;
+use tourbillon_durable::store::{Filter, StoreErrorKind, TimerStore};
 
 #[test]
 fn members_that_are_gone_are_reported_and_hold_nothing_up() {
@@ -74,4 +74,26 @@ fn a_shard_whose_records_were_evicted_is_reported() {
     assert!(faults.iter().all(|fault| fault.table != "slices"), "{faults:?}");
     place(&store, timer(9, store.now()));
     assert_eq!(ids(&claim(&store, ONE, 10, 1)), [id(9)]);
+}
+
+/// Tests that the check goes on after a key that has data of another type, and that a read has no unknown outcome.
+#[test]
+fn a_key_of_a_wrong_type_is_named_by_the_check() {
+    for part in ["leases", "tokens", "records", "counts", "slices", "k:*"] {
+        let Some(on) = Manual::start() else { return };
+        let store = on.open(1);
+        (1..=2).for_each(|number| place(&store, keyed(number, &format!("k{number}"), store.now())));
+        assert_eq!(claim(&store, ONE, 1, 1).len(), 1);
+        damage(&on.server, part, "redis.call('SET', KEYS[1], 'x')");
+        let faults: Vec<String> = now(store.check()).iter().map(ToString::to_string).collect();
+        assert!(!faults.is_empty(), "{part}");
+        for fault in faults {
+            assert!(fault.contains("of shard 0 is a string, and not a "), "{fault}");
+            assert!(fault.contains(part.trim_end_matches('*')), "{fault}");
+        }
+        if part == "records" {
+            let listed = pollster::block_on(store.list(Filter::default(), None, 10));
+            assert_eq!(listed.unwrap_err().kind(), StoreErrorKind::Io, "a read changes nothing");
+        }
+    }
 }

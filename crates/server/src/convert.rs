@@ -395,9 +395,10 @@ pub(crate) fn rejected(rejection: &Rejection) -> Problem {
     }
 }
 
-/// Makes the problem for the client from an error that has failed to store `what`, in a file or in the shared store.
-pub(crate) fn not_stored(what: &str, error: &io::Error) -> Problem {
-    let detail = format!("{what}: {error}");
+/// Makes the problem for the client about data that were not stored, in a file or in the shared store. `failure` is the
+/// beginning of the problem's text.
+pub(crate) fn not_stored(failure: &str, error: &io::Error) -> Problem {
+    let detail = format!("{failure}: {error}");
     let of_store = error.get_ref().and_then(|inner| inner.downcast_ref::<StoreError>());
     match of_store {
         Some(of_store) => Problem { detail, ..unavailable(of_store) },

@@ -79,8 +79,8 @@ impl Schedules {
         if is_stored { Ok(id) } else { Err(contended().into()) }
     }
 
-    /// Returns whether the first of the outcomes shows that the occurrence `id` of a trigger is stored. If so, tells the
-    /// observer.
+    /// Returns whether the first of the outcomes shows that the occurrence `id` of a trigger is stored. If so, tells
+    /// the observer.
     fn note_trigger(&self, at: &ScheduleKey, id: TimerId, now: UtcMillis, outcomes: &[Outcome]) -> bool {
         // The id is fresh, so a store that knows it has repeated this call after a lost answer.
         let is_stored = matches!(outcomes.first(), Some(Outcome::Created(_) | Outcome::Repeated(_)));

@@ -66,7 +66,8 @@ macro_rules! scripts {
 }
 
 scripts!(
-    // A server with a full memory runs these scripts. Without flags, it refuses only the commands that need more memory.
+    // These scripts need no flag. Without flags, a server with a full memory refuses only the commands that need more
+    // memory.
     read {
     are_connected = "are_connected",
     are_stored = "are_stored",

@@ -20,6 +20,7 @@ mod losses;
 mod lost_answers;
 mod memory;
 mod nodes;
+mod once;
 mod opening;
 mod pairs;
 mod plain;

@@ -95,7 +95,7 @@ mod tests {
         fs::create_dir_all(root.join("data/old")).unwrap();
         symlink(root.join("data"), root.join("link")).unwrap();
         symlink("timers", root.join("data/near")).unwrap();
-        symlink("../link/near", root.join("data/old/far")).unwrap();
+        symlink("../../link/near", root.join("data/old/far")).unwrap();
         let expected = root.join("data/timers");
         let names = ["data/timers", "link/timers", "data/near", "link/old/far", "data/old/../timers"];
         // The file does not exist in the first round.

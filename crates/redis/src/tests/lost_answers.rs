@@ -16,8 +16,8 @@ use tourbillon_durable::plan::{MissedInstants, Plan, Series};
 use tourbillon_durable::policy::{Guarantee, Policy};
 use tourbillon_durable::state::{Phase, State, Token};
 use tourbillon_durable::store::{Op, Outcome, PAUSED, Renewal, StoreErrorKind, TimerStore};
-use tourbillon_durable::timer::{Timer, TimerId};
-use tourbillon_durable::{Delivery, Durable, Work};
+use tourbillon_durable::timer::{Payload, Timer, TimerId};
+use tourbillon_durable::{Delivery, Durable, Kind, Work};
 use tourbillon_fault::eventually;
 
 /// Returns the first number after `number` whose timer is in another shard than that of `number`.
@@ -277,33 +277,51 @@ fn a_second_renewal_does_not_search_a_timer_again() {
     assert_eq!(now(store.renew(BY, leases.to_vec())), silent, "the search that fails");
 }
 
-/// Tests a runtime whose executor runs one handler at a time. The runtime has claimed two timers. The server of the
-/// second timer answers no renewal, so the second lease ends while the handler of the first timer still runs.
+/// The payload of the timers whose handlers block.
+#[derive(Debug)]
+struct Nothing;
+
+impl Kind for Nothing {
+    const NAME: &'static str = "kind";
+}
+
+impl serde::Serialize for Nothing {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_unit()
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Nothing {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        <()>::deserialize(deserializer).map(|()| Self)
+    }
+}
+
+/// Tests a runtime with one worker, which has claimed two timers of blocking handlers. The server of the second timer
+/// answers no renewal, so the second lease ends while the handler of the first timer still runs.
 #[test]
 fn a_handler_does_not_begin_after_a_lease_that_no_server_has_renewed() {
     let Some(Two { store, link, clock, server: _server, .. }) = start_split() else { return };
     let ids = [id(1), id(far_from(&store, 1))];
     let policy = Policy { timeout: 9 * LEASE, ..Policy::default() };
     for (id, due) in ids.into_iter().zip(5..) {
-        place(&store, Timer { id, policy: policy.clone(), ..timer(1, due) });
+        let payload = Payload((*b"null").into());
+        place(&store, Timer { id, payload, policy: policy.clone(), ..timer(1, due) });
     }
     let second = second_of(&store, ids);
     let (gate, gate_opens) = channel::<()>();
     let (calls, gate_opens) = (Arc::<Mutex<Vec<TimerId>>>::default(), Mutex::new(gate_opens));
     let called = Arc::clone(&calls);
-    let handler = move |_: Box<[u8]>, delivery: Delivery| {
+    let handler = move |_: Nothing, delivery: Delivery| {
         called.lock().unwrap().push(delivery.id);
         if delivery.id == id(1) {
             let _open = gate_opens.lock().unwrap().recv();
         }
-        async {}
     };
-    let (sender, works) = channel::<Work>();
-    // The executor has a single thread, which runs one handler after the other.
-    std::thread::spawn(move || works.into_iter().for_each(pollster::block_on));
-    let builder = Durable::builder_on(Arc::new(store)).clock(clock.clone()).lease(LEASE).concurrency(2);
-    let builder = builder.executor(move |work| drop(sender.send(work)));
-    let durable = builder.bytes_handler("kind", handler).start().unwrap();
+    let builder =
+        Durable::builder_on(Arc::new(store)).clock(clock.clone()).lease(LEASE).workers(1).concurrency(2);
+    // Without an executor there are no more places than workers. It gets no work, since the handler blocks.
+    let durable = builder.executor(drop::<Work>).blocking_handler(handler).start().unwrap();
     eventually("the first handler runs", || calls.lock().unwrap().len() == 1);
     eventually("both timers are claimed", || durable.handle().stats().delivered == 2);
     let (reaped, reaps) = channel();

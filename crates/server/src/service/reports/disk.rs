@@ -43,7 +43,8 @@ impl Disk {
     /// disk answers.
     #[cfg(unix)]
     fn measure(files: &StoreFiles, keep_free: u64) -> Option<Self> {
-        let found = rustix::fs::statvfs(&files.folder()).ok()?;
+        let folder = files.folder();
+        let found = rustix::fs::statvfs(folder.as_path()).ok()?;
         let size = found.f_blocks.saturating_mul(found.f_frsize);
         Some(Self {
             used: files.sizes().map(|(_, size)| size).iter().sum(),

@@ -188,7 +188,7 @@ typedef enum tb_status {
     TB_INVALID = -2,
     // A key is not UTF-8.
     TB_NOT_UTF8 = -3,
-    // The engine's capacity for timers is used up.
+    // The engine has no slot for another timer that this thread could use: see `capacity` in `tb_options`.
     TB_FULL = -4,
     // The call cannot proceed now, for one of four reasons:
     //
@@ -295,9 +295,14 @@ typedef struct tb_options {
     uint32_t shards;
     // The number of workers for `TB_POOL`: 1 to 1,024; by default as many as shards.
     uint32_t workers;
-    // The number of timers that may be pending; by default 16,777,216. An engine with `TB_POLLED`, with `loops`, or
-    // from `tb_engine_create_driven` has two groups of timers: one-shots by key together with periodic tasks, and
-    // everything else. `capacity` is then the limit of each group.
+    // The number of slots for timers; by default 16,777,216. A one-shot has a slot while it is pending or
+    // its callback runs. A timer or a periodic task has a slot from its creation on, armed or not. A one-shot that is
+    // moved or replaced keeps its slot, unless its callback has begun. Each thread that uses the engine keeps vacant
+    // slots in reserve for its next timers: up to 512, and at most 1/32 of the capacity. Other threads cannot use
+    // these slots. So a call may fail with `TB_FULL` although fewer timers than the capacity exist.
+    //
+    // An engine with `TB_POLLED`, with `loops`, or from `tb_engine_create_driven` has two groups of timers: one-shots
+    // by key together with periodic tasks, and everything else. `capacity` is then the limit of each group.
     uint32_t capacity;
     // How due timers reach the program: a value of `tb_delivery`.
     uint32_t delivery;
@@ -478,8 +483,9 @@ enum tb_status tb_reschedule(const struct tb_engine *engine,
                              uint64_t *new_id);
 
 // Schedules a one-shot under a key. The key is UTF-8, ends with a NUL, and is copied. If a one-shot is pending under
-// the key, the new one-shot replaces it, and `replaced` gets the `user` of the old one-shot. Otherwise `replaced` gets
-// NULL. The pointer `replaced` may itself be NULL.
+// the key, the new one-shot replaces it in its slot, so that this also works on a full engine, and `replaced` gets the
+// `user` of the old one-shot. Otherwise `replaced` gets NULL: no one-shot was pending, or its callback has begun and
+// the key has two one-shots until that returns. The pointer `replaced` may itself be NULL.
 enum tb_status tb_schedule_keyed(const struct tb_engine *engine,
                                  const char *key,
                                  uint64_t delay_ns,
@@ -487,8 +493,8 @@ enum tb_status tb_schedule_keyed(const struct tb_engine *engine,
                                  void *user,
                                  void **replaced);
 
-// Moves the pending one-shot of a key to `delay_ns` from now. Fails with `TB_NOT_PENDING` if the key has no pending
-// one-shot. After any other failure the one-shot is as it was.
+// Moves the pending one-shot of a key to `delay_ns` from now, in its slot. Fails with `TB_NOT_PENDING` if the key has
+// no pending one-shot, or if its callback has begun. After any other failure the one-shot is as it was.
 enum tb_status tb_reschedule_keyed(const struct tb_engine *engine,
                                    const char *key,
                                    uint64_t delay_ns);
@@ -589,7 +595,9 @@ enum tb_status tb_event_fd(const struct tb_engine *engine,
 
 // Creates one of the loops of an engine. `options.loops` of the engine is the number of its loops, and `index` is the
 // number of this loop, counted from 0. The loop belongs to the calling thread: only this thread may call
-// `tb_loop_turn` for it, and timers that this thread schedules or arms go to the loop's shard. Fails with `TB_BUSY` if
+// `tb_loop_turn` for it, and timers that this thread schedules or arms go to the loop's shard. If a thread has several
+// loops of one engine, its timers go to the loop with the lowest index; when that loop is freed, they go to the next.
+// If another thread frees it, this begins with the next turn of a loop on the owner's thread. Fails with `TB_BUSY` if
 // a loop with this index was created and not freed. Timers may be pending at the shard already: they were scheduled
 // before the shard's first loop, or for a loop that was freed. These timers fire when this loop turns.
 enum tb_status tb_loop_create(const struct tb_engine *engine,
@@ -615,8 +623,9 @@ enum tb_status tb_loop_wake_by(const struct tb_loop *event_loop,
                                void *user);
 
 // Gets the latest moment, on the engine's clock, at which the program must call `tb_loop_turn`. The moment is in the
-// past if the loop must turn at once, and `UINT64_MAX` if nothing is pending. Call `tb_loop_next_deadline` or
-// `tb_loop_timeout` before each poll, after the last call that arms a timer.
+// past if the loop must turn at once, and `UINT64_MAX` if nothing is pending. It may be the deadline of a timer that
+// was cancelled or disarmed: a program that ends when nothing is pending counts its timers itself. Call
+// `tb_loop_next_deadline` or `tb_loop_timeout` before each poll, after the last call that arms a timer.
 enum tb_status tb_loop_next_deadline(const struct tb_loop *event_loop,
                                      uint64_t *deadline_ns);
 

@@ -1,5 +1,5 @@
-//! Tests that the functions for callers act the same whatever collations their arguments have, and whatever settings the
-//! session of the caller has.
+//! Tests that the functions for callers act the same whatever collations their arguments have, and whatever settings
+//! the session of the caller has.
 
 use super::server::{open, open_of_service};
 use crate::schema::MIGRATIONS;
@@ -7,8 +7,8 @@ use std::time::Duration;
 use tourbillon_durable::store::{Claimant, Limit, TimerStore};
 use tourbillon_fault::Postgres;
 
-/// The calls of each function, for a program and for the service. The calls of one list come one after the other. `a` has
-/// the texts of the arguments in columns.
+/// The calls of each function, for a program and for the service. The calls of one list come one after the other. `a`
+/// has the texts of the arguments in columns.
 const CALLS: [&[&str]; 2] = [
     &[
         "tourbillon.schedule(a.kind, key => a.key, namespace => a.empty, labels => ARRAY[a.label, a.key],

@@ -3,6 +3,7 @@
 
 mod deployment;
 mod pages;
+mod parity;
 mod postgres;
 mod redis;
 

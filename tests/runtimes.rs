@@ -27,7 +27,7 @@ fn current_thread() -> Runtime {
 fn threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
     let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).ok();
-    tasks.filter_map(name).filter(|name| name.starts_with("tourbillon")).count()
+    tasks.filter_map(name).filter(|name| name.starts_with("tb-")).count()
 }
 
 #[test]

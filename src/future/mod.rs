@@ -21,6 +21,16 @@
 //! `try_wait` and `try_tick` return an error instead, and a timeout always returns an error. No future waits silently
 //! for an event that cannot come.
 //!
+//! The engine of a tokio runtime ends with the runtime. The runtime's tasks must not take this for a timeout, so their
+//! futures stay pending until the runtime has dropped the tasks. A thread of `spawn_blocking` that blocks on a future
+//! learns of the shutdown one to two seconds later, and holds up the end of the runtime for that time. The destructor
+//! of a task must not block its thread on a future: it may wait for ever, since nothing fires while the runtime drops
+//! its tasks. The same is true of tokio's futures.
+//!
+//! The process's own engine is shut down only if the program calls [`shutdown`](crate::Handle::shutdown) on the handle
+//! that [`global`] returns. That is final: no other engine takes its place. The same is true of the handle of a tokio
+//! runtime's shards while the runtime goes on.
+//!
 //! # Examples
 //!
 //! ```
@@ -67,6 +77,8 @@
 //! ```
 
 mod block_on;
+#[cfg(feature = "tokio")]
+mod ended;
 mod engine;
 mod interval;
 #[cfg(feature = "test-util")]

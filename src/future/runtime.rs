@@ -16,7 +16,10 @@
 //! - *Two threads of a runtime ask first.* Both make shards. The lock of the register decides whose are used. The
 //!   others are dropped before a timer is armed there.
 //! - *A task of the runtime waits while the runtime ends.* The shutdown wakes the task. If it is polled before the
-//!   runtime drops it, its future stays pending, so that nobody takes the end for a timeout.
+//!   runtime drops it, its future stays pending, so that nobody takes the end for a timeout. If a thread of
+//!   `spawn_blocking` waits for the future, the future reports the end after a grace (`ended`).
+//! - *The program shuts the engine down while the runtime goes on.* The engine stays the runtime's. Its futures report
+//!   the shutdown at once, in tasks and elsewhere.
 //! - *A future outlives the runtime.* The shutdown wakes its task. If the future is polled again, it panics or returns
 //!   an error, as with each engine that was shut down. tokio's futures panic.
 //! - *A runtime that is ending asks for the first time.* It drops the new task at once. The rest is as above.
@@ -26,6 +29,7 @@
 //! - *The child of a fork* has the shards of its parent without the threads. They refuse timers, so a runtime that goes
 //!   on in the child gets shards of its own.
 
+use super::ended;
 use super::wakeup::Wakeup;
 use crate::api::builder::Builder;
 use crate::api::handle::Handle;
@@ -33,7 +37,7 @@ use crate::api::loops::LoopShard;
 use crate::api::shards::Shards;
 use crate::base::error::BuildError;
 use crate::base::fork::ForkLock;
-use crate::base::sync::OnceLock;
+use crate::base::sync::{OnceLock, StdArc};
 use crate::system::clock::runtime::TICK;
 use core::cell::RefCell;
 use core::time::Duration;
@@ -73,11 +77,11 @@ thread_local! {
     static LAST: RefCell<Option<Known>> = const { RefCell::new(None) };
 }
 
-/// Returns the engine for futures of the tokio runtime that the calling thread is in, with the runtime's id. Returns
-/// `None` outside of a runtime, and where the runtime has no timer.
-pub(super) fn engine() -> Option<(Handle<Wakeup>, Id)> {
+/// Returns the engine for futures of the tokio runtime that the calling thread is in. Returns `None` outside of a
+/// runtime, and where the runtime has no timer.
+pub(super) fn engine() -> Option<Handle<Wakeup>> {
     // One reference is counted: each future that arms its first timer comes here.
-    with_current(|turned| (turned.handle.clone(), turned.runtime))
+    with_current(|turned| turned.handle.clone())
 }
 
 /// Returns the shards of the tokio runtime that the calling thread is in. Returns `None` where [`engine`] does.
@@ -96,12 +100,6 @@ fn with_current<R>(look: impl Fn(&Turned) -> R) -> Option<R> {
         Some(found) => found,
         None => enter(&runtime, id).as_ref().map(look),
     }
-}
-
-/// Returns whether a task of this runtime is being polled.
-#[cold]
-pub(super) fn is_in_task_of(runtime: Id) -> bool {
-    tokio::task::try_id().is_some() && Runtime::try_current().is_ok_and(|current| current.id() == runtime)
 }
 
 /// Finds the shards of a runtime in the register, or makes them.
@@ -188,12 +186,14 @@ struct Ending(Turned);
 impl Drop for Ending {
     fn drop(&mut self) {
         if let Some(mut all) = REGISTER.get().and_then(ForkLock::lock) {
-            let place =
-                all.iter().position(|known| known.runtime == self.0.runtime && known.turned.is_some());
+            // In the child of a fork, the runtime may have had shards before the fork, too.
+            let is_this = |turned: &Turned| StdArc::ptr_eq(turned.handle.core(), self.0.handle.core());
+            let place = all.iter().position(|known| known.turned.as_ref().is_some_and(is_this));
             let known = place.map(|place| all.swap_remove(place));
             drop(all);
             drop(known);
         }
+        ended::note_end(&self.0.handle, self.0.runtime);
         drop(self.0.handle.shutdown());
     }
 }

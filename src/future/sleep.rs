@@ -47,8 +47,9 @@ pub(super) fn unless_shut_down<R>(outcome: Result<R, ShutDown>) -> R {
 ///
 /// A poll panics if the engine was shut down and the deadline has not come: the sleep would wait for ever. A program
 /// that drops an engine on which it sleeps has a fault. If a shutdown may come, the program uses
-/// [`try_wait`](Self::try_wait), which returns an error instead. The process's own engine is never shut down. A sleep
-/// until [`Timestamp::MAX`] does not panic, because it is meant to wait for ever.
+/// [`try_wait`](Self::try_wait), which returns an error instead. A sleep until [`Timestamp::MAX`] does not panic, because
+/// it is meant to wait for ever. The module [`future`](super) says when the engines of the process and of tokio runtimes
+/// are shut down.
 ///
 /// # Examples
 ///
@@ -278,7 +279,7 @@ impl Sleep {
         let is_armed = self.armed_for == Some(deadline);
         let Some(timer) = self.timer_or_wake(cx) else {
             return if self.source.handle().is_shut_down() {
-                self.poll_without_engine()
+                self.poll_without_engine(cx)
             } else {
                 Poll::Pending
             };
@@ -293,7 +294,7 @@ impl Sleep {
         if self.has_fired() {
             return Poll::Ready(Ok(()));
         }
-        if is_shut { self.poll_without_engine() } else { Poll::Pending }
+        if is_shut { self.poll_without_engine(cx) } else { Poll::Pending }
     }
 
     /// Returns the sleep of tokio that stands in for the timer. It begins now if the clock of the runtime is paused and
@@ -316,9 +317,8 @@ impl Sleep {
 
     /// Returns the result of a poll when the engine fires no timers any more.
     #[cold]
-    fn poll_without_engine(&self) -> Poll<Result<(), ShutDown>> {
-        // A runtime that ends shuts its engine down before it drops the last of its tasks.
-        if self.deadline == Timestamp::MAX || self.source.is_of_this_task() {
+    fn poll_without_engine(&self, cx: &Context<'_>) -> Poll<Result<(), ShutDown>> {
+        if self.deadline == Timestamp::MAX || self.source.stays_pending(cx.waker()) {
             Poll::Pending
         } else if self.source.handle().has_come(self.deadline) {
             Poll::Ready(Ok(()))

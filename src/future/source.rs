@@ -1,9 +1,9 @@
 //! Chooses the engine for a future: the engine of the shards that the thread has entered, the engine of the thread's
 //! tokio runtime, the process's own engine, or a given engine.
 
-#[cfg(feature = "tokio")]
-use super::runtime;
 use super::wakeup::Wakeup;
+#[cfg(feature = "tokio")]
+use super::{ended, runtime};
 use crate::api::global;
 use crate::api::handle::Handle;
 use crate::api::shards;
@@ -12,10 +12,9 @@ use crate::base::tick::Timestamp;
 #[cfg(feature = "tokio")]
 use crate::system::clock::runtime::{self as clock, Instant};
 use core::fmt;
+use core::task::Waker;
 #[cfg(feature = "tokio")]
 use core::time::Duration;
-#[cfg(feature = "tokio")]
-use tokio::runtime::Id;
 
 /// The engine on which a future waits.
 #[derive(Clone)]
@@ -24,7 +23,7 @@ pub(super) enum Source {
     Global(&'static Handle<Wakeup>),
     /// The engine on the shards that a task of this tokio runtime turns.
     #[cfg(feature = "tokio")]
-    Runtime(Handle<Wakeup>, Id),
+    Runtime(Handle<Wakeup>),
     Given(Handle<Wakeup>),
 }
 
@@ -55,19 +54,26 @@ impl Source {
     #[inline]
     pub(super) fn now(&self) -> Timestamp {
         #[cfg(feature = "test-util")]
-        if let Self::Runtime(handle, _) = self {
+        if let Self::Runtime(handle) = self {
             // Exact, so that a wait under a paused clock ends at the same moment as tokio's.
             return handle.core().clock().true_now();
         }
         self.handle().now()
     }
 
-    /// Returns whether the engine is that of a runtime whose task is being polled.
-    pub(super) fn is_of_this_task(&self) -> bool {
+    /// Returns whether a future that finds the engine shut down stays pending. This is so in a task of a runtime that
+    /// has ended just now, and whose shards have the engine.
+    #[cold]
+    pub(super) fn stays_pending(&self, waker: &Waker) -> bool {
         match self {
+            Self::Global(_) => false,
             #[cfg(feature = "tokio")]
-            Self::Runtime(_, runtime) => runtime::is_in_task_of(*runtime),
-            _ => false,
+            _ => ended::stays_pending(self.handle(), waker),
+            #[cfg(not(feature = "tokio"))]
+            _ => {
+                let _nobody_is_woken = waker;
+                false
+            }
         }
     }
 
@@ -76,14 +82,15 @@ impl Source {
         match self {
             Self::Global(handle) => handle,
             #[cfg(feature = "tokio")]
-            Self::Runtime(handle, _) => handle,
+            Self::Runtime(handle) => handle,
             Self::Given(handle) => handle,
         }
     }
 }
 
 /// Returns a handle to the process's own engine for futures, on the process's own [`Shards`](crate::Shards). A program
-/// needs it for functions that take a handle, and for the engine's statistics.
+/// needs it for functions that take a handle, and for the engine's statistics. If the program shuts this engine down, it
+/// stays shut down: its futures report that from then on.
 ///
 /// # Panics
 ///
@@ -106,8 +113,8 @@ pub(super) fn current() -> Source {
         return Source::Given(shards.futures().clone());
     }
     #[cfg(feature = "tokio")]
-    if let Some((handle, runtime)) = runtime::engine() {
-        return Source::Runtime(handle, runtime);
+    if let Some(handle) = runtime::engine() {
+        return Source::Runtime(handle);
     }
     Source::Global(global())
 }

@@ -8,7 +8,8 @@
 //!
 //! [`Instant`] and [`MissedTickBehavior`] are tokio's own types. With the feature `test-util`, as in tokio, the futures
 //! of this module and of [`future`](crate::future) that are first polled in a runtime follow that runtime's clock,
-//! which a test may pause (`pause`, `#[tokio::test(start_paused = true)]`).
+//! which a test may pause (`pause`, `#[tokio::test(start_paused = true)]`). While the clock is paused, such a future
+//! waits by a sleep of tokio, which a shutdown of the engine does not end before its deadline.
 //!
 //! # Differences from `tokio::time`
 //!
@@ -18,6 +19,7 @@
 //! | a runtime without `enable_time` | the futures work as outside; the hook shows a panic that is caught. If panics abort, the process ends | they panic |
 //! | the runtime of a future | the runtime in which the future is first polled | the runtime in which the future is made |
 //! | a future that was polled in a runtime that has ended since | panics, with another text | panics |
+//! | a thread of `spawn_blocking` that waits for a future while the runtime ends | the future panics one to two seconds later | it panics at once |
 //! | the task that turns the timers | counts among the runtime's tasks | there is none |
 //! | [`Sleep`] and [`Timeout`] | are `Unpin` if the inner future is | have to be pinned |
 //! | [`Sleep::is_elapsed`] after the first poll | by the clock | once the runtime's driver has seen the deadline |

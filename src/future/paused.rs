@@ -1,7 +1,8 @@
 //! A sleep in a tokio runtime whose clock a test has paused or moved.
 //!
-//! Such a sleep is tokio's own. So it ends at the same moment and in the same order as the sleeps of tokio, and an idle
-//! runtime advances its clock to it.
+//! Such a sleep is tokio's own, even if its deadline has passed by the clock. So it ends at the same moment and in the
+//! same order as the sleeps of tokio, and an idle runtime advances its clock to it. A sleep that was armed before the
+//! clock was paused is a timer, and has a place of its own in the order.
 
 use crate::base::tick::Timestamp;
 use crate::system::clock::runtime::{Instant, is_moved};

@@ -189,9 +189,14 @@ pub fn sleep_until(deadline: Timestamp) -> Sleep {
     Sleep::new(current(), deadline)
 }
 
-/// Completes at `deadline`, a moment by tokio's clock.
+/// Returns a future that completes at `deadline`, a moment of tokio's clock, or later; never earlier. On an engine with
+/// another clock, the future waits for as long as `deadline` is away when this function is called. See [`Sleep`].
+///
+/// # Panics
+///
+/// Panics as [`global`] does.
 #[cfg(feature = "tokio")]
-pub(crate) fn sleep_until_instant(deadline: tokio::time::Instant) -> Sleep {
+pub fn sleep_until_instant(deadline: tokio::time::Instant) -> Sleep {
     let source = current();
     let deadline = source.moment_of(deadline);
     Sleep::new(source, deadline)

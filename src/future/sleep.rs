@@ -174,9 +174,11 @@ impl Sleep {
         }
     }
 
-    /// Returns the moment on the engine's clock at which `instant` comes.
+    /// Returns the moment on the engine's clock at which `instant`, a moment of tokio's clock, comes. The result is a
+    /// deadline for [`reset`](Self::reset). It is before [`Timestamp::MAX`].
     #[cfg(feature = "tokio")]
-    pub(crate) fn moment_of(&self, instant: tokio::time::Instant) -> Timestamp {
+    #[must_use]
+    pub fn moment_of(&self, instant: tokio::time::Instant) -> Timestamp {
         self.source.moment_of(instant)
     }
 

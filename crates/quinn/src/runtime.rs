@@ -18,7 +18,9 @@ use std::time::Instant;
 ///
 /// A timer belongs to the tokio runtime in which [`new_timer`](Runtime::new_timer) is called. quinn calls it in the
 /// task of a connection, so each connection has its timer in the runtime that runs the connection. Outside of a
-/// runtime, and in a runtime that was built without `enable_time`, the process's own engine runs the timer.
+/// runtime, and in a runtime that was built without `enable_time`, the process's own engine runs the timer. If the
+/// thread has entered shards ([`Shards::enter`](tourbillon::Shards::enter)), these run the timer, by their clock: the
+/// timer waits there for as long as its deadline is away.
 ///
 /// A timer is never early, as a caller measures it with [`Instant`]. Its lateness is less than a tick of 64 µs, plus
 /// the rest of tokio's millisecond, plus the time of a wake-up. If the deadline has passed, the first poll is ready. A

@@ -4,7 +4,7 @@ use quinn::AsyncTimer;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
-use tourbillon::future::{Sleep, sleep_until};
+use tourbillon::future::{Sleep, sleep_until_instant};
 
 /// A sleep of the engine as quinn's timer.
 #[derive(Debug)]
@@ -16,13 +16,15 @@ pub(crate) struct Timer {
 
 impl Timer {
     pub(crate) fn new(deadline: Instant) -> Self {
-        Self { sleep: sleep_until(deadline.into()) }
+        Self { sleep: sleep_until_instant(deadline.into()) }
     }
 }
 
 impl AsyncTimer for Timer {
     fn reset(self: Pin<&mut Self>, deadline: Instant) {
-        self.get_mut().sleep.reset(deadline.into());
+        let sleep = &mut self.get_mut().sleep;
+        // The engine may have another clock, if the thread has entered its shards.
+        sleep.reset(sleep.moment_of(deadline.into()));
     }
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {

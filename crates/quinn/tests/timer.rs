@@ -344,3 +344,24 @@ fn a_timer_follows_a_paused_clock() {
     });
     assert!(begin.elapsed() < PATIENCE);
 }
+
+/// quinn's deadlines are moments of the machine's clock, whichever clock the shards have that the thread has entered.
+#[test]
+fn a_timer_on_shards_with_another_clock_waits_for_as_long() {
+    let runtime = one_thread();
+    for is_inside in [false, true] {
+        let _inside = is_inside.then(|| runtime.enter());
+        let mut driven = tourbillon::Builder::new().driven_shards().unwrap();
+        let scope = driven.shards().enter();
+        let mut timer = TokioRuntime.new_timer(Instant::now() + HOUR);
+        drop(scope);
+        for _ in 0..2 {
+            assert!(!is_over(&mut timer));
+            driven.advance(HOUR / 2);
+            assert!(!is_over(&mut timer));
+            driven.advance(HOUR / 2);
+            assert!(is_over(&mut timer));
+            timer.as_mut().reset(Instant::now() + HOUR);
+        }
+    }
+}

@@ -5,25 +5,32 @@ use crate::source::Source;
 use hyper::rt;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
-use tourbillon::Timestamp;
-use tourbillon::future::{ShutDown, Sleep};
+use tourbillon::future::{ShutDown, Sleep, Wakeup};
+use tourbillon::{Handle, Timestamp};
 
 /// A sleep that completes at its deadline even if its engine is shut down.
 #[derive(Debug)]
 pub(crate) struct TimerSleep {
     sleep: Sleep,
-    /// The engine on which the sleep runs now. The engine's clock shows how much time is left.
+    /// The engine for which the sleep was made. Deadlines are moments of this engine's clock, even after the sleep has
+    /// moved to the fallback engine.
     source: Source,
-    has_moved: bool,
+    has_ended: bool,
+    /// The engine on which the sleep runs now, if its own engine has ended and the fallback engine could be started.
+    fallback: Option<&'static Handle<Wakeup>>,
 }
 
 impl TimerSleep {
     pub(crate) fn new(source: Source, deadline: Timestamp) -> Self {
-        Self { sleep: source.sleep_until(deadline), source, has_moved: false }
+        Self { sleep: source.sleep_until(deadline), source, has_ended: false, fallback: None }
     }
 
     pub(crate) fn reset(&mut self, deadline: Timestamp) {
-        self.sleep.reset(deadline);
+        match self.fallback {
+            None => self.sleep.reset(deadline),
+            // The two clocks may show different times.
+            Some(engine) => self.sleep.reset(engine.now() + (deadline - self.source.now())),
+        }
     }
 
     fn poll_on_engine(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ShutDown>> {
@@ -33,9 +40,9 @@ impl TimerSleep {
     /// Continues the sleep for the rest of its time on another engine, which is never shut down.
     fn move_to_fallback(&mut self) {
         let left = self.sleep.deadline() - self.source.now();
-        if let Some(engine) = fallback_engine() {
+        self.fallback = fallback_engine();
+        if let Some(engine) = self.fallback {
             self.sleep = engine.sleep(left);
-            self.source = Source::of(engine.clone());
         }
     }
 }
@@ -48,8 +55,8 @@ impl Future for TimerSleep {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         let mut outcome = ready!(this.poll_on_engine(cx));
-        if outcome.is_err() && !this.has_moved {
-            this.has_moved = true;
+        if outcome.is_err() && !this.has_ended {
+            this.has_ended = true;
             this.move_to_fallback();
             outcome = ready!(this.poll_on_engine(cx));
         }

@@ -22,9 +22,10 @@ use tourbillon::{Handle, Timestamp};
 ///
 /// hyper's sleeps have no way to fail. If the engine of a sleep is shut down, the sleep neither completes early nor
 /// panics, and it still completes at its deadline. The sleep continues on an engine of one thread, which this crate
-/// starts at that moment and keeps. So hyper's timeouts remain in force for connections that outlive the engine, and
-/// end them with hyper's own errors. If the system refuses that thread, the sleep keeps its task polling until the
-/// deadline has come. A sleep in the child of a fork does the same.
+/// starts at that moment and keeps. Deadlines remain moments of the clock that [`now`](rt::Timer::now) shows. So hyper's
+/// timeouts remain in force for connections that outlive the engine, and end them with hyper's own errors. If the system
+/// refuses that thread, the sleep keeps its task polling until the deadline has come. A sleep in the child of a fork
+/// does the same.
 ///
 /// # Examples
 ///
@@ -51,12 +52,15 @@ impl TourbillonTimer {
         Self { source: Source::of(engine) }
     }
 
-    /// Makes a timer that runs on the process's own engine, which starts with the first sleep and is never shut down.
-    /// [`Default`] makes the same timer.
+    /// Makes a timer whose sleeps run on the current engine of the thread that makes them: see [`tourbillon::future`].
+    /// This is the engine of the shards that the thread has entered, if any. With the feature `tokio` of `tourbillon`,
+    /// it is otherwise the engine of the thread's tokio runtime. In all other cases it is the process's own engine,
+    /// which starts with the first sleep. [`Default`] makes the same timer.
     ///
-    /// The first sleep panics if the system refuses that engine its threads: see [`tourbillon::future::global`].
+    /// The first sleep panics if the system refuses the process's own engine its threads: see
+    /// [`tourbillon::future::global`].
     #[must_use]
-    pub fn global() -> Self {
+    pub fn current() -> Self {
         Self::default()
     }
 

@@ -3,13 +3,13 @@
 use hyper::rt::{Sleep, Timer};
 use std::pin::Pin;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::future::Wakeup;
-use tourbillon::{Builder, DrivenEngine, Engine};
+use tourbillon::{Builder, Clock, DrivenEngine, Engine, Timestamp};
 use tourbillon_hyper::TourbillonTimer;
 
 const MS: Duration = Duration::from_millis(1);
@@ -61,7 +61,7 @@ impl Future for Foreign {
 #[test]
 fn it_sleeps_for_a_time_and_until_a_moment_and_not_less() {
     let (_engine, timer) = threaded();
-    for timer in [timer, TourbillonTimer::global()] {
+    for timer in [timer, TourbillonTimer::current()] {
         for delay in [Duration::ZERO, MS, 20 * MS] {
             let begin = Instant::now();
             pollster::block_on(timer.sleep(delay));
@@ -237,4 +237,42 @@ fn a_sleep_that_outlives_its_engine_lets_its_task_rest() {
     }
     assert_eq!(bell.0.load(Ordering::Relaxed), 1);
     assert!(is_ready(&mut sleep));
+}
+
+/// A clock that is a day ahead of the machine's.
+struct Ahead;
+
+impl Clock for Ahead {
+    fn now(&self) -> Timestamp {
+        Timestamp::from(Instant::now()) + 24 * HOUR
+    }
+}
+
+/// An engine's end does not change the meaning of deadlines: they are moments of the engine's clock, which may stand
+/// still or show another time than the machine's.
+#[test]
+fn a_sleep_that_is_reset_after_the_end_of_its_engine_counts_by_the_engine_s_clock() {
+    let engine = Builder::new().clock(Ahead).start_futures().unwrap();
+    let ahead = TourbillonTimer::new(engine.handle().clone());
+    let (standing_engine, standing) = driven();
+    drop((engine, standing_engine));
+    for timer in [ahead, standing] {
+        let mut sleep = timer.sleep(HOUR);
+        assert!(!is_ready(&mut sleep));
+        // Not early, even in a second reset.
+        for _ in 0..2 {
+            timer.reset(&mut sleep, timer.now() + HOUR);
+            assert!(!is_ready(&mut sleep));
+            thread::sleep(20 * MS);
+            assert!(!is_ready(&mut sleep));
+        }
+        let begin = Instant::now();
+        timer.reset(&mut sleep, timer.now() + 50 * MS);
+        let (sender, ended) = mpsc::channel();
+        thread::spawn(move || {
+            pollster::block_on(sleep);
+            sender.send(begin.elapsed()).unwrap();
+        });
+        assert!(ended.recv_timeout(30 * SECOND).expect("it ends") >= 50 * MS);
+    }
 }

@@ -39,7 +39,7 @@ impl<const REUSES: bool> ServerTimers for OursServer<REUSES> {
     }
 
     fn limit_headers(http: &mut auto::Builder<TokioExecutor>, limit: Duration) {
-        http.http1().timer(TourbillonTimer::global()).header_read_timeout(limit);
+        http.http1().timer(TourbillonTimer::current()).header_read_timeout(limit);
     }
 
     fn limit_requests(app: Router, limit: Duration) -> Router {

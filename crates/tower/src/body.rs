@@ -69,7 +69,8 @@ pin_project! {
 }
 
 impl<B> TimeoutBody<B> {
-    /// Makes a body that has no limits yet. Limits that are set later run on the process's own engine.
+    /// Makes a body that has no limits yet. Limits that are set later run on the current engine of
+    /// the thread that sets them: see [`tourbillon::future`].
     pub fn new(body: B) -> Self {
         Self { body, timers: Timers::default(), idle: None, is_waiting: false, total: None }
     }

@@ -34,7 +34,7 @@ impl fmt::Display for InvalidRate {
 
 impl Error for InvalidRate {}
 
-/// Checks a rate of `calls` calls in each period, and makes a limit for this rate on the process's own engine.
+/// Checks a rate of `calls` calls in each period, and makes a limit for this rate on no engine in particular.
 fn limit(calls: u64, period: Duration) -> Result<Arc<Limit>, InvalidRate> {
     if calls == 0 {
         return Err(InvalidRate::NoCalls);
@@ -63,7 +63,7 @@ fn moved(limit: &Limit, engine: &Handle<Wakeup>) -> Arc<Limit> {
 /// use tourbillon::Builder;
 /// use tourbillon_tower::{InvalidRate, RateLimitLayer};
 ///
-/// let own = RateLimitLayer::new(100, Duration::from_secs(1))?; // on the process's own engine
+/// let own = RateLimitLayer::new(100, Duration::from_secs(1))?; // on the current engine of each thread
 /// let engine = Builder::new().start_futures()?;
 /// let given = RateLimitLayer::new(100, Duration::from_secs(1))?.on(engine.handle());
 /// assert_eq!(RateLimitLayer::new(0, Duration::from_secs(1)).unwrap_err(), InvalidRate::NoCalls);
@@ -75,8 +75,8 @@ pub struct RateLimitLayer {
 }
 
 impl RateLimitLayer {
-    /// Makes a layer that allows `calls` calls in each period of length `period`. The limit runs on the process's own
-    /// engine, which starts with the first call.
+    /// Makes a layer that allows `calls` calls in each period of length `period`. The limit runs on the
+    /// current engine of each thread that uses it: see [`RateLimit`].
     ///
     /// With [`Duration::MAX`], the first period does not end: only `calls` calls are ever made.
     ///
@@ -124,6 +124,14 @@ impl<S> Layer<S> for RateLimitLayer {
 /// `poll_ready` reserves a slot before it polls the inner service. So a service that waits for its inner service
 /// already holds a slot.
 ///
+/// # The engine
+///
+/// Without an engine of its own ([`on`](Self::on)), a limit uses the current engine of the thread that polls or calls a
+/// service: see [`tourbillon::future`]. So a service in a tokio runtime may wait on an engine of that runtime. If the
+/// runtime ends during the wait, the wait goes on where the service is polled next. The clocks of these engines have to
+/// agree, as all clocks do but those that a test moves. So the services of one limit should not be used both in a
+/// runtime with a paused clock and outside of it.
+///
 /// # Time complexity
 ///
 /// A call and its `poll_ready` take the limit's lock once each, and read the clock once. Waiting is O(log n) for n
@@ -137,8 +145,7 @@ impl<S> Layer<S> for RateLimitLayer {
 ///
 /// A call panics if the service is not ready, as tower allows. A call and `poll_ready` panic if the limit runs on the
 /// process's own engine and the system cannot start the engine's threads. `poll_ready` also panics if the service has
-/// to wait and the engine was shut down, as [`Sleep`](tourbillon::future::Sleep) does. The process's own engine is
-/// never shut down.
+/// to wait and the engine was shut down, as [`Sleep`](tourbillon::future::Sleep) does.
 ///
 /// # Examples
 ///

@@ -27,8 +27,9 @@ use tower::retry::backoff::{Backoff, MakeBackoff};
 ///
 /// # Panics
 ///
-/// If the engine was shut down, polling a wait panics, as polling a [`Sleep`] does. The process's own engine is never
-/// shut down. [`next_backoff`](Backoff::next_backoff) panics if the wait runs on the process's own engine and the
+/// If the engine was shut down, polling a wait panics, as polling a [`Sleep`] does. The engine of a tokio runtime
+/// ends with the runtime, so a wait must not outlive the runtime in which it began.
+/// [`next_backoff`](Backoff::next_backoff) panics if the wait runs on the process's own engine and the
 /// system cannot start the engine's threads.
 ///
 /// # Examples
@@ -103,7 +104,7 @@ pub struct ExponentialBackoff {
 
 impl ExponentialBackoff {
     /// Makes a backoff with full jitter, whose delays have the bounds `first`, `2 * first`, `4 * first`, and so on up
-    /// to `cap`. The waits run on the process's own engine, which starts with the first wait.
+    /// to `cap`. Each wait runs on the current engine of the thread that begins it: see [`tourbillon::future`].
     ///
     /// Any durations are allowed. If `first` or `cap` is zero, the retries follow each other without a wait. If `first`
     /// is above `cap`, each delay has the bound `cap`. A cap beyond 584 years counts as 584 years.

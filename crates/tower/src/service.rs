@@ -19,7 +19,7 @@ use tower_service::Service;
 /// use tourbillon::Builder;
 /// use tourbillon_tower::TimeoutLayer;
 ///
-/// let own = TimeoutLayer::new(Duration::from_secs(5)); // on the process's own engine
+/// let own = TimeoutLayer::new(Duration::from_secs(5)); // on the current engine of each thread
 /// let engine = Builder::new().start_futures()?;
 /// let given = TimeoutLayer::new(Duration::from_secs(5)).on(engine.handle());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -31,8 +31,8 @@ pub struct TimeoutLayer {
 }
 
 impl TimeoutLayer {
-    /// Makes a layer that limits services to `limit`. The limit runs on the process's own engine, which starts with the
-    /// first call.
+    /// Makes a layer that limits services to `limit`. The limit of a call runs on the current engine of the
+    /// thread that first finds the response pending: see [`tourbillon::future`].
     ///
     /// With a limit of zero, the response must be ready at the first poll; [`Duration::MAX`] means no limit.
     #[must_use]

@@ -5,7 +5,7 @@ use crate::slots::{Changes, Number, Rate, Slots, Turn};
 use crate::timers::Timers;
 use std::fmt;
 use std::mem;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use tourbillon::Timestamp;
@@ -91,7 +91,12 @@ impl Slot {
                         self.sleep = Some(self.limit.timers.sleep_until(end));
                     }
                     if let Some(sleep) = &mut self.sleep {
-                        ready!(Pin::new(sleep).poll(cx));
+                        let outcome = ready!(pin!(sleep.try_wait()).poll(cx));
+                        if outcome.is_err() {
+                            // The sleep began in a tokio runtime that has ended, and goes on where the service is now.
+                            *sleep = self.limit.timers.sleep_until(end);
+                            ready!(Pin::new(sleep).poll(cx));
+                        }
                     }
                 }
                 Turn::Later(number) => {

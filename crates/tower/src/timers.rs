@@ -4,9 +4,11 @@ use std::time::Duration;
 use tourbillon::future::{self, Sleep, Wakeup};
 use tourbillon::{Handle, Timestamp};
 
-/// The engine on which a limit runs: the process's own engine, or an engine that the caller chose.
+/// The engine on which a limit runs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timers {
+    /// The engine that the caller chose. `None` stands for the engine that is current where the limit is used, as with
+    /// the functions of [`tourbillon::future`].
     given: Option<Handle<Wakeup>>,
 }
 

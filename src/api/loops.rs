@@ -50,7 +50,7 @@ use core::time::Duration;
 /// `turn` takes the present moment as the argument `now`. A one-shot fires if its deadline is not after `now`, so a
 /// `now` in the future fires one-shots early. An owned [`Timer`] fires only if its deadline has passed by the set's
 /// clock, too. If `now` is before the `now` of an earlier turn, no timer fires until `now` has caught up with that
-/// earlier turn.
+/// earlier turn. [`health`](crate::Handle::health) reports a shard that is ahead of the clock.
 ///
 /// # The end
 ///

@@ -219,6 +219,8 @@ impl Drop for Tally<'_> {
 #[derive(Debug)]
 pub(crate) struct StationCounters {
     pub(crate) turns: Counter,
+    /// The moment up to which the station has handed its timers out, in nanoseconds.
+    pub(crate) reached: Counter,
     pub(crate) stale: Counter,
     /// The number of chunks (groups of due tickets) that were handed over to the workers. `handed_tickets` counts the
     /// tickets in these chunks.
@@ -252,6 +254,7 @@ impl StationCounters {
     pub(crate) fn new() -> Self {
         Self {
             turns: Counter::new(),
+            reached: Counter::new(),
             stale: Counter::new(),
             handed_over: Counter::new(),
             handed_tickets: Counter::new(),
@@ -349,6 +352,12 @@ impl StationCounters {
             return Duration::ZERO;
         }
         now - Timestamp::from_nanos(self.queued_from.get().max(self.begun_from.get()))
+    }
+
+    /// Returns by how much the station is ahead of `now`: no timer fires before the clock has caught up. The result is
+    /// zero if the station is not ahead.
+    pub(crate) fn ahead(&self, now: Timestamp) -> Duration {
+        Timestamp::from_nanos(self.reached.get()) - now
     }
 
     pub(crate) fn lateness(&self) -> Buckets {

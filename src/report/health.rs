@@ -28,7 +28,8 @@ pub enum Condition {
     WorkersBehind,
     /// `late`: some shard is late with a turn (a pass of its loop) by more than
     /// [`stall_after`](crate::Builder::stall_after). Either the shard has not begun the turn, or the shard has not
-    /// ended the turn.
+    /// ended the turn. The condition also holds if a loop has turned its shard for a moment that is more than this time
+    /// in the future: no timer of the engine fires at the shard before that moment.
     Late,
     /// `shut-down`: no timer fires any more.
     ShutDown,
@@ -84,6 +85,7 @@ impl Health {
             (Condition::ShutDown, "the engine was shut down".to_owned())
         } else {
             late(core)
+                .or_else(|| ahead(core))
                 .map(|why| (Condition::Late, why))
                 .or_else(|| workers_behind(core).map(|why| (Condition::WorkersBehind, why)))
                 .unwrap_or_else(|| fullness(core))
@@ -130,6 +132,15 @@ fn late<T: Send + 'static>(core: &Core<T>) -> Option<String> {
         "its core is busy"
     };
     Some(format!("shard {shard} is {behind:.1?} behind, {ticks} ticks: {cause}"))
+}
+
+fn ahead<T: Send + 'static>(core: &Core<T>) -> Option<String> {
+    let now = core.clock().now();
+    let stations = core.admission().stations().all();
+    let (shard, ahead) = worst(core, stations.iter().map(|station| station.counters.ahead(now)))?;
+    Some(format!(
+        "shard {shard} has turned for a moment that is {ahead:.1?} ahead, and fires no timer before it"
+    ))
 }
 
 fn workers_behind<T: Send + 'static>(core: &Core<T>) -> Option<String> {

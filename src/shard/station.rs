@@ -182,6 +182,7 @@ impl Station {
         let swept = self.sweep();
         let counters = &self.shared.counters;
         counters.turns.add(1);
+        counters.reached.set(self.tick.start_of(self.wheel.position()).as_nanos());
         counters.tickets.set(self.wheel.len() as u64);
         counters.held_back.set(self.backlog.len() as u64);
         let may_go_on = !self.backlog.is_empty() && self.in_flight.has_room();

@@ -1,12 +1,14 @@
 //! Loops that stand still, move to another thread or end. Also wake functions that panic.
 
-use crate::support::{Log, MS, assert_settled, wait_until};
+use crate::support::{HOUR, Log, MS, assert_settled, wait_until};
 use crate::{BUDGET, at, count_wakes, elsewhere, recording, settle, stepped};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
-use tourbillon::{Armed, Builder, Cancel, Condition, Engine, Fired, LoopShard, ManualClock, Timer};
+use tourbillon::{
+    Armed, Builder, Cancel, Condition, Engine, Fired, LoopShard, ManualClock, Timer, Timestamp,
+};
 
 #[test]
 fn a_loop_that_is_dropped_loses_nothing_and_another_one_takes_its_shard() {
@@ -37,6 +39,30 @@ fn a_loop_that_is_dropped_loses_nothing_and_another_one_takes_its_shard() {
     assert_eq!(returned, [4, 5]);
     assert!(timer.arm_at(at(30)).is_err());
     assert_settled(&engine.handle().stats());
+}
+
+/// After a turn for a moment in the future, no timer fires until that moment. An engine that is made later begins at
+/// the present.
+#[test]
+fn health_sees_a_loop_that_has_turned_for_the_future() {
+    let (shards, mut loops) = Builder::new().loops(1).unwrap();
+    let engine = shards.engine().start(|_: Fired<'_, u64>| {}).unwrap();
+    let is_late = |engine: &tourbillon::Engine<u64>| engine.handle().health().condition == Condition::Late;
+    settle(&mut loops[0], Instant::now().into());
+    assert!(!is_late(&engine));
+    engine.handle().schedule(MS, 1).unwrap();
+    settle(&mut loops[0], Timestamp::from(Instant::now()) + HOUR);
+    assert!(is_late(&engine), "{}", engine.handle().health());
+    assert_eq!(engine.handle().stats().fired, 1, "early");
+    engine.handle().schedule(MS, 2).unwrap();
+    thread::sleep(5 * MS);
+    let other = shards.engine().start(|_: Fired<'_, u64>| {}).unwrap();
+    other.handle().schedule(MS, 3).unwrap();
+    thread::sleep(5 * MS);
+    settle(&mut loops[0], Instant::now().into());
+    assert_eq!((engine.handle().stats().fired, other.handle().stats().fired), (1, 1));
+    assert!(is_late(&engine) && !is_late(&other), "{}", other.handle().health());
+    assert!(engine.handle().health().why.ends_with("ahead, and fires no timer before it"));
 }
 
 #[test]

@@ -47,9 +47,9 @@ pub(super) fn unless_shut_down<R>(outcome: Result<R, ShutDown>) -> R {
 ///
 /// A poll panics if the engine was shut down and the deadline has not come: the sleep would wait for ever. A program
 /// that drops an engine on which it sleeps has a fault. If a shutdown may come, the program uses
-/// [`try_wait`](Self::try_wait), which returns an error instead. A sleep until [`Timestamp::MAX`] does not panic, because
-/// it is meant to wait for ever. The module [`future`](super) says when the engines of the process and of tokio runtimes
-/// are shut down.
+/// [`try_wait`](Self::try_wait), which returns an error instead. A sleep until [`Timestamp::MAX`] does not panic,
+/// because it is meant to wait for ever. The module [`future`](super) says when the engines of the process and of tokio
+/// runtimes are shut down.
 ///
 /// # Examples
 ///
@@ -267,8 +267,8 @@ impl Sleep {
         if self.has_fired() {
             return Poll::Ready(Ok(()));
         }
-        // Before the clock is looked at: a deadline that a test has moved the clock past is over for tokio's sleeps only
-        // when the runtime looks at its timers.
+        // Before the clock is looked at: a deadline that a test has moved the clock past is over for tokio's sleeps
+        // only when the runtime looks at its timers.
         #[cfg(feature = "test-util")]
         if let Some(paused) = self.paused_sleep() {
             return paused.poll(cx).map(Ok);

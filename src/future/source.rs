@@ -89,8 +89,8 @@ impl Source {
 }
 
 /// Returns a handle to the process's own engine for futures, on the process's own [`Shards`](crate::Shards). A program
-/// needs it for functions that take a handle, and for the engine's statistics. If the program shuts this engine down, it
-/// stays shut down: its futures report that from then on.
+/// needs it for functions that take a handle, and for the engine's statistics. If the program shuts this engine down,
+/// it stays shut down: its futures report that from then on.
 ///
 /// # Panics
 ///

@@ -6,8 +6,8 @@ use tourbillon::{Handle, Timestamp};
 /// The engine on which the sleeps of a timer run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Source {
-    /// The engine that the caller chose. `None` stands for the engine that is current where a sleep is made, as with the
-    /// functions of [`tourbillon::future`].
+    /// The engine that the caller chose. `None` stands for the engine that is current where a sleep is made, as with
+    /// the functions of [`tourbillon::future`].
     engine: Option<Handle<Wakeup>>,
 }
 

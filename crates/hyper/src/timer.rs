@@ -22,10 +22,10 @@ use tourbillon::{Handle, Timestamp};
 ///
 /// hyper's sleeps have no way to fail. If the engine of a sleep is shut down, the sleep neither completes early nor
 /// panics, and it still completes at its deadline. The sleep continues on an engine of one thread, which this crate
-/// starts at that moment and keeps. Deadlines remain moments of the clock that [`now`](rt::Timer::now) shows. So hyper's
-/// timeouts remain in force for connections that outlive the engine, and end them with hyper's own errors. If the system
-/// refuses that thread, the sleep keeps its task polling until the deadline has come. A sleep in the child of a fork
-/// does the same.
+/// starts at that moment and keeps. Deadlines remain moments of the clock that [`now`](rt::Timer::now) shows. So
+/// hyper's timeouts remain in force for connections that outlive the engine, and end them with hyper's own errors. If
+/// the system refuses that thread, the sleep keeps its task polling until the deadline has come. A sleep in the child
+/// of a fork does the same.
 ///
 /// # Examples
 ///

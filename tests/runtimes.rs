@@ -73,10 +73,14 @@ fn a_task_does_not_take_the_end_of_its_runtime_for_a_timeout() {
             for n in 0..100 {
                 let (unwound, timeouts) = (Unwound(Arc::clone(&panics)), timeouts.clone());
                 drop(runtime.spawn(async move {
-                    match n % 3 {
+                    match n % 4 {
                         0 => time::sleep(HOUR).await,
                         1 => drop(time::timeout(HOUR, pending::<()>()).await),
-                        _ => drop(future::timeout(HOUR, pending::<()>()).await),
+                        2 => drop(future::timeout(HOUR, pending::<()>()).await),
+                        _ => {
+                            let futures = time::shards().expect("inside a runtime").futures().clone();
+                            futures.sleep(HOUR).await;
+                        }
                     }
                     timeouts.fetch_add(1, Ordering::SeqCst);
                     drop(unwound);

@@ -47,7 +47,7 @@ fn a_loop_that_is_dropped_loses_nothing_and_another_one_takes_its_shard() {
 fn health_sees_a_loop_that_has_turned_for_the_future() {
     let (shards, mut loops) = Builder::new().loops(1).unwrap();
     let engine = shards.engine().start(|_: Fired<'_, u64>| {}).unwrap();
-    let is_late = |engine: &tourbillon::Engine<u64>| engine.handle().health().condition == Condition::Late;
+    let is_late = |engine: &Engine<u64>| engine.handle().health().condition == Condition::Late;
     settle(&mut loops[0], Instant::now().into());
     assert!(!is_late(&engine));
     engine.handle().schedule(MS, 1).unwrap();

@@ -13,8 +13,8 @@
 
 use super::wakeup::Wakeup;
 use crate::api::handle::Handle;
-use crate::base::fork::ForkLock;
-use crate::base::sync::{OnceLock, sleep, thread};
+use crate::base::fork::{ForkLock, Generation};
+use crate::base::sync::{ModelledMutexGuard, OnceLock, sleep, thread};
 use crate::base::tick::Timestamp;
 use crate::dispatch::survives;
 use crate::system::clock::{Clock, SystemClock};
@@ -24,8 +24,9 @@ use core::task::Waker;
 use core::time::Duration;
 use tokio::runtime::{Handle as Runtime, Id};
 
-/// The time after the end of a runtime's engine for which the futures of the runtime's tasks stay pending. It is far
-/// longer than a runtime takes to drop its tasks.
+/// The time after the end of a runtime's engine for which the futures of the runtime's tasks stay pending. A runtime
+/// drops its tasks in far less time, except a task whose poll goes on. Such a task learns of the shutdown if it polls a
+/// future later.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// An engine for futures that has ended with its runtime.
@@ -42,21 +43,39 @@ impl Ended {
 }
 
 /// The engines that have ended within the grace, and the tasks to wake after it.
-#[derive(Default)]
 struct Lately {
+    /// The process whose engines and tasks these are.
+    process: Generation,
     ended: Vec<Ended>,
     tasks: Vec<Waker>,
     has_thread: bool,
 }
 
+impl Default for Lately {
+    fn default() -> Self {
+        Self { process: Generation::current(), ended: Vec::new(), tasks: Vec::new(), has_thread: false }
+    }
+}
+
 static LATELY: OnceLock<ForkLock<Lately>> = OnceLock::new();
+
+/// Locks the record of the engines that have ended. In the child of a fork, first forgets what the parent has recorded:
+/// the thread that would wake the tasks is in the parent.
+fn lately() -> Option<ModelledMutexGuard<'static, Lately>> {
+    let mut record = LATELY.get_or_init(ForkLock::default).lock()?;
+    if record.process.is_past() {
+        // The tasks of the parent are leaked: a waker's drop may run code of the program.
+        mem::forget(mem::take(&mut *record).tasks);
+    }
+    Some(record)
+}
 
 /// Records that the engine of `handle` ends because `runtime` ends. The caller then shuts the engine down.
 pub(super) fn note_end(handle: &Handle<Wakeup>, runtime: Id) {
-    if let Some(mut lately) = LATELY.get_or_init(ForkLock::default).lock() {
-        lately.ended.retain(Ended::is_recent);
+    if let Some(mut record) = lately() {
+        record.ended.retain(Ended::is_recent);
         let engine = handle.core().admission().engine();
-        lately.ended.push(Ended { engine, runtime, at: SystemClock::new().now() });
+        record.ended.push(Ended { engine, runtime, at: SystemClock::new().now() });
     }
 }
 
@@ -68,30 +87,31 @@ pub(super) fn stays_pending(handle: &Handle<Wakeup>, waker: &Waker) -> bool {
     let Some(runtime) = Runtime::try_current().ok().filter(|_| is_in_task).map(|runtime| runtime.id()) else {
         return false;
     };
-    // In the child of a fork, the thread that would wake the task is in the parent.
-    let Some(lately) = LATELY.get().filter(|lately| !lately.is_inherited()) else { return false };
     let engine = handle.core().admission().engine();
     // Cloned outside of the lock, since this is code of the program.
     let waker = waker.clone();
-    let Some(mut lately) = lately.lock() else { return false };
+    let Some(mut record) = lately() else { return false };
     let ended_with = |ended: &Ended| ended.engine == engine && ended.runtime == runtime && ended.is_recent();
-    if !lately.ended.iter().any(ended_with) {
-        drop(lately);
+    if !record.ended.iter().any(ended_with) {
+        drop(record);
         return false;
     }
-    lately.tasks.push(waker);
-    if mem::replace(&mut lately.has_thread, true) {
+    // A task may poll several sleeps. The wakers keep their runtime's memory and descriptors for two graces at most.
+    if !record.tasks.last().is_some_and(|last| last.will_wake(&waker)) {
+        record.tasks.push(waker);
+    }
+    if mem::replace(&mut record.has_thread, true) {
         return true;
     }
-    drop(lately);
+    drop(record);
     let _no_signals = Blocked::new();
     if thread::Builder::new().name("tb-ended".to_owned()).spawn(wake_after_grace).is_ok() {
         return true;
     }
     // Nobody would wake the tasks, so this task learns of the end at once.
-    let tasks = LATELY.get().and_then(ForkLock::lock).map(|mut lately| {
-        lately.has_thread = false;
-        mem::take(&mut lately.tasks)
+    let tasks = lately().map(|mut record| {
+        record.has_thread = false;
+        mem::take(&mut record.tasks)
     });
     wake(tasks.unwrap_or_default());
     false
@@ -102,9 +122,9 @@ fn wake_after_grace() {
     loop {
         sleep(GRACE);
         let tasks = {
-            let Some(mut lately) = LATELY.get().and_then(ForkLock::lock) else { return };
-            let tasks = mem::take(&mut lately.tasks);
-            lately.has_thread = !tasks.is_empty();
+            let Some(mut record) = lately() else { return };
+            let tasks = mem::take(&mut record.tasks);
+            record.has_thread = !tasks.is_empty();
             tasks
         };
         if tasks.is_empty() {

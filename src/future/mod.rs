@@ -22,7 +22,8 @@
 //! for an event that cannot come.
 //!
 //! The engine of a tokio runtime ends with the runtime. The runtime's tasks must not take this for a timeout, so their
-//! futures stay pending until the runtime has dropped the tasks. A thread of `spawn_blocking` that blocks on a future
+//! futures stay pending for a second, in which the runtime drops the tasks. A task whose poll blocks its thread for
+//! longer, and then waits for a future, learns of the shutdown. A thread of `spawn_blocking` that blocks on a future
 //! learns of the shutdown one to two seconds later, and holds up the end of the runtime for that time. The destructor
 //! of a task must not block its thread on a future: it may wait for ever, since nothing fires while the runtime drops
 //! its tasks. The same is true of tokio's futures.

@@ -44,6 +44,10 @@ impl Source {
             // A clock that the program has chosen: the rest is counted first, so that the sum is not early.
             _ => {
                 let rest = instant.saturating_duration_since(clock::now());
+                if rest.is_zero() {
+                    // The moment of a call may be ahead of the moment by which timers end.
+                    return self.handle().core().clock().true_now();
+                }
                 self.handle().now() + rest
             }
         };

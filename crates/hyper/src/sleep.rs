@@ -28,8 +28,11 @@ impl TimerSleep {
     pub(crate) fn reset(&mut self, deadline: Timestamp) {
         match self.fallback {
             None => self.sleep.reset(deadline),
-            // The two clocks may show different times.
-            Some(engine) => self.sleep.reset(engine.now() + (deadline - self.source.now())),
+            // The two clocks may show different times. The rest is counted first, so that the sum is not early.
+            Some(engine) => {
+                let left = deadline - self.source.now();
+                self.sleep.reset(engine.now() + left);
+            }
         }
     }
 

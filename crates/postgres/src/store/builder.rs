@@ -10,6 +10,15 @@ pub const POLL: Duration = Duration::from_millis(250);
 /// The default time after which a node counts as dead if it has given no sign of life (heartbeat).
 pub const TTL: Duration = Duration::from_secs(10);
 
+/// The processes that deliver the timers of a deployment, as an opening expects them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    Programs,
+    Service,
+    /// The opening takes the deployment as it is.
+    Any,
+}
+
 /// Opens a [`PostgresStore`](crate::PostgresStore).
 #[must_use]
 pub struct PostgresBuilder {
@@ -19,7 +28,7 @@ pub struct PostgresBuilder {
     pub(super) poll: Option<Duration>,
     pub(super) migrates: bool,
     pub(super) listens: bool,
-    pub(super) is_of_service: bool,
+    pub(super) owner: Owner,
     pub(super) clock: Option<Arc<dyn Clock>>,
 }
 
@@ -39,7 +48,7 @@ impl PostgresBuilder {
             poll: Some(POLL),
             migrates: true,
             listens: false,
-            is_of_service: false,
+            owner: Owner::Programs,
             clock: None,
         }
     }
@@ -105,7 +114,14 @@ impl PostgresBuilder {
     /// In a deployment of the service, the SQL functions refuse timers that the service does not deliver. In all others
     /// they refuse callbacks and entries of queues.
     pub fn for_service(mut self, is_of_service: bool) -> Self {
-        self.is_of_service = is_of_service;
+        self.owner = if is_of_service { Owner::Service } else { Owner::Programs };
+        self
+    }
+
+    /// Opens a deployment of the service or of programs, whichever it is. The opening does not decide to whom a
+    /// deployment belongs, so it suits a program that only reads.
+    pub fn for_any(mut self) -> Self {
+        self.owner = Owner::Any;
         self
     }
 

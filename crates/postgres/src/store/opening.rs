@@ -1,6 +1,6 @@
 //! Opens a deployment, or creates it.
 
-use super::builder::PostgresBuilder;
+use super::builder::{Owner, PostgresBuilder};
 use super::postgres_store::PostgresStore;
 use crate::deployment::Deployment;
 use crate::layout::SchemaName;
@@ -11,9 +11,13 @@ use std::sync::Arc;
 use tourbillon_durable::store::{Alarm, ServerTime, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
-/// Checks that the deployment belongs to the service `tourbillond` if `is_of_service` is set, and to programs with
-/// handlers of their own otherwise. A deployment without timers and nodes is given to the service.
-async fn agree_on_owner(pool: &Arc<Pool>, is_of_service: bool) -> Result<(), StoreError> {
+/// Checks that the deployment belongs to this owner: the service `tourbillond`, or programs with handlers of their own.
+/// A deployment without timers and nodes is given to the service.
+async fn agree_on_owner(pool: &Arc<Pool>, owner: Owner) -> Result<(), StoreError> {
+    if owner == Owner::Any {
+        return Ok(());
+    }
+    let is_of_service = owner == Owner::Service;
     let mut session = pool.session().await.map_err(Failure::into_error)?;
     let agreed = async {
         let sql = "SELECT s.service FROM tourbillon.setting s";
@@ -71,11 +75,11 @@ impl PostgresBuilder {
         let is_test = self.clock.is_some();
         let opening = {
             let (pool, migrates) = (Arc::clone(&pool), self.migrates);
-            let is_of_service = self.is_of_service;
+            let owner = self.owner;
             async move {
                 schema::prepare(&pool, migrates).await?;
                 schema::agree_on_clock(&pool, is_test).await?;
-                agree_on_owner(&pool, is_of_service).await
+                agree_on_owner(&pool, owner).await
             }
         };
         pool.spawn(opening).await?;

@@ -27,8 +27,15 @@ fn a_deployment_belongs_to_the_service_or_to_programs() {
     let Some(server) = Postgres::start(&[]) else { return };
     // A program has opened the schema, and has no timers and no node yet.
     drop(open_as(&server, "empty", false).unwrap());
+    let look = || {
+        let any = PostgresStore::builder().schema("empty").for_any().poll(None);
+        drop(pollster::block_on(any.open(&connect(&server))).unwrap());
+    };
+    look();
+    drop(open_as(&server, "empty", false).unwrap());
     drop(open_as(&server, "empty", true).unwrap());
     refuses(&server, "empty", false);
+    look();
     drop(open_as(&server, "empty", true).unwrap());
 
     let program = open_as(&server, "stored", false).unwrap();

@@ -142,8 +142,9 @@ fn check_redis(redis: &RedisSettings, mut faults: Vec<String>) -> Result<Checked
 fn check_postgres(postgres: &PostgresSettings, mut faults: Vec<String>) -> Result<Checked, Failure> {
     let place = format!("the schema {} (version {})", postgres.schema, tourbillon_postgres::VERSION);
     let failure = |error| -> Failure { format!("the schema {}: {error}", postgres.schema).into() };
-    let store: Arc<dyn ClusterStore> = Arc::new(service::open_postgres(postgres, false).map_err(failure)?);
-    // Clients may create timers in SQL before the first start of a service, which makes the document of the namespaces.
+    let store: Arc<dyn ClusterStore> = Arc::new(service::inspect_postgres(postgres).map_err(failure)?);
+    // A first start gives the schema to the service before it makes the document of the namespaces. Clients may create
+    // timers in SQL in between.
     faults.extend(Service::unreadable_documents(&store, false));
     Checked::in_store(place, &*store, faults).map_err(failure)
 }

@@ -35,7 +35,7 @@ mod stored_timers;
 pub(crate) use backup::Backup;
 pub(crate) use changes::Verb;
 pub(crate) use creations::Naming;
-pub(crate) use deployment::{MendedNamespaces, checked, mend, mend_namespaces, open_postgres, open_store};
+pub(crate) use deployment::{MendedNamespaces, checked, inspect_postgres, mend, mend_namespaces, open_store};
 pub(crate) use names::{Named, id};
 pub use open_error::OpenError;
 pub(crate) use operations::{DeadGroup, DeadWork, Work};

@@ -105,6 +105,10 @@ async fn look_and_sum(node: &Node, summed: &mut Instant) -> Result<Next, Failure
     if summed.elapsed() >= SUM && (node.has_claimed.swap(false, Ordering::Relaxed) || has_sums) {
         *summed = Instant::now();
         let folded = session.query("SELECT 1 FROM tourbillon.fold()", &[]).await;
+        if folded.is_err() {
+            // The sums are still to be made, also if this node claims nothing more.
+            node.has_claimed.store(true, Ordering::Relaxed);
+        }
         node.note_upkeep(folded.err().map(Failure::into_error));
     }
     Ok(next)

@@ -132,7 +132,7 @@ impl Work for PutBack {
 
     async fn run(&self, session: &mut Session, act: &mut Act) -> Result<Outcome, Failure> {
         // The attempt before has waited for another transaction. The runtime repeats the operation after a pause.
-        if act.skips { Ok(Outcome::Held) } else { operate(session, act, &self.0).await }
+        if act.was_held { Ok(Outcome::Held) } else { operate(session, act, &self.0).await }
     }
 }
 

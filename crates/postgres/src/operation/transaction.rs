@@ -48,6 +48,8 @@ pub(crate) struct Act {
     /// Whether the attempt must pass over timers that other transactions have locked, instead of waiting for them. True
     /// after an attempt has failed because of another transaction, if [`Work::is_brief`] is true.
     pub(crate) skips: bool,
+    /// Whether the last attempt has failed because another transaction held a lock for too long.
+    pub(crate) was_held: bool,
     /// The time in milliseconds for which each statement waits for a lock.
     wait: u32,
     /// The moment after which no attempt waits for a lock any more.
@@ -65,6 +67,7 @@ impl Act {
             made: Made::default(),
             also: BTreeSet::new(),
             skips: false,
+            was_held: false,
             wait: BRIEF,
             until,
             owner: None,
@@ -125,10 +128,12 @@ impl Transactions {
                     }
                     act.wait = (act.wait * 2).min(LONGEST);
                 }
-                Err(Failure::Again(error) | Failure::Held(error)) => {
+                Err(failure @ (Failure::Again(_) | Failure::Held(_))) => {
                     turns += 1;
                     act.skips = work.is_brief();
+                    act.was_held = matches!(failure, Failure::Held(_));
                     if turns >= TURNS {
+                        let error = failure.into_error();
                         let message =
                             format!("others changed the same timers during {TURNS} attempts: {error}");
                         return Err(io(message));

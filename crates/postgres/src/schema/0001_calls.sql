@@ -130,10 +130,11 @@ BEGIN
 END $$;
 
 -- Wakes the nodes that listen. The caller's timer is due at once. A notification makes PREPARE TRANSACTION fail, so none
--- is sent if no living node listens.
+-- is sent if no living node listens. The snapshot of a long transaction has old signs of life, which say nothing.
 CREATE FUNCTION tourbillon.wake(p_now bigint) RETURNS void LANGUAGE sql VOLATILE AS
 $$ SELECT pg_notify('tourbillon', '')
-   WHERE EXISTS (SELECT 1 FROM tourbillon.node n WHERE n.listens AND n.seen + n.ttl > p_now) $$;
+   WHERE EXISTS (SELECT 1 FROM tourbillon.node n
+       WHERE n.listens AND (n.seen + n.ttl > p_now OR tourbillon.has_one_snapshot())) $$;
 
 -- Stores a timer whose arguments are valid. `p_scheduled` may equal `p_due`.
 --

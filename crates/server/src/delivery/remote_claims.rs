@@ -24,6 +24,7 @@ use std::collections::BTreeMap;
 use std::hash::DefaultHasher;
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::sync::{Mutex, MutexGuard};
 use tourbillon_api::{Moment, Problem, ProblemKind};
 use tourbillon_durable::state::{Failure, Phase, State, Token};
@@ -41,6 +42,10 @@ const TURNS: usize = 64;
 const LOCKS: usize = 64;
 /// The longest time for which a renewal waits for earlier renewals in its process.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// The time for which the end of a claim waits for a transaction of another program that holds the timer.
+const HELD: Duration = Duration::from_secs(8);
+/// The pause between two attempts to end a claim whose timer is held.
+const HELD_PAUSE: Duration = Duration::from_millis(50);
 /// The greatest length of an error that the store keeps with a timer, in bytes.
 const LONGEST_ERROR: usize = 500;
 
@@ -172,10 +177,19 @@ impl RemoteClaims {
         let timer = self.open(namespace, &name).await?;
         let verdict = self.retry_pause.with(verdict.clone(), timer.next_pause());
         let op = op_of(&name, &verdict).ok_or_else(ClaimName::ended)?;
-        let outcomes = self.store.apply(vec![op], Durability::PowerLoss).await;
-        match outcomes.map_err(|error| unavailable(&error))?.first() {
-            Some(Outcome::Ended { phase, .. }) => Ok((timer, *phase)),
-            _ => Err(ClaimName::ended()),
+        let begun = Instant::now();
+        loop {
+            let outcomes = self.store.apply(vec![op.clone()], Durability::PowerLoss).await;
+            match outcomes.map_err(|error| unavailable(&error))?.first() {
+                Some(Outcome::Ended { phase, .. }) => return Ok((timer, *phase)),
+                // The transaction may also have withdrawn the timer. Its end decides that.
+                Some(Outcome::Held) if begun.elapsed() < HELD => tokio::time::sleep(HELD_PAUSE).await,
+                Some(Outcome::Held) => {
+                    let message = "the claim is open, and its end was not stored";
+                    return Err(unavailable(&StoreError::new(StoreErrorKind::Held, message)));
+                }
+                _ => return Err(ClaimName::ended()),
+            }
         }
     }
 

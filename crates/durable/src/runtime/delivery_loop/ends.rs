@@ -24,7 +24,7 @@
 //! single end may have caused the error. An end that fails alone is *lost*: its lease expires, and the timer is
 //! delivered again. If the store is closed, the whole batch is lost. During a stop, a batch is lost in two more cases:
 //! the pauses have reached their greatest length, or the leases have expired. An end that is held after the patience of
-//! the stop is lost, too.
+//! the stop is lost, too, unless it stores a timer again that is delivered at most once.
 //!
 //! # Invariants
 //! C1. At any moment an end is in a single place: in the state under the runtime's lock, in a queue of this module, in
@@ -81,12 +81,15 @@ pub(super) struct Stored {
     pub(super) next_due: Option<UtcMillis>,
 }
 
+/// A batch of results of deliveries. `Ok` holds results that the store has confirmed. `Err` holds lost results (which the
+/// loop no longer tries to report).
+pub(super) type BatchAnswer = Result<Vec<Stored>, Vec<DeliveryEnd>>;
+
 /// Results of deliveries that the store has confirmed, and lost results (which the loop no longer tries to report).
 #[derive(Default)]
 pub(super) struct Answered {
-    /// The batches of results of deliveries, in order. `Ok` holds results that the store has confirmed. `Err` holds
-    /// lost results (which the loop no longer tries to report).
-    pub(super) batches: Vec<Result<Vec<Stored>, Vec<DeliveryEnd>>>,
+    /// The batches of results of deliveries, in order.
+    pub(super) batches: Vec<BatchAnswer>,
     /// Claimed timers whose new deliveries waited for results in `batches`. The new deliveries may begin now (invariant
     /// C2 of [`ends`](super::ends)).
     pub(super) free: Vec<Leased>,
@@ -161,8 +164,8 @@ pub(super) struct Ends {
     lease: Duration,
     parts: HashMap<u32, Part>,
     reports: FuturesUnordered<Report>,
-    /// The batches that the loop has not taken yet, each with the number of its part. `Err` has lost results.
-    answered: Vec<(u32, Result<Vec<Stored>, Vec<DeliveryEnd>>)>,
+    /// The batches that the loop has not taken yet, each with the number of its part.
+    answered: Vec<(u32, BatchAnswer)>,
     errors: Vec<StoreError>,
     /// The number of results of deliveries in this value. The delivery loop has handed these results over, and has not
     /// yet taken the store's answers to them.
@@ -394,14 +397,16 @@ impl Ends {
 
     /// Adds results to the part [`HELD`]. The part `from` has just got the answer that other transactions hold the
     /// timers of these results. Returns true if `from` is [`HELD`], and now rests. Once the stop no longer waits for
-    /// deliveries, counts the results as lost instead.
-    fn hold(&mut self, from: u32, held: Vec<DeliveryEnd>) -> bool {
+    /// deliveries, counts the results of leased timers as lost instead: their leases expire. A timer that is stored
+    /// again by [`Op::Return`] is in no store yet.
+    fn hold(&mut self, from: u32, mut held: Vec<DeliveryEnd>) -> bool {
         let now = Instant::now();
-        if held.is_empty() {
-            return false;
-        }
         if self.stop.is_some_and(|until| until <= now) {
-            self.answered.push((from, Err(held)));
+            let (unstored, lost) = held.into_iter().partition(|end| matches!(end.op, Op::Return(..)));
+            held = unstored;
+            self.answered.push((from, Err(lost)));
+        }
+        if held.is_empty() {
             return false;
         }
         if from != HELD && !self.has_parts() {

@@ -51,6 +51,8 @@ struct State {
     emptied: HashMap<Reason, Instant>,
     /// The reasons whose last request the store has not answered, or has answered with an error.
     unanswered: HashMap<Reason, Unanswered>,
+    /// The moment at which the store last answered a request about any reason. `None` before the first answer.
+    answered: Option<Instant>,
     /// Whether timers were parked, unparked or fetched after the last pass began. The numbers of this pass may then be
     /// too high.
     is_pass_disturbed: bool,
@@ -181,6 +183,7 @@ impl ParkedIndex {
         state.emptied.retain(|_, emptied| now.saturating_duration_since(*emptied) < EMPTY);
         state.is_pass_disturbed |= found != Some(0);
         if found.is_some() {
+            state.answered = Some(Instant::now());
             state.unanswered.remove(reason);
         }
         let Some(parked) = state.parked.get_mut(reason) else { return false };
@@ -347,8 +350,11 @@ impl ParkedIndex {
         let state = self.lock();
         let request = state.unanswered.get(reason).filter(|request| request.last.elapsed() < REMEMBERED)?;
         let waited = request.since.elapsed();
+        // Requests about one queue are sent one after another with those about all others. So a store that answers
+        // others since then is not silent: this request may not have been sent yet.
+        let is_silent = waited >= SLOW && state.answered.is_none_or(|at| at < request.since);
         let silent = || format!("the store has given no answer for {} ms", waited.as_millis()).into();
-        request.error.clone().or_else(|| (waited >= SLOW).then(silent))
+        request.error.clone().or_else(|| is_silent.then(silent))
     }
 
     /// Notes the end of a request whose start [`begin`](Self::begin) has noted. `found` is the number of timers that
@@ -359,6 +365,7 @@ impl ParkedIndex {
         let mut state = self.lock();
         state.is_pass_disturbed |= found != Some(0);
         if found.is_some() {
+            state.answered = Some(Instant::now());
             state.unanswered.remove(reason);
         }
         let Some(parked) = state.parked.get_mut(reason) else { return };

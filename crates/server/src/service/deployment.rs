@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
-use tourbillon_postgres::PostgresStore;
+use tourbillon_postgres::{PostgresBuilder, PostgresStore};
 use tourbillon_redis::{Mended, RedisBuilder, RedisStore, Report};
 use tracing::error;
 
@@ -84,14 +84,14 @@ fn put_back_namespaces(store: &Arc<dyn ClusterStore>, is_anew: bool) -> io::Resu
     let is_restored = block_on(store.document(RESTORING)).map_err(io::Error::other)?.is_some();
     let storage = NamespaceStorage::Shared(Arc::clone(store));
     let (version, _) = block_on(storage.read())?;
-    let made = StoredNamespaces { is_mended: !is_anew, ..StoredNamespaces::default() };
+    let made = StoredNamespaces { is_first: !is_anew, ..StoredNamespaces::default() };
     if is_restored || version != 0 || block_on(storage.replace(version, &made))?.is_none() || is_anew {
         return Ok(MendedNamespaces::Kept);
     }
     let begun = Instant::now();
     while begun.elapsed() < PUT_BACK {
         thread::sleep(PUT_BACK / 40);
-        if !block_on(storage.read())?.1.is_mended {
+        if !block_on(storage.read())?.1.is_first {
             return Ok(MendedNamespaces::PutBack);
         }
     }
@@ -111,14 +111,20 @@ pub(crate) fn open_postgres(
     postgres: &PostgresSettings,
     migrates: bool,
 ) -> Result<PostgresStore, StoreError> {
-    let builder = PostgresStore::builder()
+    block_on(postgres_builder(postgres).for_service(true).migrate(migrates).open(&postgres.connect))
+}
+
+/// Opens the schema in PostgreSQL only to read it. The schema may also belong to programs.
+pub(crate) fn inspect_postgres(postgres: &PostgresSettings) -> Result<PostgresStore, StoreError> {
+    block_on(postgres_builder(postgres).for_any().migrate(false).open(&postgres.connect))
+}
+
+fn postgres_builder(postgres: &PostgresSettings) -> PostgresBuilder {
+    PostgresStore::builder()
         .schema(postgres.schema.as_str())
         .node(postgres.node.as_str())
         .ttl(postgres.ttl)
         .listen(postgres.listens)
-        .for_service(true)
-        .migrate(migrates);
-    block_on(builder.open(&postgres.connect))
 }
 
 #[cfg(test)]
@@ -136,13 +142,8 @@ mod tests {
 
     /// Stores a timer in the namespace `shop`, which does not exist.
     async fn place(store: &dyn TimerStore) {
-        place_in(store, "shop").await;
-    }
-
-    async fn place_in(store: &dyn TimerStore, namespace: &str) {
         let at = store.now() + Duration::from_secs(3_600);
-        let timer =
-            Timer { namespace: namespace.into(), ..Timer::new(TimerId::fresh(), "of the backup", at) };
+        let timer = Timer { namespace: "shop".into(), ..Timer::new(TimerId::fresh(), "of the backup", at) };
         let op = Op::Place(Box::new(timer), IfPresent::Reject);
         store.apply(vec![op], Durability::PowerLoss).await.unwrap();
     }
@@ -249,28 +250,6 @@ mod tests {
         tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
     }
 
-    #[tokio::test]
-    async fn a_start_makes_no_namespace_with_a_name_that_no_request_can_have() {
-        let (folder, documents) = (tempfile::tempdir().unwrap(), Documents::default());
-        let store = double::node(&documents, 1);
-        // The first start makes the document of namespaces, without which a start with timers is refused.
-        let first = Service::open_on_double(on_redis(folder.path()), Arc::clone(&store) as _).unwrap();
-        tokio::task::spawn_blocking(move || first.close(Duration::ZERO)).await.unwrap();
-        for name in ["a/b\n", "..", "é", "shop"] {
-            place_in(&*store, name).await;
-        }
-        let service = Service::open_on_double(on_redis(folder.path()), Arc::clone(&store) as _).unwrap();
-        let made: Vec<_> = service.namespaces().all().keys().map(|name| name.to_string()).collect();
-        assert_eq!(made, ["default", "shop"]);
-        for name in [r#""a/b\n""#, r#""..""#, r#""é""#] {
-            let tells = |notice: &str| notice.contains(name) && notice.contains("not delivered");
-            assert!(service.notices().iter().any(|notice| tells(notice)), "{name}: {:?}", service.notices());
-        }
-        tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
-    }
-
-    /// Tests a namespace that another node makes during the start, after the first read of the namespaces. Another node
-    /// also makes timers in it, so the start counts them.
     #[tokio::test]
     async fn a_start_on_redis_takes_no_namespace_for_missing_that_another_node_has_just_made() {
         let (folder, documents) = (tempfile::tempdir().unwrap(), Documents::default());

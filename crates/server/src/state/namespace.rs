@@ -38,10 +38,10 @@ pub(crate) struct StoredNamespaces {
     /// `removal`.
     #[serde(default)]
     pub(crate) removals: BTreeMap<Box<str>, u64>,
-    /// Whether `tourbillond mend` has made the document again, after the store had lost it, and no node has put its
-    /// copy into the document since.
+    /// Whether the document was made while the store had none, by a start or by `tourbillond mend`, and has not changed
+    /// since. The store may have lost an earlier document. A node with a copy of that one puts its copy here.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
-    pub(crate) is_mended: bool,
+    pub(crate) is_first: bool,
 }
 
 /// The greatest number of hosts in a namespace's list of allowed hosts.

@@ -129,7 +129,7 @@ impl Known {
     /// Replaces the copy. Returns the names of the namespaces that are new. `at` is the moment at which the call was
     /// sent that has brought `stored`.
     fn replace(&mut self, version: u64, stored: StoredNamespaces, at: Timestamp) -> Vec<Box<str>> {
-        let StoredNamespaces { mut namespaces, removals, is_mended: _ } = stored;
+        let StoredNamespaces { mut namespaces, removals, is_first: _ } = stored;
         namespaces.entry(DEFAULT.into()).or_default();
         let now = ServerTime::moment();
         let (mut map, mut removed, mut new) = (Map::new(), BTreeMap::new(), Vec::new());
@@ -175,7 +175,7 @@ impl Known {
         StoredNamespaces {
             namespaces: all.map(|(name, namespace)| (name.clone(), Namespace::clone(namespace))).collect(),
             removals: self.removed.iter().map(|(name, removed)| (name.clone(), removed.removal)).collect(),
-            is_mended: false,
+            is_first: false,
         }
     }
 }
@@ -216,7 +216,14 @@ impl Namespaces {
 
     /// Makes the shared document if the store has none. From then on its absence is a loss. Blocks the calling thread.
     pub(crate) fn make_document(&self) -> io::Result<()> {
-        if self.is_absent() { self.change(|_| ()) } else { Ok(()) }
+        if !self.is_absent() {
+            return Ok(());
+        }
+        match self.change(|_| ()) {
+            // The document may be there, although no replica has confirmed it in time. A start needs no more.
+            Err(_) if block_on(self.renew()).is_ok() && !self.is_absent() => Ok(()),
+            made => made,
+        }
     }
 
     /// Makes `listener` the function that is called after each change of the copy, before anybody sees the changed
@@ -327,13 +334,16 @@ impl Namespaces {
             return Ok(());
         }
         self.note_loss(version == 0 && known != 0)?;
-        // A node that started after the mend has read this document as it is, and has no other copy.
-        if stored.is_mended && version != known {
+        // A node that has read no document has no copy, and one that has read this document has no other copy.
+        if stored.is_first && known != 0 && version != known {
             let copy = self.known().stored();
             match self.storage.replace(version, &copy).await? {
                 Some(new) => (version, stored) = (new, copy),
                 // Another node was quicker. Its copy is read.
-                None => (version, stored) = self.storage.read().await?,
+                None => {
+                    (version, stored) = self.storage.read().await?;
+                    self.note_loss(version == 0)?;
+                }
             }
         }
         self.update(|known| {
@@ -436,7 +446,8 @@ impl Namespaces {
         file_differs: &mut bool,
     ) -> io::Result<Option<u64>> {
         if self.is_shared() {
-            return block_on(self.storage.replace(version, stored));
+            let stored = StoredNamespaces { is_first: version == 0, ..stored.clone() };
+            return block_on(self.storage.replace(version, &stored));
         }
         // A file has no marks. So a removal can also set and remove its mark while the disk is full.
         let has_changed = before.namespaces != stored.namespaces;

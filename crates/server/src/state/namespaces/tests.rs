@@ -247,17 +247,35 @@ fn one_node_puts_its_copy_into_the_document_that_a_mend_has_made() {
     lose(&documents);
     assert!(block_on(one.renew()).is_err() && block_on(other.renew()).is_err());
     let storage = || NamespaceStorage::Shared(double::node(&documents, 3));
-    let mended = StoredNamespaces { is_mended: true, ..StoredNamespaces::default() };
+    let mended = StoredNamespaces { is_first: true, ..StoredNamespaces::default() };
     assert!(block_on(storage().replace(0, &mended)).unwrap().is_some());
     block_on(other.renew()).unwrap();
     insert(&other, "b");
     block_on(one.renew()).unwrap();
     assert_eq!(one.all(), other.all());
     assert!(one.require("a").is_ok() && one.require("b").is_ok());
-    assert!(!block_on(storage().read()).unwrap().1.is_mended);
+    assert!(!block_on(storage().read()).unwrap().1.is_first);
     // A node that starts meanwhile has no copy, and waits for none.
     let (_, third) = shared(&documents, 4);
     assert_eq!(third.all(), one.all());
+}
+
+#[test]
+fn a_node_that_starts_after_the_loss_of_the_document_takes_the_place_of_no_copy() {
+    let documents = Documents::default();
+    let (_, one) = shared(&documents, 1);
+    insert(&one, "a");
+    lose(&documents);
+    let ((_, starting), (_, late)) = (shared(&documents, 2), shared(&documents, 3));
+    starting.make_document().unwrap();
+    // A node without a copy puts none into the document.
+    block_on(late.renew()).unwrap();
+    block_on(one.renew()).unwrap();
+    assert!(one.require("a").is_ok());
+    for node in [&starting, &late] {
+        block_on(node.renew()).unwrap();
+        assert_eq!(node.all(), one.all());
+    }
 }
 
 #[test]

@@ -65,8 +65,8 @@ pub struct Delivery {
 }
 
 /// Records whether a delivery is *settled*, which means that its end is decided. A delivery is settled only once: by
-/// its handler's answer, its timeout, the loss of its lease, the stop of the runtime, or an executor that drops its work
-/// or does not call its handler.
+/// its handler's answer, its timeout, the loss of its lease, the stop of the runtime, or an executor that drops its
+/// work or does not call its handler.
 #[derive(Debug, Default)]
 pub(crate) struct Settlement(Mutex<Settled>);
 

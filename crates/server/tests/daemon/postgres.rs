@@ -214,7 +214,7 @@ async fn an_operation_of_a_killed_node_is_ended_by_another() {
     let folder = folder();
     let (one, two) = (serve(folder.path(), &server, "one"), serve(folder.path(), &server, "two"));
     let stored = server.sql(&format!(
-        "SELECT count(tourbillon.schedule_callback('http://127.0.0.1:9/', delay => '1 day', labels => '{{x}}'))
+        "SELECT count(tourbillon.schedule_callback('http://127.0.0.1:9999/', delay => '1 day', labels => '{{x}}'))
          FROM generate_series(1, {COUNT})"
     ));
     assert_eq!(stored, COUNT);

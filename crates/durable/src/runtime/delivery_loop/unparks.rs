@@ -109,7 +109,7 @@ impl Unparks {
     }
 
     /// Returns the moment at which the next [`Unpark`] call begins: the end of the pause after a failed call, or the
-    /// begin of the next round. Returns `None` if no call waits for a moment.
+    /// start of the next round. Returns `None` if no call waits for a moment.
     pub(super) fn first_rest(&self) -> Option<Instant> {
         self.rest.filter(|_| !self.waiting.is_empty()).or(self.next_round)
     }

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use tourbillon_fault::Postgres;
 
-/// Who takes a timer.
+/// The ways into the service that take a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Takes {
     Both,

@@ -19,7 +19,7 @@ use crate::base::tick::Timestamp;
 use crate::dispatch::survives;
 use crate::system::clock::{Clock, SystemClock};
 use crate::system::signals::Blocked;
-use core::mem;
+use core::mem::{self, ManuallyDrop};
 use core::task::Waker;
 use core::time::Duration;
 use tokio::runtime::{Handle as Runtime, Id};
@@ -65,7 +65,7 @@ fn lately() -> Option<ModelledMutexGuard<'static, Lately>> {
     let mut record = LATELY.get_or_init(ForkLock::default).lock()?;
     if record.process.is_past() {
         // The tasks of the parent are leaked: a waker's drop may run code of the program.
-        mem::forget(mem::take(&mut *record).tasks);
+        let _leaked = ManuallyDrop::new(mem::take(&mut *record).tasks);
     }
     Some(record)
 }

@@ -16,8 +16,8 @@
 //! - *Two threads of a runtime ask first.* Both make shards. The lock of the register decides whose are used. The
 //!   others are dropped before a timer is armed there.
 //! - *A task of the runtime waits while the runtime ends.* The shutdown wakes the task. If it is polled before the
-//!   runtime drops it, and within a second, its future stays pending, so that nobody takes the end for a timeout. If a thread of
-//!   `spawn_blocking` waits for the future, the future reports the end after a grace (`ended`).
+//!   runtime drops it, and within a second, its future stays pending, so that nobody takes the end for a timeout. If a
+//!   thread of `spawn_blocking` waits for the future, the future reports the end after a grace (`ended`).
 //! - *The program shuts the engine down while the runtime goes on.* The engine stays the runtime's. Its futures report
 //!   the shutdown at once, in tasks and elsewhere.
 //! - *A future outlives the runtime.* The shutdown wakes its task. If the future is polled again, it panics or returns

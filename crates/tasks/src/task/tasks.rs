@@ -277,8 +277,8 @@ impl Tasks {
     }
 
     /// Returns a snapshot of the engine's counters. A run of a repeating task counts as a firing of an owned timer. A
-    /// run in parallel also counts as a firing of a one-shot. An entry of a [`Keyed`](crate::Keyed) that is replaced,
-    /// moved or cancelled just when its timer fires also counts as fired, although its handler does not run.
+    /// run in parallel also counts as a firing of a one-shot. An entry of a [`Keyed`](crate::keyed::Keyed) that is
+    /// replaced, moved or cancelled just when its timer fires also counts as fired, although its handler does not run.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.core.handle().stats()

@@ -81,8 +81,8 @@ pub(super) struct Stored {
     pub(super) next_due: Option<UtcMillis>,
 }
 
-/// A batch of results of deliveries. `Ok` holds results that the store has confirmed. `Err` holds lost results (which the
-/// loop no longer tries to report).
+/// A batch of results of deliveries. `Ok` holds results that the store has confirmed. `Err` holds lost results (which
+/// the loop no longer tries to report).
 pub(super) type BatchAnswer = Result<Vec<Stored>, Vec<DeliveryEnd>>;
 
 /// Results of deliveries that the store has confirmed, and lost results (which the loop no longer tries to report).

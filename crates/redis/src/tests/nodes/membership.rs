@@ -311,7 +311,7 @@ fn shards_are_divided_anew_and_each_timer_is_delivered_once() {
 #[test]
 fn a_node_whose_handlers_are_all_busy_steps_back_until_it_claims_again() {
     let Some(server) = Server::start(&[]) else { return };
-    // On a slow machine the idle node may own all shards before the busy node steps back. Then the test begins anew.
+    // On a slow machine the idle node may own all shards before the busy node steps back. Then the test starts again.
     assert!((0..5).any(|_| steps_back_and_enters_again(&server)), "the busy one owned no shard, five times");
 }
 

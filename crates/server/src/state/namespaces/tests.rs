@@ -40,6 +40,7 @@ fn a_namespace_that_was_stored_is_known_although_the_store_answers_no_read() {
 fn a_read_under_way_brings_no_replaced_namespaces_back() {
     let documents = Documents::default();
     let (node, one) = shared(&documents, 1);
+    one.make_document().unwrap();
     insert(&one, "a");
     let former = documents.lock().unwrap().clone();
     let (may_end, waits) = oneshot::channel();
@@ -264,6 +265,7 @@ fn one_node_puts_its_copy_into_the_document_that_a_mend_has_made() {
 fn a_node_that_starts_after_the_loss_of_the_document_takes_the_place_of_no_copy() {
     let documents = Documents::default();
     let (_, one) = shared(&documents, 1);
+    one.make_document().unwrap();
     insert(&one, "a");
     lose(&documents);
     let ((_, starting), (_, late)) = (shared(&documents, 2), shared(&documents, 3));

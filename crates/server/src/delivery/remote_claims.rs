@@ -24,8 +24,8 @@ use std::collections::BTreeMap;
 use std::hash::DefaultHasher;
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
 use tokio::sync::{Mutex, MutexGuard};
+use tokio::time::Instant;
 use tourbillon_api::{Moment, Problem, ProblemKind};
 use tourbillon_durable::state::{Failure, Phase, State, Token};
 use tourbillon_durable::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
@@ -296,6 +296,7 @@ mod tests {
     use super::*;
     use crate::state::double::{self, Documents, Looks, Node};
     use crate::work::{self, Head};
+    use core::sync::atomic::Ordering;
     use tokio::sync::oneshot;
     use tokio::task::JoinHandle;
     use tourbillon_durable::store::{Claimant, Hooked, IfPresent, Leased, Limit, TimerStore as _};
@@ -358,6 +359,19 @@ mod tests {
         assert_eq!(ended.kind, ProblemKind::ClaimEnded, "its time was over before it was stored");
         let until = second.await.unwrap().unwrap();
         assert!(until.as_millis() > node.now().as_millis(), "it had to wait for the first renewal");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_end_waits_for_a_timer_that_is_held_and_does_not_take_the_claim_for_ended() {
+        let (node, claims, name) = claimed(60_000).await;
+        node.hook().held_ends.store(u32::MAX, Ordering::Relaxed);
+        let problem = claims.end("n", &name, &Verdict::Done).await.unwrap_err();
+        assert_eq!(problem.kind, ProblemKind::StoreUnavailable, "{problem:?}");
+        node.hook().held_ends.store(3, Ordering::Relaxed);
+        let (_, phase) = claims.end("n", &name, &Verdict::Done).await.unwrap();
+        assert_eq!((phase, node.hook().held_ends.load(Ordering::Relaxed)), (Phase::Done, 0));
+        let problem = claims.end("n", &name, &Verdict::Done).await.unwrap_err();
+        assert_eq!(problem.kind, ProblemKind::ClaimEnded);
     }
 
     #[test]

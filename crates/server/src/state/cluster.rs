@@ -108,12 +108,13 @@ impl ClusterStore for PostgresStore {
 #[cfg(test)]
 pub(crate) mod double {
     use super::ClusterStore;
-    use core::sync::atomic::{AtomicBool, Ordering};
+    use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use std::collections::{BTreeMap, VecDeque};
     use std::sync::{Arc, Mutex, OnceLock};
     use tokio::sync::oneshot;
     use tourbillon_durable::store::{
-        Call, Hook, Hooked, MemoryStore, SharedDocument, StoreError, StoreErrorKind, StoreFuture,
+        Call, Durability, Hook, Hooked, MemoryStore, Op, Outcome, SharedDocument, StoreError, StoreErrorKind,
+        StoreFuture, TimerStore,
     };
 
     /// The documents of a deployment, by their names, each with its version.
@@ -129,6 +130,8 @@ pub(crate) mod double {
         pub(crate) loses_answers: AtomicBool,
         /// Whether calls about timers fail.
         pub(crate) fails_calls: AtomicBool,
+        /// The number of attempts to end a delivery whose timer a transaction of another program still holds.
+        pub(crate) held_ends: AtomicU32,
         /// Whether reads of documents fail.
         pub(crate) fails_reads: AtomicBool,
         /// For each of the next reads of documents: the moment at which the store looks at the document, and the
@@ -149,9 +152,16 @@ pub(crate) mod double {
     pub(crate) fn node(documents: &Documents, incarnation: u64) -> Arc<Hooked<Node>> {
         let documents = Arc::clone(documents);
         let [loses_answers, fails_calls, fails_reads] = [(); 3].map(|()| AtomicBool::new(false));
-        let (waits, before_call) = (Mutex::default(), OnceLock::new());
-        let node =
-            Node { documents, incarnation, loses_answers, fails_calls, fails_reads, waits, before_call };
+        let node = Node {
+            documents,
+            incarnation,
+            loses_answers,
+            fails_calls,
+            held_ends: AtomicU32::new(0),
+            fails_reads,
+            waits: Mutex::default(),
+            before_call: OnceLock::new(),
+        };
         Arc::new(Hooked::new(Arc::new(MemoryStore::default()), node))
     }
 
@@ -173,6 +183,21 @@ pub(crate) mod double {
                 true => Box::pin(core::future::ready(Err(StoreError::new(StoreErrorKind::Io, "no answer")))),
                 false => pass_on(),
             }
+        }
+
+        fn apply<'a>(
+            &'a self,
+            store: &'a dyn TimerStore,
+            ops: Vec<Op>,
+            durability: Durability,
+        ) -> StoreFuture<'a, Vec<Outcome>> {
+            let are_ends = ops.iter().all(|op| op.ended_delivery().is_some());
+            let left = |left: u32| left.checked_sub(1);
+            if are_ends && self.held_ends.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok() {
+                return Box::pin(core::future::ready(Ok(vec![Outcome::Held; ops.len()])));
+            }
+            self.see(Call::Apply(&ops));
+            self.answer((), move || store.apply(ops, durability))
         }
     }
 

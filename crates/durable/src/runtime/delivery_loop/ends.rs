@@ -617,6 +617,20 @@ mod tests {
         assert!(ends.keep(leased(1, 4)).is_some());
     }
 
+    /// Tests a stop whose patience is over. The lease of a held end expires, but a held put-back is in no store.
+    #[test]
+    fn a_stop_counts_a_held_end_as_lost_and_repeats_a_held_put_back() {
+        let mut ends = ends(&[1]);
+        let op = Op::Return(Box::new(leased(1, 2).timer), token(2));
+        ends.stop(Instant::now());
+        let held = vec![end(1), DeliveryEnd { op, ..end(2) }];
+        assert!(!ends.hold(0, held));
+        let lost: Vec<_> =
+            ends.answered.iter().flat_map(|(_, batch)| batch.as_ref().err()).flatten().collect();
+        assert!(matches!(lost[..], [DeliveryEnd { op: Op::Ack(..), .. }]), "{} are lost", lost.len());
+        assert_eq!(ends.parts[&HELD].waiting.len(), 1);
+    }
+
     /// Tests a claimed timer that waits, and the answers to renewals that were sent before and after its claim.
     #[test]
     fn the_lease_of_a_timer_that_waits_is_extended_only_by_a_renewal_that_has_asked_for_it() {

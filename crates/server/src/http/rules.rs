@@ -20,7 +20,7 @@ const LONGEST_NAME: usize = 64;
 const LONGEST_LABEL: usize = 64;
 const LONGEST_KEY: usize = 255;
 const LONGEST_SCHEDULE_KEY: usize = 128;
-/// The pattern of the texts of timers. A text may have all characters except U+0000.
+/// The pattern of the texts of timers and of queries. A text may have all characters except U+0000.
 const TEXT: &str = r"^[^\u0000]*$";
 /// The pattern of the keys of schedules. A key may have all characters except U+0000 and U+001F.
 const SCHEDULE: &str = r"^[^\u0000\u001f]*$";
@@ -240,6 +240,12 @@ fn complete_parameter(parameter: &mut RefOr<Parameter>, of_schedule: bool) {
     {
         shape.schema_type = SchemaType::Type(kind.clone());
     }
+    if *parameter_in == ParameterIn::Query
+        && shape.schema_type == Type::String.into()
+        && shape.enum_values.is_none()
+    {
+        shape.pattern = Some(TEXT.to_owned());
+    }
     if *parameter_in != ParameterIn::Path {
         return;
     }
@@ -369,6 +375,10 @@ mod tests {
                 {
                     assert_eq!((&schema["pattern"], &schema["maxLength"]), (&json!(NAME), &json!(64)));
                     count += 1;
+                }
+                if parameter["in"] == "query" && schema["type"] == "string" {
+                    let is_limited = schema["pattern"] == TEXT || schema["enum"].is_array();
+                    assert!(is_limited, "no query has a zero byte: {parameter}");
                 }
             }
         }

@@ -43,7 +43,12 @@ FIELDS = [
         "Which texts are hosts, also in other scripts, is in the URL standard and in no pattern.",
     ),
     (r"/cron", r".*", "The grammar of cron expressions is in no pattern."),
-    (r"/end", r"the end of the schedule is before its start", "A schema does not compare two fields."),
+    (
+        r"/end|/until",
+        r"the end of the (schedule|range) is before its start",
+        "A schema does not compare two fields.",
+    ),
+    (r"/from", r"the range begins in the future, .*", "Which moments are past depends on the present."),
     (
         r".*/policy/timeout_ms",
         r"a timeout is 100 to 30000 ms",

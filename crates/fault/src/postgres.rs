@@ -7,11 +7,12 @@ use crate::skip::tell_skipped;
 use crate::wait::eventually;
 use rustix::process::{Pid, Signal, getuid, kill_process};
 use std::fs::{self, Permissions};
+use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Once;
+use std::sync::{Once, OnceLock};
 use tempfile::TempDir;
 
 /// A PostgreSQL server for a test, with a database in a temporary folder. Dropping the value ends the server.
@@ -56,11 +57,12 @@ pub(crate) fn other_user() -> Option<(u32, u32)> {
     if !getuid().is_root() {
         return None;
     }
+    static FOUND: OnceLock<Option<(u32, u32)>> = OnceLock::new();
     let number = |flag: &str| {
         let answer = Command::new("id").args([flag, "postgres"]).output().ok()?;
         String::from_utf8(answer.stdout).ok()?.trim().parse().ok()
     };
-    Some((number("-u")?, number("-g")?))
+    *FOUND.get_or_init(|| Some((number("-u")?, number("-g")?)))
 }
 
 /// Returns the folder of the server's programs; `None` if tests may not start servers. In that case, the first call
@@ -138,6 +140,20 @@ impl Postgres {
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
     }
 
+    /// Removes the databases from which a server makes further databases. No test makes a database, and these two
+    /// have two thirds of a new server's files. Many file systems take half a millisecond to create a file.
+    fn strip(&self, data: &Path) {
+        let mut server = self.program("postgres");
+        server.args(["--single", "-D"]).arg(data).arg("postgres");
+        let mut server = server.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let server = server.as_mut().expect("postgres starts");
+        let statements = "UPDATE pg_database SET datistemplate = false;\nDROP DATABASE template0;\nDROP DATABASE \
+            template1;\n";
+        server.stdin.take().expect("a pipe").write_all(statements.as_bytes()).expect("postgres reads");
+        let ended = server.wait().expect("a child");
+        assert!(ended.success() && !data.join("base/1").exists(), "the databases are removed");
+    }
+
     /// Returns the folder with the files of a new server. Each start of a server copies these files, because a copy
     /// takes hardly any processor time, and initdb takes a second. The first call makes the files. Returns `None` if a
     /// file of another user has the folder's name.
@@ -145,10 +161,11 @@ impl Postgres {
         let owner = self.user.map_or_else(|| getuid().as_raw(), |(user, _)| user);
         // The time at which the program was last changed stands for the version of PostgreSQL.
         let version = fs::metadata(self.programs.join("initdb")).ok()?.mtime();
-        let template = std::env::temp_dir().join(format!("tourbillon-initdb-{version}-{owner}"));
+        let template = std::env::temp_dir().join(format!("tourbillon-postgres-{version}-{owner}"));
         if !template.exists() {
             let made = self.folder.path().join("template");
             self.make(&made);
+            self.strip(&made);
             // Fails if another test has made the folder first. Then this test uses that folder.
             let _renamed = fs::rename(&made, &template);
         }
@@ -261,8 +278,18 @@ impl Postgres {
             if self.child.as_mut().is_none_or(has_ended) {
                 self.child = Some(self.spawn());
             }
-            self.try_sql("postgres", "SELECT 1").is_ok()
+            self.is_ready()
         });
+    }
+
+    /// Returns whether the server accepts connections, by the file that the server keeps about itself. A connection
+    /// would be a process here and another one in the server.
+    fn is_ready(&self) -> bool {
+        let text = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
+        let lines: Vec<_> = text.lines().map(str::trim).collect();
+        // A server that was killed leaves the file.
+        let of_this = self.pid().is_some_and(|pid| lines.first() == Some(&&*pid.to_string()));
+        of_this && lines.last() == Some(&"ready")
     }
 
     fn spawn(&self) -> Child {

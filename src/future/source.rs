@@ -42,14 +42,11 @@ impl Source {
         let moment = match self {
             Self::Runtime(..) => instant.into_std().into(),
             // A clock that the program has chosen: the rest is counted first, so that the sum is not early.
-            _ => {
-                let rest = instant.saturating_duration_since(clock::now());
-                if rest.is_zero() {
-                    // The moment of a call may be ahead of the moment by which timers end.
-                    return self.handle().core().clock().true_now();
-                }
-                self.handle().now() + rest
-            }
+            _ => match instant.saturating_duration_since(clock::now()) {
+                // The moment of a call may be ahead of the moment by which timers end.
+                Duration::ZERO => self.handle().core().clock().true_now(),
+                rest => self.handle().now() + rest,
+            },
         };
         moment.min(Timestamp::MAX - Duration::from_nanos(1))
     }

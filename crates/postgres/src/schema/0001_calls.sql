@@ -130,11 +130,14 @@ BEGIN
 END $$;
 
 -- Wakes the nodes that listen. The caller's timer is due at once. A notification makes PREPARE TRANSACTION fail, so none
--- is sent if no living node listens. The snapshot of a long transaction has old signs of life, which say nothing.
+-- is sent if no node that listens is alive. All statements of some transactions have one snapshot. Its signs of life are
+-- as old as the transaction, so they are compared with the transaction's first moment.
 CREATE FUNCTION tourbillon.wake(p_now bigint) RETURNS void LANGUAGE sql VOLATILE AS
 $$ SELECT pg_notify('tourbillon', '')
    WHERE EXISTS (SELECT 1 FROM tourbillon.node n
-       WHERE n.listens AND (n.seen + n.ttl > p_now OR tourbillon.has_one_snapshot())) $$;
+       WHERE n.listens AND n.seen + n.ttl > CASE WHEN tourbillon.has_one_snapshot()
+           THEN least(p_now, (extract(epoch FROM transaction_timestamp()) * 1000)::bigint)
+           ELSE p_now END) $$;
 
 -- Stores a timer whose arguments are valid. `p_scheduled` may equal `p_due`.
 --

@@ -132,11 +132,17 @@ fn a_node_without_shards_wakes_for_no_timer_of_the_others() {
 fn only_living_nodes_that_listen_get_notifications() {
     let Some(server) = Postgres::start(&["max_prepared_transactions=4"]) else { return };
     // The session ends at the first statement that fails.
-    let prepares = |name: &str| {
+    let prepares_at = |level: &str, name: &str| {
         let mut caller = Psql::new(&server);
-        caller.send(&format!("BEGIN; SELECT tourbillon.schedule('mail', key => '{name}');"));
+        caller.send(&format!("BEGIN ISOLATION LEVEL {level};"));
+        caller.send(&format!("SELECT tourbillon.schedule('mail', key => '{name}');"));
         caller.send(&format!("PREPARE TRANSACTION '{name}'; ROLLBACK PREPARED '{name}'; SELECT 'prepared';"));
         caller.end().is_ok_and(|rows| rows.ends_with("prepared"))
+    };
+    let prepares = |name: &str| {
+        let [first, second] = ["READ COMMITTED", "REPEATABLE READ"].map(|level| prepares_at(level, name));
+        assert_eq!(first, second, "{name}: a transaction with one snapshot differs");
+        first
     };
     let looks = PostgresStore::builder().node("looks");
     let looks = pollster::block_on(looks.open(&connect(&server))).unwrap();

@@ -41,13 +41,14 @@ struct Contents {
 
 pub(crate) async fn check(deployment: &Deployment) -> Result<Vec<Fault>, StoreError> {
     let mut faults = deployment.losses().await?;
-    let (mut homes, mut wanted) = (BTreeMap::new(), BTreeMap::new());
+    let (mut homes, mut wanted, mut unread) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
     for shard in deployment.layout.shards() {
         let contents = match contents(deployment, shard).await {
             Ok(contents) => contents,
             Err(Unread::Failed(error)) => return Err(error),
             Err(Unread::Keys(damaged)) => {
                 faults.extend(damaged);
+                unread.insert(shard);
                 continue;
             }
         };
@@ -68,9 +69,15 @@ pub(crate) async fn check(deployment: &Deployment) -> Result<Vec<Fault>, StoreEr
         }
     }
     let ids: BTreeSet<&TimerId> = homes.keys().chain(wanted.keys()).collect();
-    // In a cluster, a redirect may lead nowhere.
+    // What a shard holds that was not read is not known. And in a cluster, a redirect may lead nowhere.
+    let is_known = |id: &TimerId| {
+        let places =
+            [Some(deployment.layout.shard_of_id(*id)), homes.get(id).copied(), wanted.get(id).copied()];
+        places.into_iter().flatten().all(|shard| !unread.contains(&shard))
+    };
     let is_fault = |id: &&TimerId| {
         homes.get(id) != wanted.get(id)
+            && is_known(id)
             && (!deployment.topology.has_loose_redirects() || wanted.contains_key(id))
     };
     let doubtful: Vec<TimerId> = ids.into_iter().filter(is_fault).copied().collect();

@@ -404,7 +404,9 @@ impl Ends {
         if self.stop.is_some_and(|until| until <= now) {
             let (unstored, lost) = held.into_iter().partition(|end| matches!(end.op, Op::Return(..)));
             held = unstored;
-            self.answered.push((from, Err(lost)));
+            if !lost.is_empty() {
+                self.answered.push((from, Err(lost)));
+            }
         }
         if held.is_empty() {
             return false;

@@ -19,7 +19,7 @@ pub(super) fn refuse_lost(
     namespaces: &Namespaces,
     redis: &RedisSettings,
 ) -> Result<(), OpenError> {
-    if !namespaces.is_absent() {
+    if !namespaces.are_absent() {
         return Ok(());
     }
     let counts = block_on(store.counts()).map_err(OpenError::Store)?;
@@ -35,7 +35,7 @@ pub(super) fn refuse_lost(
     // Since the first read, another node may have made the document, and clients may have made timers.
     let failed = |error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error));
     block_on(namespaces.renew()).map_err(failed)?;
-    if !namespaces.is_absent() {
+    if !namespaces.are_absent() {
         return Ok(());
     }
     let names = names.into_iter().map(Box::from).collect();

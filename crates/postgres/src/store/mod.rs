@@ -3,6 +3,7 @@
 mod builder;
 mod documents;
 mod opening;
+mod owner;
 mod postgres_store;
 mod restoration;
 

@@ -1,6 +1,7 @@
 //! Opens a deployment, or creates it.
 
-use super::builder::{Owner, PostgresBuilder};
+use super::builder::PostgresBuilder;
+use super::owner::agree_on_owner;
 use super::postgres_store::PostgresStore;
 use crate::deployment::Deployment;
 use crate::layout::SchemaName;
@@ -10,39 +11,6 @@ use crate::schema;
 use std::sync::Arc;
 use tourbillon_durable::store::{Alarm, ServerTime, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
-
-/// Checks that the deployment belongs to this owner: the service `tourbillond`, or programs with handlers of their own.
-/// A deployment without timers and nodes is given to the service.
-async fn agree_on_owner(pool: &Arc<Pool>, owner: Owner) -> Result<(), StoreError> {
-    if owner == Owner::Any {
-        return Ok(());
-    }
-    let is_of_service = owner == Owner::Service;
-    let mut session = pool.session().await.map_err(Failure::into_error)?;
-    let agreed = async {
-        let sql = "SELECT s.service FROM tourbillon.setting s";
-        let has_service = session.read(sql, &[]).await?.first().is_some_and(|row| row.get::<_, bool>(0));
-        if has_service || !is_of_service {
-            return Ok(has_service == is_of_service);
-        }
-        // Another node of the service may have done the same at the same time.
-        let sql = "UPDATE tourbillon.setting s SET service = true
-                   WHERE s.service OR NOT EXISTS (SELECT 1 FROM tourbillon.timer) AND NOT EXISTS (
-                       SELECT 1 FROM tourbillon.node n WHERE n.seen + n.ttl > tourbillon.now_ms())
-                   RETURNING true";
-        Ok::<bool, Failure>(!session.query(sql, &[]).await?.is_empty())
-    };
-    if agreed.await.map_err(Failure::into_error)? {
-        return Ok(());
-    }
-    let schema = pool.schema().as_str();
-    let message = if is_of_service {
-        format!("the timers in the schema {schema} are those of programs, which the service cannot deliver")
-    } else {
-        format!("the schema {schema} is that of the service tourbillond: a program needs a schema of its own")
-    };
-    Err(StoreError::new(StoreErrorKind::Limit, message))
-}
 
 impl PostgresBuilder {
     /// Opens the deployment on this server. Creates the deployment if it does not exist. Any executor can poll the

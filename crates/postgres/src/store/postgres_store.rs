@@ -1,6 +1,7 @@
 //! Defines the type of the store.
 
 use super::builder::PostgresBuilder;
+use super::owner::is_open_to_service;
 use crate::call::Transactional;
 use crate::claim::{Claims, reap, renew};
 use crate::deployment::Deployment;
@@ -112,6 +113,17 @@ impl PostgresStore {
     pub async fn parked_among(&self, reasons: Vec<Box<str>>) -> Result<Vec<Box<str>>, StoreError> {
         let deployment = Arc::clone(&self.deployment);
         self.call(async move { parked_among(&deployment, reasons).await }).await
+    }
+
+    /// Returns whether the service `tourbillond` may open this deployment: the deployment belongs to the service, or it
+    /// has no timers and no nodes. Changes nothing, so it suits a program that only reads.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server cannot be reached.
+    pub async fn is_open_to_service(&self) -> Result<bool, StoreError> {
+        let pool = Arc::clone(&self.deployment.pool);
+        self.call(async move { is_open_to_service(&pool).await }).await
     }
 
     /// Returns a text that changes when this process gets or loses shards. The text contains the numbers and epochs of

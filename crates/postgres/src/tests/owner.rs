@@ -27,20 +27,22 @@ fn a_deployment_belongs_to_the_service_or_to_programs() {
     let Some(server) = Postgres::start(&[]) else { return };
     // A program has opened the schema, and has no timers and no node yet.
     drop(open_as(&server, "empty", false).unwrap());
-    let look = || {
-        let any = PostgresStore::builder().schema("empty").for_any().poll(None);
-        drop(pollster::block_on(any.open(&connect(&server))).unwrap());
+    let is_open_to_service = |schema: &str| {
+        let any = PostgresStore::builder().schema(schema).for_any().poll(None);
+        let store = pollster::block_on(any.open(&connect(&server))).unwrap();
+        pollster::block_on(store.is_open_to_service()).unwrap()
     };
-    look();
+    assert!(is_open_to_service("empty"));
     drop(open_as(&server, "empty", false).unwrap());
     drop(open_as(&server, "empty", true).unwrap());
     refuses(&server, "empty", false);
-    look();
+    assert!(is_open_to_service("empty"));
     drop(open_as(&server, "empty", true).unwrap());
 
     let program = open_as(&server, "stored", false).unwrap();
     let _id = server.sql("SELECT stored.schedule('mail', key => 'k')");
     refuses(&server, "stored", true);
+    assert!(!is_open_to_service("stored"));
     drop(program);
     drop(open_as(&server, "stored", false).unwrap());
 
@@ -49,6 +51,7 @@ fn a_deployment_belongs_to_the_service_or_to_programs() {
     let limit = Limit { timers: 1, bytes: u64::MAX };
     assert!(pollster::block_on(program.claim(by, 1, limit, None)).unwrap().leased.is_empty());
     refuses(&server, "claimed", true);
+    assert!(!is_open_to_service("claimed"));
     pollster::block_on(program.leave()).unwrap();
     drop(open_as(&server, "claimed", true).unwrap());
 }

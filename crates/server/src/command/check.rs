@@ -142,7 +142,13 @@ fn check_redis(redis: &RedisSettings, mut faults: Vec<String>) -> Result<Checked
 fn check_postgres(postgres: &PostgresSettings, mut faults: Vec<String>) -> Result<Checked, Failure> {
     let place = format!("the schema {} (version {})", postgres.schema, tourbillon_postgres::VERSION);
     let failure = |error| -> Failure { format!("the schema {}: {error}", postgres.schema).into() };
-    let store: Arc<dyn ClusterStore> = Arc::new(service::inspect_postgres(postgres).map_err(failure)?);
+    let store = service::inspect_postgres(postgres).map_err(failure)?;
+    if !pollster::block_on(store.is_open_to_service()).map_err(failure)? {
+        faults.push(
+            "the timers are those of programs, which the service cannot deliver: it does not start".into(),
+        );
+    }
+    let store: Arc<dyn ClusterStore> = Arc::new(store);
     // A first start gives the schema to the service before it makes the document of the namespaces. Clients may create
     // timers in SQL in between.
     faults.extend(Service::unreadable_documents(&store, false));

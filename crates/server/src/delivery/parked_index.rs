@@ -51,7 +51,7 @@ struct State {
     emptied: HashMap<Reason, Instant>,
     /// The reasons whose last request the store has not answered, or has answered with an error.
     unanswered: HashMap<Reason, Unanswered>,
-    /// The moment at which the store last answered a request about any reason. `None` before the first answer.
+    /// The moment at which the store last answered a request about any queue. `None` before the first answer.
     answered: Option<Instant>,
     /// Whether timers were parked, unparked or fetched after the last pass began. The numbers of this pass may then be
     /// too high.
@@ -86,7 +86,16 @@ struct Unanswered {
     since: Instant,
     /// The moment of the last event: the start of a request, or its error.
     last: Instant,
+    /// Whether a request has neither an answer nor an error.
+    is_under_way: bool,
     error: Option<Box<str>>,
+}
+
+impl Unanswered {
+    /// Returns whether the requests say something about the store at the moment `now`.
+    fn counts(&self, now: Instant) -> bool {
+        self.is_under_way || now.saturating_duration_since(self.last) < REMEMBERED
+    }
 }
 
 /// The time after which a request to the store counts as unanswered. A receiver that has got no timer then cannot know
@@ -329,9 +338,10 @@ impl ParkedIndex {
         let mut state = self.lock();
         let now = Instant::now();
         // Old entries are removed here, because a queue with such an entry may never be used again.
-        state.unanswered.retain(|_, request| now.saturating_duration_since(request.last) < REMEMBERED);
-        let first = || Unanswered { since: now, last: now, error: None };
-        state.unanswered.entry(reason.clone()).or_insert_with(first).last = now;
+        state.unanswered.retain(|_, request| request.counts(now));
+        let first = || Unanswered { since: now, last: now, is_under_way: true, error: None };
+        let request = state.unanswered.entry(reason.clone()).or_insert_with(first);
+        (request.last, request.is_under_way) = (now, true);
         // A pass may have removed the entry since the check that led to this request.
         let parked = state.parked.entry(reason.clone()).or_default();
         (parked.is_busy, parked.since, parked.is_wanted, parked.was_heard) = (true, 0, false, false);
@@ -340,7 +350,8 @@ impl ParkedIndex {
     /// Notes that the store has answered a request with an error. The caller then notes the end of the request.
     pub(crate) fn failed(&self, reason: &Reason, error: &StoreError) {
         if let Some(request) = self.lock().unanswered.get_mut(reason) {
-            (request.last, request.error) = (Instant::now(), Some(error.to_string().into()));
+            (request.last, request.is_under_way) = (Instant::now(), false);
+            request.error = Some(error.to_string().into());
         }
     }
 
@@ -348,11 +359,11 @@ impl ParkedIndex {
     /// request with an error, or has left it without an answer for some time. Returns `None` if neither is so.
     pub(crate) fn fault(&self, reason: &Reason) -> Option<Box<str>> {
         let state = self.lock();
-        let request = state.unanswered.get(reason).filter(|request| request.last.elapsed() < REMEMBERED)?;
+        let request = state.unanswered.get(reason).filter(|request| request.counts(Instant::now()))?;
         let waited = request.since.elapsed();
-        // Requests about one queue are sent one after another with those about all others. So a store that answers
-        // others since then is not silent: this request may not have been sent yet.
-        let is_silent = waited >= SLOW && state.answered.is_none_or(|at| at < request.since);
+        // Requests about queues are sent one after another. So a store that answers those about other queues is not
+        // silent: this request may not have been sent yet.
+        let is_silent = waited >= SLOW && state.answered.is_none_or(|at| at.elapsed() >= SLOW);
         let silent = || format!("the store has given no answer for {} ms", waited.as_millis()).into();
         request.error.clone().or_else(|| is_silent.then(silent))
     }
@@ -365,7 +376,9 @@ impl ParkedIndex {
         let mut state = self.lock();
         state.is_pass_disturbed |= found != Some(0);
         if found.is_some() {
-            state.answered = Some(Instant::now());
+            if matches!(reason, Reason::Queue(..)) {
+                state.answered = Some(Instant::now());
+            }
             state.unanswered.remove(reason);
         }
         let Some(parked) = state.parked.get_mut(reason) else { return };
@@ -442,6 +455,38 @@ mod tests {
         index.begin(&reason);
         index.end(&reason, Some(3));
         assert_eq!(index.fault(&reason), None);
+    }
+
+    /// The unparker notes several requests at once, and the store answers some of them.
+    #[test]
+    fn a_store_that_answers_other_requests_and_then_falls_silent_is_silent() {
+        let index = ParkedIndex::default();
+        let [asked, other] = ["q", "r"].map(|queue| Reason::Queue("a".into(), queue.into()));
+        index.begin(&asked);
+        index.begin(&other);
+        std::thread::sleep(SLOW);
+        index.end_fetch(&other, Some(1));
+        assert_eq!(index.fault(&asked), None, "the request may not have been sent yet");
+        std::thread::sleep(SLOW);
+        let unparked = Reason::Rate("a".into());
+        index.begin(&unparked);
+        index.end(&unparked, Some(1));
+        assert!(index.fault(&asked).is_some(), "an answer to an unpark says nothing of a queue");
+        // A request counts as long as it is under way.
+        let long_ago = Instant::now().checked_sub(2 * REMEMBERED).unwrap();
+        let begun = |moment: Instant| {
+            let mut state = index.lock();
+            let request = state.unanswered.get_mut(&asked).unwrap();
+            (request.since, request.last) = (moment, moment);
+        };
+        begun(long_ago);
+        index.begin(&other);
+        assert!(index.fault(&asked).is_some());
+        index.failed(&asked, &StoreError::new(StoreErrorKind::Io, "no server"));
+        assert!(!index.end_fetch(&asked, None));
+        assert!(index.fault(&asked).is_some());
+        begun(long_ago);
+        assert_eq!(index.fault(&asked), None, "an old error says nothing");
     }
 
     #[test]

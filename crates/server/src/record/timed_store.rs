@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::Notify;
 use tourbillon_durable::schedule::Schedules;
-use tourbillon_durable::store::{Call, Hook, Hooked, IfPresent, Op, StoreFuture};
+use tourbillon_durable::store::{
+    Call, Durability, Hook, Hooked, IfPresent, Op, Outcome, StoreFuture, TimerStore,
+};
 
 /// For each operation of the store, the distribution of the durations of its calls. A duration is the time from the
 /// call to the store's answer.
@@ -76,18 +78,42 @@ pub(crate) struct Notes {
 struct Change {
     /// Whether the call stores new timers, or replaces timers, if it succeeds.
     is_new: bool,
-    /// Whether the success of the call shows that the store takes new timers. A replacement shows it not: it may store
-    /// no more bytes than it removes, and a store without room takes it.
-    shows_room: bool,
 }
 
-impl Change {
-    fn of(ops: &[Op]) -> Self {
-        let is_added = |op: &Op| matches!(op, Op::Place(_, IfPresent::Reject | IfPresent::Keep));
-        Self {
-            is_new: ops.iter().any(|op| matches!(op, Op::Place(..))),
-            shows_room: ops.iter().any(is_added),
-        }
+/// Returns whether these outcomes show that the store takes new timers. Neither a timer that stays nor a replacement
+/// shows it: the store need not store more bytes than it removes, and a store without room takes both.
+fn show_room(outcomes: &[Outcome]) -> bool {
+    outcomes.iter().any(|outcome| matches!(outcome, Outcome::Created(_)))
+}
+
+impl Timing {
+    /// Records a call of the store and its answer. `shows_room` says whether a success shows that the store takes new
+    /// timers.
+    fn record<'a, T: Send + 'a>(
+        &'a self,
+        notes: Notes,
+        pass_on: impl FnOnce() -> StoreFuture<'a, T> + Send + 'a,
+        shows_room: fn(&T) -> bool,
+    ) -> StoreFuture<'a, T> {
+        let (begun, answer) = (Instant::now(), pass_on());
+        // Records nothing if the caller drops the future before the answer comes.
+        Box::pin(async move {
+            let answer = answer.await;
+            if let Some(time) = notes.time {
+                self.times.0.of(time).record(begun.elapsed());
+            }
+            if let Some(Change { is_new }) = notes.change {
+                match &answer {
+                    Ok(answer) => self.refusals.note_success(shows_room(answer)),
+                    Err(error) => self.refusals.note(error, is_new),
+                }
+            }
+            // A change that was answered with an error may have had its effect.
+            if notes.may_take_parked {
+                self.recount.notify_one();
+            }
+            answer
+        })
     }
 }
 
@@ -96,20 +122,19 @@ impl Hook for Timing {
 
     fn see(&self, call: Call<'_>) -> Notes {
         let timed = |time| Notes { time: Some(time), ..Notes::default() };
-        let other = Change { is_new: false, shows_room: false };
+        let other = Change { is_new: false };
         let changes = |time| Notes { change: Some(other), ..timed(time) };
         match call {
             Call::Apply(ops) => Notes {
                 may_take_parked: ops.iter().any(may_take_parked),
-                change: Some(Change::of(ops)),
+                change: Some(Change { is_new: ops.iter().any(|op| matches!(op, Op::Place(..))) }),
                 ..timed("apply")
             },
             Call::Claim => changes("claim"),
             Call::Renew => changes("renew"),
             Call::Reap => changes("reap"),
-            Call::Import => {
-                Notes { change: Some(Change { is_new: true, shows_room: true }), ..Notes::default() }
-            }
+            // Its success does not end a refusal of new timers. Only a restore imports timers, beside no service.
+            Call::Import => Notes { change: Some(Change { is_new: true }), ..Notes::default() },
             Call::Upcoming => timed("upcoming"),
             Call::Get => timed("get"),
             Call::List(_) | Call::Reasons => timed("list"),
@@ -125,28 +150,20 @@ impl Hook for Timing {
         notes: Notes,
         pass_on: impl FnOnce() -> StoreFuture<'a, T> + Send + 'a,
     ) -> StoreFuture<'a, T> {
-        let (begun, answer) = (Instant::now(), pass_on());
         if notes.time.is_none() && notes.change.is_none() {
-            return answer;
+            return pass_on();
         }
-        // Records nothing if the caller drops the future before the answer comes.
-        Box::pin(async move {
-            let answer = answer.await;
-            if let Some(time) = notes.time {
-                self.times.0.of(time).record(begun.elapsed());
-            }
-            if let Some(Change { is_new, shows_room }) = notes.change {
-                match &answer {
-                    Ok(_) => self.refusals.note_success(shows_room),
-                    Err(error) => self.refusals.note(error, is_new),
-                }
-            }
-            // A change that was answered with an error may have had its effect.
-            if notes.may_take_parked {
-                self.recount.notify_one();
-            }
-            answer
-        })
+        self.record(notes, pass_on, |_| false)
+    }
+
+    fn apply<'a>(
+        &'a self,
+        store: &'a dyn TimerStore,
+        ops: Vec<Op>,
+        durability: Durability,
+    ) -> StoreFuture<'a, Vec<Outcome>> {
+        let notes = self.see(Call::Apply(&ops));
+        self.record(notes, move || store.apply(ops, durability), |outcomes| show_room(outcomes))
     }
 }
 
@@ -155,27 +172,42 @@ mod tests {
     use super::*;
     use pollster::block_on;
     use tourbillon_durable::UtcMillis;
-    use tourbillon_durable::store::{Durability, MemoryStore, StoreError, StoreErrorKind, TimerStore as _};
+    use tourbillon_durable::store::{MemoryStore, StoreError, StoreErrorKind};
     use tourbillon_durable::timer::{Timer, TimerId};
 
     #[test]
-    fn a_replacement_does_not_show_that_a_full_store_has_room_again() {
+    fn only_a_new_timer_shows_that_a_full_store_has_room_again() {
         let refusals = Arc::new(Refusals::default());
         let timing = Timing::new(Arc::default(), Arc::clone(&refusals), Arc::default());
         let store = Hooked::new(Arc::new(MemoryStore::default()), timing);
-        let place = |key: &str, if_present| {
-            let timer = Timer::new(TimerId::fresh(), "kind", UtcMillis::from_millis(1_900_000_000_000));
+        let place = |id: TimerId, key: &str, if_present| {
+            let timer = Timer::new(id, "kind", UtcMillis::from_millis(1_900_000_000_000));
             let timer = Timer { key: Some(key.into()), ..timer };
             let op = Op::Place(Box::new(timer), if_present);
-            block_on(store.apply(vec![op], Durability::default())).unwrap();
+            block_on(store.apply(vec![op], Durability::default())).unwrap().remove(0)
         };
-        place("k", IfPresent::Reject);
+        let (first, shown) = (TimerId::fresh(), || refusals.lasting(None).is_none());
+        place(first, "k", IfPresent::Reject);
         refusals.note(&StoreError::new(StoreErrorKind::Full, "no room"), true);
-        for if_present in [IfPresent::Replace, IfPresent::ReplaceKeepDue] {
-            place("k", if_present);
-            assert!(refusals.lasting(None).is_some(), "{if_present:?}");
+        // A client repeats its creation.
+        let repeated = place(first, "k", IfPresent::Reject);
+        assert!(matches!(repeated, Outcome::Repeated(_)) && !shown(), "{repeated:?}");
+        for (if_present, is_expected) in [
+            (
+                IfPresent::Reject,
+                (|outcome| matches!(outcome, Outcome::KeyExists { .. })) as fn(&Outcome) -> bool,
+            ),
+            (IfPresent::Keep, |outcome| matches!(outcome, Outcome::Kept { .. })),
+            (IfPresent::Replace, |outcome| matches!(outcome, Outcome::Replaced { .. })),
+            (IfPresent::ReplaceKeepDue, |outcome| matches!(outcome, Outcome::Replaced { .. })),
+        ] {
+            let outcome = place(TimerId::fresh(), "k", if_present);
+            assert!(is_expected(&outcome) && !shown(), "{outcome:?}");
         }
-        place("other", IfPresent::Reject);
-        assert!(refusals.lasting(None).is_none());
+        for (key, if_present) in [("other", IfPresent::Keep), ("third", IfPresent::Replace)] {
+            refusals.note(&StoreError::new(StoreErrorKind::Full, "no room"), true);
+            let outcome = place(TimerId::fresh(), key, if_present);
+            assert!(matches!(outcome, Outcome::Created(_)) && shown(), "{outcome:?}");
+        }
     }
 }

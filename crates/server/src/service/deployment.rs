@@ -2,7 +2,7 @@
 
 use super::open_error::OpenError;
 use crate::settings::{PostgresSettings, RedisSettings};
-use crate::state::{ClusterStore, NamespaceStorage, StoredNamespaces};
+use crate::state::{ClusterStore, Copies, NamespaceStorage, StoredNamespaces};
 use core::time::Duration;
 use pollster::block_on;
 use std::io;
@@ -81,21 +81,36 @@ pub(crate) fn mend_namespaces(redis: &RedisSettings, is_anew: bool) -> io::Resul
 }
 
 fn put_back_namespaces(store: &Arc<dyn ClusterStore>, is_anew: bool) -> io::Result<MendedNamespaces> {
-    let is_restored = block_on(store.document(RESTORING)).map_err(io::Error::other)?.is_some();
+    if block_on(store.document(RESTORING)).map_err(io::Error::other)?.is_some() {
+        return Ok(MendedNamespaces::Kept);
+    }
     let storage = NamespaceStorage::Shared(Arc::clone(store));
-    let (version, _) = block_on(storage.read())?;
-    let made = StoredNamespaces { is_first: !is_anew, ..StoredNamespaces::default() };
-    if is_restored || version != 0 || block_on(storage.replace(version, &made))?.is_none() || is_anew {
+    let (version, mut first) = block_on(storage.read())?;
+    if version == 0 {
+        first.copies = if is_anew { Copies::Refused } else { Copies::Awaited };
+        first.draw_origin()?;
+        if block_on(storage.replace(0, &first))?.is_none() {
+            // A node has made the document in the meantime.
+            (_, first) = block_on(storage.read())?;
+        }
+    }
+    if first.copies != Copies::Awaited {
         return Ok(MendedNamespaces::Kept);
     }
     let begun = Instant::now();
-    while begun.elapsed() < PUT_BACK {
+    loop {
         thread::sleep(PUT_BACK / 40);
-        if !block_on(storage.read())?.1.is_first {
+        let (version, mut now) = block_on(storage.read())?;
+        if !now.origins.is_subset(&first.origins) {
             return Ok(MendedNamespaces::PutBack);
         }
+        if begun.elapsed() >= PUT_BACK {
+            now.await_no_copy();
+            if block_on(storage.replace(version, &now))?.is_some() {
+                return Ok(MendedNamespaces::Lost);
+            }
+        }
     }
-    Ok(MendedNamespaces::Lost)
 }
 
 /// Opens the deployment on Redis. Creates it if it does not exist.
@@ -142,8 +157,13 @@ mod tests {
 
     /// Stores a timer in the namespace `shop`, which does not exist.
     async fn place(store: &dyn TimerStore) {
+        place_in(store, "shop").await;
+    }
+
+    async fn place_in(store: &dyn TimerStore, namespace: &str) {
         let at = store.now() + Duration::from_secs(3_600);
-        let timer = Timer { namespace: "shop".into(), ..Timer::new(TimerId::fresh(), "of the backup", at) };
+        let timer =
+            Timer { namespace: namespace.into(), ..Timer::new(TimerId::fresh(), "of the backup", at) };
         let op = Op::Place(Box::new(timer), IfPresent::Reject);
         store.apply(vec![op], Durability::PowerLoss).await.unwrap();
     }
@@ -250,6 +270,94 @@ mod tests {
         tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
     }
 
+    /// Tests a node that systemd starts again and again, while people mend the deployment beside a node that runs.
+    #[tokio::test]
+    async fn a_start_beside_a_mend_waits_for_the_copy_of_a_node_that_runs() {
+        let documents = Documents::default();
+        let running = double::node(&documents, 1);
+        let namespaces = || Namespaces::open(NamespaceStorage::Shared(Arc::clone(&running) as _)).unwrap();
+        let node = namespaces();
+        let mut limited = Namespace::default();
+        limited.limits.paused = true;
+        node.change(|stored| drop(stored.namespaces.insert("shop".into(), limited.clone()))).unwrap();
+        documents.lock().unwrap().clear();
+        let (folder, starting) = (tempfile::tempdir().unwrap(), double::node(&documents, 2));
+        place(&*starting).await;
+        let starting: Arc<dyn ClusterStore> = starting;
+        may_start(&documents, &starting, folder.path()).unwrap_err();
+        let mend = || {
+            let store = Arc::clone(&starting);
+            tokio::task::spawn_blocking(move || put_back_namespaces(&store, false).unwrap())
+        };
+        let mended = mend();
+        while !documents.lock().unwrap().contains_key(NAMESPACES) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let refused = may_start(&documents, &starting, folder.path()).unwrap_err();
+        assert!(matches!(refused, OpenError::LostNamespaces { .. }), "{refused}");
+        node.renew().await.unwrap();
+        may_start(&documents, &starting, folder.path()).unwrap();
+        let service = Service::open_on_double(on_redis(folder.path()), Arc::clone(&starting)).unwrap();
+        assert!(service.namespaces().get("shop").unwrap().limits.paused);
+        assert_eq!(mended.await.unwrap(), MendedNamespaces::PutBack);
+        assert_eq!(mend().await.unwrap(), MendedNamespaces::Kept);
+        tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
+        // No node with a copy answers in time. A start then makes the namespace anew, and a late copy is added.
+        documents.lock().unwrap().clear();
+        assert_eq!(mend().await.unwrap(), MendedNamespaces::Lost);
+        let service = Service::open_on_double(on_redis(folder.path()), Arc::clone(&starting)).unwrap();
+        assert!(!service.namespaces().get("shop").unwrap().limits.paused);
+        node.renew().await.unwrap();
+        service.namespaces().renew().await.unwrap();
+        assert!(service.namespaces().get("shop").unwrap().limits.paused);
+        tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
+    }
+
+    /// A mend was killed while it waited for a copy.
+    #[tokio::test]
+    async fn a_document_that_awaits_a_copy_is_mended_again_or_taken_by_a_start_without_timers() {
+        let (folder, documents) = (tempfile::tempdir().unwrap(), Documents::default());
+        let store: Arc<dyn ClusterStore> = double::node(&documents, 1);
+        let storage = NamespaceStorage::Shared(Arc::clone(&store));
+        let mut awaiting = StoredNamespaces { copies: Copies::Awaited, ..StoredNamespaces::default() };
+        awaiting.draw_origin().unwrap();
+        storage.replace(0, &awaiting).await.unwrap().unwrap();
+        assert_eq!(Service::unreadable_documents(&store, true).len(), 1);
+        let mended = tokio::task::spawn_blocking({
+            let store = Arc::clone(&store);
+            move || put_back_namespaces(&store, false).unwrap()
+        });
+        assert_eq!(mended.await.unwrap(), MendedNamespaces::Lost);
+        assert_eq!(Service::unreadable_documents(&store, true), [""; 0]);
+        documents.lock().unwrap().clear();
+        storage.replace(0, &awaiting).await.unwrap().unwrap();
+        let service = Service::open_on_double(on_redis(folder.path()), Arc::clone(&store)).unwrap();
+        assert_eq!(Service::unreadable_documents(&store, true), [""; 0]);
+        tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_start_makes_no_namespace_with_a_name_that_no_request_can_have() {
+        let (folder, documents) = (tempfile::tempdir().unwrap(), Documents::default());
+        let store = double::node(&documents, 1);
+        // The first start makes the document of namespaces, without which a start with timers is refused.
+        let first = Service::open_on_double(on_redis(folder.path()), Arc::clone(&store) as _).unwrap();
+        tokio::task::spawn_blocking(move || first.close(Duration::ZERO)).await.unwrap();
+        for name in ["a/b\n", "..", "é", "shop"] {
+            place_in(&*store, name).await;
+        }
+        let service = Service::open_on_double(on_redis(folder.path()), Arc::clone(&store) as _).unwrap();
+        let made: Vec<_> = service.namespaces().all().keys().map(|name| name.to_string()).collect();
+        assert_eq!(made, ["default", "shop"]);
+        for name in [r#""a/b\n""#, r#""..""#, r#""é""#] {
+            let tells = |notice: &str| notice.contains(name) && notice.contains("not delivered");
+            assert!(service.notices().iter().any(|notice| tells(notice)), "{name}: {:?}", service.notices());
+        }
+        tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
+    }
+
+    /// Tests a namespace that another node makes during the start, after the first read of the namespaces. Another node
+    /// also makes timers in it, so the start counts them.
     #[tokio::test]
     async fn a_start_on_redis_takes_no_namespace_for_missing_that_another_node_has_just_made() {
         let (folder, documents) = (tempfile::tempdir().unwrap(), Documents::default());

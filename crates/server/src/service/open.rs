@@ -249,7 +249,7 @@ impl Service {
     /// `is_made` says whether the document of the namespaces must exist, because a service has started on the store.
     pub(crate) fn unreadable_documents(store: &Arc<dyn ClusterStore>, is_made: bool) -> Vec<String> {
         let namespaces = match Namespaces::open(NamespaceStorage::Shared(Arc::clone(store))) {
-            Ok(namespaces) if is_made && namespaces.is_absent() => {
+            Ok(namespaces) if is_made && namespaces.are_absent() => {
                 Some("lost; by `tourbillond mend`, a node that runs puts its copy back".to_owned())
             }
             Ok(_) => None,
@@ -342,7 +342,7 @@ impl Inner {
         };
         match refuse_note(&*store, redis) {
             // The first round of the renewal looks again. A first start makes the document of the namespaces, though.
-            Err(OpenError::Store(error)) if error.is_transient() && !self.namespaces.is_absent() => {
+            Err(OpenError::Store(error)) if error.is_transient() && !self.namespaces.are_absent() => {
                 return Ok(());
             }
             checked => checked?,

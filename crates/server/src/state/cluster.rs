@@ -108,7 +108,7 @@ impl ClusterStore for PostgresStore {
 #[cfg(test)]
 pub(crate) mod double {
     use super::ClusterStore;
-    use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
     use std::collections::{BTreeMap, VecDeque};
     use std::sync::{Arc, Mutex, OnceLock};
     use tokio::sync::oneshot;
@@ -116,6 +116,10 @@ pub(crate) mod double {
         Call, Durability, Hook, Hooked, MemoryStore, Op, Outcome, SharedDocument, StoreError, StoreErrorKind,
         StoreFuture, TimerStore,
     };
+
+    /// The version of the next document or change. As in the real stores, no two documents have the same version, also
+    /// if one of them is lost.
+    static VERSION: AtomicU64 = AtomicU64::new(100);
 
     /// The documents of a deployment, by their names, each with its version.
     pub(crate) type Documents = Arc<Mutex<BTreeMap<String, (u64, Vec<u8>)>>>;
@@ -230,9 +234,10 @@ pub(crate) mod double {
             let node = self.hook();
             let mut documents = node.documents.lock().unwrap();
             let present = documents.get(name).map_or(0, |(version, _)| *version);
-            let next = (present == version).then(|| value.map_or(0, |_| present + 1));
+            let drawn = VERSION.fetch_add(1, Ordering::Relaxed);
+            let next = (present == version).then(|| value.map_or(0, |_| drawn));
             match value.filter(|_| next.is_some()) {
-                Some(value) => drop(documents.insert(name.to_owned(), (present + 1, value.to_vec()))),
+                Some(value) => drop(documents.insert(name.to_owned(), (drawn, value.to_vec()))),
                 None if next.is_some() => drop(documents.remove(name)),
                 None => {}
             }

@@ -20,7 +20,9 @@ pub(crate) use cluster::ClusterStore;
 pub(crate) use cluster::double;
 pub(crate) use counters::{Counter, Counters};
 pub(crate) use events::{Events, Subscription, event, schedules_of};
-pub(crate) use namespace::{DEFAULT, Namespace, SigningSecret, StoredNamespaces, allows_host, canonical};
+pub(crate) use namespace::{
+    Copies, DEFAULT, Namespace, SigningSecret, StoredNamespaces, allows_host, canonical,
+};
 pub(crate) use namespace_storage::{NAMESPACES, NamespaceStorage};
 pub(crate) use namespaces::{Namespaces, VIEW};
 pub use principal::Principal;

@@ -1,7 +1,9 @@
 //! Defines a namespace as it is stored, and checks its limits.
 
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use tourbillon_api::{Moment, NamespaceLimits, Problem};
 use url::Host;
 
@@ -38,16 +40,78 @@ pub(crate) struct StoredNamespaces {
     /// `removal`.
     #[serde(default)]
     pub(crate) removals: BTreeMap<Box<str>, u64>,
-    /// Whether the document was made while the store had none, by a start or by `tourbillond mend`, and has not changed
-    /// since. The store may have lost an earlier document. A node with a copy of that one puts its copy here.
-    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
-    pub(crate) is_first: bool,
+    /// The *origins* of the document: see the module `namespaces`. A file has none.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) origins: BTreeSet<u64>,
+    #[serde(default)]
+    pub(crate) copies: Copies,
+}
+
+/// What becomes of the copy of a lost document if a node that has the copy finds this document.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Copies {
+    /// The node adds its copy to the document.
+    #[default]
+    Added,
+    /// The same, and `tourbillond mend` waits for it. Until then a start takes the document for lost.
+    Awaited,
+    /// The node drops its copy. People have chosen the namespaces of this document.
+    Refused,
+}
+
+impl StoredNamespaces {
+    /// Draws an origin. Called before the document is made where the store has none.
+    pub(crate) fn draw_origin(&mut self) -> io::Result<()> {
+        self.origins.insert(getrandom::u64().map_err(io::Error::other)?);
+        Ok(())
+    }
+
+    /// Ends the wait for copies. A copy that comes later is added all the same.
+    pub(crate) fn await_no_copy(&mut self) {
+        if self.copies == Copies::Awaited {
+            self.copies = Copies::Added;
+        }
+    }
+
+    /// Returns whether a node adds its copy to this document if the copy has these origins.
+    pub(crate) fn lacks(&self, origins: &BTreeSet<u64>) -> bool {
+        self.copies != Copies::Refused && !origins.is_subset(&self.origins)
+    }
+
+    /// Adds to this document what it lacks of `copy`. Leaves out the marks, so the removals of `copy` end without an
+    /// effect.
+    pub(crate) fn add(&mut self, copy: Self) {
+        for (name, lost) in copy.namespaces {
+            match self.namespaces.entry(name) {
+                Entry::Vacant(place) => drop(place.insert(lost)),
+                Entry::Occupied(there) => there.into_mut().add(lost),
+            }
+        }
+        self.origins.extend(copy.origins);
+        self.copies = Copies::Added;
+    }
 }
 
 /// The greatest number of hosts in a namespace's list of allowed hosts.
 const MOST_HOSTS: usize = 100;
 
 impl Namespace {
+    /// Takes from `lost`, which has the same name, what nobody has set here. Takes nothing if a client has made this
+    /// namespace anew.
+    fn add(&mut self, lost: Self) {
+        if self.number != 0 && self.number != lost.number {
+            return;
+        }
+        self.number = lost.number;
+        if self.limits == NamespaceLimits::default() {
+            self.limits = lost.limits;
+        }
+        if self.secrets.is_empty() {
+            self.secrets = lost.secrets;
+        }
+    }
+
     /// Returns the secrets with which the namespace signs callbacks at the moment `now` of the store's clock, the
     /// newest first. Nodes share the secrets and their ends, so the clock of a single node does not count.
     pub(crate) fn active_secrets(&self, now: Moment) -> impl Iterator<Item = &SigningSecret> {

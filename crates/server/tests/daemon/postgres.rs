@@ -79,6 +79,17 @@ async fn timers_of_http_and_of_sql_are_delivered_from_postgres() {
     let check = run(folder.path(), &["check", "--data", "one", "--postgres-server", &server.url()]);
     assert_eq!(text(&check.stdout), "the schema tourbillon (version 1): 1 timers, 0 faults\n", "{check:?}");
 
+    // A check names what refuses a start. The timer could also be one of a program.
+    let arguments = ["--data", "one", "--listen", "127.0.0.1:0", "--postgres-server", &server.url()];
+    let _of_programs = server.sql("UPDATE tourbillon.setting SET service = false");
+    let check = run(folder.path(), &["check", "--data", "one", "--postgres-server", &server.url()]);
+    assert_eq!(check.status.code(), Some(1), "{check:?}");
+    assert!(text(&check.stdout).contains("those of programs"), "{check:?}");
+    let refused = run(folder.path(), &arguments);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(text(&refused.stderr).contains("those of programs"), "{refused:?}");
+    let _of_service = server.sql("UPDATE tourbillon.setting SET service = true");
+
     // A document that cannot be read is named by a check, and ends a start.
     assert!(!folder.path().join("one/namespaces.json").exists(), "no file has the namespaces");
     let _damaged = server.sql(
@@ -88,7 +99,6 @@ async fn timers_of_http_and_of_sql_are_delivered_from_postgres() {
     let check = run(folder.path(), &["check", "--data", "one", "--postgres-server", &server.url()]);
     assert_eq!(check.status.code(), Some(1), "{check:?}");
     assert!(text(&check.stdout).contains("the shared document of the namespaces: "), "{check:?}");
-    let arguments = ["--data", "one", "--listen", "127.0.0.1:0", "--postgres-server", &server.url()];
     let refused = run(folder.path(), &arguments);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
 }

@@ -67,7 +67,7 @@ pub(crate) use redis::{restore_shared, revoke};
 
 use super::backup::Attached;
 use crate::convert::is_name;
-use crate::state::{Namespace, NamespaceStorage, Namespaces};
+use crate::state::{Copies, Namespace, NamespaceStorage, Namespaces};
 use core::fmt;
 use core::time::Duration;
 use pollster::block_on;
@@ -235,12 +235,12 @@ fn add_namespaces(
     let (_, there) = block_on(storage.read())?;
     let used = used.by_namespace.keys().map(|(namespace, _)| &**namespace).collect();
     let Merged { kept, bare, added } = merged(&there.namespaces, attached, used);
-    let namespaces = Namespaces::open(storage)?;
-    if !added.is_empty() {
-        namespaces.change(|stored| stored.namespaces.extend(added.clone()))?;
-    }
-    // A start on Redis takes a deployment with timers and without this document for one that has lost it.
-    namespaces.make_document()?;
+    // This also makes the document of a deployment: a start takes a deployment with timers and without a document for
+    // one that has lost it.
+    Namespaces::open(storage)?.change(|stored| {
+        stored.namespaces.extend(added.clone());
+        stored.copies = Copies::Refused;
+    })?;
     Ok((kept, bare))
 }
 
@@ -283,6 +283,7 @@ fn merged(there: &BTreeMap<Box<str>, Namespace>, attached: &Attached, used: BTre
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::double::{self, Documents};
     use core::cell::Cell;
     use tourbillon_durable::store::{IfPresent, MemoryStore};
     use tourbillon_durable::timer::{Timer, TimerId};
@@ -303,5 +304,33 @@ mod tests {
         assert_eq!(stored(), u64::from(AT_ONCE) + 1);
         drop_timers(&store, || Ok(())).unwrap();
         assert_eq!(stored(), 0);
+    }
+
+    /// A machine that was suspended has a node of the deployment that was there before the restore.
+    #[test]
+    fn a_node_that_comes_back_after_a_restore_puts_no_copy_over_the_backup() {
+        let limited = |most| {
+            let mut limited = Namespace::default();
+            limited.limits.max_timers = Some(most);
+            limited
+        };
+        for is_made in [false, true] {
+            let documents = Documents::default();
+            let storage = || NamespaceStorage::Shared(double::node(&documents, 1));
+            let stale = Namespaces::open(storage()).unwrap();
+            let former = [("shop".into(), limited(1)), ("former".into(), limited(2))];
+            stale.change(|stored| stored.namespaces.extend(former.clone())).unwrap();
+            documents.lock().unwrap().clear();
+            if is_made {
+                Namespaces::open(storage()).unwrap().make_document().unwrap();
+            }
+            let attached = Attached { namespaces: BTreeMap::from([("shop".into(), limited(7))]) };
+            add_namespaces(storage(), &attached, &Counts::default()).unwrap();
+            block_on(stale.renew()).unwrap();
+            assert_eq!(stale.get("shop").unwrap().limits.max_timers, Some(7));
+            let restored = Namespaces::open(storage()).unwrap();
+            assert_eq!(restored.all().keys().map(|name| &**name).collect::<Vec<_>>(), ["default", "shop"]);
+            assert_eq!(restored.all(), stale.all());
+        }
     }
 }

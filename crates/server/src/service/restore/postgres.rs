@@ -4,7 +4,7 @@
 use super::{Merged, RestoreError, Restored, file_error, is_empty, merged, refuse_beside_nodes, verified};
 use crate::service::deployment::open_postgres;
 use crate::settings::PostgresSettings;
-use crate::state::{NAMESPACES, StoredNamespaces};
+use crate::state::{Copies, NAMESPACES, StoredNamespaces};
 use pollster::block_on;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -66,11 +66,13 @@ pub(crate) fn restore_in_postgres(
     let mut there = there.map_err(of_notes)?;
     let used = used.iter().map(|name| &**name).collect();
     let Merged { kept, bare, added } = merged(&there.namespaces, &attached, used);
-    if !added.is_empty() {
-        there.namespaces.extend(added);
-        let value = serde_json::to_vec(&there).map_err(of_notes)?;
-        block_on(begun.set_document(NAMESPACES, value)).map_err(of_store)?;
+    there.namespaces.extend(added);
+    there.copies = Copies::Refused;
+    if there.origins.is_empty() {
+        there.draw_origin().map_err(file_error(Path::new(NAMESPACES)))?;
     }
+    let value = serde_json::to_vec(&there).map_err(of_notes)?;
+    block_on(begun.set_document(NAMESPACES, value)).map_err(of_store)?;
     block_on(begun.commit()).map_err(of_store)?;
     Ok(Restored { at, timers, kept, bare })
 }

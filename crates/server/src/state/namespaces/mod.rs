@@ -19,11 +19,42 @@
 //! document, the store has lost it. An absent document then does not mean that there are no namespaces: that would end
 //! pauses, and deliver without secrets.
 //!
-//! | state | event | next state |
+//! | state of the node | event | next state |
 //! |---|---|---|
 //! | kept | a read finds no document | lost: the read fails, the copy stays, and every change fails |
-//! | lost | a read finds the document, for example because the server's backup was restored | kept, with the document's namespaces |
-//! | lost | a read finds the document that `tourbillond mend` has made | kept: the node puts its copy into the document, unless another node was quicker |
+//! | lost | a read finds a document | kept, with the namespaces of the document, or after a put-back |
+//!
+//! Somebody may make a new document before a node with a copy has noticed the loss. So a document has *origins*: who
+//! makes it where the store has none draws a random number for it, and each change keeps the number. If a document
+//! lacks an origin of a node's copy, the store has lost the document of the copy. The node then *puts its copy back*:
+//! it adds its origins to the document, and what the document lacks. Limits and secrets that a client has set since the
+//! loss stay, and so does a namespace that a client has made since. What the document does with copies is a part of it
+//! ([`Copies`]):
+//!
+//! | event | origins | copies |
+//! |---|---|---|
+//! | a start, or a change at its node, makes the document | one is drawn | are added |
+//! | `tourbillond mend` makes the document | one is drawn | are added, and are awaited |
+//! | `tourbillond mend --anew` makes the document | one is drawn | are refused |
+//! | a restore makes the document, or changes it | one is drawn for a new document | are refused |
+//! | a client's change, or a start that makes missing namespaces | stay | stay as they are |
+//! | a put-back | those of the copy are added | are added |
+//! | the end of a mend for which no copy came, or a start without timers | stay | are added, and no longer awaited |
+//!
+//! Each write names the version that it replaces, so of two writes at the same time the later one is refused. Its
+//! sender reads the document and begins again. The races end so:
+//!
+//! | race | ending |
+//! |---|---|
+//! | two starts find no document | one makes it, and the other takes it with its origin |
+//! | a start has made the document, and a client changes it, before a node with a copy reads it | the node puts its copy back. Until then, for a second or so, the new node works without the copy |
+//! | two nodes put their copies back | the second finds its origins in the document, and takes the document. If it had another document, it adds its copy, too |
+//! | a put-back and a change | each has its effect |
+//! | a start beside a mend | while the mend waits, a start fails if there are timers. A start without timers succeeds, and a later put-back adds the copy |
+//! | a mend is killed while it waits | the copies stay awaited. A put-back, a start without timers, or another mend ends this |
+//! | the server's backup is restored beside a new document | nodes of the new document put their copies back |
+//! | a node comes back after a restore, with the copy of an earlier deployment | it drops the copy |
+//! | the same, but the deployment was made anew by a start | it puts the copy back, however old the copy is |
 //!
 //! Reads and changes of one node may overlap. A read does not wait for a change, so a change that the store does not
 //! answer holds up no read.
@@ -32,7 +63,7 @@
 mod tests;
 
 use super::cluster::ClusterStore;
-use super::namespace::{DEFAULT, Namespace, StoredNamespaces};
+use super::namespace::{Copies, DEFAULT, Namespace, StoredNamespaces};
 use super::namespace_storage::NamespaceStorage;
 use core::convert::Infallible;
 use core::fmt;
@@ -48,7 +79,7 @@ use tourbillon::Timestamp;
 use tourbillon_api::{Problem, ProblemKind};
 use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::store::{Counts, ServerTime};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 type Map = BTreeMap<Box<str>, Arc<Namespace>>;
 
@@ -73,6 +104,10 @@ const LOSS: &str = "the store has lost the document of the namespaces, with thei
 /// The greatest number of attempts to change the namespaces. An attempt fails if another node changes the namespaces at
 /// the same time.
 const TURNS: usize = 64;
+
+fn outrun() -> io::Error {
+    io::Error::other(format!("other nodes changed the namespaces during {TURNS} attempts"))
+}
 
 /// The function that [`Namespaces`] calls when its copy has changed, with the names of the namespaces that are new.
 type Listener = Box<dyn Fn(&[Box<str>]) + Send + Sync>;
@@ -105,6 +140,8 @@ struct Known {
     /// The values that later values have replaced, by the names of their namespaces. The next change of the copy
     /// forgets the values without holders.
     former: BTreeMap<Box<str>, Vec<Weak<Namespace>>>,
+    origins: BTreeSet<u64>,
+    copies: Copies,
     version: u64,
     /// The moment at which the call was sent that has made the copy or confirmed it. The copy includes all changes
     /// before this moment.
@@ -129,7 +166,7 @@ impl Known {
     /// Replaces the copy. Returns the names of the namespaces that are new. `at` is the moment at which the call was
     /// sent that has brought `stored`.
     fn replace(&mut self, version: u64, stored: StoredNamespaces, at: Timestamp) -> Vec<Box<str>> {
-        let StoredNamespaces { mut namespaces, removals, is_first: _ } = stored;
+        let StoredNamespaces { mut namespaces, removals, origins, copies } = stored;
         namespaces.entry(DEFAULT.into()).or_default();
         let now = ServerTime::moment();
         let (mut map, mut removed, mut new) = (Map::new(), BTreeMap::new(), Vec::new());
@@ -150,7 +187,8 @@ impl Known {
             let since = same.map_or(now, |before| before.since);
             removed.insert(name, Removed { namespace, removal, since });
         }
-        let next = Self { map: Arc::new(map), removed, former: BTreeMap::new(), version, at, made: now };
+        let (map, former) = (Arc::new(map), BTreeMap::new());
+        let next = Self { map, removed, former, origins, copies, version, at, made: now };
         let before = core::mem::replace(self, next);
         self.former = before.former;
         let were_removed = before.removed.iter().map(|(name, removed)| (name, &removed.namespace));
@@ -175,7 +213,8 @@ impl Known {
         StoredNamespaces {
             namespaces: all.map(|(name, namespace)| (name.clone(), Namespace::clone(namespace))).collect(),
             removals: self.removed.iter().map(|(name, removed)| (name.clone(), removed.removal)).collect(),
-            is_first: false,
+            origins: self.origins.clone(),
+            copies: self.copies,
         }
     }
 }
@@ -204,9 +243,11 @@ impl Namespaces {
         })
     }
 
-    /// Returns whether the store had no document of the namespaces when this node read or stored the namespaces last.
-    pub(crate) fn is_absent(&self) -> bool {
-        self.is_shared() && self.known().version == 0
+    /// Returns whether the namespaces are lost or were never made, as far as this node has read: the store has no
+    /// document, or a document that awaits the copy of a node.
+    pub(crate) fn are_absent(&self) -> bool {
+        let known = self.known();
+        self.is_shared() && (known.version == 0 || known.copies == Copies::Awaited)
     }
 
     /// Returns a text for people if the store has lost the document of the namespaces, of which this node has a copy.
@@ -214,14 +255,15 @@ impl Namespaces {
         self.is_lost.load(Ordering::Relaxed).then_some(LOSS)
     }
 
-    /// Makes the shared document if the store has none. From then on its absence is a loss. Blocks the calling thread.
+    /// Makes the shared document if the store has none. From then on its absence is a loss. A document that awaits
+    /// copies awaits them no longer. Blocks the calling thread.
     pub(crate) fn make_document(&self) -> io::Result<()> {
-        if !self.is_absent() {
+        if !self.are_absent() {
             return Ok(());
         }
-        match self.change(|_| ()) {
+        match self.change(StoredNamespaces::await_no_copy) {
             // The document may be there, although no replica has confirmed it in time. A start needs no more.
-            Err(_) if block_on(self.renew()).is_ok() && !self.is_absent() => Ok(()),
+            Err(_) if block_on(self.renew()).is_ok() && !self.are_absent() => Ok(()),
             made => made,
         }
     }
@@ -321,42 +363,43 @@ impl Namespaces {
         }
     }
 
-    /// Reads the stored namespaces again. Uses the result only if the copy was made before the read was sent.
+    /// Reads the stored namespaces again. Uses the result only if the copy was made before the read was sent. Puts the
+    /// copy back if the store has lost its document.
     async fn read(&self) -> io::Result<()> {
-        let sent = ServerTime::moment();
-        let (mut version, mut stored) = self.storage.read().await?;
-        let (known, made) = {
-            let known = self.known();
-            (known.version, known.made)
-        };
-        // Such a read may have been answered before this node has made the document.
-        if sent <= made {
+        for _ in 0..TURNS {
+            let sent = ServerTime::moment();
+            let (version, mut stored) = self.storage.read().await?;
+            let (known, made, lost) = {
+                let known = self.known();
+                (known.version, known.made, stored.lacks(&known.origins).then(|| known.stored()))
+            };
+            // Such a read may have been answered before this node has made the document.
+            if sent <= made {
+                return Ok(());
+            }
+            self.note_loss(version == 0 && known != 0)?;
+            let version = match lost {
+                Some(copy) => {
+                    stored.add(copy);
+                    let Some(new) = self.storage.replace(version, &stored).await? else { continue };
+                    warn!(target: "namespaces", "this node has put its copy back: the store had lost the namespaces");
+                    new
+                }
+                None => version,
+            };
+            self.update(|known| {
+                if sent <= known.made {
+                    return None;
+                }
+                if version == known.version {
+                    known.at = sent;
+                    return None;
+                }
+                Some(known.replace(version, stored, sent))
+            });
             return Ok(());
         }
-        self.note_loss(version == 0 && known != 0)?;
-        // A node that has read no document has no copy, and one that has read this document has no other copy.
-        if stored.is_first && known != 0 && version != known {
-            let copy = self.known().stored();
-            match self.storage.replace(version, &copy).await? {
-                Some(new) => (version, stored) = (new, copy),
-                // Another node was quicker. Its copy is read.
-                None => {
-                    (version, stored) = self.storage.read().await?;
-                    self.note_loss(version == 0)?;
-                }
-            }
-        }
-        self.update(|known| {
-            if sent <= known.made {
-                return None;
-            }
-            if version == known.version {
-                known.at = sent;
-                return None;
-            }
-            Some(known.replace(version, stored, sent))
-        });
-        Ok(())
+        Err(outrun())
     }
 
     /// Notes whether the store has lost the document, and fails if it has. Logs the loss and its end.
@@ -424,6 +467,9 @@ impl Namespaces {
                 return Ok(answer);
             }
             if answer.is_ok() {
+                if self.is_shared() && version == 0 {
+                    stored.draw_origin()?;
+                }
                 let sent = ServerTime::moment();
                 if let Some(new) = self.store(version, &before, &stored, &mut file_differs)? {
                     self.update(|known| (known.version == version).then(|| known.replace(new, stored, sent)));
@@ -433,7 +479,7 @@ impl Namespaces {
             // This read does not wait for a read of `renew`, which may get no answer.
             block_on(self.read())?;
         }
-        Err(io::Error::other(format!("other nodes changed the namespaces during {TURNS} attempts")))
+        Err(outrun())
     }
 
     /// Stores `stored` in the place of `before`, which has the version `version`. Returns the new version, or `None` if
@@ -446,8 +492,7 @@ impl Namespaces {
         file_differs: &mut bool,
     ) -> io::Result<Option<u64>> {
         if self.is_shared() {
-            let stored = StoredNamespaces { is_first: version == 0, ..stored.clone() };
-            return block_on(self.storage.replace(version, &stored));
+            return block_on(self.storage.replace(version, stored));
         }
         // A file has no marks. So a removal can also set and remove its mark while the disk is full.
         let has_changed = before.namespaces != stored.namespaces;

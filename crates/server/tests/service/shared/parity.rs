@@ -4,6 +4,8 @@
 use super::Deployment;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tourbillon_durable::UtcMillis;
 use tourbillon_fault::Postgres;
 
 /// The ways into the service that take a timer.
@@ -204,12 +206,17 @@ fn cases() -> Vec<(Value, Takes)> {
         (json!(["1", "2", "3", "4", "5", "6", "7", "8", "9"]), Neither),
     ];
     cases.extend(labels.into_iter().map(|(labels, takes)| (with("labels", labels), takes)));
+    // The service takes a timer that is due in 36,600 days.
+    let in_days = |days: u64| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
+        UtcMillis::from_millis(u64::try_from(now).unwrap() + days * 86_400_000).to_string()
+    };
     for (due, takes) in [
         ("1969-12-31T23:59:59.999Z", Neither),
         ("0001-01-01T00:00:00Z", Neither),
         ("1970-01-01T00:00:00Z", Both),
-        ("2126-01-01T00:00:00Z", Both),
-        ("2127-12-01T00:00:00Z", Neither),
+        (&in_days(36_599), Both),
+        (&in_days(36_601), Neither),
         ("9999-12-31T00:00:00Z", Neither),
     ] {
         let mut timer = with("due", json!(due));

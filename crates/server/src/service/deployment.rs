@@ -2,7 +2,7 @@
 
 use super::open_error::OpenError;
 use crate::settings::{PostgresSettings, RedisSettings};
-use crate::state::{ClusterStore, Copies, NamespaceStorage, StoredNamespaces};
+use crate::state::{ClusterStore, Copies, NamespaceStorage};
 use core::time::Duration;
 use pollster::block_on;
 use std::io;
@@ -149,7 +149,7 @@ mod tests {
     use crate::service::missing::refuse_lost;
     use crate::settings::{Settings, StorePlace};
     use crate::state::double::{self, Documents};
-    use crate::state::{NAMESPACES, Namespace, Namespaces};
+    use crate::state::{NAMESPACES, Namespace, Namespaces, StoredNamespaces};
     use std::path::Path;
     use tourbillon_durable::store::{Call, Durability, IfPresent, Op, TimerStore};
     use tourbillon_durable::timer::{Timer, TimerId};

@@ -11,14 +11,30 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::sync::Arc;
 
+/// The runtime's answer to a delivery that wants to begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Permission {
+    Granted,
+    /// The store has not confirmed yet that it has removed the timer. [`Settlement::wake`] follows.
+    Awaited,
+    Refused,
+}
+
 /// The calls by which the work of a delivery reports to the runtime that runs the delivery.
 pub(crate) trait Supervisor: Send + Sync {
-    /// Returns whether the handler of the delivery `number` may be called. The handler must not be called in two cases:
+    /// Returns whether the handler of the delivery `number` may be called. The handler must not be called in these
+    /// cases:
     ///
     /// - The delivery is already settled ([`Settlement`]).
     /// - The lease of the delivery has expired, for example during a long SIGSTOP. Another process may already deliver
-    ///   the timer. In this case, `may_begin` also gives up the lease ([`Op::Release`](crate::store::Op::Release)).
-    fn may_begin(&self, number: u64) -> bool;
+    ///   the timer. In this case, `may_call` also gives up the lease ([`Op::Release`](crate::store::Op::Release)).
+    /// - The timer is delivered at most once, and the store has not removed it. If the handler does not begin its
+    ///   deliveries itself, `may_call` asks the store to remove the timer.
+    fn may_call(&self, number: u64) -> Permission;
+
+    /// Begins the delivery `number` for [`Delivery::begin`]. Asks the store to remove the timer if the timer is
+    /// delivered at most once and the store has it.
+    fn begin(&self, number: u64) -> Permission;
 
     /// Records the verdict of the handler of the delivery `number`.
     fn answered(&self, number: u64, verdict: Verdict);
@@ -69,8 +85,12 @@ impl Future for Supervised {
             this.finish();
             return Poll::Ready(());
         }
-        if matches!(this.step, Step::Ready(..)) && !this.supervisor.may_begin(this.number) {
-            return Poll::Ready(());
+        if matches!(this.step, Step::Ready(..)) {
+            match this.supervisor.may_call(this.number) {
+                Permission::Granted => {}
+                Permission::Awaited => return Poll::Pending,
+                Permission::Refused => return Poll::Ready(()),
+            }
         }
         let poll = || {
             // The first pattern only looks at the step, because the second pattern would also replace a running future.

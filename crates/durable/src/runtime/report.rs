@@ -296,8 +296,22 @@ impl Reporter {
         self.report(&Incident::UnknownKind { id: timer.id, kind: timer.kind.clone() });
     }
 
-    /// Counts the end of a delivery of a timer that is delivered at most once. The claim has removed such a timer from
-    /// the store, so this end is not reported to the store.
+    /// Counts what followed from the removal of a timer that is delivered at most once, at the beginning of its
+    /// delivery.
+    pub(crate) fn removed(&self, delivery: &UnderWay, outcome: &Outcome) {
+        let Outcome::Ended { phase, skipped, .. } = outcome else { return };
+        // The plan of the series is not valid.
+        if *phase == Phase::Dead {
+            self.lock().stats.dead += 1;
+            self.report(&Incident::Died { id: delivery.id });
+        }
+        if *skipped > 0 {
+            self.left_out(&[LeftOut { id: delivery.id, key: delivery.key.clone(), count: *skipped }]);
+        }
+    }
+
+    /// Counts the end of a delivery of a timer that is delivered at most once and has begun. The store has removed such
+    /// a timer, so this end is not reported to the store.
     pub(crate) fn ended_at_most_once(&self, verdict: &Verdict) {
         // A failure counts neither as retried nor as dead, because the store no longer has the timer.
         if *verdict == Verdict::Done {

@@ -76,8 +76,7 @@ impl CallbackHandler {
             trace: trace.as_deref(),
             secrets: &secrets,
             timeout,
-            // The claim has removed the timer from the store, so the delivery has no token.
-            is_once: delivery.token.is_none(),
+            is_once: delivery.is_once(),
         };
         let begun = Instant::now();
         let outcome = self.caller.send(&callback, attempt).await;

@@ -85,7 +85,7 @@ impl PullHandler {
             ClaimEnd::Asked(verdict, ticket) => (verdict, Some(ticket)),
             ClaimEnd::Expired => (failed("the receiver did not end its claim in time"), None),
             // The receiver has got the timer. If the timer were parked, another receiver would get it, too.
-            ClaimEnd::Stopped if delivery.token.is_none() => {
+            ClaimEnd::Stopped if delivery.is_once() => {
                 (failed("the service stopped before the receiver ended its claim"), None)
             }
             ClaimEnd::Stopped | ClaimEnd::NotHandedOver => {

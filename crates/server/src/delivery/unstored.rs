@@ -31,7 +31,7 @@ impl Unstored {
     /// Holds the namespace of a delivery that begins, if its timer is not stored. Also holds a namespace that is being
     /// removed, because the removal may not have looked for holders yet.
     pub(super) fn hold(&self, delivery: &Delivery) {
-        if delivery.token.is_some() {
+        if !delivery.is_once() {
             return;
         }
         let Some(namespace) = self.namespaces.find(&delivery.namespace) else { return };

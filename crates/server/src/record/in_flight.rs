@@ -160,7 +160,7 @@ impl InFlight {
     /// Records the verdict on a delivery of a timer. `work` is the stored form of the timer's work.
     pub(crate) fn handled(&self, delivery: &Delivery, work: &[u8], verdict: &Verdict) {
         let fingerprint = work::head(work).fingerprint;
-        if delivery.token.is_none()
+        if delivery.is_once()
             && matches!(verdict, Verdict::Done | Verdict::Retry { .. } | Verdict::Dead(_))
         {
             // The claim has removed a timer that is delivered at most once, and no result brings it back.

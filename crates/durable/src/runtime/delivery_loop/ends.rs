@@ -26,6 +26,22 @@
 //! the pauses have reached their greatest length, or the leases have expired. An end that is held after the patience of
 //! the stop is lost, too, unless it stores a timer again that is delivered at most once.
 //!
+//! # Removals
+//! A timer that is delivered at most once leaves the store when its delivery begins. The *removal* goes the way of an
+//! end ([`Removal`]): its lease is renewed, it is sent again after an error, and it may be held. A batch with a removal
+//! asks for [`Durability::PowerLoss`]. The handler may act only after the answer that this removal took effect.
+//!
+//! | before the answer to a removal | the answer | ending |
+//! |---|---|---|
+//! | nothing happens | done | the handler is called, and nothing is stored again |
+//! | a caller cancels or replaces the timer | withdrawn | the handler is not called |
+//! | the lease expires, and another holder has the timer | refused | the handler is not called; the other holder delivers |
+//! | the removal takes effect, and its answer is lost | refused when it is sent again | the timer is lost |
+//! | the store fails until the stop gives up, or fails for good | none | the removal is lost. The handler is not called. Without effect, the lease expires, and the timer is delivered later |
+//! | the runtime stops, the timeout passes, or the executor drops the work, and the removal is not at the store | that of an [`Op::Release`], which takes its place | the timer is pending again |
+//! | the same, and the removal is at the store | done | the timer is lost, since it was asked to begin |
+//! | the process ends | none | without effect, the lease expires; with effect, the timer is lost |
+//!
 //! # Invariants
 //! C1. At any moment an end is in a single place: in the state under the runtime's lock, in a queue of this module, in
 //!     a call at the store, or among the answers. It leaves this module once, as stored or as lost.
@@ -50,7 +66,7 @@ use super::backoff::Backoff;
 use super::call::Call;
 use super::renewals::Answer;
 use crate::panics::survive;
-use crate::runtime::shared::DeliveryEnd;
+use crate::runtime::shared::{DeliveryEnd, Removal};
 use crate::state::{Phase, State, Token};
 use crate::store::{Durability, Leased, Op, Outcome, StoreError, StoreErrorKind, TimerStore};
 use crate::timer::TimerId;
@@ -79,6 +95,20 @@ pub(super) struct Stored {
     /// The due moment of the timer's next delivery. `None` without an observer, because only events for an observer
     /// contain the moment.
     pub(super) next_due: Option<UtcMillis>,
+}
+
+impl Stored {
+    /// Returns the next occurrence of the timer's series, if the store has removed the timer and its delivery begins. A
+    /// timer that was cancelled or replaced before its removal is not delivered. An occurrence whose plan is not valid
+    /// is: no occurrence follows, and the store keeps it as a dead timer.
+    pub(super) fn removed(&self) -> Option<Option<TimerId>> {
+        match self.outcome {
+            Outcome::Ended { phase: Phase::Done | Phase::Dead, next, .. } if self.end.is_removal() => {
+                Some(next)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// A batch of results of deliveries. `Ok` holds results that the store has confirmed. `Err` holds lost results (which
@@ -272,7 +302,7 @@ impl Ends {
     /// timers whose new deliveries wait for these results.
     pub(super) fn leases(&self) -> impl Iterator<Item = (TimerId, Token)> {
         let ends = self.parts.values().flat_map(|part| part.batch.iter().chain(&part.waiting));
-        let deliveries = ends.map(|end| &end.delivery).filter(|delivery| delivery.unstored.is_none());
+        let deliveries = ends.map(|end| &end.delivery).filter(|delivery| delivery.removal != Removal::Done);
         let kept = self.kept.values().flatten().filter(|leased| is_leased(leased));
         deliveries
             .map(|delivery| (delivery.id, delivery.token))
@@ -342,6 +372,7 @@ impl Ends {
             return;
         }
         (part.state, part.since) = (PartState::AtStore, Instant::now());
+        part.batch.iter_mut().for_each(DeliveryEnd::follow_settlement);
         let call = report(Arc::clone(&self.store), &part.batch, self.durability);
         self.reports.push(Report { part: number, call });
     }
@@ -510,8 +541,12 @@ fn is_leased(leased: &Leased) -> bool {
 /// deliveries are due.
 fn report(store: Arc<dyn TimerStore>, ends: &[DeliveryEnd], durability: Durability) -> Call<Answers> {
     let ops = ends.iter().map(|end| end.op.clone()).collect();
-    let observed =
-        |end: &DeliveryEnd| end.delivery.observed.is_some().then(|| (end.delivery.id, phase_of(&end.op)));
+    // After a crash, a timer that is delivered at most once must not come back.
+    let has_removals = ends.iter().any(DeliveryEnd::is_removal);
+    let durability = if has_removals { Durability::PowerLoss } else { durability };
+    // The delivery that begins with a removal does not wait for a read.
+    let is_read = |end: &DeliveryEnd| end.delivery.observed.is_some() && !end.is_removal();
+    let observed = |end: &DeliveryEnd| is_read(end).then(|| (end.delivery.id, phase_of(&end.op)));
     let observed: Vec<Option<(TimerId, Option<Phase>)>> = ends.iter().map(observed).collect();
     Call::new(async move {
         let outcomes = store.apply(ops, durability).await?;
@@ -584,6 +619,7 @@ mod tests {
             token,
             settlement: Arc::default(),
             unstored: None,
+            removal: Removal::Never,
             number: claim,
             timeout: Duration::ZERO,
             alarm: None,

@@ -8,13 +8,13 @@ use crate::panics::survive;
 use crate::policy::{Guarantee, Misfire};
 use crate::runtime::alarm::Alarms;
 use crate::runtime::event::Ending;
-use crate::runtime::shared::{DeliveryEnd, Observed, RenewalAlarm, Runtime, UnderWay, ended_unstored};
+use crate::runtime::shared::{DeliveryEnd, Observed, Removal, RenewalAlarm, Runtime, UnderWay};
 use crate::state::{State as TimerState, Token};
 use crate::store::{Leased, Op, StoreError, StoreErrorKind};
 use crate::supervise::{Assignment, Supervisor, supervise};
 use crate::timer::Timer;
 use core::time::Duration;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tourbillon_words::UtcMillis;
 
 /// The shortest time from now to the alarm of the next renewal, if the alarm is set to the end of a lease. Without this
@@ -27,6 +27,11 @@ pub(super) struct Launcher<'a> {
     runtime: &'a Arc<Runtime>,
     pub(super) alarms: &'a Alarms,
     workers: &'a Workers,
+}
+
+/// Returns whether the store still has a claimed timer, under a lease.
+fn is_stored(timer: &Timer) -> bool {
+    matches!(timer.state, TimerState::Leased(_))
 }
 
 /// Describes how a delivery ends if its handler must not be called: the runtime has no handler for the timer's kind, or
@@ -70,8 +75,7 @@ impl<'a> Launcher<'a> {
             Some(Obstacle::Forgotten) => {
                 drop(state);
                 if let Some(observed) = delivery.observed {
-                    let skipped = ended_unstored(observed.attempt, now, Ending::Skipped, None);
-                    runtime.reporter.emit(&skipped);
+                    runtime.reporter.emit(&observed.ended_removed(now, Ending::Skipped));
                 }
                 return;
             }
@@ -98,16 +102,18 @@ impl<'a> Launcher<'a> {
         drop(state);
         self.set_renewal();
         runtime.reporter.delivered();
+        // The handler may keep its `Delivery`, which must not keep the runtime alive.
+        let supervisor: Weak<dyn Supervisor> = Arc::<Runtime>::downgrade(runtime);
         let work = supervise(Assignment {
             supervisor: Arc::<Runtime>::clone(runtime) as Arc<dyn Supervisor>,
             number,
             handler: Arc::clone(handler),
-            delivery: Delivery::new(&timer, now, Arc::clone(&settlement)),
+            delivery: Delivery::new(&timer, token, now, Arc::clone(&settlement), supervisor, number),
             payload: timer.payload.0,
             settlement,
         });
         // If the executor has panicked, the dropped work gives its timer back. The deliveries of the claim's other
-        // timers must begin all the same, because the store no longer has the timers that are delivered at most once.
+        // timers must begin all the same.
         if survive(|| executor.spawn(work)).is_none() {
             let error = StoreError::new(StoreErrorKind::Unknown, "the executor panicked");
             runtime.reporter.store_failed(&error);
@@ -116,7 +122,7 @@ impl<'a> Launcher<'a> {
 
     /// Makes the runtime's record of a delivery under way. The caller sets the number of the delivery later.
     fn under_way(&self, timer: &Timer, token: Token) -> UnderWay {
-        let is_stored = timer.policy.guarantee == Guarantee::AtLeastOnce;
+        let is_stored = is_stored(timer);
         let handler = self.runtime.handler(&timer.kind).filter(|handler| handler.place() == Place::Executor);
         let is_spawned = handler.is_some() && self.runtime.settings.executor.is_some();
         let unclaimed = || Timer { deliveries: timer.deliveries.saturating_sub(1), ..timer.clone() };
@@ -125,6 +131,12 @@ impl<'a> Launcher<'a> {
             token,
             settlement: Arc::new(Settlement::default()),
             unstored: (!is_stored).then(|| Box::new(unclaimed())),
+            removal: match timer.policy.guarantee {
+                Guarantee::AtLeastOnce => Removal::Never,
+                Guarantee::AtMostOnce if !is_stored => Removal::Done,
+                Guarantee::AtMostOnce if self.runtime.begins_itself(&timer.kind) => Removal::ByTheHandler,
+                Guarantee::AtMostOnce => Removal::BeforeTheCall,
+            },
             number: 0,
             timeout: timer.policy.timeout,
             alarm: None,
@@ -144,7 +156,7 @@ impl<'a> Launcher<'a> {
 
     fn obstacle(&self, timer: &Timer, token: Token, now: UtcMillis) -> Option<Obstacle> {
         let reporter = &self.runtime.reporter;
-        let is_stored = timer.policy.guarantee == Guarantee::AtLeastOnce;
+        let is_stored = is_stored(timer);
         if !self.runtime.has_handler(&timer.kind) {
             reporter.unknown_kind(timer);
             let reason = Verdict::reason_for_unknown(&timer.kind);

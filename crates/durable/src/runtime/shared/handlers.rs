@@ -1,14 +1,13 @@
 //! Handles the calls that the handlers' threads make to the runtime.
 
-use super::delivery::{DeliveryEnd, UnderWay};
-use super::settle::ended_unstored;
+use super::delivery::{DeliveryEnd, Removal, UnderWay};
 use super::{Runtime, RuntimeState};
 use crate::delivery::Settlement;
 use crate::handler::Verdict;
 use crate::panics::survive;
 use crate::runtime::event::{Ending, Event};
 use crate::store::Op;
-use crate::supervise::Supervisor;
+use crate::supervise::{Permission, Supervisor};
 use crate::timer::Timer;
 use core::time::Duration;
 use std::sync::Arc;
@@ -19,13 +18,21 @@ use tourbillon_words::UtcMillis;
 const DROPPED: Duration = Duration::from_secs(1);
 
 impl Supervisor for Runtime {
-    fn may_begin(&self, number: u64) -> bool {
+    fn may_call(&self, number: u64) -> Permission {
         // Without the store's time, nobody knows whether the lease is valid. So the handler is not called.
-        let Some(at) = survive(|| self.store.now()) else { return false };
+        let Some(at) = survive(|| self.store.now()) else { return Permission::Refused };
         let now = self.moment();
         let mut state = self.lock();
-        let Some(delivery) = state.deliveries.get_mut(number) else { return false };
-        if delivery.until > at {
+        if state.deliveries.awaits_removal(number) {
+            return Permission::Awaited;
+        }
+        let Some(delivery) = state.deliveries.get_mut(number) else { return Permission::Refused };
+        // The lease of a removed timer has ended with its removal.
+        if delivery.until > at || delivery.removal == Removal::Done {
+            if delivery.removal == Removal::BeforeTheCall {
+                drop(state);
+                return self.begin(number);
+            }
             delivery.begun = Some(now);
             let timeout = delivery.timeout;
             let lateness = at - delivery.due;
@@ -38,10 +45,9 @@ impl Supervisor for Runtime {
             }
             drop(state);
             self.set_timeout(number, timeout);
-            return true;
+            return Permission::Granted;
         }
-        // The handler has not got its `Delivery`, so nobody waits for the settlement, and no waker needs a call. A
-        // timer that is delivered at most once has no lease, so it needs no `Op::Return` here.
+        // The handler has not got its `Delivery`, so nobody waits for the settlement, and no waker needs a call.
         if let Some(delivery) = state.deliveries.remove(number)
             && delivery.settlement.settle()
         {
@@ -49,7 +55,16 @@ impl Supervisor for Runtime {
             state.settled.ends.push(DeliveryEnd { delivery, op });
             self.notify(&state, |wakes| wakes.on_ends);
         }
-        false
+        Permission::Refused
+    }
+
+    fn begin(&self, number: u64) -> Permission {
+        let mut state = self.lock();
+        let permission = state.begin(number);
+        if permission == Permission::Awaited {
+            self.notify(&state, |wakes| wakes.on_ends);
+        }
+        permission
     }
 
     fn answered(&self, number: u64, verdict: Verdict) {
@@ -69,7 +84,12 @@ impl Supervisor for Runtime {
         // A handler that has answered has already settled its delivery. So a delivery that is found here was dropped by
         // the executor.
         let dropped = state.deliveries.remove(number);
+        let waiting = state.deliveries.stop_waiting(number);
         let settlement = dropped.as_ref().map(|delivery| Arc::clone(&delivery.settlement));
+        // The removal of the timer decides the end of such a delivery. Its handler is not called.
+        let settlement = settlement.or(waiting.inspect(|waiting| {
+            let _the_first = waiting.settle();
+        }));
         if let Some(delivery) = dropped
             && delivery.settlement.settle()
         {
@@ -106,12 +126,35 @@ impl Runtime {
 }
 
 impl RuntimeState {
+    /// Begins a delivery. If the timer is delivered at most once, the store must remove it first. From now on the
+    /// removal is an end that waits for the store, and the delivery is under way again once the store has confirmed
+    /// the removal.
+    fn begin(&mut self, number: u64) -> Permission {
+        if self.deliveries.awaits_removal(number) {
+            return Permission::Awaited;
+        }
+        match self.deliveries.get_mut(number).map(|delivery| delivery.removal) {
+            None => return Permission::Refused,
+            Some(Removal::Never | Removal::Done) => return Permission::Granted,
+            Some(Removal::BeforeTheCall | Removal::ByTheHandler | Removal::AtStore) => {}
+        }
+        let Some(mut delivery) = self.deliveries.remove(number) else { return Permission::Refused };
+        delivery.removal = Removal::AtStore;
+        self.deliveries.await_removal(number, Arc::clone(&delivery.settlement));
+        let op = Op::Skip(delivery.id, delivery.token);
+        self.settled.ends.push(DeliveryEnd { delivery, op });
+        Permission::Awaited
+    }
+
     /// Gives back the timers whose work the program's executor has had for at least the time `longest`, by the
     /// runtime's clock, and whose handlers it has not called. Such an executor may have forgotten the work. The place
     /// of the handler stays occupied until the executor drops the work, since the executor may still call it.
     pub(crate) fn give_uncalled_back(&mut self, now: Timestamp, longest: Duration, at: UtcMillis) {
         let waits = |delivery: &&UnderWay| {
-            delivery.begun.is_none() && delivery.spawned.is_some_and(|spawned| now - spawned >= longest)
+            // The store cannot get a removed timer back.
+            let is_kept = delivery.unstored.is_none() && delivery.removal == Removal::Done;
+            let is_late = delivery.spawned.is_some_and(|spawned| now - spawned >= longest);
+            delivery.begun.is_none() && !is_kept && is_late
         };
         let numbers: Vec<u64> =
             self.deliveries.iter().filter(waits).map(|delivery| delivery.number).collect();
@@ -125,10 +168,13 @@ impl RuntimeState {
         }
     }
 
-    /// Ends all deliveries under way, because the stop of the runtime waits no longer for their handlers. Returns the
-    /// [`Settlement`] of each. The caller must call [`Settlement::wake`] without the lock.
+    /// Ends all deliveries under way, because the stop of the runtime waits no longer for their handlers. A delivery
+    /// whose timer the store was asked to remove does not begin any more. Returns the [`Settlement`] of each. The caller must call [`Settlement::wake`] without the lock.
     pub(crate) fn give_all_back(&mut self, at: UtcMillis) -> Vec<Arc<Settlement>> {
-        let mut settled = Vec::new();
+        let mut settled: Vec<_> = self.deliveries.stop_all_waiting().collect();
+        for waiting in &settled {
+            let _the_first = waiting.settle();
+        }
         for delivery in self.deliveries.take_all() {
             if delivery.settlement.settle() {
                 settled.push(Arc::clone(&delivery.settlement));
@@ -145,11 +191,10 @@ impl RuntimeState {
     fn give_back(&mut self, delivery: UnderWay, has_begun: bool, at: UtcMillis) {
         let is_stopping = self.is_stopping();
         let op = match &delivery.unstored {
-            // The claim has removed the timer from the store. The handler was called, and may have had its effect, so
-            // the timer is not stored again.
-            Some(_) if has_begun => {
-                let attempt = delivery.observed.map(|observed| observed.attempt);
-                let ended = attempt.map(|attempt| ended_unstored(attempt, at, Ending::GivenBack, None));
+            // The store has removed the timer. The handler was called, and may have had its effect, so the timer is not
+            // stored again.
+            unstored if delivery.removal == Removal::Done && (has_begun || unstored.is_none()) => {
+                let ended = delivery.observed.map(|observed| observed.ended_removed(at, Ending::GivenBack));
                 return self.settled.events.extend(ended);
             }
             // Without a pause, an executor that drops all its work would get the timer again at once.

@@ -80,10 +80,10 @@ impl Deliveries {
         self.under_way.values_mut()
     }
 
-    /// Returns true if no delivery is under way. Handlers may still be running: a delivery ends before its handler
-    /// returns if the handler's timeout passes, for example.
+    /// Returns true if no delivery is under way, and none waits until the store has removed its timer. Handlers may
+    /// still be running: a delivery ends before its handler returns if the handler's timeout passes, for example.
     pub(crate) fn is_empty(&self) -> bool {
-        self.under_way.is_empty()
+        self.under_way.is_empty() && self.beginning.is_empty()
     }
 
     /// Counts the handler of a delivery as running. If a namespace is given, the handler also counts for this

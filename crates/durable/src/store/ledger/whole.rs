@@ -141,14 +141,13 @@ impl<T: Tables> Ledger<T> {
     }
 
     /// Claims timers that [`choose`](Self::choose) has chosen, until their payloads have `most_bytes` bytes together.
-    /// Returns the answer, and whether the claim must be durable before the answer is sent.
     pub(crate) fn claim(
         &mut self,
         by: Claimant,
         claim: u64,
         chosen: &[Vec<u8>],
         most_bytes: u64,
-    ) -> Result<(Claimed, bool), StoreError> {
+    ) -> Result<Claimed, StoreError> {
         Claiming::new(&mut self.lifecycle, by, claim).run(chosen, most_bytes)
     }
 

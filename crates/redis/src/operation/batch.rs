@@ -4,11 +4,12 @@
 use super::bulk::Bulk;
 use super::creations::Creations;
 use super::ends::Ends;
-use super::put_backs::PutBacks;
 use super::transact::{Start, Transactions};
 use crate::deployment::{join_or_fail, kept};
+use crate::layout::Shard;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use tourbillon_durable::policy::Guarantee;
 use tourbillon_durable::state::Refusal;
 use tourbillon_durable::store::dry_run::admit;
 use tourbillon_durable::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
@@ -53,7 +54,6 @@ pub(crate) struct Batches {
     transactions: Arc<Transactions>,
     creations: Arc<Creations>,
     ends: Ends,
-    pub(crate) put_backs: PutBacks,
     bulk: Arc<Bulk>,
 }
 
@@ -62,7 +62,6 @@ impl Batches {
         Self {
             creations: Arc::new(Creations::new(&transactions)),
             ends: Ends::new(&transactions),
-            put_backs: PutBacks::new(&transactions),
             bulk,
             transactions,
         }
@@ -76,20 +75,46 @@ impl Batches {
     ) -> Result<Vec<Outcome>, StoreError> {
         // All operations are checked before the first of them is sent, because a batch is not one transaction here.
         ops.iter().try_for_each(admit)?;
-        // The moment of a put-back's first attempt is stored before anything is sent, because all attempts must have
-        // the same `until`.
-        let (count, put_backs) = (ops.len(), self.put_backs.begin(&ops));
         let result = match durability {
             // An empty batch with this durability confirms earlier changes that were made with a lower durability.
-            Durability::PowerLoss if count == 0 => self.confirm_all().await.map(|()| Vec::new()),
-            Durability::PowerLoss => kept(self.apply_all(ops)).await,
+            Durability::PowerLoss if ops.is_empty() => self.confirm_all().await.map(|()| Vec::new()),
+            Durability::PowerLoss => self.apply_kept(ops).await,
             _ => self.apply_all(ops).await,
         };
-        self.put_backs.end(put_backs, count, result.as_ref().err());
         if result.as_ref().is_ok_and(|outcomes| outcomes.iter().any(is_of_before)) {
             self.transactions.node.wake_unless_polled();
         }
         self.transactions.node.wake_if_unknown(result)
+    }
+
+    /// Applies operations with [`Durability::PowerLoss`]. An operation that removes a timer which is delivered at most
+    /// once has the outcome [`Outcome::Held`] if its server does not confirm changes at present. The timer would be
+    /// lost otherwise: nobody delivers it after a removal without a confirmation.
+    async fn apply_kept(&self, ops: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
+        let shards: Vec<Option<Shard>> = ops.iter().map(|op| self.shard_of_removal(op)).collect();
+        let of_removals = shards.iter().copied().flatten().collect();
+        let unconfirmed = self.transactions.deployment.unconfirmed(of_removals).await?;
+        if unconfirmed.is_empty() {
+            return kept(self.apply_all(ops)).await;
+        }
+        let is_held: Vec<bool> =
+            shards.iter().map(|shard| shard.is_some_and(|shard| unconfirmed.contains(&shard))).collect();
+        let others: Vec<Op> =
+            ops.into_iter().zip(&is_held).filter(|(_, is_held)| !**is_held).map(|(op, _)| op).collect();
+        let mut made = kept(self.apply_all(others)).await?.into_iter();
+        let outcomes =
+            is_held.into_iter().filter_map(|is_held| if is_held { Some(Outcome::Held) } else { made.next() });
+        Ok(outcomes.collect())
+    }
+
+    /// Returns the shard of the timer that the operation removes, if the timer is delivered at most once.
+    fn shard_of_removal(&self, op: &Op) -> Option<Shard> {
+        let (Op::Ack(id, _) | Op::Skip(id, _)) = op else { return None };
+        match self.transactions.held.guarantee_of(*id) {
+            Some((shard, guarantee)) => (guarantee == Guarantee::AtMostOnce).then_some(shard),
+            // Without a copy, the guarantee is not known. The shard of the id is usually that of the timer.
+            None => Some(self.transactions.deployment.layout.shard_of_id(*id)),
+        }
     }
 
     /// Waits until all changes of the deployment that the servers have made are durable. Fails if a part of the
@@ -206,7 +231,6 @@ impl Batches {
     async fn operate(&self, op: Op) -> Result<Outcome, StoreError> {
         let start = match &op {
             Op::Place(..) => return self.creations.create(op).await,
-            Op::Return(timer, token) => return self.put_backs.store(timer, *token).await,
             Op::CancelLabelled { namespace, label, limit } => {
                 // This operation and `Unpark` run several scripts. If one of them fails, others may have changed
                 // timers, as in a batch.

@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_durable::policy::{Guarantee, Policy};
+use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{
-    Claimant, Durability, IfPresent, Limit, Op, Outcome, PAUSED, StoreError, StoreErrorKind, TimerStore,
+    Claimant, Durability, IfPresent, Leased, Limit, Op, Outcome, PAUSED, StoreError, StoreErrorKind,
+    TimerStore,
 };
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Delivery, Durable};
@@ -149,57 +151,66 @@ fn what_a_caller_is_promised_waits_for_the_replica() {
     );
 }
 
-/// Tests a timer that is delivered at most once, and so is removed before its delivery. If the replica cannot confirm
-/// the removal, this timer waits, but no other timer does.
+/// Tests timers that are delivered at most once, which the caller removes before their deliveries. If the replica cannot
+/// confirm the removals, these timers wait, but no other timer does.
 #[test]
 fn a_timer_that_is_delivered_at_most_once_waits_for_the_replica_and_is_not_lost() {
-    let Some((_primary, mut replica, store)) = start() else { return };
-    let by = Claimant { incarnation: 5, lease: Duration::from_secs(2) };
-    let once = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
-    let timer_of = |number: u128| {
-        let policy = if number.is_multiple_of(2) { once.clone() } else { Policy::default() };
-        Timer { policy, ..timer(&store, number, Duration::ZERO) }
-    };
-    place(&store, (1..=6).map(timer_of).collect()).unwrap();
-    replica.kill();
-    let (mut ids, mut claim) = (Vec::new(), 0);
-    let mut next = || {
-        claim += 1;
-        let _reaped = block_on(store.reap(100)).unwrap();
-        let claimed = block_on(store.claim(by, claim, ALL, None)).unwrap();
-        claimed.leased.iter().map(|leased| leased.timer.id.as_u128()).collect::<Vec<_>>()
-    };
-    eventually("the others are claimed", || {
-        ids.extend(next());
-        ids.len() == 3
-    });
-    assert_eq!(ids, [1, 3, 5]);
-    let ends = ids.iter().map(|number| Op::Cancel(TimerId::from_u128(*number).into(), None)).collect();
-    block_on(store.apply(ends, Durability::Volatile)).unwrap();
-    replica.restart();
-    eventually("the replica follows", || replica.info("master_link_status").as_deref() == Some("up"));
-    ids.clear();
-    eventually("they come when their promise can be kept", || {
-        ids.extend(next());
-        thread::sleep(Duration::from_millis(50));
-        ids.iter().filter(|number| number.is_multiple_of(2)).count() == 3
-    });
-}
-
-#[test]
-fn a_parked_timer_that_is_delivered_at_most_once_waits_for_the_replica() {
-    let Some((_primary, mut replica, store)) = start() else { return };
-    let by = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
-    let once = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
-    let timers = [(1, Policy::default()), (2, once)];
-    let timers = timers.map(|(number, policy)| Timer { policy, ..timer(&store, number, Duration::ZERO) });
-    let pauses = timers.iter().map(|timer| Op::Pause(timer.id.into())).collect();
-    place(&store, timers.to_vec()).unwrap();
-    block_on(store.apply(pauses, Durability::PowerLoss)).unwrap();
-    replica.kill();
-    let claimed = block_on(store.claim_parked(by, 1, PAUSED.into(), 2, ALL)).unwrap().unwrap();
-    let ids: Vec<u128> = claimed.leased.iter().map(|leased| leased.timer.id.as_u128()).collect();
-    assert_eq!(ids, [1], "the replica cannot confirm the removal of the other timer");
-    let stored = block_on(store.get(TimerId::from_u128(2).into())).unwrap();
-    assert!(stored.is_some(), "a later claim delivers it");
+    for is_parked in [false, true] {
+        let Some((_primary, mut replica, store)) = start() else { return };
+        let by = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
+        let once = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
+        let timer_of = |number: u128| {
+            let policy = if number.is_multiple_of(2) { once.clone() } else { Policy::default() };
+            Timer { policy, ..timer(&store, number, Duration::ZERO) }
+        };
+        place(&store, (1..=6).map(timer_of).collect()).unwrap();
+        if is_parked {
+            let pauses = (1..=6).map(|number| Op::Pause(TimerId::from_u128(number).into())).collect();
+            block_on(store.apply(pauses, Durability::PowerLoss)).unwrap();
+        }
+        replica.kill();
+        let (mut leased, mut claim) = (Vec::new(), 0);
+        eventually("all are claimed", || {
+            claim += 1;
+            let claimed = match is_parked {
+                true => block_on(store.claim_parked(by, claim, PAUSED.into(), 6, ALL)).unwrap().unwrap(),
+                false => block_on(store.claim(by, claim, ALL, None)).unwrap(),
+            };
+            leased.extend(claimed.leased);
+            leased.len() == 6
+        });
+        let is_once = |leased: &Leased| leased.timer.id.as_u128().is_multiple_of(2);
+        let (removed, others): (Vec<Leased>, Vec<Leased>) = leased.into_iter().partition(is_once);
+        let end = |leased: &Leased| Op::Skip(leased.timer.id, leased.token);
+        let removals: Vec<Op> = removed.iter().map(end).collect();
+        let remove = || block_on(store.apply(removals.clone(), Durability::PowerLoss)).unwrap();
+        // The first question waits for the replica, and the next ones know its answer.
+        let begin = Instant::now();
+        (0..3).for_each(|_| assert_eq!(remove(), [Outcome::Held, Outcome::Held, Outcome::Held]));
+        assert!(begin.elapsed() < 3 * WAIT, "{:?}", begin.elapsed());
+        for leased in &removed {
+            let stored = block_on(store.get(leased.timer.id.into())).unwrap().unwrap();
+            assert_eq!(stored.state.phase(), Phase::Leased, "nothing is lost");
+        }
+        // Ends without a promise do not wait, and the batch of a removal keeps its promise to the others.
+        let begin = Instant::now();
+        let ended = block_on(store.apply(vec![end(&others[0])], Durability::ProcessCrash)).unwrap();
+        assert!(matches!(ended[..], [Outcome::Ended { .. }]), "{ended:?}");
+        assert!(begin.elapsed() < WAIT, "{:?}", begin.elapsed());
+        let mixed = vec![removals[0].clone(), end(&others[1])];
+        assert_eq!(
+            block_on(store.apply(mixed, Durability::PowerLoss)).unwrap_err().kind(),
+            StoreErrorKind::Unknown
+        );
+        replica.restart();
+        eventually("the replica follows", || replica.info("master_link_status").as_deref() == Some("up"));
+        let mut outcomes = Vec::new();
+        eventually("they are removed when the promise can be kept", || {
+            thread::sleep(Duration::from_millis(50));
+            outcomes = remove();
+            !outcomes.contains(&Outcome::Held)
+        });
+        let is_done = |outcome: &Outcome| matches!(outcome, Outcome::Ended { phase: Phase::Done, .. });
+        assert!(outcomes.iter().all(is_done), "{outcomes:?}");
+    }
 }

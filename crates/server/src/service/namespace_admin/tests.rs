@@ -1,20 +1,16 @@
 //! Tests of the administration of namespaces.
 
 use super::*;
-use crate::service::{Naming, Service};
+use crate::service::Service;
 use crate::settings::Settings;
 use crate::state::NamespaceStorage;
 use crate::state::double::{self, Documents, Node};
 use crate::state::end_removals;
-use core::sync::atomic::{AtomicBool, Ordering};
-use pollster::block_on;
+use core::sync::atomic::Ordering;
 use std::sync::Mutex;
-use std::thread;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
-use tourbillon_api::{Guarantee, NewTimer, Pull};
-use tourbillon_durable::state::Phase;
-use tourbillon_durable::store::{Call, Hooked, TimerStore};
+use tourbillon_durable::store::{Call, Hooked};
 
 /// Opens a node of the deployment with these documents.
 fn node(documents: &Documents) -> (TempDir, Arc<Hooked<Node>>, Service) {

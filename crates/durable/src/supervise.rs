@@ -42,8 +42,8 @@ pub(crate) trait Supervisor: Send + Sync {
     /// Records that the handler of the delivery `number` has returned, or that its future was dropped. If the executor
     /// dropped the work before the handler answered, the timer is delivered again after a pause. The pause is needed
     /// because the executor is likely to drop the work again. A timer that is delivered at most once is delivered again
-    /// only if its handler was not called (`has_begun` is false).
-    fn returned(&self, number: u64, has_begun: bool);
+    /// only if its delivery has not begun.
+    fn returned(&self, number: u64);
 }
 
 /// The work of a single delivery, as a future that an executor polls.
@@ -132,10 +132,8 @@ impl Supervised {
 /// Reports to the runtime that the work of a delivery has ended, or that an executor has dropped the work early.
 impl Drop for Supervised {
     fn drop(&mut self) {
-        // `finish` replaces the step and drops the handler's future. So `finish` comes after this line, and before
-        // `returned`, which frees the handler's place.
-        let has_begun = !matches!(self.step, Step::Ready(..));
+        // `finish` drops the handler's future, so it comes before `returned`, which frees the handler's place.
         self.finish();
-        self.supervisor.returned(self.number, has_begun);
+        self.supervisor.returned(self.number);
     }
 }

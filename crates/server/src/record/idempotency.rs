@@ -19,7 +19,7 @@
 //!
 //! - A request that has kept another timer has made none, and the store has no id to remember. Such a request is
 //!   remembered only to refuse other requests.
-//! - The store removes a timer that is delivered at most once when it is claimed. So the hour counts from the claim.
+//! - The store removes a timer that is delivered at most once when its delivery begins. So the hour counts from there.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};

@@ -5,7 +5,7 @@ use super::ends::{Answered, Stored};
 use super::renewals::{Answer, Lease, Renewed};
 use crate::runtime::event::Event;
 use crate::runtime::shared::{REAP, Removal, RenewalAlarm};
-use crate::store::{Op, Outcome};
+use crate::store::Outcome;
 use core::task::Context;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
@@ -62,10 +62,8 @@ impl DeliveryLoop<'_> {
         let Some(observed) = &end.delivery.observed else { return };
         let reporter = &self.runtime.reporter;
         let (attempt, at) = (Arc::clone(&observed.attempt), self.runtime.store.now());
-        let (phase, next) = match (&end.op, outcome) {
-            (Op::Return(timer, _), Outcome::Created(_) | Outcome::Repeated(_)) => (timer.state.phase(), None),
-            (_, Outcome::Ended { phase, next, .. }) => (*phase, *next),
-            _ => return reporter.emit(&Event::LeaseLost { attempt, at }),
+        let Outcome::Ended { phase, next, .. } = *outcome else {
+            return reporter.emit(&Event::LeaseLost { attempt, at });
         };
         let (ending, took) = (observed.ending(&end.op, end.is_removal()), observed.took);
         reporter.emit(&Event::Ended { attempt, at, ending, took, phase, next, due: *next_due });

@@ -7,7 +7,6 @@ use crate::handler::{Place, Verdict};
 use crate::panics::survive;
 use crate::policy::{Guarantee, Misfire};
 use crate::runtime::alarm::Alarms;
-use crate::runtime::event::Ending;
 use crate::runtime::shared::{DeliveryEnd, Observed, Removal, RenewalAlarm, Runtime, UnderWay};
 use crate::state::{State as TimerState, Token};
 use crate::store::{Leased, Op, StoreError, StoreErrorKind};
@@ -27,22 +26,6 @@ pub(super) struct Launcher<'a> {
     runtime: &'a Arc<Runtime>,
     pub(super) alarms: &'a Alarms,
     workers: &'a Workers,
-}
-
-/// Returns whether the store still has a claimed timer, under a lease.
-fn is_stored(timer: &Timer) -> bool {
-    matches!(timer.state, TimerState::Leased(_))
-}
-
-/// Describes how a delivery ends if its handler must not be called: the runtime has no handler for the timer's kind, or
-/// the delivery is later than the timer's policy permits.
-enum Obstacle {
-    /// The delivery loop reports the end of the delivery to the store with this operation. The operation parks a timer
-    /// without a handler (sets it aside), and skips a late delivery.
-    End(Op),
-    /// The delivery is too late, and its timer is delivered at most once. The claim has already removed the timer from
-    /// the store, so nothing must be reported to the store.
-    Forgotten,
 }
 
 impl<'a> Launcher<'a> {
@@ -69,26 +52,14 @@ impl<'a> Launcher<'a> {
         // the handlers. Normally the return of a handler makes the loop claim again. This delivery calls no handler, so
         // the claim is requested here.
         state.requests.look |= state.backlog.is_withheld && obstacle.is_some();
-        match obstacle {
-            None => {}
-            Some(Obstacle::End(op)) => return state.settled.ends.push(DeliveryEnd { delivery, op }),
-            Some(Obstacle::Forgotten) => {
-                drop(state);
-                if let Some(observed) = delivery.observed {
-                    runtime.reporter.emit(&observed.ended_removed(now, Ending::Skipped));
-                }
-                return;
-            }
+        if let Some(op) = obstacle {
+            return state.settled.ends.push(DeliveryEnd { delivery, op });
         }
         // A timer without a handler has an obstacle, so this method never returns here.
         let Some(handler) = runtime.handler(&timer.kind) else { return };
         // The stop was requested during the claim.
         if state.is_stopping() {
-            let op = match &delivery.unstored {
-                // The handler has done nothing, so even a timer that is delivered at most once is stored again.
-                Some(timer) => Op::Return(timer.clone(), token),
-                None => Op::Release(delivery.id, token),
-            };
+            let op = Op::Release(delivery.id, token);
             return state.settled.ends.push(DeliveryEnd { delivery, op });
         }
         let executor: &dyn Executor = match (handler.place(), &runtime.settings.executor) {
@@ -122,18 +93,14 @@ impl<'a> Launcher<'a> {
 
     /// Makes the runtime's record of a delivery under way. The caller sets the number of the delivery later.
     fn under_way(&self, timer: &Timer, token: Token) -> UnderWay {
-        let is_stored = is_stored(timer);
         let handler = self.runtime.handler(&timer.kind).filter(|handler| handler.place() == Place::Executor);
         let is_spawned = handler.is_some() && self.runtime.settings.executor.is_some();
-        let unclaimed = || Timer { deliveries: timer.deliveries.saturating_sub(1), ..timer.clone() };
         UnderWay {
             id: timer.id,
             token,
             settlement: Arc::new(Settlement::default()),
-            unstored: (!is_stored).then(|| Box::new(unclaimed())),
             removal: match timer.policy.guarantee {
                 Guarantee::AtLeastOnce => Removal::Never,
-                Guarantee::AtMostOnce if !is_stored => Removal::Done,
                 Guarantee::AtMostOnce if self.runtime.begins_itself(&timer.kind) => Removal::ByTheHandler,
                 Guarantee::AtMostOnce => Removal::BeforeTheCall,
             },
@@ -144,7 +111,7 @@ impl<'a> Launcher<'a> {
             due: timer.due,
             until: match timer.state {
                 TimerState::Leased(lease) => lease.until,
-                // A timer that is delivered at most once has no lease that could end before the call of its handler.
+                // A store that returns a claimed timer without a lease is at fault. The store refuses the end.
                 _ => UtcMillis::MAX,
             },
             key: timer.key.clone(),
@@ -154,25 +121,19 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    fn obstacle(&self, timer: &Timer, token: Token, now: UtcMillis) -> Option<Obstacle> {
+    /// Returns the operation that ends the delivery, if its handler must not be called. A timer of a kind without a
+    /// handler is parked (set aside). A delivery that is later than the timer's policy permits is skipped.
+    fn obstacle(&self, timer: &Timer, token: Token, now: UtcMillis) -> Option<Op> {
         let reporter = &self.runtime.reporter;
-        let is_stored = is_stored(timer);
         if !self.runtime.has_handler(&timer.kind) {
             reporter.unknown_kind(timer);
-            let reason = Verdict::reason_for_unknown(&timer.kind);
-            return Some(Obstacle::End(if is_stored {
-                Op::Park(timer.id, token, reason)
-            } else {
-                let deliveries = timer.deliveries.saturating_sub(1);
-                let parked = Timer { state: TimerState::Parked(reason), deliveries, ..timer.clone() };
-                Op::Return(Box::new(parked), token)
-            }));
+            return Some(Op::Park(timer.id, token, Verdict::reason_for_unknown(&timer.kind)));
         }
         let lateness = now - timer.due;
         match timer.policy.misfire {
             Misfire::Within(grace) if timer.failures == 0 && lateness > grace => {
                 reporter.skipped(timer, lateness);
-                Some(if is_stored { Obstacle::End(Op::Skip(timer.id, token)) } else { Obstacle::Forgotten })
+                Some(Op::Skip(timer.id, token))
             }
             _ => None,
         }

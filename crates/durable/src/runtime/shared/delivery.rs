@@ -40,10 +40,6 @@ pub(crate) struct UnderWay {
     pub(crate) id: TimerId,
     pub(crate) token: Token,
     pub(crate) settlement: Arc<Settlement>,
-    /// The timer as it was before its claim, if it is delivered at most once. The claim has removed such a timer from
-    /// the store, so normally the end of its delivery is not reported to the store. The exception is a timer that must
-    /// be stored again, for example after a snooze. `None` for a timer that is delivered at least once.
-    pub(crate) unstored: Option<Box<Timer>>,
     pub(crate) removal: Removal,
     /// The number of the delivery, which is unique in this runtime.
     pub(crate) number: u64,
@@ -120,7 +116,6 @@ impl Observed {
             (None, Op::Skip(..)) if !is_removal => Ending::Skipped,
             // Without a verdict, a timer is parked only because the runtime has no handler for its kind.
             (None, Op::Park(..)) => Ending::NoHandler,
-            (None, Op::Return(timer, _)) if timer.state != crate::state::State::Pending => Ending::NoHandler,
             (None, _) => Ending::GivenBack,
         }
     }

@@ -8,7 +8,6 @@ use crate::panics::survive;
 use crate::runtime::event::{Ending, Event};
 use crate::store::Op;
 use crate::supervise::{Permission, Supervisor};
-use crate::timer::Timer;
 use core::time::Duration;
 use std::sync::Arc;
 use tourbillon::Timestamp;
@@ -74,7 +73,7 @@ impl Supervisor for Runtime {
         }
     }
 
-    fn returned(&self, number: u64, has_begun: bool) {
+    fn returned(&self, number: u64) {
         let at = self.store_now();
         let mut state = self.lock();
         state.deliveries.leave(number);
@@ -93,7 +92,7 @@ impl Supervisor for Runtime {
         if let Some(delivery) = dropped
             && delivery.settlement.settle()
         {
-            state.give_back(delivery, has_begun, at);
+            state.give_back(delivery, at);
             self.notify(&state, |wakes| wakes.on_ends);
         }
         // The return of a handler makes room, for which a claim may already wait.
@@ -152,9 +151,9 @@ impl RuntimeState {
     pub(crate) fn give_uncalled_back(&mut self, now: Timestamp, longest: Duration, at: UtcMillis) {
         let waits = |delivery: &&UnderWay| {
             // The store cannot get a removed timer back.
-            let is_kept = delivery.unstored.is_none() && delivery.removal == Removal::Done;
+            let is_stored = delivery.removal != Removal::Done;
             let is_late = delivery.spawned.is_some_and(|spawned| now - spawned >= longest);
-            delivery.begun.is_none() && !is_kept && is_late
+            delivery.begun.is_none() && is_stored && is_late
         };
         let numbers: Vec<u64> =
             self.deliveries.iter().filter(waits).map(|delivery| delivery.number).collect();
@@ -163,7 +162,7 @@ impl RuntimeState {
             if let Some(delivery) = self.deliveries.remove(number)
                 && delivery.settlement.settle()
             {
-                self.give_back(delivery, false, at);
+                self.give_back(delivery, at);
             }
         }
     }
@@ -178,33 +177,25 @@ impl RuntimeState {
         for delivery in self.deliveries.take_all() {
             if delivery.settlement.settle() {
                 settled.push(Arc::clone(&delivery.settlement));
-                let has_begun = delivery.begun.is_some();
-                self.give_back(delivery, has_begun, at);
+                self.give_back(delivery, at);
             }
         }
         settled
     }
 
     /// Ends a delivery without an answer of its handler: the executor has dropped the handler's future, or the runtime
-    /// stops. A timer that is delivered at least once goes back to the store, and is delivered again. A timer that is
-    /// delivered at most once is stored again only if its handler was not called (`has_begun` is false).
-    fn give_back(&mut self, delivery: UnderWay, has_begun: bool, at: UtcMillis) {
-        let is_stopping = self.is_stopping();
-        let op = match &delivery.unstored {
-            // The store has removed the timer. The handler was called, and may have had its effect, so the timer is not
-            // stored again.
-            unstored if delivery.removal == Removal::Done && (has_begun || unstored.is_none()) => {
-                let ended = delivery.observed.map(|observed| observed.ended_removed(at, Ending::GivenBack));
-                return self.settled.events.extend(ended);
-            }
-            // Without a pause, an executor that drops all its work would get the timer again at once.
-            Some(timer) if !is_stopping => {
-                Op::Return(Box::new(Timer { due: at + DROPPED, ..(**timer).clone() }), delivery.token)
-            }
-            Some(timer) => Op::Return(timer.clone(), delivery.token),
-            // During a stop, the executor gets no further work that it could drop, so the timer needs no pause.
-            None if is_stopping => Op::Release(delivery.id, delivery.token),
-            None => Op::Snooze(delivery.id, delivery.token, at + DROPPED),
+    /// stops. The timer stays stored, and is delivered again. The exception is a timer that is delivered at most once
+    /// and whose delivery has begun: the store has removed it.
+    fn give_back(&mut self, delivery: UnderWay, at: UtcMillis) {
+        if delivery.removal == Removal::Done {
+            let ended = delivery.observed.map(|observed| observed.ended_removed(at, Ending::GivenBack));
+            return self.settled.events.extend(ended);
+        }
+        // Without a pause, an executor that drops all its work would get the timer again at once. During a stop, the
+        // executor gets no further work that it could drop, so the timer needs no pause.
+        let op = match self.is_stopping() {
+            true => Op::Release(delivery.id, delivery.token),
+            false => Op::Snooze(delivery.id, delivery.token, at + DROPPED),
         };
         self.settled.ends.push(DeliveryEnd { delivery, op });
     }

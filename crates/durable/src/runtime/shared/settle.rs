@@ -5,9 +5,9 @@ use super::delivery::{DeliveryEnd, Observed, Removal, UnderWay};
 use super::{Runtime, RuntimeState};
 use crate::handler::Verdict;
 use crate::runtime::event::{Ending, Event};
-use crate::state::{Event as TimerEvent, Failure, Lease, Next, State as TimerState, Token, step};
+use crate::state::Failure;
 use crate::store::Op;
-use crate::timer::{Timer, TimerId};
+use crate::timer::TimerId;
 use std::sync::Arc;
 use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
@@ -108,19 +108,6 @@ impl Runtime {
         // The caller still holds the lock, so the loop wakes only after the result below is recorded. The end of a
         // removed timer's delivery leaves only an event, and events wake the loop by `on_requests`.
         self.notify(state, |wakes| wakes.on_ends || is_removed && wakes.on_requests);
-        if let Some(timer) = &delivery.unstored {
-            let returned = match &verdict {
-                Verdict::Park(reason) => {
-                    Some(Timer { state: TimerState::Parked(reason.clone()), ..(**timer).clone() })
-                }
-                Verdict::Snooze(moment) => snoozed(timer, delivery.token, *moment, now.store),
-                _ => None,
-            };
-            if let Some(returned) = returned {
-                let op = Op::Return(Box::new(returned), delivery.token);
-                return state.settled.ends.push(DeliveryEnd { delivery, op });
-            }
-        }
         if is_removed {
             self.reporter.ended_at_most_once(&verdict);
             if let Some(observed) = delivery.observed {
@@ -141,21 +128,6 @@ impl Runtime {
             Verdict::Park(reason) => Op::Park(id, token, reason),
         };
         state.settled.ends.push(DeliveryEnd { delivery, op });
-    }
-}
-
-/// Returns the timer to store again after its handler has snoozed it until `moment`. The timer is delivered at most
-/// once, so its claim had removed it from the store. The returned timer is pending, or dead if `moment` is later than
-/// its [`max_age`](crate::policy::Policy::max_age) permits. Returns `None` if [`step`] refuses the snooze.
-fn snoozed(timer: &Timer, token: Token, moment: UtcMillis, now: UtcMillis) -> Option<Timer> {
-    let lease = Lease { token, until: UtcMillis::MAX, withdrawn: None };
-    // `timer` does not count this delivery. The snooze takes back one count, so the delivery is counted first.
-    let deliveries = timer.deliveries.saturating_add(1);
-    let leased = Timer { state: TimerState::Leased(lease), deliveries, ..timer.clone() };
-    match step(&leased, TimerEvent::Snooze(token, moment), now) {
-        Ok(Next::Stays(snoozed)) => Some(snoozed),
-        // Neither case happens: the lease above has this token, and is not withdrawn.
-        Ok(Next::Ends(_)) | Err(_) => None,
     }
 }
 

@@ -106,8 +106,6 @@ impl<T: Tables> Ledger<T> {
             Op::Fail(id, token, failure) => timers.end_delivery(id, Event::Fail(token, failure)),
             Op::Snooze(id, token, due) => timers.end_delivery(id, Event::Snooze(token, due)),
             Op::Release(id, token) => timers.end_delivery(id, Event::Release(token)),
-            // The token is for stores on a server, whose answers can be lost. Here the id alone shows a repetition.
-            Op::Return(timer, _) => timers.put_back(*timer),
             Op::Park(id, token, reason) => timers.end_delivery(id, Event::Park(reason, Some(token))),
             Op::Unpark(reason, limit) => timers.unpark(&reason, limit),
             Op::Replay(id) => timers.replay(id),

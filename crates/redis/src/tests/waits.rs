@@ -87,6 +87,49 @@ fn a_dead_replica_delays_no_delivery() {
     drop(durable.shutdown(Duration::from_secs(5)));
 }
 
+/// Tests timers that are delivered at most once beside others. While the replica is dead, their handlers are not called,
+/// and the others are delivered as before. Afterwards each is delivered once.
+#[test]
+fn beside_a_dead_replica_a_timer_at_most_once_waits_and_delays_no_other() {
+    const OTHERS: usize = 100;
+    let Some((_primary, mut replica, store)) = start() else { return };
+    let seen = Arc::<Mutex<BTreeMap<u128, Vec<Duration>>>>::default();
+    let (noted, clock) = (Arc::clone(&seen), Arc::clone(&store));
+    let handler = move |_: Box<[u8]>, delivery: Delivery| {
+        let late = clock.now() - delivery.due;
+        noted.lock().unwrap().entry(delivery.id.as_u128()).or_default().push(late);
+        async move {}
+    };
+    let of_store: Arc<dyn TimerStore> = Arc::<RedisStore>::clone(&store);
+    let durable = Durable::builder_on(of_store).bytes_handler("kind", handler).workers(16).start().unwrap();
+    let moments = (0_u32..).map(|number| Duration::from_secs(2) + Duration::from_millis(20) * number);
+    let others = (1..).zip(moments.take(OTHERS)).map(|(number, after)| timer(&store, number, after));
+    let policy = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
+    let once = (0..4).map(|number| {
+        let after = Duration::from_millis(2_010 + 400 * number);
+        Timer { policy: policy.clone(), ..timer(&store, 1_000 + u128::from(number), after) }
+    });
+    place(&store, others.chain(once).collect()).unwrap();
+    replica.kill();
+    let seen_others = || seen.lock().unwrap().range(..1_000).count();
+    eventually("the others are delivered", || seen_others() == OTHERS);
+    assert_eq!(seen.lock().unwrap().range(1_000..).count(), 0, "a removal is not confirmed");
+    let mut late: Vec<_> = seen.lock().unwrap().range(..1_000).flat_map(|(_, late)| late.clone()).collect();
+    late.sort_unstable();
+    let (p50, p90) = (late[late.len() / 2], late[late.len() * 9 / 10]);
+    drop(writeln!(io::stderr(), "beside timers at most once and a dead replica: p50 {p50:?}, p90 {p90:?}"));
+    assert_eq!(late.len(), OTHERS, "none comes twice");
+    assert!(p50 < Duration::from_millis(100), "{p50:?}");
+    replica.restart();
+    eventually("each is delivered once the replica is back", || seen.lock().unwrap().len() == OTHERS + 4);
+    eventually("their ends are stored", || {
+        block_on(store.counts()).is_ok_and(|counts| counts.by_namespace.values().sum::<u64>() == 0)
+    });
+    thread::sleep(Duration::from_millis(500));
+    assert!(seen.lock().unwrap().values().all(|late| late.len() == 1), "each once");
+    drop(durable.shutdown(Duration::from_secs(5)));
+}
+
 /// Tests that callers that wait for the replica at the same time share one `WAIT`.
 #[test]
 fn callers_share_the_wait_for_a_dead_replica() {

@@ -246,10 +246,8 @@ pub enum Outcome {
     NotFound,
     /// The timer is in a state that does not permit the change.
     Refused(Refusal),
-    /// A transaction of another program holds the timer or its key, and is still open. Or the operation removes a timer
-    /// that is delivered at most once, and the store cannot make the removal as durable as its settings require at
-    /// present. The operation has had no effect yet, and the caller repeats it. Only the end of a delivery whose lease
-    /// has not expired has this outcome.
+    /// A transaction of another program holds the timer or its key, and is still open. The operation has had no effect
+    /// yet, and the caller repeats it. Only the end of a delivery whose lease has not expired has this outcome.
     Held,
 }
 

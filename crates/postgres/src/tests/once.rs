@@ -1,17 +1,21 @@
 //! Tests timers that are delivered at most once. A claim leases such a timer, and the caller removes it before its
 //! delivery.
 
+use super::life::{await_end, spec};
 use super::network::through_proxy;
-use super::server::open;
+use super::server::{connect, open};
 use super::session::{Psql, await_idle, await_sessions};
 use crate::PostgresStore;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_durable::state::{Phase, Refusal};
 use tourbillon_durable::store::{
     Claimant, Claimed, Durability, Leased, Limit, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
 };
-use tourbillon_fault::Postgres;
+use tourbillon_durable::{Delivery, Durable, Verdict};
+use tourbillon_fault::{Postgres, eventually};
 
 const BY: Claimant = Claimant { incarnation: 7, lease: Duration::from_secs(1) };
 const LONG: Claimant = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
@@ -190,4 +194,65 @@ fn a_removal_sees_the_withdrawal_for_which_it_has_waited() {
     }
     assert_eq!(phases(&outcomes), [Phase::Withdrawn]);
     assert_eq!(caller.end().unwrap(), "in-flight");
+}
+
+/// A caller's transaction holds a timer when its handler begins the delivery. The delivery of the others goes on, for
+/// longer than a lease. Then the handler acts once, or not at all, as the transaction ends.
+#[test]
+fn a_handler_begins_after_the_transaction_of_a_caller_that_holds_its_timer() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    for (end, is_begun) in [("COMMIT", false), ("ROLLBACK", true)] {
+        let store = Arc::new(pollster::block_on(PostgresStore::builder().open(&connect(&server))).unwrap());
+        let (calls, acted, others) = (count(), Arc::<Mutex<Vec<bool>>>::default(), count());
+        let is_held = Arc::<AtomicBool>::default();
+        let handler = {
+            let (calls, acted, is_held) = (Arc::clone(&calls), Arc::clone(&acted), Arc::clone(&is_held));
+            move |_: Box<[u8]>, delivery: Delivery| {
+                calls.fetch_add(1, Ordering::Relaxed);
+                let (acted, is_held) = (Arc::clone(&acted), Arc::clone(&is_held));
+                async move {
+                    while !is_held.load(Ordering::Relaxed) {
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                    let is_begun = delivery.begin().await;
+                    acted.lock().unwrap().push(is_begun);
+                    Verdict::Done
+                }
+            }
+        };
+        let seen = Arc::clone(&others);
+        let other = move |_: Box<[u8]>, _: Delivery| {
+            seen.fetch_add(1, Ordering::Relaxed);
+            async { Verdict::Done }
+        };
+        let builder = Durable::builder_on(Arc::<PostgresStore>::clone(&store)).bytes_handler("mail", handler);
+        let builder = builder.begins_itself("mail").bytes_handler("other", other);
+        let durable = builder.lease(Duration::from_millis(500)).workers(4).start().unwrap();
+        schedule_key(&server, "held");
+        eventually("the handler is called", || calls.load(Ordering::Relaxed) == 1);
+        let mut caller = Psql::new(&server);
+        caller.send("BEGIN; SELECT tourbillon.cancel('held');");
+        await_idle(&server, 1);
+        is_held.store(true, Ordering::Relaxed);
+        let begin = Instant::now();
+        let mut number = 0;
+        while begin.elapsed() < Duration::from_secs(2) {
+            number += 1;
+            durable.handle().schedule_bytes_blocking("other", spec("x", Duration::ZERO)).unwrap();
+            eventually("it is delivered", || others.load(Ordering::Relaxed) == number);
+        }
+        assert!(number > 10, "{number} in two seconds");
+        assert!(acted.lock().unwrap().is_empty(), "it is held");
+        caller.send(&format!("{end};"));
+        assert_eq!(caller.end().unwrap(), "in-flight");
+        eventually("the handler knows", || acted.lock().unwrap().len() == 1);
+        await_end(&durable);
+        let answers = acted.lock().unwrap().clone();
+        assert_eq!((calls.load(Ordering::Relaxed), answers), (1, vec![is_begun]), "{end}");
+        drop(durable.shutdown(Duration::from_secs(5)));
+    }
+}
+
+fn count() -> Arc<AtomicU32> {
+    Arc::default()
 }

@@ -14,7 +14,7 @@
 //!
 //! A change is made before it is confirmed, so a removal without a confirmation loses a timer that is delivered at most
 //! once. So its server must first show that it confirms changes at present ([`Deployment::unconfirmed`]). While it does
-//! not, such a timer stays stored, and waits.
+//! not, the removal is refused, and the timer stays leased until its lease expires.
 
 use super::handle::Deployment;
 use crate::layout::{Part, Shard};

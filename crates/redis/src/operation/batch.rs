@@ -10,7 +10,7 @@ use crate::layout::Shard;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use tourbillon_durable::policy::Guarantee;
-use tourbillon_durable::state::Refusal;
+use tourbillon_durable::state::{Phase, Refusal};
 use tourbillon_durable::store::dry_run::admit;
 use tourbillon_durable::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Address, KeyOf, TimerId};
@@ -87,9 +87,9 @@ impl Batches {
         self.transactions.node.wake_if_unknown(result)
     }
 
-    /// Applies operations with [`Durability::PowerLoss`]. An operation that removes a timer which is delivered at most
-    /// once has the outcome [`Outcome::Held`] if its server does not confirm changes at present. The timer would be
-    /// lost otherwise: nobody delivers it after a removal without a confirmation.
+    /// Applies operations with [`Durability::PowerLoss`]. Refuses an operation that removes a timer which is delivered
+    /// at most once, if its server does not confirm changes at present. The timer would be lost otherwise: nobody
+    /// delivers it after a removal without a confirmation. The refused timer stays leased until its lease expires.
     async fn apply_kept(&self, ops: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
         let shards: Vec<Option<Shard>> = ops.iter().map(|op| self.shard_of_removal(op)).collect();
         let of_removals = shards.iter().copied().flatten().collect();
@@ -97,14 +97,12 @@ impl Batches {
         if unconfirmed.is_empty() {
             return kept(self.apply_all(ops)).await;
         }
-        let is_held: Vec<bool> =
-            shards.iter().map(|shard| shard.is_some_and(|shard| unconfirmed.contains(&shard))).collect();
-        let others: Vec<Op> =
-            ops.into_iter().zip(&is_held).filter(|(_, is_held)| !**is_held).map(|(op, _)| op).collect();
-        let mut made = kept(self.apply_all(others)).await?.into_iter();
-        let outcomes =
-            is_held.into_iter().filter_map(|is_held| if is_held { Some(Outcome::Held) } else { made.next() });
-        Ok(outcomes.collect())
+        let is_refused = |shard: &Option<Shard>| shard.is_some_and(|shard| unconfirmed.contains(&shard));
+        let others = ops.into_iter().zip(&shards).filter(|(_, shard)| !is_refused(shard));
+        let mut made = kept(self.apply_all(others.map(|(op, _)| op).collect())).await?.into_iter();
+        let refused = Outcome::Refused(Refusal::State(Phase::Leased));
+        let outcome = |shard| if is_refused(shard) { Some(refused.clone()) } else { made.next() };
+        Ok(shards.iter().filter_map(outcome).collect())
     }
 
     /// Returns the shard of the timer that the operation removes, if the timer is delivered at most once.

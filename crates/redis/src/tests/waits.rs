@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_durable::policy::{Guarantee, Policy};
-use tourbillon_durable::state::Phase;
+use tourbillon_durable::state::{Phase, Refusal};
 use tourbillon_durable::store::{
     Claimant, Durability, IfPresent, Leased, Limit, Op, Outcome, PAUSED, StoreError, StoreErrorKind,
     TimerStore,
@@ -84,6 +84,53 @@ fn a_dead_replica_delays_no_delivery() {
     assert_eq!(late.len(), COUNT, "none comes twice");
     assert!(p50 < Duration::from_millis(50), "{p50:?}");
     assert!(p99 < WAIT, "{p99:?}");
+    drop(durable.shutdown(Duration::from_secs(5)));
+}
+
+/// Tests timers that are delivered at most once beside others, more of them than the runtime has places. While the
+/// replica is dead, their handlers are not called, and the others are delivered as before. Afterwards each is delivered
+/// once.
+#[test]
+fn beside_a_dead_replica_a_timer_at_most_once_waits_and_delays_no_other() {
+    const OTHERS: usize = 150;
+    const ONCE: u32 = 20;
+    let Some((_primary, mut replica, store)) = start() else { return };
+    let seen = Arc::<Mutex<BTreeMap<u128, Vec<Duration>>>>::default();
+    let (noted, clock) = (Arc::clone(&seen), Arc::clone(&store));
+    let handler = move |_: Box<[u8]>, delivery: Delivery| {
+        let late = clock.now() - delivery.due;
+        noted.lock().unwrap().entry(delivery.id.as_u128()).or_default().push(late);
+        async move {}
+    };
+    let of_store: Arc<dyn TimerStore> = Arc::<RedisStore>::clone(&store);
+    let durable = Durable::builder_on(of_store).bytes_handler("kind", handler);
+    let durable = durable.workers(2).concurrency(8).lease(Duration::from_secs(1)).start().unwrap();
+    let moments = (0_u32..).map(|number| Duration::from_secs(2) + Duration::from_millis(20) * number);
+    let others = (1..).zip(moments.take(OTHERS)).map(|(number, after)| timer(&store, number, after));
+    let policy = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
+    let once = (0..ONCE).map(|number| {
+        let after = Duration::from_secs(2) + Duration::from_millis(20) * number;
+        Timer { policy: policy.clone(), ..timer(&store, 1_000 + u128::from(number), after) }
+    });
+    place(&store, others.chain(once).collect()).unwrap();
+    replica.kill();
+    let seen_others = || seen.lock().unwrap().range(..1_000).count();
+    eventually("the others are delivered", || seen_others() == OTHERS);
+    assert_eq!(seen.lock().unwrap().range(1_000..).count(), 0, "a removal is not confirmed");
+    let mut late: Vec<_> = seen.lock().unwrap().range(..1_000).flat_map(|(_, late)| late.clone()).collect();
+    late.sort_unstable();
+    let (p50, p90) = (late[late.len() / 2], late[late.len() * 9 / 10]);
+    drop(writeln!(io::stderr(), "beside timers at most once and a dead replica: p50 {p50:?}, p90 {p90:?}"));
+    assert_eq!(late.len(), OTHERS, "none comes twice");
+    assert!(p50 < WAIT, "{p50:?}");
+    replica.restart();
+    let all = OTHERS + ONCE as usize;
+    eventually("each is delivered once the replica is back", || seen.lock().unwrap().len() == all);
+    eventually("their ends are stored", || {
+        block_on(store.counts()).is_ok_and(|counts| counts.by_namespace.values().sum::<u64>() == 0)
+    });
+    thread::sleep(Duration::from_millis(500));
+    assert!(seen.lock().unwrap().values().all(|late| late.len() == 1), "each once");
     drop(durable.shutdown(Duration::from_secs(5)));
 }
 
@@ -186,7 +233,8 @@ fn a_timer_that_is_delivered_at_most_once_waits_for_the_replica_and_is_not_lost(
         let remove = || block_on(store.apply(removals.clone(), Durability::PowerLoss)).unwrap();
         // The first question waits for the replica, and the next ones know its answer.
         let begin = Instant::now();
-        (0..3).for_each(|_| assert_eq!(remove(), [Outcome::Held, Outcome::Held, Outcome::Held]));
+        let refused = Outcome::Refused(Refusal::State(Phase::Leased));
+        (0..3).for_each(|_| assert_eq!(remove(), [(); 3].map(|()| refused.clone())));
         assert!(begin.elapsed() < 3 * WAIT, "{:?}", begin.elapsed());
         for leased in &removed {
             let stored = block_on(store.get(leased.timer.id.into())).unwrap().unwrap();
@@ -208,7 +256,7 @@ fn a_timer_that_is_delivered_at_most_once_waits_for_the_replica_and_is_not_lost(
         eventually("they are removed when the promise can be kept", || {
             thread::sleep(Duration::from_millis(50));
             outcomes = remove();
-            !outcomes.contains(&Outcome::Held)
+            !outcomes.contains(&refused)
         });
         let is_done = |outcome: &Outcome| matches!(outcome, Outcome::Ended { phase: Phase::Done, .. });
         assert!(outcomes.iter().all(is_done), "{outcomes:?}");

@@ -29,8 +29,10 @@
 //! # Removals
 //! A timer that is delivered at most once leaves the store when its delivery begins
 //! ([`Removal`](crate::runtime::shared::Removal)). The *removal* goes the way of an end: its lease is renewed, it is
-//! sent again after an error, and it may be held. A batch with a removal asks for [`Durability::PowerLoss`]. The handler
-//! may act only after the answer that this removal took effect.
+//! sent again after an error, and it may be held. The handler may act only after the answer that this removal took
+//! effect. A batch has removals or other ends, and never both: removals ask for [`Durability::PowerLoss`]. While the
+//! replicas of a server are away, this durability cannot be had, and a batch of both would hold up all ends, and with
+//! them the claims (C4).
 //!
 //! | before the answer to a removal | the answer | ending |
 //! |---|---|---|
@@ -361,7 +363,14 @@ impl Ends {
         if part.batch.is_empty() {
             let most = if part.alone > 0 { 1 } else { BATCH };
             part.alone = part.alone.saturating_sub(1);
-            part.batch = part.waiting.drain(..part.waiting.len().min(most)).collect();
+            // The order of the ends of different timers does not matter. No timer has a removal and another end here.
+            let is_removal = part.waiting.front().is_some_and(DeliveryEnd::is_removal);
+            for end in core::mem::take(&mut part.waiting) {
+                match part.batch.len() < most && end.is_removal() == is_removal {
+                    true => part.batch.push(end),
+                    false => part.waiting.push_back(end),
+                }
+            }
         }
         if part.batch.is_empty() {
             self.parts.remove(&number);
@@ -634,6 +643,31 @@ mod tests {
             ends.answered.iter().flat_map(|(_, batch)| batch.as_ref().err()).flatten().collect();
         assert!(matches!(lost[..], [DeliveryEnd { op: Op::Ack(..), .. }]), "{} are lost", lost.len());
         assert!(!ends.parts.contains_key(&HELD));
+    }
+
+    #[test]
+    fn a_call_has_removals_or_other_ends() {
+        let is_removed = [false, true, true, false, true];
+        let waiting = (1..).zip(is_removed).map(|(claim, is_removed)| {
+            let mut end = end(claim);
+            if is_removed {
+                end.delivery.removal = Removal::AtStore;
+            }
+            end
+        });
+        let mut ends = ends(&[9]);
+        ends.take(waiting.collect());
+        let mut batches = Vec::new();
+        while let Some(part) = ends.parts.get(&0) {
+            batches.push(part.batch.iter().map(|end| end.delivery.number).collect::<Vec<_>>());
+            let answers = part.batch.iter().map(|end| (done(end), None)).collect();
+            ends.answer(0, Ok(answers));
+        }
+        assert_eq!(batches, [vec![9], vec![1, 4], vec![2, 3, 5]]);
+    }
+
+    fn done(end: &DeliveryEnd) -> Outcome {
+        Outcome::Ended { id: end.delivery.id, phase: Phase::Done, next: None, skipped: 0 }
     }
 
     /// Tests a claimed timer that waits, and the answers to renewals that were sent before and after its claim.

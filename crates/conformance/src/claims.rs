@@ -201,7 +201,9 @@ fn a_timer_at_most_once_that_does_not_begin_comes_again(make: Make<'_>) {
         assert_eq!(bench.apply(op), ended);
         let stored = bench.get("k").map(|timer| (timer.deliveries, timer.failures));
         assert_eq!(stored, Some((0, 0)));
-        then.map(|op| bench.apply(op));
+        if let Some(unpark) = then {
+            assert_eq!(bench.apply(unpark), Outcome::Unparked(1));
+        }
         bench.set(20);
     }
     let Leased { timer, token } = bench.the_due();

@@ -3,7 +3,7 @@
 use crate::callback::Callback;
 use crate::dial::{Dialler, blocked_in};
 use crate::guard::{Blocked, Guard};
-use crate::hosts::{HostReport, Hosts, Part, Shown, Target};
+use crate::hosts::{HostReport, Hosts, Part, Permit, Shown, Target};
 use crate::limits::HostLimits;
 use crate::names::{self, Resolver};
 use crate::sign::{Secret, signatures};
@@ -123,6 +123,35 @@ pub enum Outcome {
         /// The time until a callback may be sent again.
         for_: Duration,
     },
+}
+
+/// A callback that may be sent now. Dropping this value gives the permission back.
+#[must_use = "the callback is not sent yet"]
+pub struct Admitted<'a> {
+    caller: &'a Caller,
+    callback: &'a Callback,
+    permit: Permit,
+}
+
+impl Admitted<'_> {
+    /// Sends the callback, as [`Caller::send`] does. The attempt's tenant must be the tenant of the admission.
+    pub async fn send(self, attempt: Attempt<'_>) -> Outcome {
+        let Self { caller, callback, permit } = self;
+        let begin = Instant::now();
+        let outcome = match tokio::time::timeout(attempt.timeout, caller.request(callback, attempt)).await {
+            Ok(Ok(response)) => caller.outcome(response, begin).await,
+            Ok(Err(failed)) => failed,
+            Err(_) => Outcome::Failed { failure: Failure::Timeout, retry_after: None },
+        };
+        permit.settle(shown(&outcome));
+        outcome
+    }
+}
+
+impl fmt::Debug for Admitted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admitted").field("callback", &self.callback).finish_non_exhaustive()
+    }
 }
 
 /// A receiver's answer, with the start of its body.
@@ -263,19 +292,27 @@ impl Caller {
     ///
     /// If the future is dropped, the receiver may still have got the callback.
     pub async fn send(&self, callback: &Callback, attempt: Attempt<'_>) -> Outcome {
-        let begin = Instant::now();
-        let to = Target { tenant: attempt.tenant, host: &callback.host(), path: callback.path() };
-        let permit = match self.hosts.admit(to, begin) {
-            Ok(permit) => permit,
-            Err((at, rest)) => return Outcome::Parked { at, for_: rest },
-        };
-        let outcome = match tokio::time::timeout(attempt.timeout, self.request(callback, attempt)).await {
-            Ok(Ok(response)) => self.outcome(response, begin).await,
-            Ok(Err(failed)) => failed,
-            Err(_) => Outcome::Failed { failure: Failure::Timeout, retry_after: None },
-        };
-        permit.settle(shown(&outcome));
-        outcome
+        match self.admit(callback, attempt.tenant) {
+            Ok(admitted) => admitted.send(attempt).await,
+            Err((at, for_)) => Outcome::Parked { at, for_ },
+        }
+    }
+
+    /// Permits an attempt to send a tenant's callback, without sending it. A caller that must note the attempt before
+    /// the receiver can get it calls this method and then [`Admitted::send`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if earlier callbacks to the host or its path have failed. The error has the part that gets no callbacks at
+    /// present, and the time until a callback may be sent again, as [`Outcome::Parked`] does.
+    pub fn admit<'a>(
+        &'a self,
+        callback: &'a Callback,
+        tenant: &str,
+    ) -> Result<Admitted<'a>, (Part, Duration)> {
+        let to = Target { tenant, host: &callback.host(), path: callback.path() };
+        let permit = self.hosts.admit(to, Instant::now())?;
+        Ok(Admitted { caller: self, callback, permit })
     }
 
     /// Sends the request of an attempt, and waits for the head of the answer.

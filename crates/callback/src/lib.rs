@@ -14,7 +14,9 @@ mod sign;
 mod wire;
 
 pub use callback::{Callback, Refusal, Rules};
-pub use client::{Attempt, CallbackResponse, Caller, CallerSettings, CertificateError, Failure, Outcome};
+pub use client::{
+    Admitted, Attempt, CallbackResponse, Caller, CallerSettings, CertificateError, Failure, Outcome,
+};
 pub use hosts::{HostReport, Part};
 pub use limits::HostLimits;
 pub use names::{Resolver, Resolving};

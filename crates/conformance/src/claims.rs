@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 use tourbillon_durable::policy::{Guarantee, Policy};
-use tourbillon_durable::state::{Failure, Lease, Phase, State, Token};
+use tourbillon_durable::state::{Failure, Lease, Phase, Refusal, State, Token};
 use tourbillon_durable::store::{Claimant, IfPresent, Leased, Limit, Op, Outcome};
 use tourbillon_durable::timer::{Payload, Timer, TimerId};
 
@@ -16,6 +16,14 @@ pub(crate) const CASES: &[Case] = &[
     ("claims are bounded", claims_are_bounded),
     ("a claim of no timers takes none", a_claim_of_no_timers_takes_none),
     ("at most once is at most once", at_most_once_is_at_most_once),
+    (
+        "a timer at most once is withdrawn until its delivery begins",
+        a_timer_at_most_once_is_withdrawn_until_its_delivery_begins,
+    ),
+    (
+        "a timer at most once that does not begin comes again",
+        a_timer_at_most_once_that_does_not_begin_comes_again,
+    ),
     ("a lost answer is recovered", a_lost_answer_is_recovered),
     ("a store calls for earlier timers", a_store_calls_for_earlier_timers),
     ("upcoming timers", upcoming_timers),
@@ -115,23 +123,93 @@ fn a_claim_of_no_timers_takes_none(make: Make<'_>) {
 
 fn at_most_once_is_at_most_once(make: Make<'_>) {
     let bench = Bench::new(make);
-    let policy = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
+    let policy = Policy { guarantee: Guarantee::AtMostOnce, deliveries: 1, ..Policy::default() };
     let timer = Timer { policy, labels: vec!["l".into()], ..bench.keyed("k", 5) };
     bench.create(&timer);
     assert_eq!(bench.due_ids(), []);
     bench.set(5);
     let leased = bench.the_due();
     assert_eq!((leased.timer.id, leased.timer.deliveries), (timer.id, 1));
-    assert_eq!(bench.all(), [], "the store has forgotten it");
-    assert_eq!(bench.get("k"), None);
+    assert_eq!(bench.get("k").as_ref(), Some(&leased.timer), "a claim only leases it");
     let recovered = pollster::block_on(bench.store.recover(bench.by, bench.claims.get())).expect("a read");
-    assert_eq!(recovered, [], "a second answer would be a second delivery");
-    let stale = Outcome::Refused(tourbillon_durable::state::Refusal::Stale);
-    assert_eq!(bench.apply(Op::Ack(timer.id, leased.token)), stale);
-    assert_eq!(bench.renew(vec![(timer.id, leased.token)]), [(timer.id, leased.token)]);
+    assert_eq!(recovered, [leased.clone()]);
+    assert_eq!(bench.renew(vec![(timer.id, leased.token)]), []);
+    // The holder dies. The delivery has not begun, so it does not count, though the policy permits a single one.
     bench.set(5 + LEASE);
+    assert_eq!(bench.reap(9).returned, [timer.id]);
+    assert_eq!(bench.get("k").map(|timer| timer.deliveries), Some(0));
+    let again = bench.the_due();
+    assert_eq!((again.timer.id, again.timer.deliveries), (timer.id, 1));
+    // The delivery of the first holder does not begin, and that of the second holder begins once.
+    let stale = Outcome::Refused(Refusal::Stale);
+    assert_eq!(bench.apply(Op::Skip(timer.id, leased.token)), stale);
+    let begun = Outcome::Ended { id: timer.id, phase: Phase::Done, next: None, skipped: 0 };
+    assert_eq!(bench.apply(Op::Skip(timer.id, again.token)), begun);
+    assert_eq!((bench.all(), bench.get("k")), (Vec::new(), None));
+    for op in [Op::Skip(timer.id, again.token), Op::Ack(timer.id, again.token)] {
+        assert_eq!(bench.apply(op), stale, "its delivery would begin a second time");
+    }
+    assert_eq!(bench.renew(vec![(timer.id, again.token)]), [(timer.id, again.token)]);
+    bench.set(5 + 2 * LEASE);
     assert_eq!(bench.reap(9), tourbillon_durable::store::Reaped::default());
     assert_eq!(bench.due_ids(), []);
+}
+
+/// Changes of a caller between the claim and the removal at which the delivery would begin.
+fn a_timer_at_most_once_is_withdrawn_until_its_delivery_begins(make: Make<'_>) {
+    for is_replaced in [false, true] {
+        let bench = Bench::new(make);
+        let policy = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
+        let timer = Timer { policy: policy.clone(), labels: vec!["l".into()], ..bench.keyed("k", 5) };
+        bench.create(&timer);
+        bench.set(5);
+        let leased = bench.the_due();
+        let in_flight = Outcome::Refused(Refusal::State(Phase::Leased));
+        for op in [Op::Move("k".into(), at(50)), Op::Pause("k".into()), Op::Fire("k".into())] {
+            assert_eq!(bench.apply(op), in_flight);
+        }
+        let new = Timer { policy, ..bench.keyed("k", 5) };
+        if is_replaced {
+            let replaced = Outcome::Replaced { new: new.id, old: timer.id, was: Phase::Leased };
+            assert_eq!(bench.place(&new, IfPresent::Replace), replaced);
+        } else {
+            assert_eq!(bench.apply(Op::Cancel("k".into(), None)), Outcome::InFlight(timer.id));
+            assert_eq!(bench.place(&new, IfPresent::Reject), Outcome::Created(new.id));
+        }
+        let withdrawn = Outcome::Ended { id: timer.id, phase: Phase::Withdrawn, next: None, skipped: 0 };
+        assert_eq!(bench.apply(Op::Skip(timer.id, leased.token)), withdrawn, "it does not begin");
+        assert_eq!(bench.due_ids(), [new.id], "the other has its key, and is delivered");
+    }
+}
+
+/// A delivery that does not begin ends as that of any other timer does, without an attempt.
+fn a_timer_at_most_once_that_does_not_begin_comes_again(make: Make<'_>) {
+    let bench = Bench::new(make);
+    let policy = Policy { guarantee: Guarantee::AtMostOnce, deliveries: 1, ..Policy::default() };
+    bench.create(&Timer { policy, ..bench.keyed("k", 5) });
+    bench.set(5);
+    for number in 0..3 {
+        let Leased { timer, token } = bench.the_due();
+        let (op, then, phase) = match number {
+            0 => (Op::Release(timer.id, token), None, Phase::Pending),
+            1 => (Op::Snooze(timer.id, token, at(20)), None, Phase::Pending),
+            _ => {
+                (Op::Park(timer.id, token, "full".into()), Some(Op::Unpark("full".into(), 9)), Phase::Parked)
+            }
+        };
+        let ended = Outcome::Ended { id: timer.id, phase, next: None, skipped: 0 };
+        assert_eq!(bench.apply(op), ended);
+        let stored = bench.get("k").map(|timer| (timer.deliveries, timer.failures));
+        assert_eq!(stored, Some((0, 0)));
+        if let Some(unpark) = then {
+            assert_eq!(bench.apply(unpark), Outcome::Unparked(1));
+        }
+        bench.set(20);
+    }
+    let Leased { timer, token } = bench.the_due();
+    let begun = Outcome::Ended { id: timer.id, phase: Phase::Done, next: None, skipped: 0 };
+    assert_eq!(bench.apply(Op::Skip(timer.id, token)), begun);
+    assert_eq!(bench.all(), []);
 }
 
 fn a_lost_answer_is_recovered(make: Make<'_>) {

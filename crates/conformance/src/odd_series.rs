@@ -24,15 +24,14 @@ enum End {
     Dead,
     /// The lease expires, and the timer's policy permits no further delivery.
     Expiry,
-    /// The claim itself ends a timer that is delivered at most once.
-    Claim,
 }
 
-const ENDS: [End; 5] = [End::Ack, End::Skip, End::Dead, End::Expiry, End::Claim];
+const ENDS: [End; 4] = [End::Ack, End::Skip, End::Dead, End::Expiry];
 
 impl End {
     fn policy(self) -> Policy {
-        let guarantee = if self == Self::Claim { Guarantee::AtMostOnce } else { Guarantee::AtLeastOnce };
+        // The delivery of a timer that is delivered at most once begins with a skip.
+        let guarantee = if self == Self::Skip { Guarantee::AtMostOnce } else { Guarantee::AtLeastOnce };
         Policy { guarantee, deliveries: 1, ..Policy::default() }
     }
 
@@ -53,7 +52,6 @@ impl End {
                 assert_eq!(bench.reap(9).dead, [timer.id]);
                 return (timer, None);
             }
-            Self::Claim => return (timer, None),
         };
         (timer, Some(bench.apply(op)))
     }
@@ -116,14 +114,14 @@ fn invalid_plans() -> [Plan; 4] {
 /// No occurrence can follow, and a person should see that the series has stopped. So the delivered occurrence stays.
 fn an_occurrence_whose_plan_is_not_valid(make: Make<'_>) {
     for plan in invalid_plans() {
-        for end in [End::Ack, End::Skip, End::Claim] {
+        for end in [End::Ack, End::Skip] {
             let bench = Bench::new(make);
             let timer = Timer { policy: end.policy(), labels: vec!["l".into()], ..every(&bench, 1, 0) };
             let timer = with(timer, |series| series.plan = plan.clone());
             bench.create(&timer);
             let (_, outcome) = end.end(&bench, 7);
             let ended = Outcome::Ended { id: timer.id, phase: Phase::Dead, next: None, skipped: 0 };
-            assert!(outcome.is_none_or(|outcome| outcome == ended));
+            assert_eq!(outcome, Some(ended));
             let dead = bench.get(timer.id).expect("the occurrence stays");
             let death = Death { reason: DeathReason::Plan, at: at(7) };
             assert_eq!((dead.state, dead.series), (State::Dead(death), None), "{end:?}, {plan:?}");

@@ -385,6 +385,10 @@ fn a_series_at_most_once(make: Make<'_>) {
         bench.set(nth * 1_000);
         let leased = bench.the_due();
         assert_eq!(leased.timer.scheduled, at(nth * 1_000));
+        // The next occurrence is stored when the delivery begins.
+        assert_eq!(bench.get("s").map(|timer| timer.id), Some(leased.timer.id));
+        let begun = bench.apply(Op::Skip(leased.timer.id, leased.token));
+        assert!(matches!(begun, Outcome::Ended { phase: Phase::Done, next: Some(_), .. }), "{begun:?}");
         assert_eq!(bench.get("s").map(|timer| timer.scheduled), Some(at(nth * 1_000 + 1_000)));
     }
 }

@@ -2,12 +2,13 @@
 
 use crate::panics::survive;
 use crate::policy::Guarantee;
-use crate::state::{Lease, State, Token};
+use crate::state::Token;
+use crate::supervise::{Permission, Supervisor};
 use crate::timer::{Timer, TimerId};
 use core::future::poll_fn;
 use core::task::{Poll, Waker};
 use core::time::Duration;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tourbillon_words::UtcMillis;
 
 /// A delivery of a timer, as its handler gets it.
@@ -57,11 +58,16 @@ pub struct Delivery {
     pub pause: Duration,
     /// The trace context that the timer's creator has given. `None` if the creator has given no trace context.
     pub trace: Option<Box<str>>,
-    /// The token of the claim by which the runtime took the timer from the store. Any process that shares the store can
-    /// report the end of the delivery with this token, for example by [`Op::Ack`](crate::store::Op::Ack). `None` for a
-    /// timer that is delivered at most once: the claim has removed such a timer from the store.
-    pub token: Option<Token>,
+    /// The token of the claim by which the runtime leased the timer. While the store has the timer, any process that
+    /// shares the store can report the end of the delivery with this token, for example by
+    /// [`Op::Ack`](crate::store::Op::Ack). A timer that is delivered at most once leaves the store when its delivery
+    /// begins ([`begin`](Self::begin)).
+    pub token: Token,
+    guarantee: Guarantee,
     lease: Arc<Settlement>,
+    supervisor: Weak<dyn Supervisor>,
+    /// The number by which the runtime knows the delivery.
+    number: u64,
 }
 
 /// Records whether a delivery is *settled*, which means that its end is decided. A delivery is settled only once: by
@@ -73,6 +79,8 @@ pub(crate) struct Settlement(Mutex<Settled>);
 #[derive(Debug, Default)]
 struct Settled {
     is_settled: bool,
+    /// True if the timer is delivered at most once, and its delivery has begun.
+    is_removed: bool,
     wakers: Vec<Waker>,
 }
 
@@ -89,7 +97,17 @@ impl Settlement {
         !core::mem::replace(&mut self.lock().is_settled, true)
     }
 
-    /// Wakes all futures that wait until the delivery is settled ([`poll`](Self::poll)).
+    /// Notes that the store has removed the timer, which is delivered at most once. The caller must then call
+    /// [`wake`](Self::wake).
+    pub(crate) fn remove(&self) {
+        self.lock().is_removed = true;
+    }
+
+    fn is_removed(&self) -> bool {
+        self.lock().is_removed
+    }
+
+    /// Wakes all futures that wait until the delivery is settled ([`poll`](Self::poll)), or until it begins.
     pub(crate) fn wake(&self) {
         let wakers = core::mem::take(&mut self.lock().wakers);
         for waker in wakers {
@@ -115,15 +133,20 @@ impl Settlement {
 }
 
 impl Delivery {
-    pub(crate) fn new(timer: &Timer, now: UtcMillis, lease: Arc<Settlement>) -> Self {
-        let token = match timer.state {
-            State::Leased(Lease { token, .. }) if timer.policy.guarantee == Guarantee::AtLeastOnce => {
-                Some(token)
-            }
-            _ => None,
-        };
+    /// Describes the delivery `number` of a timer that the claim with this token has leased.
+    pub(crate) fn new(
+        timer: &Timer,
+        token: Token,
+        now: UtcMillis,
+        lease: Arc<Settlement>,
+        supervisor: Weak<dyn Supervisor>,
+        number: u64,
+    ) -> Self {
         Self {
+            guarantee: timer.policy.guarantee,
             token,
+            supervisor,
+            number,
             id: timer.id,
             namespace: timer.namespace.clone(),
             key: timer.key.clone(),
@@ -137,6 +160,68 @@ impl Delivery {
             trace: timer.trace.clone(),
             lease,
         }
+    }
+
+    /// Returns true if the timer is delivered at most once.
+    #[must_use]
+    pub fn is_once(&self) -> bool {
+        self.guarantee == Guarantee::AtMostOnce
+    }
+
+    /// Begins the delivery, for a handler of which the builder says that it
+    /// [`begins_itself`](crate::Builder::begins_itself). Returns true if the handler may act now.
+    ///
+    /// A timer that is delivered at most once leaves the store at this moment. The call returns true once the store has
+    /// confirmed the removal with the durability [`PowerLoss`](crate::store::Durability::PowerLoss). It returns false,
+    /// and the handler must not act, if the timer was cancelled or replaced, if the lease was lost, or if nobody knows
+    /// whether the store has removed the timer. The timer may be lost then. For any other delivery, the call returns
+    /// true at once, unless the delivery [is over](Self::is_over).
+    ///
+    /// # Cancellation
+    ///
+    /// If the future is dropped, the store may remove the timer all the same. Another call then returns the result.
+    ///
+    /// ```
+    /// use tourbillon_durable::store::MemoryStore;
+    /// use tourbillon_durable::{Delivery, Durable, Spec, Verdict};
+    ///
+    /// async fn print(has_paper: bool, delivery: Delivery) -> Verdict {
+    ///     // The timer is still stored, so it can be put aside.
+    ///     if !has_paper {
+    ///         return Verdict::Park("no paper".into());
+    ///     }
+    ///     if delivery.begin().await {
+    ///         // ... print the page, at most once ...
+    ///     }
+    ///     Verdict::Done
+    /// }
+    ///
+    /// let builder = Durable::builder(MemoryStore::default());
+    /// let builder = builder.bytes_handler("print", |_, delivery| print(true, delivery)).begins_itself("print");
+    /// let durable = builder.start()?;
+    /// durable.handle().schedule_bytes_blocking("print", Spec::new(Vec::new()).at_most_once())?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn begin(&self) -> bool {
+        poll_fn(|context| {
+            // The waker is kept before the question, so the answer wakes it.
+            if self.lease.poll(context.waker()) {
+                return Poll::Ready(false);
+            }
+            match self.supervisor.upgrade().map(|supervisor| supervisor.begin(self.number)) {
+                Some(Permission::Granted) => Poll::Ready(true),
+                Some(Permission::Awaited) => Poll::Pending,
+                Some(Permission::Refused) | None => Poll::Ready(false),
+            }
+        })
+        .await
+    }
+
+    /// Returns true if the delivery of a timer that is delivered at most once has begun, so the store has the timer no
+    /// longer. No verdict of the handler stores it again.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        self.lease.is_removed()
     }
 
     /// Returns true if the answer of this delivery's handler no longer counts. The reason is that the policy's

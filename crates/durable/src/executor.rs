@@ -17,8 +17,8 @@ pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Runs the futures of handlers on an asynchronous runtime, for example by `move |work| drop(runtime.spawn(work))`.
 ///
 /// The executor must poll each future to its end, or drop it. If the executor drops a future early, the timer is
-/// delivered again. There is one exception: if the timer is delivered at most once, and its handler was already called,
-/// it is not delivered again.
+/// delivered again. There is one exception: if the timer is delivered at most once, and its delivery has begun, it is
+/// not delivered again.
 ///
 /// If the executor has not polled a future for the length of a [`lease`](crate::Builder::lease), the timer is given
 /// back to the store, and a later claim delivers it again. The handler of the old future is then never called. Until

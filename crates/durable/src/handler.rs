@@ -46,19 +46,18 @@ pub enum Verdict {
     /// [`deliveries`](crate::policy::Policy::deliveries). If the moment is later than the timer's
     /// [`max_age`](crate::policy::Policy::max_age) permits, the timer is dead instead.
     ///
-    /// If the timer is delivered at most once, the runtime has removed it from the store before it called the handler.
-    /// The snooze stores the timer again, because the handler has done nothing yet. If the process dies before the
-    /// timer is stored again, the timer is lost. If such a timer is an occurrence of a series, it no longer belongs to
-    /// the series after the snooze: the next occurrence is already stored. If another timer, such as this next
-    /// occurrence, has the same key by now, the snoozed timer is stored without a key.
+    /// A timer that is delivered at most once is no longer stored when its handler is called, so the snooze has no
+    /// effect, and the timer has ended. A handler that may have to snooze such timers begins its deliveries itself
+    /// ([`Builder::begins_itself`](crate::Builder::begins_itself)). Before the beginning, the snooze has its usual
+    /// effect.
     Snooze(UtcMillis),
     /// The work cannot be done now, and it is unknown when it can be done. For example, a namespace is paused, or a
     /// receiver asks for a pause. The timer is *parked* for this reason: it stays stored, but is not delivered, even if
     /// it is due. A call of [`Timers::unpark`](crate::Timers::unpark) with the same reason makes the timer pending
     /// again. The delivery does not count as an attempt, and does not count towards the limit
     /// [`deliveries`](crate::policy::Policy::deliveries). A handler must return this verdict only if it has done
-    /// nothing. Therefore even a timer that is delivered at most once is stored again as a parked timer, and is
-    /// delivered later.
+    /// nothing. A timer that is delivered at most once is parked only before its delivery begins, as for
+    /// [`Snooze`](Self::Snooze).
     ///
     /// A reason has at most [`LONGEST_REASON`](Self::LONGEST_REASON) bytes, and none of them is zero. Two kinds of
     /// reasons are reserved for the runtime: [`PAUSED`](crate::store::PAUSED), and reasons that begin with
@@ -67,8 +66,7 @@ pub enum Verdict {
     ///
     /// A parked timer keeps its due moment, and can be cancelled, moved and replaced.
     /// [`Timers::fire`](crate::Timers::fire) makes a single parked timer pending and due now. If an occurrence of a
-    /// series is parked, the next occurrence comes only after the parked occurrence has ended. The exception is a timer
-    /// that is delivered at most once: its next occurrence is already stored.
+    /// series is parked, the next occurrence comes only after the parked occurrence has ended.
     ///
     /// The time in which a timer is parked counts as lateness. So a timer with
     /// [`Misfire::Within`](crate::policy::Misfire) ends without a delivery if it is unparked too late for this rule and

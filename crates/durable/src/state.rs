@@ -13,7 +13,6 @@
 //!    │ └── park ──► parked ◄─┘ └─ all of these events except ack, if the timer was withdrawn ──► withdrawn
 //!    └─ unpark, move ──┘  park
 //!
-//!   pending ── claim, if the timer is delivered at most once ──► done
 //!   pending, parked, dead ── cancel, replace ──► withdrawn
 //!   leased ── cancel, replace ──► leased, marked as withdrawn
 //! ```
@@ -23,8 +22,9 @@
 //! D2. Only the holder of the present lease can renew the lease or report the end of the delivery. The holder proves
 //!     its right by the token of its claim. Holders of earlier leases are refused.
 //! D3. A timer that was cancelled or replaced is not claimed afterwards.
-//! D4. A failure is counted when it is reported. A delivery is counted when it begins. If the delivery ends with a
-//!     snooze, a park or a release, the count is taken back.
+//! D4. A failure is counted when it is reported. A delivery is counted by the claim. If the delivery ends with a
+//!     snooze, a park or a release, the count is taken back. The count of a timer that is delivered at most once is
+//!     also taken back when its lease expires, because its delivery has not begun: the timer would have ended before.
 //! D5. A timer ends in exactly one way: done, dead, or withdrawn.
 
 use crate::phase::PAUSED;
@@ -60,8 +60,8 @@ pub enum Event {
     },
     /// The delivery under the lease with this token succeeded.
     Ack(Token),
-    /// The lease with this token ends without a call of the handler, and no later delivery follows. Either the delivery
-    /// was later than the timer's policy permits, or a claim ends the lease of a timer that is delivered at most once.
+    /// The lease with this token ends before the handler is called, and no later delivery follows. Either the delivery
+    /// is later than the timer's policy permits, or the only delivery of a timer at most once begins.
     Skip(Token),
     /// The delivery under the lease with this token failed.
     Fail(Token, Failure),
@@ -111,9 +111,10 @@ pub enum Next {
 /// The way in which a removed timer has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// A delivery succeeded, or a claim took a timer that is delivered at most once.
+    /// A delivery succeeded.
     Done,
-    /// The delivery was skipped because it was too late.
+    /// The timer ended before its handler was called: the delivery was too late, or the only delivery of a timer at most
+    /// once begins.
     Skipped,
     /// The timer was withdrawn for this reason.
     Withdrawn(Withdrawal),
@@ -187,10 +188,6 @@ pub fn step(timer: &Timer, event: Event, now: UtcMillis) -> Result<Next, Refusal
             if timer.due > now {
                 return Err(Refusal::NotDue);
             }
-            // A timer that is not stored any more cannot be delivered a second time, even if this process dies.
-            if timer.policy.guarantee == Guarantee::AtMostOnce {
-                return Ok(Next::Ends(End::Done));
-            }
             let lease = Lease { token, until, withdrawn: None };
             Timer { deliveries: timer.deliveries.saturating_add(1), ..with(timer, State::Leased(lease)) }
         }
@@ -236,15 +233,18 @@ pub fn step(timer: &Timer, event: Event, now: UtcMillis) -> Result<Next, Refusal
             if let Some(end) = withdrawn(lease) {
                 return Ok(Next::Ends(end));
             }
+            // A timer that is delivered at most once is no longer stored once its delivery has begun.
+            let has_begun = timer.policy.guarantee == Guarantee::AtLeastOnce;
+            let deliveries = timer.deliveries.saturating_sub(u32::from(!has_begun));
             // An expired lease does not count as a failure. Without this limit, a timer whose handler kills the process
             // could be delivered forever.
-            if timer.deliveries >= timer.policy.deliveries.max(1) {
+            if has_begun && deliveries >= timer.policy.deliveries.max(1) {
                 dead(timer, DeathReason::Deliveries, now)
             } else if is_too_old(timer, now) {
                 // The timer is due already, so its next delivery would begin now.
                 dead(timer, DeathReason::Age, now)
             } else {
-                with(timer, State::Pending)
+                Timer { deliveries, ..with(timer, State::Pending) }
             }
         }
         Event::Withdraw(withdrawal) => match timer.state {
@@ -388,7 +388,7 @@ pub const TRANSITIONS: &[(Phase, EventKind, &[Phase])] = {
     };
     use Phase::{Dead, Done, Leased, Parked, Pending, Withdrawn};
     &[
-        (Pending, Claim, &[Leased, Done]),
+        (Pending, Claim, &[Leased]),
         (Pending, Withdraw, &[Withdrawn]),
         (Pending, Park, &[Parked]),
         (Pending, Move, &[Pending]),

@@ -178,6 +178,11 @@ fn a_delivery_is_counted_when_it_begins_and_uncounted_when_it_is_given_back() {
     }
     let Ok(Next::Stays(expired)) = step(&leased, Event::Expire, NOW) else { panic!("it stays") };
     assert_eq!((expired.deliveries, expired.failures), (1, 0));
+    // A timer that is delivered at most once would have ended at the beginning of its delivery.
+    let policy = Policy { guarantee: Guarantee::AtMostOnce, deliveries: 1, ..Policy::default() };
+    let leased = claim(&Timer { policy, ..pending });
+    let Ok(Next::Stays(expired)) = step(&leased, Event::Expire, NOW) else { panic!("it stays") };
+    assert_eq!((leased.deliveries, expired.deliveries, expired.state), (1, 0, State::Pending));
 }
 
 #[test]

@@ -11,14 +11,30 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::sync::Arc;
 
+/// The runtime's answer to a delivery that wants to begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Permission {
+    Granted,
+    /// The store has not confirmed yet that it has removed the timer. [`Settlement::wake`] follows.
+    Awaited,
+    Refused,
+}
+
 /// The calls by which the work of a delivery reports to the runtime that runs the delivery.
 pub(crate) trait Supervisor: Send + Sync {
-    /// Returns whether the handler of the delivery `number` may be called. The handler must not be called in two cases:
+    /// Returns whether the handler of the delivery `number` may be called. The handler must not be called in these
+    /// cases:
     ///
     /// - The delivery is already settled ([`Settlement`]).
     /// - The lease of the delivery has expired, for example during a long SIGSTOP. Another process may already deliver
-    ///   the timer. In this case, `may_begin` also gives up the lease ([`Op::Release`](crate::store::Op::Release)).
-    fn may_begin(&self, number: u64) -> bool;
+    ///   the timer. In this case, `may_call` also gives up the lease ([`Op::Release`](crate::store::Op::Release)).
+    /// - The timer is delivered at most once, and the store has not removed it. If the handler does not begin its
+    ///   deliveries itself, `may_call` asks the store to remove the timer.
+    fn may_call(&self, number: u64) -> Permission;
+
+    /// Begins the delivery `number` for [`Delivery::begin`]. Asks the store to remove the timer if the timer is
+    /// delivered at most once and the store has it.
+    fn begin(&self, number: u64) -> Permission;
 
     /// Records the verdict of the handler of the delivery `number`.
     fn answered(&self, number: u64, verdict: Verdict);
@@ -26,8 +42,8 @@ pub(crate) trait Supervisor: Send + Sync {
     /// Records that the handler of the delivery `number` has returned, or that its future was dropped. If the executor
     /// dropped the work before the handler answered, the timer is delivered again after a pause. The pause is needed
     /// because the executor is likely to drop the work again. A timer that is delivered at most once is delivered again
-    /// only if its handler was not called (`has_begun` is false).
-    fn returned(&self, number: u64, has_begun: bool);
+    /// only if its delivery has not begun.
+    fn returned(&self, number: u64);
 }
 
 /// The work of a single delivery, as a future that an executor polls.
@@ -69,8 +85,12 @@ impl Future for Supervised {
             this.finish();
             return Poll::Ready(());
         }
-        if matches!(this.step, Step::Ready(..)) && !this.supervisor.may_begin(this.number) {
-            return Poll::Ready(());
+        if matches!(this.step, Step::Ready(..)) {
+            match this.supervisor.may_call(this.number) {
+                Permission::Granted => {}
+                Permission::Awaited => return Poll::Pending,
+                Permission::Refused => return Poll::Ready(()),
+            }
         }
         let poll = || {
             // The first pattern only looks at the step, because the second pattern would also replace a running future.
@@ -112,10 +132,8 @@ impl Supervised {
 /// Reports to the runtime that the work of a delivery has ended, or that an executor has dropped the work early.
 impl Drop for Supervised {
     fn drop(&mut self) {
-        // `finish` replaces the step and drops the handler's future. So `finish` comes after this line, and before
-        // `returned`, which frees the handler's place.
-        let has_begun = !matches!(self.step, Step::Ready(..));
+        // `finish` drops the handler's future, so it comes before `returned`, which frees the handler's place.
         self.finish();
-        self.supervisor.returned(self.number, has_begun);
+        self.supervisor.returned(self.number);
     }
 }

@@ -110,8 +110,6 @@ fn random_histories_of_the_store_in_memory() {
         ("replay", "key exists"),
         ("replay", "not found"),
         ("replay", "refused: state"),
-        ("return", "created"),
-        ("return", "repeated"),
         ("import", "stored"),
         ("import", "refused"),
         ("fire", "changed"),

@@ -209,7 +209,7 @@ impl Committer {
         }
         let (begin, changes) = (Instant::now(), connection.total_changes());
         let now = self.shared.now();
-        let (mut done, mut wakes, mut must_sync) = (Vec::new(), false, false);
+        let (mut done, mut wakes) = (Vec::new(), false);
         let mut first = self.first;
         let mut lost = None;
         while let Some(mut job) = jobs.pop_front() {
@@ -221,7 +221,6 @@ impl Committer {
                         wakes |= self.is_earlier(due);
                     }
                     first = act.claimed().or(first);
-                    must_sync |= act.must_sync();
                     done.push((job, Ok(())));
                 }
                 Err(error) => done.push((job, Err(error.clone()))),
@@ -237,7 +236,7 @@ impl Committer {
         }
         let committed = match lost {
             Some(error) => Err(error),
-            None => self.commit(&connection, changes, wanted, must_sync),
+            None => self.commit(&connection, changes, wanted),
         };
         drop(connection);
         self.was_full = match &committed {
@@ -272,13 +271,7 @@ impl Committer {
 
     /// Commits a transaction. `changes` is the number of rows that the connection had changed before the transaction.
     /// If the connection has changed no row since then, no sync is needed for this transaction.
-    fn commit(
-        &mut self,
-        connection: &Connection,
-        changes: u64,
-        wanted: Durability,
-        must_sync: bool,
-    ) -> Result<()> {
+    fn commit(&mut self, connection: &Connection, changes: u64, wanted: Durability) -> Result<()> {
         let has_changes = connection.total_changes() != changes;
         if let Err(error) = connection.prepare_cached("COMMIT").and_then(|mut run| run.execute([])) {
             let error = failed_commit(error);
@@ -293,7 +286,7 @@ impl Committer {
         } else if has_changes {
             self.unsynced.get_or_insert_with(Instant::now);
         }
-        if self.unsynced.is_some() && (must_sync || wanted == Durability::PowerLoss) {
+        if self.unsynced.is_some() && wanted == Durability::PowerLoss {
             return self.sync_on(connection);
         }
         Ok(())

@@ -115,7 +115,7 @@ fn run(folder: &Path, is_last: bool) {
         let mut connection = connect(&place);
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
         transaction.execute("INSERT INTO effects VALUES (?)", [job.cast_signed()]).unwrap();
-        match ending.done(&transaction, delivery.id, delivery.token.unwrap()) {
+        match ending.done(&transaction, delivery.id, delivery.token) {
             Ok(_) => transaction.commit().into(),
             Err(NotEnded::Lost(_)) => transaction.rollback().into(),
             Err(error) => panic!("{error}"),

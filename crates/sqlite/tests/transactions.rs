@@ -349,7 +349,7 @@ fn a_handler_that_ends_its_timer_in_its_transaction_loses_no_lease() {
         let mut connection = connect(&path);
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
         transaction.execute("INSERT INTO effects VALUES (?)", [job.cast_signed()]).unwrap();
-        let token = delivery.token.unwrap();
+        let token = delivery.token;
         let verdict: Verdict = match ending.done(&transaction, delivery.id, token) {
             Ok(_) => transaction.commit().into(),
             Err(error) => Err::<(), _>(error).into(),

@@ -6,7 +6,6 @@ use super::{Player, REASONS, Seen};
 use crate::bench::{HOUR, LEASE, all};
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
-use tourbillon_durable::policy::Guarantee;
 use tourbillon_durable::state::{Lease, Phase, Refusal, State, Token};
 use tourbillon_durable::store::{
     Claimant, Claimed, Durability, IfPresent, Leased, Limit, Op, Outcome, Reaped, Renewal, StoreErrorKind,
@@ -260,15 +259,9 @@ impl Player {
             },
         };
         let mut ids: Vec<TimerId> = leased.iter().map(|leased| leased.timer.id).collect();
-        let are_once = |timer: &&Timer| timer.policy.guarantee == Guarantee::AtMostOnce;
-        let once: BTreeSet<TimerId> =
-            self.seen.stored.values().filter(are_once).map(|timer| timer.id).collect();
-        let is_once = |id: &TimerId| once.contains(id);
         let mut wanted = wanted;
         if was_lost {
-            // If the answer is lost, timers that are delivered at most once are lost, too. The recovery returns the
-            // other timers in any order.
-            wanted.retain(|id| !is_once(id));
+            // The recovery returns the timers in any order.
             wanted.sort_unstable();
             ids.sort_unstable();
         }
@@ -280,20 +273,11 @@ impl Player {
             assert!(timer.due <= self.now(), "{id} is early");
             assert!(!seen.withdrawn.contains(&id), "{id} was withdrawn before it was claimed");
             assert!(!seen.done.contains(&id), "{id} was acknowledged before it was claimed");
-            if !is_once(&id) {
-                self.held.push((id, token));
-            } else if self.faulty.is_none() {
-                self.taken.push((timer.clone(), token));
-            }
+            self.held.push((id, token));
         }
         let stored: BTreeMap<TimerId, Timer> =
             all(&*self.raw).into_iter().map(|timer| (timer.id, timer)).collect();
-        for id in self.seen.stored.keys().filter(|id| !stored.contains_key(id)) {
-            assert!(is_once(id) && (was_lost || ids.contains(id)), "{id} is lost");
-            self.seen.done.insert(*id);
-        }
-        let series: BTreeSet<TimerId> = self.occurrences_of(|timer| is_once(&timer.id));
-        self.appeared(&stored, &series);
+        assert!(stored.keys().eq(self.seen.stored.keys()), "a claim only leases timers");
         self.seen.stored = stored;
         let recovered = self.ask(|store| {
             Box::pin(async move {
@@ -303,7 +287,7 @@ impl Player {
             })
         });
         let at_least: Vec<&Leased> = {
-            let mut all: Vec<&Leased> = leased.iter().filter(|leased| !is_once(&leased.timer.id)).collect();
+            let mut all: Vec<&Leased> = leased.iter().collect();
             all.sort_by_key(|leased| leased.timer.id);
             all
         };

@@ -91,8 +91,6 @@ struct Player {
     ids: Vec<TimerId>,
     series: Vec<TimerId>,
     held: Vec<(TimerId, Token)>,
-    /// The timers that claims have removed from the store, because they are delivered at most once.
-    taken: Vec<(Timer, Token)>,
     /// The creations whose answers were lost. The caller repeats these creations later.
     unsure: Vec<Op>,
     /// Whether the clock was set back. A series may then go back to an earlier instant, whose occurrence has ended.
@@ -145,7 +143,6 @@ impl Player {
             ids: Vec::new(),
             series: Vec::new(),
             held: Vec::new(),
-            taken: Vec::new(),
             unsure: Vec::new(),
             was_set_back: false,
             seen: Seen::default(),
@@ -217,10 +214,7 @@ impl Player {
                     let by = match self.rng.u32(0..20) {
                         // Ids are remembered for an hour. With faults, the clock must not jump by an hour before a
                         // creation is repeated.
-                        0 if self.faulty.is_none() => {
-                            self.taken.clear();
-                            super::bench::HOUR
-                        }
+                        0 if self.faulty.is_none() => super::bench::HOUR,
                         1..5 => LEASE / 2,
                         _ => self.rng.u64(0..1_500),
                     };
@@ -251,7 +245,6 @@ impl Player {
         let stored = &self.seen.stored;
         self.ids.retain(|id| stored.contains_key(id));
         self.held.retain(|(id, _)| stored.contains_key(id));
-        self.taken.clear();
     }
 
     /// Checks the structure of all stores, and that they have the expected timers. Then compares the stores' counts,

@@ -157,13 +157,6 @@ impl Player {
         timers
     }
 
-    /// Makes an operation that stores a timer again, after a claim has removed it from the store.
-    fn give_back(&mut self, (timer, token): (Timer, Token)) -> Op {
-        let (due, death) = (self.moment(), Death { reason: DeathReason::Age, at: self.now() });
-        let state = if self.rng.u32(0..8) == 0 { State::Dead(death) } else { self.new_state() };
-        Op::Return(Box::new(Timer { state, due, ..timer }), token)
-    }
-
     fn mode(&mut self, timer: &Timer) -> IfPresent {
         let holds =
             |other: &&Timer| timer.key.is_some() && other.owns_key() && other.key_of() == timer.key_of();
@@ -200,10 +193,6 @@ impl Player {
             65..68 => Op::Unpark(REASONS[self.rng.usize(0..3)].into(), self.rng.u32(0..4)),
             68..71 => Op::Replay(self.some_id()),
             71..74 => Op::Fire(self.address()),
-            74..76 => match self.taken.pop() {
-                Some(taken) => self.give_back(taken),
-                None => Op::Replay(self.some_id()),
-            },
             _ => {
                 let nth = self.rng.usize(0..self.held.len().max(1));
                 let Some((id, token)) = self.held.get(nth).copied() else {

@@ -19,7 +19,7 @@ use core::fmt;
 use core::future::Future;
 use core::marker::PhantomData;
 use core::time::Duration;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::thread;
 use tourbillon::{Clock, SystemClock};
@@ -50,6 +50,8 @@ pub enum StartError {
     LongKind(&'static str),
     /// The name of a kind has a zero byte.
     ZeroByteInKind(&'static str),
+    /// The builder says that the handler of this kind begins deliveries by itself, and has no handler of this kind.
+    NoHandler(&'static str),
     /// The operating system did not start a thread of the runtime.
     Thread(std::io::Error),
     /// The engine for the runtime's alarms was not started.
@@ -62,6 +64,9 @@ impl fmt::Display for StartError {
             Self::DuplicateKind(kind) => write!(f, "two handlers were given for the kind {kind:?}"),
             Self::LongKind(kind) => write!(f, "the name of the kind {kind:?} is longer than 64 bytes"),
             Self::ZeroByteInKind(kind) => write!(f, "the name of the kind {kind:?} has a zero byte"),
+            Self::NoHandler(kind) => {
+                write!(f, "no handler was given for the kind {kind:?}, which begins itself")
+            }
             Self::Thread(error) => write!(f, "a thread was not started: {error}"),
             Self::Engine(error) => write!(f, "the engine was not started: {error}"),
         }
@@ -125,6 +130,7 @@ impl Builder {
                 limits: Limits::default(),
                 catch_up_rate: Some(10_000),
                 end_durability: Durability::Volatile,
+                begin_themselves: HashSet::new(),
                 executor: None,
                 on_incident: None,
                 observe: None,
@@ -213,6 +219,18 @@ impl Builder {
         R: Future<Output: Into<Verdict>> + Send + 'static,
     {
         self.add(kind, Arc::new(Bytes(handler)))
+    }
+
+    /// Makes the handler of this kind begin the deliveries of timers that are delivered at most once by itself, by
+    /// [`Delivery::begin`]. Until then, such a timer stays stored, and each [`Verdict`] has the effect that it has for a
+    /// timer that is delivered at least once. Without this setting, the store removes such a timer before the handler is
+    /// called.
+    ///
+    /// A handler needs this setting if it may find that it cannot act now, for example because a rate is used up.
+    /// [`Delivery::begin`] has an example.
+    pub fn begins_itself(mut self, kind: &'static str) -> Self {
+        self.settings.begin_themselves.insert(kind);
+        self
     }
 
     fn add(mut self, kind: &'static str, handler: Arc<dyn Handler>) -> Self {
@@ -437,6 +455,9 @@ impl Builder {
         }
         if let Some(kind) = handlers.keys().find(|kind| has_zero_byte(kind)) {
             return Err(StartError::ZeroByteInKind(kind));
+        }
+        if let Some(kind) = settings.begin_themselves.iter().find(|kind| !handlers.contains_key(**kind)) {
+            return Err(StartError::NoHandler(kind));
         }
         let (workers, has_executor) = (workers.max(1), settings.executor.is_some());
         let has = |place| handlers.values().any(|handler| handler.place() == place);

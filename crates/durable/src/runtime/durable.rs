@@ -35,7 +35,7 @@ impl Durable {
     /// Ends the runtime. No further delivery begins. Waits for running handlers, for at most `patience`. If a handler
     /// has not returned in this time, its timer is given back to the store: no attempt and no delivery is counted, and
     /// the next start delivers the timer again. A timer that is delivered at most once is given back only if its
-    /// handler was not called. When the call returns, the store has written the results of all finished deliveries to
+    /// delivery has not begun. When the call returns, the store has written the results of all finished deliveries to
     /// the disk, even with a lower [`end_durability`](crate::Builder::end_durability). If the store fails, results may
     /// be lost.
     ///

@@ -128,8 +128,9 @@ pub enum Ending {
     /// The runtime has no handler for the timer's kind.
     NoHandler,
     /// The timer was given back to the store, and no attempt was counted. Either the runtime stops, or the lease ended
-    /// before the handler was called, or the executor dropped the work. A timer that is delivered at most once is
-    /// stored again only if its handler was not called.
+    /// before the handler was called, or the executor dropped the work. A timer that is delivered at most once is lost
+    /// instead if its delivery had begun; its phase is then done. If such a timer was cancelled or replaced just before
+    /// its delivery would have begun, its phase is withdrawn.
     GivenBack,
 }
 
@@ -149,8 +150,8 @@ pub enum Event {
         lateness: Duration,
     },
     /// A delivery has ended, and the store has confirmed its result with the durability that
-    /// [`end_durability`](crate::Builder::end_durability) demands. If a timer is delivered at most once, its claim has
-    /// already removed it from the store. So normally the result of such a delivery is not stored, and this event does
+    /// [`end_durability`](crate::Builder::end_durability) demands. If a timer is delivered at most once, the store has
+    /// removed it at the beginning of the delivery. So the result of such a delivery is not stored, and this event does
     /// not wait for the store. If the handler was not called, no `Began` precedes this event.
     Ended {
         /// The delivery to which the event belongs.
@@ -164,15 +165,14 @@ pub enum Event {
         /// `None` if the handler was not called.
         took: Option<Duration>,
         /// The phase of the timer after this delivery: done, pending again, parked, dead, or withdrawn. A timer that is
-        /// delivered at most once is done even if its handler failed. It has another phase only if it was snoozed,
-        /// parked, or given back.
+        /// delivered at most once is done once its delivery has begun, whatever its handler answers.
         phase: Phase,
         /// The id of the next occurrence of the timer's series. `None` if no further occurrence follows, or if the
         /// timer belongs to no series.
         next: Option<TimerId>,
         /// The moment at which the timer's next delivery, or the next occurrence of its series, is due. The runtime
-        /// reads this moment from the store after the delivery has ended. `None` if no delivery follows, or if the
-        /// timer was cancelled before the read.
+        /// reads this moment from the store after the delivery has ended. `None` if no delivery follows, if the timer
+        /// was cancelled before the read, or if the timer is delivered at most once and its delivery had begun.
         due: Option<UtcMillis>,
     },
     /// The lease of a delivery was lost, or the handler answered after the lease had ended. Normally the timer is
@@ -184,8 +184,8 @@ pub enum Event {
         at: UtcMillis,
     },
     /// The result of a delivery could not be stored, because calls at the store failed. Normally the timer is delivered
-    /// again once the lease has ended. A timer that is delivered at most once may be lost, because its claim has
-    /// removed it from the store.
+    /// again once the lease has ended. A timer that is delivered at most once may be lost: if the result is its removal,
+    /// nobody knows whether the store has removed it.
     EndLost {
         /// The delivery to which the event belongs.
         attempt: Arc<Attempt>,
@@ -200,14 +200,6 @@ pub enum Event {
         at: UtcMillis,
         /// The timer's phase after its lease was ended: pending again, or dead.
         phase: Phase,
-    },
-    /// A timer that is delivered at most once was cancelled or replaced while a claim removed it from the store. It is
-    /// withdrawn, and no delivery of it begins.
-    Withdrawn {
-        /// The withdrawn timer.
-        timer: Arc<Timer>,
-        /// The moment of the claim.
-        at: UtcMillis,
     },
     /// An incident has happened. [`Builder::on_incident`](crate::Builder::on_incident) gets the same value.
     Incident(Incident),

@@ -6,7 +6,7 @@ use super::steps::Step;
 use super::times::Times;
 use crate::handler::Verdict;
 use crate::panics::survive;
-use crate::state::{Phase, State};
+use crate::state::Phase;
 use crate::store::{Claimed, LeftOut, Op, Outcome, Reaped, StoreError};
 use crate::timer::Timer;
 use core::fmt;
@@ -259,12 +259,6 @@ impl Reporter {
             figures.stats.claims += 1;
             figures.stats.quarantined += u64::from(quarantined);
         }
-        self.left_out(&claimed.left_out);
-        if self.is_observed() {
-            for timer in &claimed.withdrawn {
-                self.emit(&Event::Withdrawn { timer: Arc::new(timer.clone()), at: claimed.now });
-            }
-        }
         if quarantined > 0 {
             self.report(&Incident::Quarantined { count: quarantined });
         }
@@ -296,8 +290,22 @@ impl Reporter {
         self.report(&Incident::UnknownKind { id: timer.id, kind: timer.kind.clone() });
     }
 
-    /// Counts the end of a delivery of a timer that is delivered at most once. The claim has removed such a timer from
-    /// the store, so this end is not reported to the store.
+    /// Counts what followed from the removal of a timer that is delivered at most once, at the beginning of its
+    /// delivery.
+    pub(crate) fn removed(&self, delivery: &UnderWay, outcome: &Outcome) {
+        let Outcome::Ended { phase, skipped, .. } = outcome else { return };
+        // The plan of the series is not valid.
+        if *phase == Phase::Dead {
+            self.lock().stats.dead += 1;
+            self.report(&Incident::Died { id: delivery.id });
+        }
+        if *skipped > 0 {
+            self.left_out(&[LeftOut { id: delivery.id, key: delivery.key.clone(), count: *skipped }]);
+        }
+    }
+
+    /// Counts the end of a delivery of a timer that is delivered at most once and has begun. The store has removed such
+    /// a timer, so this end is not reported to the store.
     pub(crate) fn ended_at_most_once(&self, verdict: &Verdict) {
         // A failure counts neither as retried nor as dead, because the store no longer has the timer.
         if *verdict == Verdict::Done {
@@ -337,10 +345,6 @@ impl Reporter {
     /// Counts the end of a delivery by the outcome that the store has returned.
     pub(crate) fn ended(&self, under_way: &UnderWay, op: &Op, outcome: &Outcome) {
         let id = under_way.id;
-        if let (Op::Return(timer, _), Outcome::Created(_) | Outcome::Repeated(_)) = (op, outcome) {
-            self.returned(timer, under_way.is_snoozed);
-            return;
-        }
         let Outcome::Ended { phase, skipped, .. } = outcome else {
             self.lock().stats.leases_lost += 1;
             return;
@@ -369,23 +373,6 @@ impl Reporter {
         }
         if *skipped > 0 {
             self.report(&Incident::InstantsSkipped { id, key: under_way.key.clone(), count: *skipped });
-        }
-    }
-
-    /// Counts a timer that is stored again. The timer is delivered at most once, so its claim had removed it from the
-    /// store.
-    fn returned(&self, timer: &Timer, is_snoozed: bool) {
-        {
-            let stats = &mut self.lock().stats;
-            match &timer.state {
-                State::Parked(reason) if !Verdict::is_for_no_handler(reason) => stats.parked += 1,
-                State::Dead(_) => stats.dead += 1,
-                _ if is_snoozed => stats.snoozed += 1,
-                _ => stats.released += 1,
-            }
-        }
-        if timer.state.phase() == Phase::Dead {
-            self.report(&Incident::Died { id: timer.id });
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::executor::Executor;
 use crate::spec::Limits;
 use crate::store::{Durability, StoreError};
 use core::time::Duration;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 pub(crate) struct Settings {
@@ -17,6 +18,8 @@ pub(crate) struct Settings {
     pub(crate) catch_up_rate: Option<u32>,
     /// The durability with which the store must confirm the end of a delivery.
     pub(crate) end_durability: Durability,
+    /// The kinds whose handlers begin deliveries by themselves ([`Builder::begins_itself`](crate::Builder)).
+    pub(crate) begin_themselves: HashSet<&'static str>,
     pub(crate) executor: Option<Arc<dyn Executor>>,
     pub(crate) on_incident: Option<OnIncident>,
     pub(crate) observe: Option<Observe>,

@@ -1,7 +1,7 @@
 //! Tests that operations skip unreadable records, and index entries that do not belong to their timers.
 
 use super::*;
-use crate::state::{Phase, State, Token};
+use crate::state::{Phase, State};
 use crate::store::IfPresent;
 use core::future::Future;
 use core::pin::pin;
@@ -235,11 +235,5 @@ fn a_key_of_a_record_that_was_set_aside_is_free() {
         |n| Timer { id: id(n), key: Some("key 5".into()), ..crate::state::tests::timer(State::Pending) };
     now(store.import(vec![timer(7)]));
     assert_eq!(now(store.get("key 5".into())).map(|timer| timer.id), Some(id(7)));
-    let back = now(store.apply(
-        vec![Op::Return(Box::new(timer(8)), Token { incarnation: 1, claim: 1 })],
-        Durability::Volatile,
-    ));
-    assert_eq!(back, [Outcome::Created(id(8))]);
-    assert_eq!(now(store.get(id(8).into())).and_then(|timer| timer.key), None);
     assert_eq!(faults_of(&store, Table::Keys), []);
 }

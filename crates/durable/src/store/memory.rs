@@ -210,7 +210,7 @@ impl TimerStore for MemoryStore {
     ) -> StoreFuture<'_, Claimed> {
         ready(self.transact_in_turn(|ledger, turns| {
             let chosen = ledger.choose(turns, limit, shares.as_ref())?;
-            let (claimed, _) = ledger.claim(by, claim, &chosen.entries, limit.bytes)?;
+            let claimed = ledger.claim(by, claim, &chosen.entries, limit.bytes)?;
             Ok(Claimed { next_claim: chosen.next, ..claimed })
         }))
     }

@@ -141,8 +141,8 @@ pub enum Op {
     Ack(TimerId, Token),
     /// Ends a lease before a handler is called. The timer is done, and the same transaction stores the next occurrence
     /// of a series. If the timer was withdrawn during the lease, it ends as withdrawn instead. A runtime skips a
-    /// delivery that is too late. A store that leases a timer at most once before it removes the timer also uses this
-    /// operation ([`Claimed::add_removed`]).
+    /// delivery that is too late. It also uses this operation to remove a timer that is delivered at most once, just
+    /// before it calls the handler.
     Skip(TimerId, Token),
     /// Ends a delivery that failed, with the given failure.
     Fail(TimerId, Token, Failure),
@@ -150,15 +150,6 @@ pub enum Op {
     Snooze(TimerId, Token, UtcMillis),
     /// Ends a lease whose delivery has not begun. The timer is pending again.
     Release(TimerId, Token),
-    /// Stores a timer again, with a new state, after a claim has removed the timer from the store. A claim removes each
-    /// timer that is delivered at most once. A caller stores such a timer again if its delivery did not begin, or if
-    /// the handler has snoozed or parked the timer. If another timer has taken the key since the claim, the timer is
-    /// stored without a key. If the store already has a timer with this id, nothing changes.
-    ///
-    /// The token is the token of the claim. A store on a server, whose answers can be lost, recognizes a repeated
-    /// operation by the token, and returns [`Outcome::Repeated`]. If the store no longer has the data to decide whether
-    /// an earlier attempt took effect, it refuses the operation with [`Refusal::Stale`].
-    Return(Box<Timer>, Token),
     /// Ends a lease and parks the timer for a reason, for example a limit that the user has set.
     Park(TimerId, Token, Box<str>),
     /// Unparks timers: the timers that are parked for the given reason become pending again, up to the given number of
@@ -250,15 +241,13 @@ pub enum Outcome {
     /// The number of timers that an [`Op::Unpark`] has made pending again. If the number is below the limit of this
     /// operation, no timer is parked for the operation's reason any longer.
     Unparked(u32),
-    /// No stored timer has the id or key. After this outcome, a timer that is delivered at most once may still be
-    /// delivered: its claim removes it from the store before the delivery begins. The delivery begins once the claiming
-    /// process has a free worker, with no other bound on its time.
+    /// No stored timer has the id or key. A timer that is delivered at most once is no longer stored while its handler
+    /// runs.
     NotFound,
     /// The timer is in a state that does not permit the change.
     Refused(Refusal),
     /// A transaction of another program holds the timer or its key, and is still open. The operation has had no effect
-    /// yet, and the caller repeats it. Only two kinds of operations have this outcome: the end of a delivery whose
-    /// lease has not expired, and [`Op::Return`].
+    /// yet, and the caller repeats it. Only the end of a delivery whose lease has not expired has this outcome.
     Held,
 }
 
@@ -283,8 +272,7 @@ pub struct Limit {
 /// A timer that a claim has leased, with the token that gives the right to deliver the timer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Leased {
-    /// The timer, as the store keeps it with the lease. If the timer is delivered at most once, the claim has removed
-    /// it from the store.
+    /// The timer, as the store keeps it with the lease.
     pub timer: Timer,
     /// The token that the holder passes to end the delivery.
     pub token: Token,
@@ -306,54 +294,10 @@ pub struct Claimed {
     pub next_claim: Option<UtcMillis>,
     /// The number of records that the claim could not read. The store sets such records aside, with their bytes.
     pub quarantined: u32,
-    /// The skipped instants of each series of which the claim has ended an occurrence. A claim ends each timer that is
-    /// delivered at most once. Scheduled instants of the series are skipped if they have already passed when the
-    /// occurrence ends.
-    pub left_out: Vec<LeftOut>,
-    /// The timers that were withdrawn between their lease and their removal. They have ended as withdrawn, and no
-    /// delivery of them begins. Only a store that leases a timer at most once before it removes the timer has such
-    /// timers.
-    // Such a store has no journal, whose digests are those of the serialized answers.
-    #[serde(skip)]
-    pub withdrawn: Vec<Timer>,
     /// The moment at which the caller should call [`reap`](TimerStore::reap). Usually `None`. A store that several
     /// processes share sets the moment, for example after this process has taken over shards from a process that may be
     /// gone. The first lease in the shards of this process then ends at this moment.
     pub next_reap: Option<UtcMillis>,
-}
-
-impl Claimed {
-    /// Adds a timer that is delivered at most once, which the claim has leased under this token and then removed by
-    /// [`Op::Skip`]. `outcome` is the outcome of this operation. If the timer was withdrawn before its removal, the
-    /// method adds it to [`withdrawn`](Self::withdrawn), since no delivery has begun. If the lease was lost, the method
-    /// does not add the timer.
-    ///
-    /// ```
-    /// use tourbillon_durable::UtcMillis;
-    /// use tourbillon_durable::state::{Phase, Token};
-    /// use tourbillon_durable::store::{Claimed, Outcome};
-    /// use tourbillon_durable::timer::{Timer, TimerId};
-    ///
-    /// let timer = Timer::new(TimerId::fresh(), "mail", UtcMillis::ZERO);
-    /// let ended = |phase| Outcome::Ended { id: timer.id, phase, next: None, skipped: 0 };
-    /// let (mut claimed, token) = (Claimed::default(), Token { incarnation: 1, claim: 1 });
-    /// claimed.add_removed(timer.clone(), token, &ended(Phase::Withdrawn));
-    /// assert_eq!((claimed.leased.len(), claimed.withdrawn.len()), (0, 1));
-    /// claimed.add_removed(timer.clone(), token, &ended(Phase::Done));
-    /// assert_eq!((claimed.leased.len(), claimed.withdrawn.len()), (1, 1));
-    /// ```
-    pub fn add_removed(&mut self, timer: Timer, token: Token, outcome: &Outcome) {
-        let Outcome::Ended { phase, .. } = outcome else { return };
-        self.left_out.extend(LeftOut::of(&timer, outcome));
-        // The removal has ended the lease.
-        let timer = Timer { state: State::Pending, ..timer };
-        if *phase == Phase::Withdrawn {
-            // The lease has counted a delivery.
-            self.withdrawn.push(Timer { deliveries: timer.deliveries.saturating_sub(1), ..timer });
-        } else {
-            self.leased.push(Leased { timer, token });
-        }
-    }
 }
 
 /// The instants of a series that were skipped when an occurrence ended, because they had already passed.
@@ -528,8 +472,7 @@ pub trait TimerStore: Send + Sync + 'static {
     /// cannot skip timers ignores the shares, and sets [`next_claim`](Claimed::next_claim) to
     /// [`next_due`](Claimed::next_due).
     ///
-    /// The answer comes before the leases are durable, unless one of the timers is delivered at most once. Several
-    /// claims may wait for their answers at the same time, and may be answered in any order.
+    /// The answer comes before the leases are durable. Several claims may wait for their answers at the same time, and may be answered in any order.
     fn claim(
         &self,
         by: Claimant,

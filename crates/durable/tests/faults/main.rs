@@ -7,6 +7,7 @@ mod crowds;
 mod downtime;
 mod handlers;
 mod held;
+mod once;
 mod parts;
 mod races;
 mod simulation;

@@ -11,13 +11,13 @@
 //! |---|---|
 //! | I1 | an accepted timer that was not withdrawn is delivered, or dead |
 //! | I2 | no delivery starts before the timer is due |
-//! | I3 | after a cancel returned `Cancelled` no delivery starts; after `InFlight` no further delivery starts |
+//! | I3 | after a cancel returned `Cancelled` no delivery starts; after `InFlight` no further delivery starts, and none at all of a timer of at most one delivery |
 //! | I4 | without faults a timer is delivered once; after a durable acknowledgement it is not delivered |
 //! | I5 | after a replacement returned, the old timer is not delivered, but for the delivery that was in flight |
 //! | I6 | each instant of a series has one id, and none is left out |
 //! | I7 | a timer of at most one delivery starts at most once |
 //!
-//! Eleven wrong variants of the model show that the search finds faults.
+//! Twelve wrong variants of the model show that the search finds faults.
 
 mod search;
 mod steps;
@@ -127,8 +127,13 @@ fn red_if_an_answer_comes_before_its_change_is_durable() {
 }
 
 #[test]
-fn red_if_at_most_once_begins_before_the_claim_is_durable() {
+fn red_if_at_most_once_begins_before_the_removal_is_durable() {
     goes_red(&at_most_once(), Wrong::OnceBeginsBeforeDurable, &["I7"]);
+}
+
+#[test]
+fn red_if_a_removal_ignores_the_withdrawal() {
+    goes_red(&at_most_once(), Wrong::RemovalIgnoresTheWithdrawal, &["I3, I5"]);
 }
 
 #[test]

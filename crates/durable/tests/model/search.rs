@@ -16,7 +16,8 @@ impl Model {
         for _ in 0..400 {
             // The user takes no further steps. The search reaches each prefix of the user's operations as a world of
             // its own.
-            let order = [Step::Sync, Step::Begin, Step::Succeed, Step::Claim, Step::Reap, Step::Tick];
+            let order =
+                [Step::Sync, Step::Begin, Step::Remove, Step::Succeed, Step::Claim, Step::Reap, Step::Tick];
             let mut goes_on = false;
             for step in order {
                 if let Some(next) = calm.step(&world, step)? {

@@ -3,7 +3,7 @@
 use crate::transactions::Model;
 use crate::world::{Held, LEASE, Mini, MiniState, Said, Seen, Step, World, Wrong, at};
 use std::time::Duration;
-use tourbillon_durable::state::{End, Event, Failure, Token};
+use tourbillon_durable::state::{Event, Failure, Token};
 
 impl Model {
     /// Returns the world (state of the model) after a step. `None` if the world does not permit the step. Fails with
@@ -40,23 +40,29 @@ impl Model {
                 next.tokens += 1;
                 let token = next.tokens;
                 let claim = Token { incarnation: 0, claim: token.into() };
-                let end =
-                    self.apply(&mut next, nth, Event::Claim { token: claim, until: at(world.now + LEASE) });
-                let ended = end == Some(Some(End::Done));
-                if self.wrong == Wrong::DeleteBeforeDelivery && !ended {
+                self.apply(&mut next, nth, Event::Claim { token: claim, until: at(world.now + LEASE) });
+                if self.wrong == Wrong::DeleteBeforeDelivery {
                     next.store.remove(nth);
                 }
                 let seen = next.seen.entry(timer.id).or_default();
                 if seen.cancelled {
                     return Err(format!("I3, I5: {} is claimed after it was cancelled", timer.id));
                 }
-                self.settle(&mut next, &timer, ended, false, Said::Nothing);
-                let waits = next.log.len().try_into().unwrap();
-                next.worker = Some(Held { timer, token, waits, until: world.now + LEASE, begun: false });
+                self.settle(&mut next, &timer, false, false, Said::Nothing);
+                let (waits, until) = (next.log.len().try_into().unwrap(), world.now + LEASE);
+                next.worker = Some(Held { timer, token, waits, removed: false, until, begun: false });
+            }
+            Step::Remove if world.worker.as_ref().is_some_and(|held| !held.removed) && !full => {
+                if !self.is_once() {
+                    return Ok(None);
+                }
+                self.remove(&mut next);
             }
             Step::Begin if world.worker.as_ref().is_some_and(|held| !held.begun) => {
                 let held = next.worker.as_mut().unwrap();
-                if self.is_once() && held.waits > 0 && self.wrong != Wrong::OnceBeginsBeforeDurable {
+                let is_removed =
+                    held.removed && (held.waits == 0 || self.wrong == Wrong::OnceBeginsBeforeDurable);
+                if self.is_once() && !is_removed {
                     return Ok(None);
                 }
                 // After the end of its lease, a timer may have another holder, or may be withdrawn.
@@ -82,8 +88,9 @@ impl Model {
                 self.finish(&mut next, |token| Event::Fail(token, failure.clone()));
             }
             Step::Release if world.worker.as_ref().is_some_and(|held| !held.begun) && !full => {
-                // A timer that is delivered at most once cannot be given back.
-                if self.is_once() || world.failures == scenario.failures {
+                // A timer that is removed cannot be given back.
+                let is_removed = world.worker.as_ref().is_some_and(|held| held.removed);
+                if is_removed || world.failures == scenario.failures {
                     return Ok(None);
                 }
                 next.failures += 1;
@@ -133,6 +140,9 @@ impl Model {
         }
         if seen.last.is_some_and(|last| last != token) {
             return Err(format!("I3, I5: {id} starts again after its last delivery"));
+        }
+        if seen.last.is_some() && self.is_once() {
+            return Err(format!("I3, I5: {id} starts, and was withdrawn before its removal"));
         }
         if seen.acked {
             return Err(format!("I4: {id} starts after a durable acknowledgement"));

@@ -203,6 +203,27 @@ impl Model {
         self.commit(world, said);
     }
 
+    /// Has the worker's timer removed, which is delivered at most once. The worker keeps the timer if the removal took
+    /// effect, and its delivery may begin once the removal is durable.
+    pub(crate) fn remove(&self, world: &mut World) {
+        let Some(held) = world.worker.clone() else { return };
+        let token = Token { incarnation: 0, claim: held.token.into() };
+        let event = match self.wrong {
+            Wrong::RemovalIgnoresTheWithdrawal => Event::Ack(token),
+            _ => Event::Skip(token),
+        };
+        world.worker = None;
+        let Some(nth) = world.store.iter().position(|stored| stored.id == held.timer.id) else { return };
+        let before = world.store[nth];
+        let was_withdrawn = matches!(before.state, MiniState::Leased { withdrawn: Some(_), .. });
+        let Some(end) = self.apply(world, nth, event) else { return };
+        self.settle(world, &before, end.is_some(), was_withdrawn, Said::Nothing);
+        if matches!(end, Some(End::Done | End::Skipped)) {
+            let waits = world.log.len().try_into().unwrap();
+            world.worker = Some(Held { waits, removed: true, ..held });
+        }
+    }
+
     /// Ends the delivery that the worker has under way, with an event.
     pub(crate) fn finish(&self, world: &mut World, event: impl Fn(Token) -> Event) {
         let Held { timer, token, .. } = world.worker.take().unwrap();

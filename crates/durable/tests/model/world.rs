@@ -50,6 +50,9 @@ pub(crate) struct Held {
     pub(crate) token: u8,
     /// The number of syncs of the disk until the worker's claim is durable.
     pub(crate) waits: u8,
+    /// Whether the store has removed the timer, which is delivered at most once. `waits` then counts the syncs until the
+    /// removal is durable.
+    pub(crate) removed: bool,
     /// The moment at which the lease of the worker's claim ends.
     pub(crate) until: u8,
     pub(crate) begun: bool,
@@ -98,6 +101,8 @@ pub(crate) enum Step {
     User,
     Sync,
     Claim,
+    /// The worker has a timer removed that is delivered at most once.
+    Remove,
     Begin,
     Succeed,
     Fail,
@@ -106,11 +111,12 @@ pub(crate) enum Step {
     Crash,
 }
 
-pub(crate) const STEPS: [Step; 10] = [
+pub(crate) const STEPS: [Step; 11] = [
     Step::Tick,
     Step::User,
     Step::Sync,
     Step::Claim,
+    Step::Remove,
     Step::Begin,
     Step::Succeed,
     Step::Fail,
@@ -163,6 +169,7 @@ pub(crate) enum Wrong {
     RestartForgetsTheWithdrawal,
     AnswerBeforeDurable,
     OnceBeginsBeforeDurable,
+    RemovalIgnoresTheWithdrawal,
     ClaimIgnoresTheDueMoment,
     NextFromTheEndOfTheDelivery,
     FreshIds,

@@ -6,7 +6,7 @@ use pollster::block_on;
 use redb::ReadableTable;
 use std::fs;
 use tourbillon::{ManualClock, Timestamp};
-use tourbillon_durable::state::{Phase, State, Token};
+use tourbillon_durable::state::{Phase, State};
 use tourbillon_durable::store::{Durability, Op, Outcome, RedbStore, StoreError, StoreErrorKind, TimerStore};
 use tourbillon_durable::timer::{Timer, TimerId};
 
@@ -213,25 +213,5 @@ fn an_imported_id_is_remembered_for_the_whole_time_after_its_second_end() {
     assert_eq!(again, Outcome::Repeated(chosen().id));
     minutes(20);
     assert_eq!(apply(&store, place(chosen()), Durability::Volatile).unwrap(), Outcome::Created(chosen().id));
-    assert_whole(&store);
-}
-
-#[test]
-fn a_timer_beyond_the_limits_is_not_stored_again_after_a_claim() {
-    let place_of = Place::new();
-    let store = RedbStore::open(place_of.file()).unwrap();
-    let token = Token { incarnation: 1, claim: 1 };
-    let long = "n".repeat(256);
-    let too_long = [
-        Timer { namespace: long.as_str().into(), ..timer(1, 5) },
-        Timer { labels: vec![long.as_str().into()], ..timer(1, 5) },
-        Timer { state: State::Parked(long.as_str().into()), ..timer(1, 5) },
-    ];
-    for timer in too_long {
-        let error = apply(&store, Op::Return(Box::new(timer), token), Durability::PowerLoss).unwrap_err();
-        assert_eq!(error.kind(), StoreErrorKind::Limit, "{error}");
-    }
-    let stored = apply(&store, Op::Return(Box::new(timer(1, 5)), token), Durability::PowerLoss).unwrap();
-    assert_eq!(stored, Outcome::Created(TimerId::from_u128(1)));
     assert_whole(&store);
 }

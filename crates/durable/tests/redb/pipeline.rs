@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 use tourbillon::ManualClock;
+use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{
     Durability, Filter, Op, Outcome, RedbStore, StoreErrorKind, TimerStore as _,
 };
@@ -166,26 +167,29 @@ fn a_batch_is_made_while_another_one_is_synced_and_readers_see_it() {
 }
 
 #[test]
-fn a_timer_that_is_delivered_at_most_once_is_claimed_once_the_disk_has_that_and_holds_up_no_other() {
+fn a_timer_that_is_delivered_at_most_once_is_removed_once_the_disk_has_that_and_holds_up_no_claim() {
     let (disk, store) = on_a_slow_disk();
     disk.slow_syncs(Duration::ZERO);
     let mut once = timer(2, 400_000);
     once.policy.guarantee = tourbillon_durable::policy::Guarantee::AtMostOnce;
     apply(&store, place(once), Durability::PowerLoss).unwrap();
     disk.slow_syncs_of_the_journal(SYNC);
-    let at = Arc::clone(&store);
-    let begun = Instant::now();
-    let first = thread::spawn(move || {
-        let claimed = block_on(at.claim(claimant(1), 1, ALL, None)).unwrap();
-        (claimed.leased.iter().map(|leased| leased.timer.id.as_u128()).collect::<Vec<_>>(), begun.elapsed())
+    let first = within(SHORT, "a claim", || block_on(store.claim(claimant(1), 1, ALL, None)).unwrap());
+    let claimed: Vec<u128> = first.leased.iter().map(|leased| leased.timer.id.as_u128()).collect();
+    assert_eq!(claimed, [2, 1]);
+    let (id, token) = (first.leased[0].timer.id, first.leased[0].token);
+    let (at, begun) = (Arc::clone(&store), Instant::now());
+    let removal = thread::spawn(move || {
+        (apply(&at, Op::Skip(id, token), Durability::PowerLoss).unwrap(), begun.elapsed())
     });
     thread::sleep(SYNC / 8);
     apply(&store, place(timer(3, 300_000)), Durability::ProcessCrash).unwrap();
     let second = within(SHORT, "a claim", || block_on(store.claim(claimant(1), 2, ALL, None)).unwrap());
     assert_eq!(second.leased.len(), 1);
-    assert!(!first.is_finished());
-    let (claimed, took) = first.join().unwrap();
-    assert!(claimed == [2, 1] && took >= SYNC, "{claimed:?} after {took:?}");
+    assert!(!removal.is_finished());
+    let (removed, took) = removal.join().unwrap();
+    let is_done = matches!(removed, Outcome::Ended { phase: Phase::Done, .. });
+    assert!(is_done && took >= SYNC, "{removed:?} after {took:?}");
 }
 
 /// Tests reads during the growth of the database's file. While the file grows, redb syncs the file under a lock. The

@@ -114,7 +114,7 @@ fn each_ending_has_its_event() {
     );
     assert_eq!(
         end_of(Spec::new(Note(4)).at_most_once()),
-        (Ending::Answered(Verdict::Park("closed".into())), Phase::Parked, None)
+        (Ending::Answered(Verdict::Park("closed".into())), Phase::Done, None)
     );
     assert_eq!(
         end_of(Spec::new(Note(5)).backoff(Backoff::Fixed(DAY))),

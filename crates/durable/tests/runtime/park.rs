@@ -190,8 +190,10 @@ fn occurrences_of_paused_series_do_not_count_for_the_limit() {
 }
 
 #[test]
-fn a_timer_that_is_delivered_at_most_once_is_parked_as_well() {
-    let (world, reason) = parking();
+fn a_timer_that_is_delivered_at_most_once_is_parked_as_well_until_it_begins() {
+    let (mut world, reason) = parking();
+    drop(world.durable.take());
+    world.start(|builder| builder.begins_itself("note"));
     world.schedule(Spec::new(Note(1)).key("a").at_most_once());
     world.advance(secs(1));
     let timer = stored(&world, "a");

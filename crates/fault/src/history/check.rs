@@ -278,7 +278,7 @@ impl Judge<'_> {
 
     /// Finds repeated deliveries of a timer. A repetition that no fault explains is a violation ([`Broken::Doubled`]).
     /// A repeated delivery of an at-most-once timer is a violation, too ([`Broken::Twice`]), unless a fault made the
-    /// servers forget the claim of the first delivery.
+    /// servers forget that the timer was removed before its first delivery.
     fn duplicates(&mut self, id: Id, life: &Life, is_once: bool) {
         for (nth, delivery) in life.deliveries.iter().enumerate() {
             let before = life.deliveries[..nth].iter();
@@ -288,7 +288,7 @@ impl Judge<'_> {
             if let Some(cause) = cause {
                 *self.findings.duplicates.entry(cause).or_default() += 1;
             }
-            if is_once && !self.excuses.is_claim_forgotten(first) {
+            if is_once && !self.excuses.is_removal_forgotten(first) {
                 self.is_broken(Broken::Twice(id));
             } else if cause.is_none() {
                 self.is_broken(Broken::Doubled(id));
@@ -304,13 +304,9 @@ impl Judge<'_> {
                 |at: Moment| life.deliveries.iter().filter(|delivery| delivery.begun > at).count();
             let after = begun_after(call.at);
             let is_revived = match how {
-                // A claim may have taken the timer out of the store. The claim's answer can be under way for a lease at
-                // most. During a fault, the node may also put the timer back later. A node that parks the timer puts it
-                // back at once, and delivers it when it can.
-                Withdrawn::Absent if is_once && self.terms.parks && self.is_due(life, call.at) => false,
+                // A node takes the timer out of the store just before it calls the handler.
                 Withdrawn::Absent if is_once => life.deliveries.iter().any(|delivery| {
-                    delivery.begun > call.at.saturating_add(self.terms.lease)
-                        && !self.excuses.is_return_held_up(call.at, delivery.begun)
+                    delivery.begun > call.at && !self.excuses.is_call_under_way(call.at, delivery)
                 }),
                 Withdrawn::Surely | Withdrawn::Absent => after > 0,
                 Withdrawn::InFlight => after > 1,
@@ -328,12 +324,6 @@ impl Judge<'_> {
                 self.is_broken(Broken::Kept(id));
             }
         }
-    }
-
-    /// Returns whether a claim can have taken a timer out of the store by the moment `at`.
-    fn is_due(&self, life: &Life, at: Moment) -> bool {
-        let latest = (at + self.terms.wall).saturating_add(self.terms.lease);
-        life.due_at(at).saturating_mul(1_000) <= latest
     }
 
     /// Checks that a delivery has succeeded for each instant of a series ([`Broken::InstantMissing`]), and that no two

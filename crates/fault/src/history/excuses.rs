@@ -164,40 +164,39 @@ impl<'a> Excuses<'a> {
         Some(Cause::Pause)
     }
 
-    /// Returns whether the servers may have lost the claim that led to `first`, a delivery of an at-most-once timer,
-    /// and the run's settings permit the loss. A claim is the change with which a node takes a timer for delivery.
-    /// Without such a loss, a second delivery is a violation.
-    pub(super) fn is_claim_forgotten(&self, first: &Delivery) -> bool {
+    /// Returns whether the servers may have lost the removal of an at-most-once timer before `first`, a delivery of the
+    /// timer, and the run's settings permit the loss. Without such a loss, a second delivery is a violation.
+    pub(super) fn is_removal_forgotten(&self, first: &Delivery) -> bool {
         let lossy = |(from, until): &(Moment, Moment)| {
             (*from..=until.saturating_add(self.terms.lease)).contains(&first.begun)
         };
         self.terms.lossy.iter().any(lossy)
     }
 
-    /// An at-most-once timer was absent from the store at the moment `absent`, although its delivery began later, at
-    /// `begun`. Returns whether a fault explains this.
+    /// An at-most-once timer was absent from the store at the moment `absent`, although `delivery` of the timer began
+    /// later. Returns whether the call of the handler can have been under way at that moment.
     ///
-    /// When a node claims such a timer for delivery, the claim takes the timer out of the store. If the node then
-    /// cannot begin the delivery, the node puts the timer back. A fault of the node or of the servers can delay this,
-    /// so that the timer is in the store again only after the fault.
-    pub(super) fn is_return_held_up(&self, absent: Moment, begun: Moment) -> bool {
+    /// A node takes such a timer out of the store, waits for the store's answer, and then calls the handler. The answer
+    /// comes within the time for which the node waits for it, or else the node does not call the handler. A pause of
+    /// the node in between delays the call.
+    pub(super) fn is_call_under_way(&self, absent: Moment, delivery: &Delivery) -> bool {
+        let until = absent.saturating_add(self.terms.response + BUSY);
         let is_meant = |fault: &Fault| {
-            fault.cause != Cause::Kill
-                && fault.from <= absent.saturating_add(self.terms.lease)
-                && absent
-                    <= fault.until.saturating_add(self.aftermath(fault)).saturating_add(self.terms.lease)
-                && fault.from <= begun
+            fault.cause == Cause::Pause
+                && fault.node.as_ref() == Some(&delivery.node)
+                && fault.from <= until
+                && absent <= fault.until
+                && delivery.begun <= fault.until + BUSY
         };
-        self.faults.iter().any(is_meant)
+        delivery.begun <= until || self.faults.iter().any(is_meant)
     }
 
     /// Excuses at-most-once timers that were never delivered. Each item of `lost` has the earliest and the latest
     /// moment at which the timer can have become due. Returns the number of timers that a fault explains, and the
     /// timers that no fault explains.
     ///
-    /// When a node claims an at-most-once timer for delivery, the claim takes the timer out of the store. The timer is
-    /// lost in two cases: the store's answer to the claim is lost, or the node is killed or stopped and does not call
-    /// the handler before its lease of the timer ends.
+    /// A node takes an at-most-once timer out of the store before it calls the handler. The timer is lost in two cases:
+    /// the store's answer to the removal is lost or late, or the node is killed before it calls the handler.
     pub(super) fn of_losses<T>(&mut self, mut lost: Vec<((Moment, Moment), T)>) -> (usize, Vec<T>) {
         lost.sort_by_key(|(due, _)| *due);
         self.taken.fill(0);
@@ -226,12 +225,14 @@ impl<'a> Excuses<'a> {
     fn meets(&self, fault: &Fault, (from, until): (Moment, Moment)) -> bool {
         let Terms { lease, ttl, .. } = self.terms;
         let ends_no_lease = fault.cause == Cause::Pause && fault.until - fault.from < lease / 2;
-        // Returns whether the fault `other` came shortly before this fault. Then a node may have been away, and its
-        // shard had to wait until another node took the shard over. So timers of the shard were late.
+        // Returns whether the fault `other` came shortly before this fault. Then a node may have been away. Its shard
+        // had to wait until another node took the shard over, and its leased timers had to wait for the ends of their
+        // leases. So timers were late.
+        let away = ttl.max(lease);
         let is_away = |other: &&Fault| {
-            other.from < fault.from && fault.from <= other.until + self.aftermath(other) + ttl + BUSY
+            other.from < fault.from && fault.from <= other.until + self.aftermath(other) + away + BUSY
         };
-        let late = if self.faults.iter().any(|other| is_away(&other)) { ttl + BUSY } else { BUSY };
+        let late = if self.faults.iter().any(|other| is_away(&other)) { away + BUSY } else { BUSY };
         !ends_no_lease
             && fault.from <= until.saturating_add(late)
             && from <= fault.until + self.aftermath(fault)

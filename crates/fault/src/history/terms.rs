@@ -19,10 +19,6 @@ pub struct Terms {
     pub response: Moment,
     /// The greatest number of handlers that a node runs at a time.
     pub workers: usize,
-    /// Whether a node parks a timer that it has claimed but must not deliver yet, as `tourbillond` does. To park a
-    /// timer is to store it so that no node claims it for now. A claim takes an at-most-once timer out of the store, so
-    /// such a timer is not stored between its claim and its parking.
-    pub parks: bool,
     /// The moment at which the monotonic clock was zero, in microseconds of UTC.
     pub wall: u64,
     /// The greatest time by which a delivery may seem early, in milliseconds, because the clocks of the server and of

@@ -100,11 +100,6 @@ impl Story {
         self
     }
 
-    fn parks(mut self) -> Self {
-        self.terms.parks = true;
-        self
-    }
-
     fn stored(mut self, id: Id, stored: Stored) -> Self {
         self.end.stored.insert(id, stored);
         self.end.counted += 1;
@@ -438,21 +433,20 @@ fn nothing_is_delivered_after_a_cancel() {
     twice.fault(Cause::Network, None, 5, 9).breaks(&[Broken::Revived(1)]);
     story().cancel(4, 1, Answer::Unknown).delivered(1, 5).breaks(&[]);
     story().cancel(4, 1, Answer::NotFound).delivered(1, 5).breaks(&[Broken::Revived(1)]);
-    // A claim takes an at-most-once timer out of the store. The claim's answer comes later.
+    // An at-most-once timer leaves the store before its handler is called, and the store's answer takes some time.
     let once = || Story::new().place(1, Place { is_once: true, ..timer(1, 5) }, Answer::Created);
-    once().cancel(5, 1, Answer::NotFound).delivered(1, 6).breaks(&[]);
+    let absent = || once().cancel(5, 1, Answer::NotFound);
+    absent().delivered(1, 8).breaks(&[]);
+    absent().delivered(1, 7).delivered(1, 8).breaks(&[Broken::Twice(1)]);
+    absent().delivered(1, 10).breaks(&[Broken::Revived(1)]);
     once().cancel(5, 1, Answer::Cancelled).delivered(1, 6).breaks(&[Broken::Revived(1)]);
-    once().cancel(5, 1, Answer::NotFound).delivered(1, 12).breaks(&[Broken::Revived(1)]);
-    // The node puts the timer back when the servers work again.
-    let out = |from, until| once().cancel(5, 1, Answer::NotFound).fault(Cause::Crash, None, from, until);
-    out(6, 9).delivered(1, 30).breaks(&[]);
-    out(6, 9).delivered(1, 30).delivered(1, 31).breaks(&[Broken::Twice(1)]);
-    out(20, 22).delivered(1, 30).breaks(&[Broken::Revived(1)]);
-    // A node that parks the timer puts it back at once. A timer that is not due is not taken out.
-    once().parks().cancel(5, 1, Answer::NotFound).delivered(1, 30).breaks(&[]);
-    let far = || Story::new().parks().place(1, Place { is_once: true, ..timer(1, 25) }, Answer::Created);
-    far().cancel(5, 1, Answer::NotFound).delivered(1, 30).breaks(&[Broken::Revived(1)]);
-    once().parks().cancel(4, 1, Answer::Cancelled).delivered(1, 30).breaks(&[Broken::Revived(1)]);
+    once().cancel(5, 1, Answer::InFlight).delivered(1, 20).breaks(&[]);
+    // A pause of the node delays the call, and a fault of the servers or of another node does not.
+    absent().fault(Cause::Pause, Some("a"), 6, 20).delivered(1, 21).breaks(&[]);
+    absent().fault(Cause::Pause, Some("a"), 6, 20).delivered(1, 23).breaks(&[Broken::Revived(1)]);
+    absent().fault(Cause::Pause, Some("a"), 1, 4).delivered(1, 10).breaks(&[Broken::Revived(1)]);
+    absent().fault(Cause::Pause, Some("b"), 6, 20).delivered(1, 21).breaks(&[Broken::Revived(1)]);
+    absent().fault(Cause::Crash, None, 6, 20).delivered(1, 21).breaks(&[Broken::Revived(1)]);
 }
 
 #[test]

@@ -545,7 +545,6 @@ impl Stage {
             ttl: micros(self.ttl),
             response: micros(self.response()),
             workers: self.workers,
-            parks: self.daemons.is_some(),
             ..terms
         };
         let findings = check(records, &terms, end);

@@ -5,26 +5,21 @@ use crate::deployment::{Deployment, ms};
 use crate::layout::{Id, moment, read};
 use crate::link::{Failure, Param, Session};
 use crate::node::{Head, Node};
-use crate::operation::{Act, Batches, Transactions, Work, held, operate};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use tourbillon_durable::UtcMillis;
-use tourbillon_durable::policy::Guarantee;
-use tourbillon_durable::state::{Refusal, Token};
+use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
-    Claimant, Claimed, Durability, Leased, Limit, Op, Outcome, ServerTime, Shares, StoreError, StoreErrorKind,
+    Claimant, Claimed, Leased, Limit, ServerTime, Shares, StoreError, StoreErrorKind,
 };
-use tourbillon_durable::timer::Timer;
 
 /// Claims due timers.
 pub(crate) struct Claims {
     pub(crate) deployment: Arc<Deployment>,
     pub(crate) node: Arc<Node>,
-    pub(crate) batches: Arc<Batches>,
 }
 
 /// A claim of due timers, before it has a connection.
@@ -76,36 +71,32 @@ impl Claims {
             let end = first_end(&mut session, Some(wish.token.incarnation)).await;
             claimed.next_reap = end.unwrap_or(Some(claimed.now));
         }
-        self.keep(session, &rows, wish.token, &mut claimed).await?;
+        self.keep(&mut session, &rows, wish.token, &mut claimed).await;
         claimed.next_claim = claimed.next_claim.filter(|_| wish.shares.is_some());
         Ok(claimed)
     }
 
     /// Adds the timers that a claim has leased to the claim's answer. Each of `rows` has one of these timers, whose
-    /// columns begin at the second column of the row. A timer that is delivered at most once is first removed from the
-    /// store. A row that cannot be read is set aside: its timer becomes dead.
+    /// columns begin at the second column of the row. A row that cannot be read is set aside: its timer becomes dead.
     pub(super) async fn keep(
         &self,
-        mut session: Session,
+        session: &mut Session,
         rows: &[Row],
         token: Token,
         claimed: &mut Claimed,
-    ) -> Result<(), StoreError> {
+    ) {
         if !rows.is_empty() {
             self.node.has_claimed.store(true, Ordering::Relaxed);
         }
-        let (mut once, mut unreadable) = (Vec::new(), Vec::new());
+        let mut unreadable = Vec::new();
         for row in rows {
             match read(row, 1) {
-                Ok(timer) if timer.policy.guarantee == Guarantee::AtMostOnce => once.push(timer),
                 Ok(timer) => claimed.leased.push(Leased { timer, token }),
                 Err(id) => unreadable.push(id),
             }
         }
         // If this fails, the rows stay leased. A claim sets them aside after their leases have ended.
-        claimed.quarantined = self.set_aside(&mut session, unreadable, token).await.unwrap_or(0);
-        drop(session);
-        if once.is_empty() { Ok(()) } else { self.forget(once, token, claimed).await }
+        claimed.quarantined = self.set_aside(session, unreadable, token).await.unwrap_or(0);
     }
 
     /// Runs the SQL function `claim`. First sends a heartbeat if a heartbeat is due, or if this process is not a node
@@ -162,28 +153,6 @@ impl Claims {
         Ok(Looked { head, rows })
     }
 
-    /// Removes at-most-once timers from the store, and adds them to the answer of a claim. If this fails, the timers
-    /// stay leased until their leases expire, and are then pending again.
-    async fn forget(&self, once: Vec<Timer>, token: Token, claimed: &mut Claimed) -> Result<(), StoreError> {
-        let transactions: &Transactions = &self.batches.transactions;
-        let work = Forget { once, token };
-        let result = transactions.transact(Durability::PowerLoss, &work).await;
-        let once = work.once;
-        let (outcomes, made_due) = match result {
-            Ok(done) => done,
-            // The answer must have the other timers, which the claim has leased. So the error is dropped.
-            Err(_) if !claimed.leased.is_empty() => return Ok(()),
-            Err(error) => return Err(StoreError::new(StoreErrorKind::Unknown, error.to_string())),
-        };
-        claimed.next_due = earlier(claimed.next_due, made_due);
-        claimed.next_claim = earlier(claimed.next_claim, made_due);
-        for (timer, outcome) in once.into_iter().zip(outcomes) {
-            claimed.add_removed(timer, token, &outcome);
-        }
-        claimed.leased.sort_by_key(|leased| (leased.timer.due, leased.timer.id));
-        Ok(())
-    }
-
     /// Sets aside rows that cannot be read: the timers become dead, and their contents stay as they are. Passes over
     /// timers that other transactions have locked. Returns the number of rows that were set aside.
     async fn set_aside(&self, session: &mut Session, ids: Vec<Id>, token: Token) -> Result<u32, Failure> {
@@ -224,40 +193,4 @@ fn shares_json(shares: &Shares) -> String {
         json["left"] = serde_json::json!(numbers(&late.left));
     }
     json.to_string()
-}
-
-/// The work that removes claimed at-most-once timers from the store.
-struct Forget {
-    once: Vec<Timer>,
-    token: Token,
-}
-
-impl Work for Forget {
-    type Result = Vec<Outcome>;
-
-    /// Returns `true`, so the work does not wait long for locks of callers' transactions. The claim ends only after
-    /// this work, and should end soon. A timer that another transaction has locked stays leased until its lease
-    /// expires.
-    fn is_brief(&self) -> bool {
-        true
-    }
-
-    async fn run(&self, session: &mut Session, act: &mut Act) -> Result<Self::Result, Failure> {
-        // No delivery has begun, so a withdrawal since the lease ends the timer.
-        let ops: Vec<Op> = self.once.iter().map(|timer| Op::Skip(timer.id, self.token)).collect();
-        // Timers that other transactions hold stay leased, and are pending again when their leases end.
-        let held = held(session, act, &ops).await?;
-        let mut outcomes = Vec::with_capacity(ops.len());
-        for (timer, op) in self.once.iter().zip(&ops) {
-            outcomes.push(match held.contains(&Id(timer.id)) {
-                true => Outcome::Refused(Refusal::Stale),
-                false => operate(session, act, op).await?,
-            });
-        }
-        Ok(outcomes)
-    }
-}
-
-fn earlier(one: Option<UtcMillis>, other: Option<UtcMillis>) -> Option<UtcMillis> {
-    one.into_iter().chain(other).min()
 }

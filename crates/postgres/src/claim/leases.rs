@@ -94,7 +94,7 @@ pub(crate) async fn reap(transactions: &Transactions, limit: u32) -> Result<Reap
     let mut has_more = left > 0;
     while has_more {
         let most = left.min(AT_ONCE);
-        let ((some, found), _) = transactions.transact(Durability::ProcessCrash, &Reap { most }).await?;
+        let (some, found) = transactions.transact(Durability::ProcessCrash, &Reap { most }).await?;
         has_more = found == most && left > most;
         left -= found;
         all.returned.extend(some.returned);

@@ -68,7 +68,7 @@ impl Claims {
             .map_err(Failure::into_error)?;
         let (first, timers) = rows.split_first().unzip();
         claimed.now = first.map_or(claimed.now, |row| moment(row.get(0)));
-        self.keep(session, timers.unwrap_or_default(), token, &mut claimed).await?;
+        self.keep(&mut session, timers.unwrap_or_default(), token, &mut claimed).await;
         Ok(claimed)
     }
 }

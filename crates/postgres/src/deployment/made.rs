@@ -9,7 +9,7 @@ use tourbillon_durable::timer::Timer;
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Made {
     /// The earliest due moment of these timers. `None` if no timer was made pending.
-    pub(crate) due: Option<UtcMillis>,
+    due: Option<UtcMillis>,
     /// The shards in which these timers are. Bit `n` stands for shard `n`.
     shards: u32,
 }

@@ -6,7 +6,7 @@ use super::operate::{operate, operate_all};
 use super::transaction::{Act, Work};
 use crate::layout::Id;
 use crate::link::{Failure, Session};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::types::Type;
 use tourbillon_durable::state::{Phase, Refusal, Token};
 use tourbillon_durable::store::{IfPresent, Op, Outcome};
@@ -22,8 +22,9 @@ pub(super) fn is_plain(op: &Op) -> Option<&Timer> {
     }
 }
 
-fn acked(op: &Op) -> Option<(TimerId, Token)> {
-    if let Op::Ack(id, token) = op { Some((*id, *token)) } else { None }
+/// Returns the timer and the token of an operation after which the timer is done.
+fn done(op: &Op) -> Option<(TimerId, Token)> {
+    if let Op::Ack(id, token) | Op::Skip(id, token) = op { Some((*id, *token)) } else { None }
 }
 
 /// Returns whether an operation ends a delivery.
@@ -44,9 +45,6 @@ impl Work for Apply {
     type Result = Vec<Outcome>;
 
     async fn run(&self, session: &mut Session, act: &mut Act) -> Result<Self::Result, Failure> {
-        if self.0.iter().all(is_end) {
-            return apply_ends(session, act, &self.0).await;
-        }
         if self.0.iter().all(is_cancel_by_id) {
             return operate_all(session, act, self.0.clone()).await;
         }
@@ -119,56 +117,41 @@ impl Work for ApplyEnds {
     }
 }
 
-/// Stores a timer again by an [`Op::Return`]. If a transaction of a caller holds the timer's key, the operation has no
-/// effect, and the outcome [`Outcome::Held`].
-pub(super) struct PutBack(pub(super) Op);
-
-impl Work for PutBack {
-    type Result = Outcome;
-
-    fn is_brief(&self) -> bool {
-        true
-    }
-
-    async fn run(&self, session: &mut Session, act: &mut Act) -> Result<Outcome, Failure> {
-        // The attempt before has waited for another transaction. The runtime repeats the operation after a pause.
-        if act.was_held { Ok(Outcome::Held) } else { operate(session, act, &self.0).await }
-    }
-}
-
 /// Applies operations that end deliveries. One statement applies all operations that only remove their timers. The
 /// timers of the other operations, such as failures, are read together, and one dry run (`DryRun`) computes the effects
 /// of these operations.
 async fn apply_ends(session: &mut Session, act: &mut Act, ends: &[Op]) -> Result<Vec<Outcome>, Failure> {
     let mut ids = BTreeSet::new();
     let are_different = ends.iter().filter_map(Op::ended_delivery).all(|(id, _)| ids.insert(id));
-    let acks: Vec<_> = ends.iter().filter_map(acked).filter(|_| are_different).collect();
-    let ended = end_many(session, act.deployment.argument(), &acks).await?;
-    let is_ended = |op: &Op| acked(op).is_some_and(|(id, _)| ended.contains(&Id(id)));
-    let left = ends.iter().filter(|op| !is_ended(op)).cloned().collect();
-    let mut others = operate_all(session, act, left).await?.into_iter();
-    let outcome = |op: &Op| match acked(op) {
-        Some((id, _)) if is_ended(op) => {
-            Some(Outcome::Ended { id, phase: Phase::Done, next: None, skipped: 0 })
-        }
-        _ => others.next(),
+    let all_done: Vec<_> = ends.iter().filter_map(done).filter(|_| are_different).collect();
+    let ended = end_many(session, act.deployment.argument(), &all_done).await?;
+    let outcome_of = |op: &Op| {
+        let (id, _) = done(op)?;
+        let is_withdrawn = *ended.get(&Id(id))?;
+        // An `Op::Ack` reports a success, which counts although the timer was withdrawn.
+        let is_not_done = is_withdrawn && matches!(op, Op::Skip(..));
+        let phase = if is_not_done { Phase::Withdrawn } else { Phase::Done };
+        Some(Outcome::Ended { id, phase, next: None, skipped: 0 })
     };
-    Ok(ends.iter().filter_map(outcome).collect())
+    let left = ends.iter().filter(|op| outcome_of(op).is_none()).cloned().collect();
+    let mut others = operate_all(session, act, left).await?.into_iter();
+    Ok(ends.iter().filter_map(|op| outcome_of(op).or_else(|| others.next())).collect())
 }
 
-/// Ends successful deliveries if this only removes their timers, and returns the ids of the removed timers. Does not
-/// end a delivery if its lease is lost, or if the next occurrence of a series must follow.
+/// Ends deliveries of timers that are done, if this only removes their timers. Returns the id of each removed timer, and
+/// whether the timer was withdrawn during its lease. Does not end a delivery if its lease is lost, or if the next
+/// occurrence of a series must follow.
 async fn end_many(
     session: &mut Session,
     now: Option<i64>,
-    acks: &[(TimerId, Token)],
-) -> Result<BTreeSet<Id>, Failure> {
-    if acks.is_empty() {
-        return Ok(BTreeSet::new());
+    ends: &[(TimerId, Token)],
+) -> Result<BTreeMap<Id, bool>, Failure> {
+    if ends.is_empty() {
+        return Ok(BTreeMap::new());
     }
-    let ids: Vec<Id> = acks.iter().map(|(id, _)| Id(*id)).collect();
-    let incarnations: Vec<i64> = acks.iter().map(|(_, token)| token.incarnation.cast_signed()).collect();
-    let claims: Vec<i64> = acks.iter().map(|(_, token)| token.claim.cast_signed()).collect();
+    let ids: Vec<Id> = ends.iter().map(|(id, _)| Id(*id)).collect();
+    let incarnations: Vec<i64> = ends.iter().map(|(_, token)| token.incarnation.cast_signed()).collect();
+    let claims: Vec<i64> = ends.iter().map(|(_, token)| token.claim.cast_signed()).collect();
     let sql = "SELECT * FROM tourbillon.end_many($1, $2, $3, $4, true)";
     let rows = session
         .query(
@@ -181,5 +164,5 @@ async fn end_many(
             ],
         )
         .await?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
+    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
 }

@@ -14,7 +14,7 @@ use tourbillon_durable::timer::Timer;
 /// Stores the timers of a backup in one transaction, as they are. Fails if the id or the key of one of them is taken.
 pub(crate) async fn import(transactions: &Transactions, timers: Vec<Timer>) -> Result<(), StoreError> {
     timers.iter().try_for_each(admit_import)?;
-    transactions.transact(Durability::PowerLoss, &Import { timers }).await.map(|_| ())
+    transactions.transact(Durability::PowerLoss, &Import { timers }).await
 }
 
 /// Stores timers of a backup within the open transaction of a restore, which has locked the table of timers against

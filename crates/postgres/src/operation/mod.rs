@@ -15,7 +15,6 @@ mod write;
 pub(crate) use batch::Batches;
 pub(crate) use creations::Creations;
 pub(crate) use imports::{import, import_all};
-pub(crate) use needs::{held, lasting, now as now_of};
-pub(crate) use operate::operate;
+pub(crate) use needs::{lasting, now as now_of};
 pub(crate) use transaction::{Act, Transactions, Work};
 pub(crate) use write::write;

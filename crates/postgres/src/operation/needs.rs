@@ -42,7 +42,7 @@ impl Known {
 /// that this store does not know.
 fn named(op: &Op) -> Result<(Vec<Address>, Option<TimerId>), StoreError> {
     Ok(match op {
-        Op::Place(timer, _) | Op::Return(timer, _) => {
+        Op::Place(timer, _) => {
             let key = timer.key_of().map(Address::Key);
             ([Address::Id(timer.id)].into_iter().chain(key).collect(), Some(timer.id))
         }

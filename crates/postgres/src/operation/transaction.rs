@@ -22,7 +22,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::time::sleep;
-use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{Durability, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
@@ -48,8 +47,6 @@ pub(crate) struct Act {
     /// Whether the attempt must pass over timers that other transactions have locked, instead of waiting for them. True
     /// after an attempt has failed because of another transaction, if [`Work::is_brief`] is true.
     pub(crate) skips: bool,
-    /// Whether the last attempt has failed because another transaction held a lock for too long.
-    pub(crate) was_held: bool,
     /// The time in milliseconds for which each statement waits for a lock.
     wait: u32,
     /// The moment after which no attempt waits for a lock any more.
@@ -67,7 +64,6 @@ impl Act {
             made: Made::default(),
             also: BTreeSet::new(),
             skips: false,
-            was_held: false,
             wait: BRIEF,
             until,
             owner: None,
@@ -105,12 +101,12 @@ pub(crate) struct Transactions {
 
 impl Transactions {
     /// Runs `work` in a transaction. The table of this module says when the transaction is repeated. Returns the result
-    /// of the work, and the earliest due moment of the timers that the work has made pending.
+    /// of the work.
     pub(crate) async fn transact<W: Work>(
         &self,
         durability: Durability,
         work: &W,
-    ) -> Result<(W::Result, Option<UtcMillis>), StoreError> {
+    ) -> Result<W::Result, StoreError> {
         let (begin, mut act) = (Instant::now(), Act::new(Arc::clone(&self.deployment)));
         let mut turns = 0;
         loop {
@@ -118,7 +114,7 @@ impl Transactions {
             match self.attempt(durability, &mut act, work).await {
                 Ok(value) => {
                     act.made.wake(&self.deployment.alarm);
-                    return Ok((value, act.made.due));
+                    return Ok(value);
                 }
                 Err(Failure::Held(_)) if !work.is_brief() => {
                     if act.until <= Instant::now() {
@@ -131,7 +127,6 @@ impl Transactions {
                 Err(failure @ (Failure::Again(_) | Failure::Held(_))) => {
                     turns += 1;
                     act.skips = work.is_brief();
-                    act.was_held = matches!(failure, Failure::Held(_));
                     if turns >= TURNS {
                         let error = failure.into_error();
                         let message =

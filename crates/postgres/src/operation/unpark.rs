@@ -56,7 +56,7 @@ pub(super) async fn unpark(
     let (begin, mut sum) = (Instant::now(), 0);
     loop {
         let work = Unpark { reason, limit: limit - sum, owner };
-        let ((count, has_held), _) = transactions.transact(durability, &work).await?;
+        let (count, has_held) = transactions.transact(durability, &work).await?;
         sum += count;
         if !has_held || sum >= limit {
             return Ok(sum);

@@ -5,7 +5,6 @@ use crate::layout::{COLUMNS, Id, millis, moment, read};
 use crate::link::Failure;
 use tokio_postgres::types::Type;
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::policy::Guarantee;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{Leased, StoreError};
 use tourbillon_durable::timer::{Address, Timer, TimerId};
@@ -33,9 +32,7 @@ pub(crate) async fn find(deployment: &Deployment, at: &Address) -> Result<Option
     Ok(rows.first().and_then(|row| read(row, 0).ok()))
 }
 
-/// Returns the timers that are leased under a token. Leaves out timers that are delivered at most once. The delivery of
-/// such a timer begins only after the store has removed the timer. If such a timer is still stored, its delivery has
-/// not begun. It must not begin under the present lease either, and the timer is pending again when the lease expires.
+/// Returns the timers that are leased under a token.
 pub(crate) async fn recover(deployment: &Deployment, token: Token) -> Result<Vec<Leased>, StoreError> {
     let mut session = deployment.session().await?;
     let sql = format!(
@@ -45,9 +42,7 @@ pub(crate) async fn recover(deployment: &Deployment, token: Token) -> Result<Vec
     let (incarnation, claim) = (token.incarnation.cast_signed(), token.claim.cast_signed());
     let rows = session.read(&sql, &[(&incarnation, Type::INT8), (&claim, Type::INT8)]).await;
     let rows = rows.map_err(Failure::into_error)?;
-    let timers = rows.iter().filter_map(|row| read(row, 0).ok());
-    let are_kept = timers.filter(|timer| timer.policy.guarantee == Guarantee::AtLeastOnce);
-    Ok(are_kept.map(|timer| Leased { timer, token }).collect())
+    Ok(rows.iter().filter_map(|row| read(row, 0).ok()).map(|timer| Leased { timer, token }).collect())
 }
 
 /// Returns the due moments and ids of pending timers that are due at `from` or later, and before `until`.

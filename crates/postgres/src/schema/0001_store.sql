@@ -60,15 +60,17 @@ BEGIN
 END $$;
 
 -- Ends deliveries whose timers leave nothing behind: no next occurrence of a series follows. Returns the ids of the
--- timers that are gone. The lease is deleted first: whoever deletes it ends the delivery. A reap that holds the timer
--- passes over the lease, and a withdrawal that holds the timer is waited for.
+-- timers that are gone, and which of them were withdrawn during the lease. The lease is deleted first: whoever deletes
+-- it ends the delivery. A reap that holds the timer passes over the lease, and a withdrawal that holds the timer is
+-- waited for.
 CREATE FUNCTION tourbillon.end_many(
     p_now bigint, p_ids uuid[], p_incarnations bigint[], p_claims bigint[], p_sync boolean
-) RETURNS SETOF uuid LANGUAGE plpgsql
+) RETURNS TABLE (ended uuid, is_withdrawn boolean) LANGUAGE plpgsql
 -- Each statement finds its rows by indexes, also while the statistics are of a time when the tables were empty.
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET jit = off AS $$
 DECLARE v_now CONSTANT bigint := coalesce(p_now, tourbillon.now_ms()); v_held uuid[]; v_ids uuid[];
+    v_withdrawn boolean[];
 BEGIN
     IF NOT p_sync THEN
         PERFORM set_config('synchronous_commit', 'off', true);
@@ -83,21 +85,15 @@ BEGIN
     )
     SELECT array_agg(h.id ORDER BY h.id) INTO v_held FROM held h;
     WITH gone AS (
-        DELETE FROM tourbillon.timer t WHERE t.id = ANY (v_held) RETURNING t.id, t.extra
+        DELETE FROM tourbillon.timer t WHERE t.id = ANY (v_held) RETURNING t.id, t.extra, t.phase
     ), kept AS (
         INSERT INTO tourbillon.remembered AS r (id, until)
         SELECT g.id, v_now + 3600000 FROM gone g WHERE g.extra ? 'chosen'
         ON CONFLICT (id) DO UPDATE SET until = excluded.until
     )
-    SELECT array_agg(g.id) INTO v_ids FROM gone g;
-    RETURN QUERY SELECT i FROM unnest(v_ids) i;
+    SELECT array_agg(g.id), array_agg(g.phase <> 'p') INTO v_ids, v_withdrawn FROM gone g;
+    RETURN QUERY SELECT n.id, n.withdrawn FROM unnest(v_ids, v_withdrawn) AS n (id, withdrawn);
 END $$;
-
--- Returns the id under which a put-back of a timer after a claim is remembered. No timer has it.
-CREATE FUNCTION tourbillon.mark_of(p_id uuid, p_incarnation bigint, p_claim bigint) RETURNS uuid
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT encode(substr(sha256(convert_to(p_id || ' ' || p_incarnation || ' ' || p_claim, 'UTF8')), 1, 16), 'hex')::uuid
-$$;
 
 -- Returns the shards of a node, as text: the lifetime of the server's memory with the start of its first process, and
 -- each shard with its epoch.

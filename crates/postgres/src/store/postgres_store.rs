@@ -81,7 +81,6 @@ impl PostgresStore {
         let claims = Arc::new(Claims {
             deployment: Arc::clone(&deployment),
             node: Arc::clone(&node),
-            batches: Arc::clone(&batches),
         });
         Self { deployment, node, batches, claims }
     }

@@ -99,46 +99,6 @@ fn a_transaction_that_holds_a_timer_during_its_delivery_delays_its_end_alone() {
     }
 }
 
-/// A runtime reports the end of a delivery together with a put-back of a timer that is delivered at most once. A caller
-/// holds the timer whose delivery has ended.
-#[test]
-fn a_put_back_beside_an_end_waits_for_no_transaction_and_holds_no_timer() {
-    let Some(server) = Postgres::start(&[]) else { return };
-    let store = pollster::block_on(PostgresStore::builder().open(&connect(&server))).unwrap();
-    let _ids = server.sql(
-        "SELECT tourbillon.schedule('mail', key => 'held'), tourbillon.schedule('mail', key => 'free'),
-             tourbillon.schedule('mail', key => 'once', policy => '{\"guarantee\": \"at-most-once\"}')",
-    );
-    let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
-    let claim = |number| {
-        let limit = Limit { timers: 100, bytes: u64::MAX };
-        pollster::block_on(store.claim(by, number, limit, None)).unwrap().leased
-    };
-    let leased = claim(1);
-    let by_key = |key: &str| leased.iter().find(|leased| leased.timer.key.as_deref() == Some(key)).unwrap();
-    let mut caller = Psql::new(&server);
-    caller.send("BEGIN; SELECT tourbillon.cancel('held');");
-    await_idle(&server, 1);
-    let ack = |key| Op::Ack(by_key(key).timer.id, by_key(key).token);
-    let once = Op::Return(Box::new(by_key("once").timer.clone()), by_key("once").token);
-    let begin = Instant::now();
-    let ops = vec![ack("held"), once, ack("free")];
-    let outcomes = pollster::block_on(store.apply(ops, Durability::ProcessCrash)).unwrap();
-    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
-    assert!(
-        matches!(outcomes[..], [Outcome::Held, Outcome::Created(_), Outcome::Ended { .. }]),
-        "{outcomes:?}"
-    );
-    assert_eq!(claim(2).len(), 1, "the timer that was put back");
-    assert_eq!(server.sql("SELECT count(*) FROM tourbillon.timer"), "1", "the held one");
-    caller.send("COMMIT;");
-    assert_eq!(caller.end().unwrap(), "in-flight");
-    await_idle(&server, 0);
-    let outcomes = pollster::block_on(store.apply(vec![ack("held")], Durability::ProcessCrash)).unwrap();
-    assert!(matches!(outcomes[..], [Outcome::Ended { .. }]), "{outcomes:?}");
-    assert_eq!(server.sql("SELECT count(*) FROM tourbillon.timer"), "0");
-}
-
 /// A node stands still in the middle of a transaction, and does not come back.
 #[test]
 fn a_node_that_stands_still_in_a_transaction_holds_a_timer_for_some_seconds() {
@@ -376,43 +336,6 @@ fn a_transaction_that_holds_a_parked_timer_delays_this_timer_alone() {
     });
     await_end(&runtime.durable);
     assert_eq!(runtime.count("parked 1"), 0);
-}
-
-/// A caller holds the key of a put-back. The put-back beside it is stored, and another node claims its timer. Then
-/// the runtime repeats the report.
-#[test]
-fn a_put_back_that_is_repeated_delivers_no_timer_twice() {
-    let Some(server) = Postgres::start(&[]) else { return };
-    let store = pollster::block_on(PostgresStore::builder().poll(None).open(&connect(&server))).unwrap();
-    let _ids = server.sql(
-        "SELECT tourbillon.schedule('mail', key => 'c'),
-             tourbillon.schedule('mail', key => 'a', policy => '{\"guarantee\": \"at-most-once\"}'),
-             tourbillon.schedule('mail', key => 'b', policy => '{\"guarantee\": \"at-most-once\"}')",
-    );
-    let by = |incarnation| Claimant { incarnation, lease: Duration::from_secs(300) };
-    let limit = Limit { timers: 9, bytes: u64::MAX };
-    let claim = |number| pollster::block_on(store.claim(by(number), number, limit, None)).unwrap().leased;
-    let leased = claim(1);
-    let by_key = |key: &str| leased.iter().find(|leased| leased.timer.key.as_deref() == Some(key)).unwrap();
-    let back = |key| Op::Return(Box::new(by_key(key).timer.clone()), by_key(key).token);
-    let ops = vec![Op::Ack(by_key("c").timer.id, by_key("c").token), back("a"), back("b")];
-    let mut caller = Psql::new(&server);
-    caller.send("BEGIN; SELECT tourbillon.schedule('mail', key => 'b');");
-    await_idle(&server, 1);
-    let begin = Instant::now();
-    let outcomes = pollster::block_on(store.apply(ops.clone(), Durability::ProcessCrash)).unwrap();
-    assert!(
-        matches!(outcomes[..], [Outcome::Ended { .. }, Outcome::Created(_), Outcome::Held]),
-        "{outcomes:?}"
-    );
-    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
-    assert_eq!(claim(2).len(), 1, "the timer with the key a is delivered");
-    caller.send("ROLLBACK;");
-    await_idle(&server, 0);
-    let outcomes = pollster::block_on(store.apply(ops, Durability::ProcessCrash)).unwrap();
-    assert!(matches!(outcomes[1], Outcome::Repeated(_)), "{outcomes:?}");
-    let again: Vec<_> = claim(3).into_iter().map(|leased| leased.timer.key).collect();
-    assert_eq!(again, [Some("b".into())]);
 }
 
 /// A caller has ended a delivery in its transaction, and does not commit.

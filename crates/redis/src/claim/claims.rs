@@ -9,17 +9,15 @@ use super::leases::Leases;
 use super::look::{Looked, Looks, Wish};
 use super::portions::{Portion, portions};
 use super::shares::{PerLane, Turns};
-use crate::deployment::{Deployment, Topology, Witnesses};
+use crate::deployment::{Deployment, Topology};
 use crate::layout::{Found, Shard};
 use crate::node::Node;
 use crate::operation::Transactions;
 use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::policy::Guarantee;
 use tourbillon_durable::state::{Lease, Token};
 use tourbillon_durable::store::{Claimant, Claimed, Leased, Limit, Shares, StoreError, StoreErrorKind};
-use tourbillon_durable::timer::Timer;
 
 /// The greatest number of timers that a script leases. A longer script would block the server for too long.
 const AT_ONCE: u32 = 1_000;
@@ -85,22 +83,16 @@ impl Claims {
         let token = Token { incarnation: claimant.incarnation, claim };
         let mut has_leased = false;
         let mut resolved = Vec::new();
-        let witnesses = Witnesses::default();
-        let taking = async {
-            let (found, mut claimed) =
-                self.take_some(claimant, token, limit, turns, &mut has_leased, &mut resolved).await?;
-            let handed_out = self.hand_out(found, token, &mut claimed, &witnesses).await;
-            answer_of(claimed, handed_out)
-        };
-        let result = witnesses.collect(taking).await;
+        let result = self.take_some(claimant, token, limit, turns, &mut has_leased, &mut resolved).await;
         // Earlier scripts of this claim may have leased timers, whatever the error of the last script says. The doubts
         // stay after an error: if its kind is `Unknown`, the caller asks for the leases of this claim itself.
-        let mut claimed = result.map_err(|error| match has_leased {
+        let (found, mut claimed) = result.map_err(|error| match has_leased {
             true if error.kind() != StoreErrorKind::Closed => {
                 StoreError::caused_by(StoreErrorKind::Unknown, error)
             }
             _ => error,
         })?;
+        claimed.leased.extend(self.leases.hand_out(found, token));
         self.note_returned(token, &claimed);
         for Doubt { token, shard, .. } in resolved {
             self.doubts.resolve(token, &[shard]);
@@ -197,53 +189,6 @@ impl Claims {
         }
         found.sort_by_key(|leased: &Found| (leased.timer.due, leased.timer.id));
         Ok((found, claimed))
-    }
-
-    /// Adds the leased timers `found` to the answer of a claim. If a timer is delivered at most once, the method
-    /// removes the timer from the server before it adds the timer. The answer contains such a timer only if the removal
-    /// is as durable as the connection's [`SyncPolicy`](crate::SyncPolicy) requires.
-    ///
-    /// `witnesses` must have collected the scripts that leased the timers, and must collect the scripts of this method.
-    ///
-    /// # Errors
-    ///
-    /// Fails if any timer could not be added. The other timers may be in the answer all the same ([`answer_of`]).
-    pub(super) async fn hand_out(
-        &self,
-        mut found: Vec<Found>,
-        token: Token,
-        claimed: &mut Claimed,
-        witnesses: &Witnesses,
-    ) -> Result<(), StoreError> {
-        let is_once = |timer: &Timer| timer.policy.guarantee == Guarantee::AtMostOnce;
-        // If the replicas do not confirm the leases in time, they will not confirm the removals in time either.
-        let is_confirmed = !found.iter().any(|leased| is_once(&leased.timer))
-            || !witnesses.have_just_failed() && witnesses.confirm().await.is_ok();
-        if !is_confirmed {
-            // The leases of these timers end by themselves.
-            found.retain(|leased| !is_once(&leased.timer));
-        }
-        // Each removal may store the next occurrence of a series. No script of this claim follows, so the next claim
-        // takes that occurrence.
-        let mut failed = None;
-        for leased in found {
-            if failed.is_some() && is_once(&leased.timer) {
-                // The lease of this timer ends by itself.
-                continue;
-            }
-            if let Err(error) = self.leases.take(leased, token, claimed).await {
-                failed = Some(error);
-            }
-        }
-        if claimed.leased.iter().any(|leased| is_once(&leased.timer))
-            && let Err(error) = witnesses.confirm().await
-        {
-            // This server has removed these timers. A replica that becomes the primary may still have and deliver them,
-            // so the answer leaves them out.
-            claimed.leased.retain(|leased| !is_once(&leased.timer));
-            failed = Some(error);
-        }
-        failed.map_or(Ok(()), Err)
     }
 
     /// Returns the shards that a claim reads. If the answer of an earlier claim was lost, that claim may have leased
@@ -386,15 +331,5 @@ impl Claims {
         let mut leased: Vec<_> = gathered.answers.into_iter().flat_map(|(_, leased)| leased).collect();
         leased.sort_by_key(|leased| (leased.timer.due, leased.timer.id));
         Ok(leased)
-    }
-}
-
-/// Returns the answer of a claim that has handed out the timers in `claimed`. At-most-once timers in the answer are
-/// removed from the server already, so only this process can deliver them. So an error replaces only an answer without
-/// timers.
-pub(super) fn answer_of(claimed: Claimed, handed_out: Result<(), StoreError>) -> Result<Claimed, StoreError> {
-    match handed_out {
-        Err(error) if claimed.leased.is_empty() => Err(error),
-        _ => Ok(claimed),
     }
 }

@@ -11,12 +11,9 @@ use futures_util::future::join_all;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::policy::Guarantee;
 use tourbillon_durable::state::{Lease, State, Token};
 use tourbillon_durable::store::dry_run::DryRun;
-use tourbillon_durable::store::{
-    Claimant, Claimed, Leased, Op, PAUSED, Reaped, Renewal, StoreError, StoreErrorKind,
-};
+use tourbillon_durable::store::{Claimant, Leased, Op, PAUSED, Reaped, Renewal, StoreError};
 use tourbillon_durable::timer::TimerId;
 
 /// The length of a claim's token in bytes. In a shard's hash of tokens, the token is followed by a byte that shows
@@ -100,39 +97,13 @@ impl Leases {
         self.deployment.run(|scripts| &scripts.quarantine, keys, arguments).await.map(drop)
     }
 
-    /// Adds a leased timer to a claim's answer. If the timer is delivered at most once, the method first removes the
-    /// timer from the server. If the timer has been withdrawn or its lease is over by then, the method does not add the
-    /// timer.
-    pub(super) async fn take(
-        &self,
-        found: Found,
-        token: Token,
-        claimed: &mut Claimed,
-    ) -> Result<(), StoreError> {
-        let timer = found.timer.clone();
-        if timer.policy.guarantee == Guarantee::AtLeastOnce {
+    /// Keeps copies of the timers that a claim has leased under the token `token`. Returns the timers for the claim's
+    /// answer.
+    pub(super) fn hand_out(&self, found: Vec<Found>, token: Token) -> impl Iterator<Item = Leased> {
+        found.into_iter().map(move |found| {
             self.held.keep(&found);
-            claimed.leased.push(Leased { timer, token });
-            return Ok(());
-        }
-        let id = timer.id;
-        // No delivery has begun, so a withdrawal since the lease ends the timer.
-        let end = |draft: DryRun| {
-            let (outcome, changes) = draft.apply(Op::Skip(id, token))?;
-            let after = changes.timers.iter().filter_map(|change| change.after.as_ref());
-            let due = after.filter(|timer| timer.state == State::Pending).map(|timer| timer.due).min();
-            Ok(((outcome, due), changes))
-        };
-        // If this fails, the timer stays leased and is not delivered. It is pending again when the lease ends.
-        let (outcome, due) =
-            self.transactions.transact(Start::Read(Box::new(found)), end).await.map_err(|error| {
-                let message = format!("a timer that is delivered at most once was not forgotten: {error}");
-                StoreError::new(StoreErrorKind::Unknown, message)
-            })?;
-        claimed.next_due = claimed.next_due.into_iter().chain(due).min();
-        claimed.next_claim = claimed.next_claim.into_iter().chain(due).min();
-        claimed.add_removed(timer, token, &outcome);
-        Ok(())
+            Leased { timer: found.timer, token }
+        })
     }
 
     /// Parks a leased timer of a paused series (sets the timer aside).
@@ -143,8 +114,8 @@ impl Leases {
     }
 
     /// Returns the timers in `shards` that are leased under the token `token`. One script must be able to read all of
-    /// `shards`. Leaves out timers that are delivered at most once. Parks a timer again (sets it aside) instead of
-    /// returning it if the claim has leased it as a parked timer, and its series is paused.
+    /// `shards`. Parks a timer again (sets it aside) instead of returning it if the claim has leased it as a parked
+    /// timer, and its series is paused.
     pub(super) async fn recover_in(
         &self,
         token: Token,
@@ -167,14 +138,9 @@ impl Leases {
                 may_park = may_park && self.park_as_paused(found, token).await.is_ok();
                 continue;
             }
-            // An at-most-once timer must be removed before its delivery. A timer that is still leased was not removed,
-            // so it is left out. It becomes pending when its lease is over.
-            if found.timer.policy.guarantee == Guarantee::AtLeastOnce {
-                self.held.keep(&found);
-                leased.push(Leased { timer: found.timer, token });
-            }
+            leased.push(found);
         }
-        Ok(leased)
+        Ok(self.hand_out(leased, token).collect())
     }
 
     /// Renews leases. In a cluster, fails only if no server has answered. If a server does not answer, the next call

@@ -63,8 +63,6 @@ pub(crate) enum Part {
     /// the shard remembers it. A member is one of:
     ///
     /// - The id of an ended timer, if the caller chose the id.
-    /// - The id of a timer and the token of a claim. They show that the timer was already stored again after this claim
-    ///   (`operation/put_back.rs`).
     /// - The id of a timer and the mark of a redirect. While they are remembered, the creation that has written the
     ///   redirect cannot store its timer ([`Redirect::void`](crate::layout::Redirect::void)).
     Recent,

@@ -44,8 +44,8 @@ impl Redirect {
     /// the bytes in its sorted set [`Part::Recent`](crate::layout::Part::Recent). While the bytes are stored there, the
     /// creation that has written this redirect cannot store its timer in that shard.
     pub(crate) fn void(&self, id: TimerId) -> Vec<u8> {
-        // With the colon and the mark, this member has another length than the id of an ended timer and than the mark
-        // of a put-back. So these members of the sorted set are never equal.
+        // With the colon and the mark, this member is longer than the id of an ended timer. So these members of the
+        // sorted set are never equal.
         [&id_bytes(id)[..], self.split().1].concat()
     }
 }

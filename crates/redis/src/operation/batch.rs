@@ -4,12 +4,13 @@
 use super::bulk::Bulk;
 use super::creations::Creations;
 use super::ends::Ends;
-use super::put_backs::PutBacks;
 use super::transact::{Start, Transactions};
 use crate::deployment::{join_or_fail, kept};
+use crate::layout::Shard;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use tourbillon_durable::state::Refusal;
+use tourbillon_durable::policy::Guarantee;
+use tourbillon_durable::state::{Phase, Refusal};
 use tourbillon_durable::store::dry_run::admit;
 use tourbillon_durable::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Address, KeyOf, TimerId};
@@ -53,7 +54,6 @@ pub(crate) struct Batches {
     transactions: Arc<Transactions>,
     creations: Arc<Creations>,
     ends: Ends,
-    pub(crate) put_backs: PutBacks,
     bulk: Arc<Bulk>,
 }
 
@@ -62,7 +62,6 @@ impl Batches {
         Self {
             creations: Arc::new(Creations::new(&transactions)),
             ends: Ends::new(&transactions),
-            put_backs: PutBacks::new(&transactions),
             bulk,
             transactions,
         }
@@ -76,20 +75,44 @@ impl Batches {
     ) -> Result<Vec<Outcome>, StoreError> {
         // All operations are checked before the first of them is sent, because a batch is not one transaction here.
         ops.iter().try_for_each(admit)?;
-        // The moment of a put-back's first attempt is stored before anything is sent, because all attempts must have
-        // the same `until`.
-        let (count, put_backs) = (ops.len(), self.put_backs.begin(&ops));
         let result = match durability {
             // An empty batch with this durability confirms earlier changes that were made with a lower durability.
-            Durability::PowerLoss if count == 0 => self.confirm_all().await.map(|()| Vec::new()),
-            Durability::PowerLoss => kept(self.apply_all(ops)).await,
+            Durability::PowerLoss if ops.is_empty() => self.confirm_all().await.map(|()| Vec::new()),
+            Durability::PowerLoss => self.apply_kept(ops).await,
             _ => self.apply_all(ops).await,
         };
-        self.put_backs.end(put_backs, count, result.as_ref().err());
         if result.as_ref().is_ok_and(|outcomes| outcomes.iter().any(is_of_before)) {
             self.transactions.node.wake_unless_polled();
         }
         self.transactions.node.wake_if_unknown(result)
+    }
+
+    /// Applies operations with [`Durability::PowerLoss`]. Refuses an operation that removes a timer which is delivered
+    /// at most once, if its server does not confirm changes at present. The timer would be lost otherwise: nobody
+    /// delivers it after a removal without a confirmation. The refused timer stays leased until its lease expires.
+    async fn apply_kept(&self, ops: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
+        let shards: Vec<Option<Shard>> = ops.iter().map(|op| self.shard_of_removal(op)).collect();
+        let of_removals = shards.iter().copied().flatten().collect();
+        let unconfirmed = self.transactions.deployment.unconfirmed(of_removals).await?;
+        if unconfirmed.is_empty() {
+            return kept(self.apply_all(ops)).await;
+        }
+        let is_refused = |shard: &Option<Shard>| shard.is_some_and(|shard| unconfirmed.contains(&shard));
+        let others = ops.into_iter().zip(&shards).filter(|(_, shard)| !is_refused(shard));
+        let mut made = kept(self.apply_all(others.map(|(op, _)| op).collect())).await?.into_iter();
+        let refused = Outcome::Refused(Refusal::State(Phase::Leased));
+        let outcome = |shard| if is_refused(shard) { Some(refused.clone()) } else { made.next() };
+        Ok(shards.iter().filter_map(outcome).collect())
+    }
+
+    /// Returns the shard of the timer that the operation removes, if the timer is delivered at most once.
+    fn shard_of_removal(&self, op: &Op) -> Option<Shard> {
+        let (Op::Ack(id, _) | Op::Skip(id, _)) = op else { return None };
+        match self.transactions.held.guarantee_of(*id) {
+            Some((shard, guarantee)) => (guarantee == Guarantee::AtMostOnce).then_some(shard),
+            // Without a copy, the guarantee is not known. The shard of the id is usually that of the timer.
+            None => Some(self.transactions.deployment.layout.shard_of_id(*id)),
+        }
     }
 
     /// Waits until all changes of the deployment that the servers have made are durable. Fails if a part of the
@@ -206,7 +229,6 @@ impl Batches {
     async fn operate(&self, op: Op) -> Result<Outcome, StoreError> {
         let start = match &op {
             Op::Place(..) => return self.creations.create(op).await,
-            Op::Return(timer, token) => return self.put_backs.store(timer, *token).await,
             Op::CancelLabelled { namespace, label, limit } => {
                 // This operation and `Unpark` run several scripts. If one of them fails, others may have changed
                 // timers, as in a batch.

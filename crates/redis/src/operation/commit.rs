@@ -1,7 +1,6 @@
 //! Builds the arguments of the script `commit`: the changes of an operation, and checks. The changes follow from data
 //! that were read before, and the checks verify that these data have not changed.
 
-use super::put_back::{PutBack, PutBackDoubt};
 use crate::deployment::millis;
 use crate::layout::{
     Entry, Found, Layout, Part, Redirect, Shard, count_field, entries, id_bytes, key_entry, place_entry,
@@ -10,7 +9,6 @@ use crate::layout::{
 use crate::script::{Values, Words, decimal};
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::dry_run::{Change, Changes};
 use tourbillon_durable::timer::{KeyOf, Timer, TimerId};
@@ -22,8 +20,6 @@ pub(crate) struct Known {
     pub(crate) remembered: BTreeMap<TimerId, UtcMillis>,
     /// The timer whose overdue lease the operation ends. The script checks by the server's time that the lease is over.
     pub(crate) expired: Option<TimerId>,
-    /// Set if the operation is a [put-back](super::put_back), which stores an at-most-once timer again after its claim.
-    pub(crate) put_back: Option<Arc<PutBack>>,
 }
 
 impl Known {
@@ -79,10 +75,6 @@ pub(crate) enum Doubt {
     /// In a cluster, the operation had [reserved](Reserved) this id for its new timer, but the reservation is no longer
     /// valid: its time is over, or another client has cancelled it.
     Reserved(TimerId),
-    /// The operation is a [put-back](PutBack), which stores an at-most-once timer again after its claim. The put-back
-    /// has no effect, because an earlier attempt of it has already stored the timer, or because the time in which it
-    /// may take effect is over.
-    PutBack(PutBackDoubt),
     /// The shard does not have the deployment's id: its server has lost the shard's data.
     Lost(Shard),
 }
@@ -136,9 +128,7 @@ impl<'a> Commit<'a> {
             doubts: Vec::new(),
             changes: Words::default(),
             counts: BTreeMap::new(),
-            // A put-back must succeed even if the server has no free memory. The claim has removed the timer, so a
-            // refusal could lose it.
-            is_growing: known.put_back.is_none() && grows(changes),
+            is_growing: grows(changes),
         };
         commit.check(known, changes);
         for change in &changes.timers {
@@ -154,12 +144,6 @@ impl<'a> Commit<'a> {
             let words = commit.change_at(b"e", recent);
             words.push(&id_bytes(*id));
             words.push_number(until.as_millis());
-        }
-        if let Some(put_back) = &known.put_back {
-            let recent = commit.place(put_back.shard, Part::Recent);
-            let words = commit.change_at(b"e", recent);
-            words.push(&put_back.mark);
-            words.push_number(put_back.forgotten().as_millis());
         }
         for ((shard, field), number) in core::mem::take(&mut commit.counts) {
             if number != 0 {
@@ -198,9 +182,7 @@ impl<'a> Commit<'a> {
 
     /// Makes the commit fail if a shard that gets new timers does not have the deployment's id.
     pub(crate) fn expect_marks(&mut self, known: &Known, changes: &Changes, id: &[u8]) {
-        // A refused put-back would hold up the results of other shards, which the runtime sends in the same queue, and
-        // would be lost if its process ended. In a lost shard it waits for the mend.
-        if !known.timers.is_empty() || known.put_back.is_some() {
+        if !known.timers.is_empty() {
             // The shard of the known timers has its data, and the new timers are stored there, too.
             return;
         }
@@ -234,11 +216,8 @@ impl<'a> Commit<'a> {
         let free = || changes.free.first().map(|key| layout.shard_of_key(&key.namespace, &key.key));
         let absent =
             || changes.absent.first().or(changes.forgotten.first()).map(|id| layout.shard_of_id(*id));
-        let put_back = || known.put_back.as_ref().map(|put_back| put_back.shard);
-        // The put-back comes before `created`: a timer that comes back without its key is still stored in the shard of
-        // the key.
         // The keys come before `read`: a timer that was read may be in another shard by now, and is not checked there.
-        changed(known, changes).or_else(put_back).or_else(created).or_else(free).or_else(read).or_else(absent)
+        changed(known, changes).or_else(created).or_else(free).or_else(read).or_else(absent)
     }
 
     /// Returns the keys and the arguments of the script. Also returns a [`Doubt`] for each check: the reason why the
@@ -283,14 +262,6 @@ impl<'a> Commit<'a> {
         // Data in other shards of a cluster are not checked again. The operation does not change these data, so it may
         // count as made at the moment of their read.
         let (scope, layout) = (self.scope, self.layout);
-        // This check comes first. It keeps the timer from being stored a second time, even if the timer was claimed or
-        // has ended since.
-        if let Some(put_back) = &known.put_back {
-            let (shard, until) = (put_back.shard, &decimal(put_back.until.as_millis()));
-            let (applied, late) = (PutBackDoubt::Applied, PutBackDoubt::Late);
-            self.expect(Doubt::PutBack(applied), "forgotten", shard, Part::Recent, &put_back.mark);
-            self.expect(Doubt::PutBack(late), "before", shard, Part::Recent, until);
-        }
         for found in known.timers.values().filter(|found| scope.has(found.shard)) {
             let (id, shard) = (found.id(), found.shard);
             self.expect(Doubt::Timer(id), "member", shard, Part::Records, &found.member);
@@ -347,9 +318,8 @@ impl<'a> Commit<'a> {
         let shard = match (found, &change.after) {
             (Some(found), _) => found.shard,
             // A new timer without a key may follow another timer. Then that timer's shard stores the new timer, too.
-            (None, Some(after)) => match (&known.put_back, &after.key, changed(known, changes)) {
-                (Some(put_back), ..) => put_back.shard,
-                (None, None, Some(home)) => home,
+            (None, Some(after)) => match (&after.key, changed(known, changes)) {
+                (None, Some(home)) => home,
                 _ => self.layout.home_of(after),
             },
             (None, None) => return,

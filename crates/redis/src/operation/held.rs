@@ -3,6 +3,7 @@
 use crate::layout::{Found, Shard};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tourbillon_durable::policy::Guarantee;
 use tourbillon_durable::state::{State, Token};
 use tourbillon_durable::timer::TimerId;
 
@@ -38,6 +39,11 @@ impl Held {
     /// Returns whether a copy of the timer is kept, and the timer belongs to no series.
     pub(crate) fn has_single(&self, id: TimerId) -> bool {
         self.timers().get(&id).is_some_and(|found| found.timer.series.is_none())
+    }
+
+    /// Returns the shard and the guarantee of a claimed timer, if a copy of the timer is kept.
+    pub(crate) fn guarantee_of(&self, id: TimerId) -> Option<(Shard, Guarantee)> {
+        self.timers().get(&id).map(|found| (found.shard, found.timer.policy.guarantee))
     }
 
     /// Returns the shard of a claimed timer, if a copy of the timer is kept.

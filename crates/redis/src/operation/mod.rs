@@ -9,8 +9,6 @@ mod ends;
 mod held;
 mod import;
 mod messages;
-mod put_back;
-mod put_backs;
 mod queue;
 mod redirects;
 mod transact;
@@ -19,7 +17,5 @@ pub(crate) use batch::{Batches, partial};
 pub(crate) use bulk::Bulk;
 pub(crate) use held::Held;
 pub(crate) use import::Imports;
-#[cfg(test)]
-pub(crate) use put_back::{AGAIN, KEPT};
 pub(crate) use redirects::{RESERVED, displace};
 pub(crate) use transact::{Start, Transactions};

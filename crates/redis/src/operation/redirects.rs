@@ -57,10 +57,6 @@
 //!   another mark.
 //! - *Two ends.* Both ends announce. The second commit finds that the timer has changed. Its client computes the effect
 //!   again and finds no timer. Both ends remember the id for equally long, except for the time between the two ends.
-//! - *An end and a put-back (`Op::Return`) of the same timer.* The put-back reserves. Before the drop, it meets the
-//!   redirect, as described above. If N is not H, the id stays remembered from the first end. This does no harm: a
-//!   creation of the id returns `Repeated` for a stored timer, too, and the next end of the timer remembers the id for
-//!   longer. If the put-back made N forget the id after the commit, it could erase the memory of that next end.
 //! - *A reader.* It reads N and then H. If the timer is not in H, it has ended in between, or was not stored when N was
 //!   read. So there was a moment without the timer.
 //! - *A client that is stopped for long, or a request that arrives late.* A commit after [`RESERVED`] fails. A late

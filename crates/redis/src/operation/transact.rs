@@ -3,7 +3,6 @@
 
 use super::commit::{Commit, Doubt, Known, Refused, Reservations, Scope, Sent};
 use super::held::Held;
-use super::put_back::PutBack;
 use super::redirects::{Outside, announce_all, displace, drop_redirect, release, reserve_all};
 use crate::deployment::{Deployment, Topology};
 use crate::layout::{Found, is_leased};
@@ -36,9 +35,6 @@ pub(crate) enum Start {
     Several(Vec<Found>),
     /// The caller has read the timer already, and the timer's lease must be over by the server's time.
     Expired(Box<Found>),
-    /// The operation is a [put-back](super::put_back), which stores an at-most-once timer again after its claim. The
-    /// operation reads no timer first.
-    PutBack(Arc<PutBack>),
 }
 
 /// Runs operations as transactions.
@@ -83,10 +79,6 @@ impl Transactions {
             },
             Start::Read(found) => known.add(Some(*found)),
             Start::Several(found) => found.into_iter().for_each(|found| known.add(Some(found))),
-            Start::PutBack(put_back) => {
-                is_new = true;
-                known.put_back = Some(put_back);
-            }
             Start::Expired(found) => {
                 known.expired = Some(found.id());
                 known.add(Some(*found));
@@ -185,11 +177,6 @@ impl Transactions {
             // The next attempt reserves again, and replaces the redirect like any redirect that leads nowhere.
             Doubt::Reserved(id) => drop(reserved.remove(&id)),
             Doubt::Key(key) => known.add(find_key(&self.deployment, &key).await?),
-            Doubt::PutBack(doubt) => {
-                if let Some(put_back) = &known.put_back {
-                    put_back.refuse(doubt);
-                }
-            }
             Doubt::Lost(shard) => return Err(self.deployment.lost_shard(shard, rest)),
             Doubt::Remembered(id) => {
                 let until = rest.maybe_number()?.unwrap_or_default();

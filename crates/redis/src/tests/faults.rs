@@ -14,10 +14,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tourbillon::ManualClock;
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::policy::{Guarantee, Policy};
 use tourbillon_durable::state::{Failure, Phase, Refusal};
 use tourbillon_durable::store::{
-    Claimant, Claimed, Cursor, Durability, Filter, IfPresent, Limit, Op, Outcome, PAUSED, Reaped, StoreError,
+    Claimant, Claimed, Cursor, Durability, Filter, IfPresent, Limit, Op, Outcome, Reaped, StoreError,
     StoreErrorKind, TimerStore,
 };
 use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
@@ -135,7 +134,7 @@ pub(super) struct Two {
     pub(super) store: RedisStore,
     pub(super) other: Arc<RedisStore>,
     pub(super) link: Arc<Acting>,
-    plain: plain::Plain,
+    pub(super) plain: plain::Plain,
     pub(super) clock: ManualClock,
     pub(super) server: Server,
 }
@@ -203,49 +202,51 @@ pub(super) fn ids(claimed: &Claimed) -> Vec<TimerId> {
 }
 
 /// Runs a Lua script on the records of the deployment's only shard.
-fn damage(plain: &plain::Plain, script: &str) {
+pub(super) fn damage(plain: &plain::Plain, script: &str) {
     let _changed = plain.ask(&["EVAL", script, "1", &plain::records(0, 1)]);
 }
 
 /// A Lua script that changes the version of the second record, so that the record cannot be read.
-const UNREADABLE: &str = "local m = redis.call('ZRANGE', KEYS[1], 1, 1)[1] redis.call('ZREM', KEYS[1], m) \
+pub(super) const UNREADABLE: &str = "local m = redis.call('ZRANGE', KEYS[1], 1, 1)[1] redis.call('ZREM', KEYS[1], m) \
                           redis.call('ZADD', KEYS[1], 0, string.sub(m, 1, 20) .. '\\250' .. string.sub(m, 22))";
 
+/// Tests a repeated creation on one server, which looks for the timer while another process cancels the timer, and
+/// stores it again before any of the creation's later calls.
 #[test]
-fn a_claim_that_fails_in_the_middle_loses_no_timer_that_is_delivered_at_most_once() {
-    let Some(Two { store, link, clock, server: _server, .. }) = start(1) else { return };
-    for number in 1..=5 {
-        let policy = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
-        place(&store, Timer { policy, ..timer(number, 5) });
+fn a_repeated_creation_leaves_the_redirect_of_a_timer_that_is_stored_again() {
+    for again_at in 4.. {
+        let Some(Two { store, other, link, server: _server, .. }) = start(4) else { return };
+        let names = super::pairs::names(false);
+        let timer = Timer { key: Some(names.key.into()), ..Timer::new(names.id, "kind", super::PAST) };
+        place(&store, timer.clone());
+        let create = Op::Place(Box::new(timer), IfPresent::Reject);
+        let cancel = {
+            let other = Arc::clone(&other);
+            move || {
+                let outcome = apply(&other, Op::Cancel(names.id.into(), None));
+                assert!(matches!(outcome, Outcome::Cancelled(_)), "{outcome:?}");
+            }
+        };
+        let is_reached = Arc::new(AtomicBool::new(false));
+        let store_again = {
+            let (other, create, reached) = (Arc::clone(&other), create.clone(), Arc::clone(&is_reached));
+            move || {
+                reached.store(true, Ordering::Relaxed);
+                let outcome = apply(&other, create);
+                assert!(matches!(outcome, Outcome::Created(_) | Outcome::Repeated(_)), "{outcome:?}");
+            }
+        };
+        // The first two calls are a commit and a read of the redirect. The third call reads the timer.
+        link.at("records", 1, Act::First(Box::new(cancel)));
+        link.also_at("", again_at, Act::First(Box::new(store_again)));
+        let outcome = apply(&store, create);
+        assert!(matches!(outcome, Outcome::Created(_) | Outcome::Repeated(_)), "{outcome:?}");
+        assert!(now(other.get(names.id.into())).is_some(), "before call {again_at}: found by its id");
+        assert_eq!(now(other.check()), [], "before call {again_at}");
+        if !is_reached.load(Ordering::Relaxed) {
+            break;
+        }
     }
-    link.at("commit", 3, Act::Fail);
-    // The first claim of a store runs two scripts. The first script only returns the names of the slices.
-    let claimed = now(store.claim(BY, 1, ALL, None));
-    assert_eq!(ids(&claimed), [id(1), id(2)], "what was forgotten is delivered");
-    assert_eq!(now(store.counts()).of(Phase::Leased), 3);
-    clock.advance(LEASE);
-    assert_eq!(now(store.reap(10)).returned, [id(3), id(4), id(5)]);
-    assert_eq!(ids(&now(store.claim(BY, 2, ALL, None))), [id(3), id(4), id(5)]);
-    assert_eq!(now(store.check()), []);
-}
-
-#[test]
-fn a_claim_of_parked_timers_that_fails_in_the_middle_loses_none_that_is_delivered_at_most_once() {
-    let Some(Two { store, link, clock, server: _server, .. }) = start(1) else { return };
-    // The node owns the shard from its first claim on, and ends its leases.
-    assert_eq!(ids(&now(store.claim(BY, 1, ALL, None))), []);
-    for number in 1..=5 {
-        let policy = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
-        place(&store, Timer { policy, ..timer(number, 5) });
-        assert_eq!(apply(&store, Op::Pause(id(number).into())), Outcome::Changed(id(number)));
-    }
-    link.at("commit", 3, Act::Fail);
-    let claimed = now(store.claim_parked(BY, 2, PAUSED.into(), 5, ALL)).unwrap();
-    assert_eq!(ids(&claimed), [id(1), id(2)], "what was removed is delivered");
-    assert_eq!(now(store.counts()).of(Phase::Leased), 3);
-    clock.advance(LEASE);
-    assert_eq!(now(store.reap(10)).returned, [id(3), id(4), id(5)]);
-    assert_eq!(now(store.check()), []);
 }
 
 #[test]

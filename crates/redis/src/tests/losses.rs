@@ -1,7 +1,7 @@
 //! Tests a server that loses a part of a deployment's data and does not get this data back by itself.
 
 use super::faults::{self, Act, Two};
-use super::{PAST, plain};
+use super::plain;
 use crate::layout::{Layout, Part, Shard};
 use crate::{Connect, RedisStore};
 use pollster::block_on;
@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
-use tourbillon_durable::policy::{Guarantee, Policy};
 use tourbillon_durable::store::{
     Claimant, Durability, IfPresent, Limit, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
 };
@@ -267,28 +266,6 @@ fn an_import_into_a_cluster_with_a_lost_shard_stores_nothing() {
     assert_eq!(error.kind(), StoreErrorKind::Io, "{error}");
     assert!(error.to_string().contains("shard 3 is lost"), "{error}");
     assert_eq!([0, LOST].map(|shard| records(&server, shard)), [0, 0]);
-}
-
-#[test]
-fn a_timer_that_is_put_back_into_a_lost_shard_waits_for_its_mend() {
-    let Some(server) = Server::start(&[]) else { return };
-    let store = plain::open(RedisStore::builder("d").shards(4).poll(None), server.port()).unwrap();
-    let policy = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
-    let timer = Timer { policy, ..Timer::new(TimerId::from_u128(1), "kind", PAST) };
-    let apply = |op| block_on(store.apply(vec![op], Durability::PowerLoss));
-    let _created = apply(Op::Place(Box::new(timer.clone()), IfPresent::Reject)).unwrap();
-    let by = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
-    let limit = Limit { timers: 1, bytes: u64::MAX };
-    let leased = block_on(store.claim(by, 1, limit, None)).unwrap().leased;
-    let back = Op::Return(Box::new(timer), leased[0].token);
-    let shard = Layout::new("d", 4).shard_of_id(TimerId::from_u128(1));
-    server.command(&["DEL", &mark_of(shard)]);
-    assert_eq!(apply(back).unwrap(), [Outcome::Created(TimerId::from_u128(1))]);
-    assert_eq!(records(&server, shard), 1);
-    let connect = Connect::single(&server.url()).unwrap();
-    let _mended = block_on(RedisStore::builder("d").mend(&connect)).unwrap();
-    let leased = block_on(store.claim(by, 2, limit, None)).unwrap().leased;
-    assert_eq!(leased.iter().map(|leased| leased.timer.id).collect::<Vec<_>>(), [TimerId::from_u128(1)]);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! no timer waits for the end of its lease.
 
 use super::faults::{
-    ALL, Act, BY, LEASE, Two, apply, id, ids, kind, now, place, start, start_split, timer, wakes,
+    ALL, Act, BY, LEASE, Two, UNREADABLE, apply, damage, id, ids, kind, now, place, start, start_split,
+    timer, wakes,
 };
 use crate::RedisStore;
 use crate::layout::PERIOD;
@@ -13,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::plan::{MissedInstants, Plan, Series};
-use tourbillon_durable::policy::{Guarantee, Policy};
+use tourbillon_durable::policy::Policy;
 use tourbillon_durable::state::{Phase, State, Token};
 use tourbillon_durable::store::{Op, Outcome, PAUSED, Renewal, StoreErrorKind, TimerStore};
 use tourbillon_durable::timer::{Payload, Timer, TimerId};
@@ -146,15 +147,16 @@ fn a_recovered_timer_of_a_paused_series_is_parked_again() {
 /// Tests that a claim that fails does not lose the moment at which the lease of a dead node ends.
 #[test]
 fn the_claim_after_a_failed_one_says_when_the_first_lease_ends() {
-    let Some(Two { store, other, link, clock, server: _server, .. }) = start(1) else { return };
+    let Some(Two { store, other, link, plain, clock, server: _server }) = start(1) else { return };
     place(&other, timer(1, 5));
     assert_eq!(ids(&now(other.claim(BY, 1, ALL, None))), [id(1)]);
     assert_eq!(now(store.claim(BY, 1, ALL, None)).next_reap, None, "the shard is the other's");
     // The other node dies. Its shard is free long before its lease is over.
     clock.advance(LEASE / 2);
-    let policy = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
-    place(&store, Timer { policy, ..timer(2, 5) });
-    link.at("commit", 1, Act::Fail);
+    // The claim leases this timer, and cannot set its record aside.
+    place(&store, timer(2, 5));
+    damage(&plain, UNREADABLE);
+    link.at("quarantine", 1, Act::Fail);
     assert_eq!(kind(store.claim(BY, 2, ALL, None)), StoreErrorKind::Unknown);
     let claimed = now(store.claim(BY, 3, ALL, None));
     assert_eq!(claimed.next_reap, Some(claimed.now + LEASE / 2));

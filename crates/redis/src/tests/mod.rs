@@ -24,7 +24,6 @@ mod once;
 mod opening;
 mod pairs;
 mod plain;
-mod returns;
 mod set_back;
 mod sweeps;
 mod turns;

@@ -6,7 +6,6 @@ use super::plain;
 use crate::RedisStore;
 use crate::layout::Layout;
 use crate::link::{Answer, Call, Link, LinkError, Reply};
-use crate::script::Words;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -34,9 +33,6 @@ pub(super) enum Act {
     StopAfter,
     /// The reply is lost, and the client goes on with an error.
     Lose,
-    /// The request stays in the network, and the client goes on with an error. [`Stepping::arrive`] delivers the
-    /// request later.
-    Delay,
     /// Before the call, the link calls this function, which usually acts as another client.
     First(Box<dyn FnOnce() + Send>),
 }
@@ -47,27 +43,17 @@ pub(super) struct Stepping {
     calls: AtomicU32,
     act: Mutex<Option<(u32, Act)>>,
     has_stopped: Mutex<bool>,
-    late: Mutex<Option<Call>>,
 }
 
 impl Stepping {
     pub(super) fn new(link: Arc<dyn Link>) -> Arc<Self> {
         let (calls, act, has_stopped) = (AtomicU32::new(0), Mutex::default(), Mutex::default());
-        Arc::new(Self { link, calls, act, has_stopped, late: Mutex::default() })
+        Arc::new(Self { link, calls, act, has_stopped })
     }
 
     /// Returns whether the link has not yet made the call that it must disturb.
     pub(super) fn is_waiting(&self) -> bool {
         self.act.lock().unwrap().is_some()
-    }
-
-    /// Delivers the delayed request to the server at the moment `at`, in milliseconds of the deployment's time.
-    pub(super) fn arrive(&self, at: u64) {
-        let Some(call) = self.late.lock().unwrap().take() else { return };
-        let mut arguments = Words::default();
-        arguments.push_number(at);
-        call.arguments.iter().skip(1).for_each(|word| arguments.push(word));
-        let _nobody_reads = now(self.link.run(Call { arguments, ..call })).unwrap();
     }
 
     pub(super) fn at(&self, nth: u32, act: Act) {
@@ -101,10 +87,6 @@ impl Link for Stepping {
                     let _lost = answer.await?;
                     Err(lost())
                 });
-            }
-            Some(Act::Delay) => {
-                *self.late.lock().unwrap() = Some(call);
-                return Box::pin(async move { Err(lost()) });
             }
             Some(Act::First(act)) => act(),
             None => {}
@@ -176,7 +158,6 @@ enum Step {
     ReplaceByOther,
     CancelId,
     CancelKey,
-    Return,
     Ack,
     Die,
     Release,
@@ -184,7 +165,7 @@ enum Step {
     Replay,
 }
 
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 12] = [
     Step::Place,
     Step::PlaceOtherKey,
     Step::PlaceWithoutKey,
@@ -192,7 +173,6 @@ const STEPS: [Step; 13] = [
     Step::ReplaceByOther,
     Step::CancelId,
     Step::CancelKey,
-    Step::Return,
     Step::Ack,
     Step::Die,
     Step::Release,
@@ -227,7 +207,6 @@ impl Case {
             Step::ReplaceByOther => place(self.timer(other, Some(key)), IfPresent::Replace),
             Step::CancelId => Op::Cancel(id.into(), None),
             Step::CancelKey => Op::Cancel(of_key, None),
-            Step::Return => Op::Return(Box::new(self.timer(id, Some(key))), TOKEN),
             Step::Ack => Op::Ack(id, TOKEN),
             Step::Die => Op::Fail(id, TOKEN, failure),
             Step::Release => Op::Release(id, TOKEN),

@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_durable::policy::{Guarantee, Policy};
+use tourbillon_durable::state::{Phase, Refusal};
 use tourbillon_durable::store::{
-    Claimant, Durability, IfPresent, Limit, Op, Outcome, PAUSED, StoreError, StoreErrorKind, TimerStore,
+    Claimant, Durability, IfPresent, Leased, Limit, Op, Outcome, PAUSED, StoreError, StoreErrorKind,
+    TimerStore,
 };
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Delivery, Durable};
@@ -85,6 +87,53 @@ fn a_dead_replica_delays_no_delivery() {
     drop(durable.shutdown(Duration::from_secs(5)));
 }
 
+/// Tests timers that are delivered at most once beside others, more of them than the runtime has places. While the
+/// replica is dead, their handlers are not called, and the others are delivered as before. Afterwards each is delivered
+/// once.
+#[test]
+fn beside_a_dead_replica_a_timer_at_most_once_waits_and_delays_no_other() {
+    const OTHERS: usize = 150;
+    const ONCE: u32 = 20;
+    let Some((_primary, mut replica, store)) = start() else { return };
+    let seen = Arc::<Mutex<BTreeMap<u128, Vec<Duration>>>>::default();
+    let (noted, clock) = (Arc::clone(&seen), Arc::clone(&store));
+    let handler = move |_: Box<[u8]>, delivery: Delivery| {
+        let late = clock.now() - delivery.due;
+        noted.lock().unwrap().entry(delivery.id.as_u128()).or_default().push(late);
+        async move {}
+    };
+    let of_store: Arc<dyn TimerStore> = Arc::<RedisStore>::clone(&store);
+    let durable = Durable::builder_on(of_store).bytes_handler("kind", handler);
+    let durable = durable.workers(2).concurrency(8).lease(Duration::from_secs(1)).start().unwrap();
+    let moments = (0_u32..).map(|number| Duration::from_secs(2) + Duration::from_millis(20) * number);
+    let others = (1..).zip(moments.take(OTHERS)).map(|(number, after)| timer(&store, number, after));
+    let policy = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
+    let once = (0..ONCE).map(|number| {
+        let after = Duration::from_secs(2) + Duration::from_millis(20) * number;
+        Timer { policy: policy.clone(), ..timer(&store, 1_000 + u128::from(number), after) }
+    });
+    place(&store, others.chain(once).collect()).unwrap();
+    replica.kill();
+    let seen_others = || seen.lock().unwrap().range(..1_000).count();
+    eventually("the others are delivered", || seen_others() == OTHERS);
+    assert_eq!(seen.lock().unwrap().range(1_000..).count(), 0, "a removal is not confirmed");
+    let mut late: Vec<_> = seen.lock().unwrap().range(..1_000).flat_map(|(_, late)| late.clone()).collect();
+    late.sort_unstable();
+    let (p50, p90) = (late[late.len() / 2], late[late.len() * 9 / 10]);
+    drop(writeln!(io::stderr(), "beside timers at most once and a dead replica: p50 {p50:?}, p90 {p90:?}"));
+    assert_eq!(late.len(), OTHERS, "none comes twice");
+    assert!(p50 < WAIT, "{p50:?}");
+    replica.restart();
+    let all = OTHERS + ONCE as usize;
+    eventually("each is delivered once the replica is back", || seen.lock().unwrap().len() == all);
+    eventually("their ends are stored", || {
+        block_on(store.counts()).is_ok_and(|counts| counts.by_namespace.values().sum::<u64>() == 0)
+    });
+    thread::sleep(Duration::from_millis(500));
+    assert!(seen.lock().unwrap().values().all(|late| late.len() == 1), "each once");
+    drop(durable.shutdown(Duration::from_secs(5)));
+}
+
 /// Tests that callers that wait for the replica at the same time share one `WAIT`.
 #[test]
 fn callers_share_the_wait_for_a_dead_replica() {
@@ -149,57 +198,67 @@ fn what_a_caller_is_promised_waits_for_the_replica() {
     );
 }
 
-/// Tests a timer that is delivered at most once, and so is removed before its delivery. If the replica cannot confirm
-/// the removal, this timer waits, but no other timer does.
+/// Tests timers that are delivered at most once, which the caller removes before their deliveries. If the replica cannot
+/// confirm the removals, these timers wait, but no other timer does.
 #[test]
 fn a_timer_that_is_delivered_at_most_once_waits_for_the_replica_and_is_not_lost() {
-    let Some((_primary, mut replica, store)) = start() else { return };
-    let by = Claimant { incarnation: 5, lease: Duration::from_secs(2) };
-    let once = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
-    let timer_of = |number: u128| {
-        let policy = if number.is_multiple_of(2) { once.clone() } else { Policy::default() };
-        Timer { policy, ..timer(&store, number, Duration::ZERO) }
-    };
-    place(&store, (1..=6).map(timer_of).collect()).unwrap();
-    replica.kill();
-    let (mut ids, mut claim) = (Vec::new(), 0);
-    let mut next = || {
-        claim += 1;
-        let _reaped = block_on(store.reap(100)).unwrap();
-        let claimed = block_on(store.claim(by, claim, ALL, None)).unwrap();
-        claimed.leased.iter().map(|leased| leased.timer.id.as_u128()).collect::<Vec<_>>()
-    };
-    eventually("the others are claimed", || {
-        ids.extend(next());
-        ids.len() == 3
-    });
-    assert_eq!(ids, [1, 3, 5]);
-    let ends = ids.iter().map(|number| Op::Cancel(TimerId::from_u128(*number).into(), None)).collect();
-    block_on(store.apply(ends, Durability::Volatile)).unwrap();
-    replica.restart();
-    eventually("the replica follows", || replica.info("master_link_status").as_deref() == Some("up"));
-    ids.clear();
-    eventually("they come when their promise can be kept", || {
-        ids.extend(next());
-        thread::sleep(Duration::from_millis(50));
-        ids.iter().filter(|number| number.is_multiple_of(2)).count() == 3
-    });
-}
-
-#[test]
-fn a_parked_timer_that_is_delivered_at_most_once_waits_for_the_replica() {
-    let Some((_primary, mut replica, store)) = start() else { return };
-    let by = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
-    let once = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
-    let timers = [(1, Policy::default()), (2, once)];
-    let timers = timers.map(|(number, policy)| Timer { policy, ..timer(&store, number, Duration::ZERO) });
-    let pauses = timers.iter().map(|timer| Op::Pause(timer.id.into())).collect();
-    place(&store, timers.to_vec()).unwrap();
-    block_on(store.apply(pauses, Durability::PowerLoss)).unwrap();
-    replica.kill();
-    let claimed = block_on(store.claim_parked(by, 1, PAUSED.into(), 2, ALL)).unwrap().unwrap();
-    let ids: Vec<u128> = claimed.leased.iter().map(|leased| leased.timer.id.as_u128()).collect();
-    assert_eq!(ids, [1], "the replica cannot confirm the removal of the other timer");
-    let stored = block_on(store.get(TimerId::from_u128(2).into())).unwrap();
-    assert!(stored.is_some(), "a later claim delivers it");
+    for is_parked in [false, true] {
+        let Some((_primary, mut replica, store)) = start() else { return };
+        let by = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
+        let once = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
+        let timer_of = |number: u128| {
+            let policy = if number.is_multiple_of(2) { once.clone() } else { Policy::default() };
+            Timer { policy, ..timer(&store, number, Duration::ZERO) }
+        };
+        place(&store, (1..=6).map(timer_of).collect()).unwrap();
+        if is_parked {
+            let pauses = (1..=6).map(|number| Op::Pause(TimerId::from_u128(number).into())).collect();
+            block_on(store.apply(pauses, Durability::PowerLoss)).unwrap();
+        }
+        replica.kill();
+        let (mut leased, mut claim) = (Vec::new(), 0);
+        eventually("all are claimed", || {
+            claim += 1;
+            let claimed = match is_parked {
+                true => block_on(store.claim_parked(by, claim, PAUSED.into(), 6, ALL)).unwrap().unwrap(),
+                false => block_on(store.claim(by, claim, ALL, None)).unwrap(),
+            };
+            leased.extend(claimed.leased);
+            leased.len() == 6
+        });
+        let is_once = |leased: &Leased| leased.timer.id.as_u128().is_multiple_of(2);
+        let (removed, others): (Vec<Leased>, Vec<Leased>) = leased.into_iter().partition(is_once);
+        let end = |leased: &Leased| Op::Skip(leased.timer.id, leased.token);
+        let removals: Vec<Op> = removed.iter().map(end).collect();
+        let remove = || block_on(store.apply(removals.clone(), Durability::PowerLoss)).unwrap();
+        // The first question waits for the replica, and the next ones know its answer.
+        let begin = Instant::now();
+        let refused = Outcome::Refused(Refusal::State(Phase::Leased));
+        (0..3).for_each(|_| assert_eq!(remove(), [(); 3].map(|()| refused.clone())));
+        assert!(begin.elapsed() < 3 * WAIT, "{:?}", begin.elapsed());
+        for leased in &removed {
+            let stored = block_on(store.get(leased.timer.id.into())).unwrap().unwrap();
+            assert_eq!(stored.state.phase(), Phase::Leased, "nothing is lost");
+        }
+        // Ends without a promise do not wait, and the batch of a removal keeps its promise to the others.
+        let begin = Instant::now();
+        let ended = block_on(store.apply(vec![end(&others[0])], Durability::ProcessCrash)).unwrap();
+        assert!(matches!(ended[..], [Outcome::Ended { .. }]), "{ended:?}");
+        assert!(begin.elapsed() < WAIT, "{:?}", begin.elapsed());
+        let mixed = vec![removals[0].clone(), end(&others[1])];
+        assert_eq!(
+            block_on(store.apply(mixed, Durability::PowerLoss)).unwrap_err().kind(),
+            StoreErrorKind::Unknown
+        );
+        replica.restart();
+        eventually("the replica follows", || replica.info("master_link_status").as_deref() == Some("up"));
+        let mut outcomes = Vec::new();
+        eventually("they are removed when the promise can be kept", || {
+            thread::sleep(Duration::from_millis(50));
+            outcomes = remove();
+            !outcomes.contains(&refused)
+        });
+        let is_done = |outcome: &Outcome| matches!(outcome, Outcome::Ended { phase: Phase::Done, .. });
+        assert!(outcomes.iter().all(is_done), "{outcomes:?}");
+    }
 }

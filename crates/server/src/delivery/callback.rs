@@ -62,6 +62,20 @@ impl CallbackHandler {
         if !allows_host(&namespace.limits, &host) {
             return Verdict::Dead(format!("{BLOCKED}: {}", blocked::host_words(&host)).into());
         }
+        let admitted = match self.caller.admit(&callback, &delivery.namespace) {
+            Ok(admitted) => admitted,
+            Err((at, rest)) => {
+                let [host, path] = &to;
+                let shut = if at == Part::Path { path } else { host };
+                // The permit is still held. If it were free, a waiting delivery could begin before the limiter is shut.
+                self.admission.shut(shut, rest);
+                return park(shut);
+            }
+        };
+        // From here on, a timer that is delivered at most once is no longer stored, and can be parked no longer.
+        if !self.observer.begin(delivery, work).await {
+            return Verdict::Retry { error: "the delivery ended before it began".into(), after: None };
+        }
         self.observer.started(delivery);
         let secrets = secrets(&namespace, self.store.now());
         let id = delivery.id.to_string();
@@ -76,11 +90,10 @@ impl CallbackHandler {
             trace: trace.as_deref(),
             secrets: &secrets,
             timeout,
-            // The claim has removed the timer from the store, so the delivery has no token.
-            is_once: delivery.token.is_none(),
+            is_once: delivery.is_once(),
         };
         let begun = Instant::now();
-        let outcome = self.caller.send(&callback, attempt).await;
+        let outcome = admitted.send(attempt).await;
         let keeps_answers = namespace.limits.keep_answers;
         self.note(delivery, &host, &mut span, &outcome, begun.elapsed(), keeps_answers);
         // The drop ends the span, which covers only the attempt.
@@ -101,13 +114,6 @@ impl CallbackHandler {
             Outcome::Blocked(reason) => {
                 Verdict::Dead(format!("{BLOCKED}: {}", blocked::words(reason, &url)).into())
             }
-            Outcome::Parked { at, for_ } => {
-                let [host, path] = &to;
-                let shut = if at == Part::Path { path } else { host };
-                // The permit is still held. If it were free, a waiting delivery could begin before the limiter is shut.
-                self.admission.shut(shut, for_);
-                park(shut)
-            }
             other => {
                 let verdict = Verdict::Retry { error: format!("{other:?}").into(), after: None };
                 self.retry_pause.with(verdict, delivery.pause)
@@ -115,8 +121,7 @@ impl CallbackHandler {
         }
     }
 
-    /// Reports the outcome of a callback to metrics, traces and the timer's history. Reports nothing if the callback
-    /// was not sent because its host or path has failed.
+    /// Reports the outcome of a callback to metrics, traces and the timer's history.
     fn note(
         &self,
         delivery: &Delivery,

@@ -32,7 +32,6 @@ mod retry_pause;
 #[cfg(test)]
 mod tests;
 mod unparker;
-mod unstored;
 
 pub(crate) use permits::MOST_WAITING;
 pub(crate) use pull_queues::{PullQueues, unanswered};
@@ -63,7 +62,6 @@ use tourbillon_callback::Caller;
 use tourbillon_durable::store::{Durability, TimerStore};
 use tourbillon_durable::{Builder, Ending, Timers, Verdict};
 use unparker::Unparker;
-use unstored::Unstored;
 
 /// The parts of the service that deliver timers: handlers, limits, queues, and the tasks that make parked timers due
 /// again. A parked timer stays in the store without a delivery, for example because its namespace is paused.
@@ -128,7 +126,6 @@ impl Deliveries {
             counters: Arc::clone(counters),
             in_flight: Arc::clone(in_flight),
             ends: PendingEnds::default(),
-            unstored: Unstored::new(Arc::clone(namespaces)),
         });
         let callbacks = Arc::new(CallbackHandler {
             caller: caller.clone(),
@@ -180,7 +177,6 @@ impl Deliveries {
             .bytes_handler(CALLBACK, move |work, delivery| {
                 let (callbacks, observer) = (Arc::clone(&callbacks), Arc::clone(&of_callbacks));
                 async move {
-                    observer.called(&delivery);
                     let verdict = callbacks.deliver(&work, &delivery).await;
                     observer.handled(&delivery, &work, verdict)
                 }
@@ -188,11 +184,14 @@ impl Deliveries {
             .bytes_handler(PULL, move |work, delivery| {
                 let (pulls, observer) = (Arc::clone(&pulls), Arc::clone(&of_pulls));
                 async move {
-                    observer.called(&delivery);
                     let verdict = pulls.deliver(&work, &delivery).await;
                     observer.handled(&delivery, &work, verdict)
                 }
             })
+            // Limits, breakers and missing receivers put timers aside, so a timer that is delivered at most once must
+            // stay stored until its request is sent or its receiver gets it.
+            .begins_itself(CALLBACK)
+            .begins_itself(PULL)
             .observe(move |event| observer.observe(event))
     }
 
@@ -289,7 +288,7 @@ impl Deliveries {
 
     /// Stops handing timers to receivers, and sends waiting receivers away. Parks the fetched timers whose deliveries
     /// have not ended: these timers stay in the store without a delivery. Only a timer that is delivered at most once
-    /// and that its receiver has got is not stored again. Afterwards this process makes no parked timer due again.
+    /// and that its receiver has got is no longer stored. Afterwards this process makes no parked timer due again.
     pub(crate) fn close(&self) {
         // The index is closed first. The reconciler checks the index when it is woken, and timers that the queues park
         // below must not be unparked again.

@@ -7,7 +7,6 @@ use super::pending_ends::PendingEnds;
 use super::pull_queues::EndTicket;
 use super::reason::Reason;
 use super::reconciler::Reconciler;
-use super::unstored::Unstored;
 use crate::clock::millis;
 use crate::record::{Answered, InFlight};
 use crate::state::{Counters, Events, event};
@@ -26,13 +25,18 @@ pub(crate) struct Observer {
     pub(super) counters: Arc<Counters>,
     pub(super) in_flight: Arc<InFlight>,
     pub(super) ends: PendingEnds,
-    pub(super) unstored: Unstored,
 }
 
 impl Observer {
-    /// Notes that the handler of a delivery is called. The delivery may still have to wait for its permits.
-    pub(super) fn called(&self, delivery: &Delivery) {
-        self.unstored.hold(delivery);
+    /// Begins a delivery ([`Delivery::begin`]). Returns false if the delivery must not go on. Called once the delivery
+    /// has all its permits. `work` is the stored form of the timer's work.
+    pub(super) async fn begin(&self, delivery: &Delivery, work: &[u8]) -> bool {
+        self.in_flight.begins(delivery, work);
+        let begins = delivery.begin().await;
+        if begins {
+            self.in_flight.begun(delivery, work);
+        }
+        begins
     }
 
     /// Reports the start of a delivery to the clients that read events. Called once the delivery has all its permits.
@@ -81,7 +85,6 @@ impl Observer {
             }
             return;
         }
-        self.unstored.observe(happened);
         let status = self.in_flight.observe(happened);
         // The receiver gets its answer once the end of its claim is recorded.
         self.ends.observe(happened);
@@ -149,6 +152,8 @@ pub(super) fn shown(
             let kind = if phase == Phase::Dead { EventKind::Dead } else { EventKind::Failed };
             (kind, Some(error.to_string()))
         }
+        // A cancellation or a replacement is shown at the call that made it.
+        Ending::GivenBack if phase == Phase::Withdrawn => return None,
         Ending::GivenBack => (EventKind::Parked, Some("given back".to_owned())),
         _ => return None,
     })

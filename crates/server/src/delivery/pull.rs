@@ -36,7 +36,7 @@ pub(crate) struct PullHandler {
 impl PullHandler {
     /// Hands the timer to a waiting receiver. Then waits until the receiver ends its claim (its hold on the timer), or
     /// until the claim expires. If no receiver waits, the returned verdict parks the timer. A stop of the service also
-    /// ends the claim: the timer is parked, or has failed if it is delivered at most once.
+    /// ends the claim: the timer is parked, or has failed if it is delivered at most once and the receiver has got it.
     pub(crate) async fn deliver(&self, work: &[u8], delivery: &Delivery) -> Verdict {
         let StoredPull { queue, body, timeout_ms } = match read(work) {
             Ok(work) => work,
@@ -71,7 +71,7 @@ impl PullHandler {
             };
             let until = (self.store.now() + timeout).into();
             let claim = claim(name, delivery, &span, work, body.clone(), until);
-            match arrival.hand_over(&claim) {
+            match arrival.hand_over(&claim, delivery.is_once()) {
                 Some(open) => break (permit, span, open, claim),
                 // Another timer got the receiver first, the receiver has gone away, or the namespace has reached its
                 // limit of open claims.
@@ -80,13 +80,17 @@ impl PullHandler {
         };
         self.observer.started(delivery);
         let remote_claims = self.remote_claims.as_ref();
-        let ended = await_end(open, timeout, name, &claim.claim, &*self.store, remote_claims).await;
+        let begins = self.observer.begin(delivery, work);
+        let ended = await_end(open, begins, timeout, name, &claim.claim, &*self.store, remote_claims).await;
         let (verdict, ticket) = match ended {
             ClaimEnd::Asked(verdict, ticket) => (verdict, Some(ticket)),
             ClaimEnd::Expired => (failed("the receiver did not end its claim in time"), None),
-            // The receiver has got the timer. If the timer were parked, another receiver would get it, too.
-            ClaimEnd::Stopped if delivery.token.is_none() => {
+            // The store has the timer no longer.
+            ClaimEnd::Stopped if delivery.is_removed() => {
                 (failed("the service stopped before the receiver ended its claim"), None)
+            }
+            ClaimEnd::NotHandedOver if delivery.is_removed() => {
+                (failed("the receiver went away before it got the timer"), None)
             }
             ClaimEnd::Stopped | ClaimEnd::NotHandedOver => {
                 span.ended(None);
@@ -161,9 +165,10 @@ async fn rest_elsewhere(
     tokio::time::timeout_at(last, asked).await.ok().flatten()
 }
 
-/// Waits until a claim ends.
+/// Waits until a claim ends. `begins` begins the delivery of a timer that is delivered at most once.
 async fn await_end(
     mut open: OpenClaim,
+    begins: impl Future<Output = bool>,
     timeout: Duration,
     namespace: &str,
     claim: &str,
@@ -172,7 +177,7 @@ async fn await_end(
 ) -> ClaimEnd {
     // The receiver may wait for further timers before it gets this one, for longer than the claim's time. Only the
     // receiver's departure or a stop of the service ends the claim in this time, and both remove it.
-    if !open.is_handed_over().await {
+    if !open.is_handed_over(begins).await {
         return ClaimEnd::NotHandedOver;
     }
     let begin = Instant::now();
@@ -201,7 +206,7 @@ async fn await_end(
             }
         };
         match request {
-            Some(ClaimRequest::Begin) => {}
+            Some(ClaimRequest::Remove(_) | ClaimRequest::Begin) => {}
             None | Some(ClaimRequest::Stop) => return ClaimEnd::Stopped,
             Some(ClaimRequest::End(verdict, ticket)) => return ClaimEnd::Asked(verdict, ticket),
             Some(ClaimRequest::Renew(sender)) => {
@@ -237,6 +242,7 @@ mod tests {
     use super::*;
     use crate::state::ClusterStore;
     use crate::state::double::{self, Documents, Looks, Node};
+    use core::future::ready;
     use core::sync::atomic::Ordering;
     use tokio::sync::oneshot;
     use tokio::task::JoinHandle;
@@ -269,11 +275,10 @@ mod tests {
         for arrival in &mut arrivals {
             assert!(arrival.is_awaited().await);
         }
-        let open = arrivals[0].hand_over(&named("one")).unwrap();
-        let end =
-            tokio::spawn(
-                async move { await_end(open, TIME, "a", "one", &MemoryStore::default(), None).await },
-            );
+        let open = arrivals[0].hand_over(&named("one"), false).unwrap();
+        let end = tokio::spawn(async move {
+            await_end(open, ready(true), TIME, "a", "one", &MemoryStore::default(), None).await
+        });
         tokio::time::sleep(TIME * 3 / 2).await;
         assert!(
             !fetch.is_finished() && !end.is_finished(),
@@ -346,11 +351,11 @@ mod tests {
         let open = {
             let mut arrival = queues.arrive(&reason, "a", UtcMillis::ZERO);
             assert!(arrival.is_awaited().await);
-            arrival.hand_over(&named(NAME[0])).unwrap()
+            arrival.hand_over(&named(NAME[0]), false).unwrap()
         };
         let end = tokio::spawn({
             let node = Arc::clone(&node);
-            async move { await_end(open, TIME, "a", NAME[0], &*node, Some(&claims)).await }
+            async move { await_end(open, ready(true), TIME, "a", NAME[0], &*node, Some(&claims)).await }
         });
         assert_eq!(fetch.await.unwrap().len(), 1);
         Claimed { node, documents, queues, end, begun: Instant::now() }

@@ -147,10 +147,10 @@ impl RemoteClaims {
     }
 
     /// Makes the name of a claim from a random number, the timer's id and the timer's lease. Returns `None` if the
-    /// timer is delivered at most once: such a delivery has no lease, so other nodes cannot end it.
+    /// timer is delivered at most once: the store has such a timer no longer, so other nodes cannot end its delivery.
     pub(super) fn name(&self, random: u128, delivery: &Delivery) -> Option<String> {
-        let name = ClaimName { id: delivery.id, token: delivery.token?, begun: self.store.now() };
-        Some(name.write(random))
+        let name = ClaimName { id: delivery.id, token: delivery.token, begun: self.store.now() };
+        (!delivery.is_once()).then(|| name.write(random))
     }
 
     /// Reads the timer of a claim that may be open on any node. Fails if the claim is not open.

@@ -19,7 +19,7 @@
 //!
 //! - A request that has kept another timer has made none, and the store has no id to remember. Such a request is
 //!   remembered only to refuse other requests.
-//! - The store removes a timer that is delivered at most once when it is claimed. So the hour counts from the claim.
+//! - The store removes a timer that is delivered at most once when its delivery begins. So the hour counts from there.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -174,20 +174,8 @@ impl Idempotency {
 
     /// Remembers the fingerprint of the request that created a timer. Called when the timer may have ended.
     pub(super) fn ended(&self, namespace: &str, id: TimerId, fingerprint: Option<u128>) {
-        self.ended_before(namespace, id, fingerprint, Duration::ZERO);
-    }
-
-    /// Remembers the fingerprint of the request that created a timer. The hour counts from a moment in the past, which
-    /// is `before` ago: the store removed the timer then.
-    pub(super) fn ended_before(
-        &self,
-        namespace: &str,
-        id: TimerId,
-        fingerprint: Option<u128>,
-        before: Duration,
-    ) {
-        if let (Some(fingerprint), Some(since)) = (fingerprint, Instant::now().checked_sub(before)) {
-            self.lock().remember(namespace, id.as_u128(), fingerprint, true, since);
+        if let Some(fingerprint) = fingerprint {
+            self.lock().remember(namespace, id.as_u128(), fingerprint, true, Instant::now());
         }
     }
 
@@ -319,11 +307,8 @@ mod tests {
         all.enter("n", 1, 1).unwrap().remember(false);
         assert!(!is_known(1, 1).unwrap(), "it has kept another timer");
         assert_eq!(is_known(1, 2).unwrap_err().kind, ProblemKind::IdempotencyMismatch);
-        let (once, minute) = (TimerId::from_u128(2), Duration::from_secs(60));
-        all.ended_before("n", once, Some(2), minute);
+        all.ended("n", TimerId::from_u128(2), Some(2));
         assert!(is_known(2, 2).unwrap());
-        all.ended_before("n", once, Some(2), WINDOW + minute);
-        assert!(!is_known(2, 2).unwrap(), "the store has removed it more than an hour ago");
     }
 
     #[test]

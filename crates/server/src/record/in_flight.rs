@@ -44,6 +44,10 @@ struct State {
 }
 
 impl State {
+    fn has_ended(&self, id: TimerId) -> bool {
+        self.history.get(id).is_some_and(|entry| entry.end.is_some())
+    }
+
     /// Keeps the fingerprint of the request that created a timer until the end of the timer's delivery.
     fn remember(&mut self, id: TimerId, fingerprint: Option<u128>) {
         if let Some(fingerprint) = fingerprint.filter(|_| self.fingerprints.len() < MOST) {
@@ -157,16 +161,29 @@ impl InFlight {
         }
     }
 
+    /// Records that a delivery is about to begin. If the timer is delivered at most once, the store then removes it. The
+    /// event about a timer that was withdrawn before that has no payload, so the fingerprint is kept here.
+    pub(crate) fn begins(&self, delivery: &Delivery, work: &[u8]) {
+        if delivery.is_once() {
+            self.lock().remember(delivery.id, work::head(work).fingerprint);
+        }
+    }
+
+    /// Records that a delivery has begun. If the timer is delivered at most once, the store has just removed it.
+    pub(crate) fn begun(&self, delivery: &Delivery, work: &[u8]) {
+        if delivery.is_removed() {
+            self.idempotency.ended(&delivery.namespace, delivery.id, work::head(work).fingerprint);
+        }
+    }
+
     /// Records the verdict on a delivery of a timer. `work` is the stored form of the timer's work.
     pub(crate) fn handled(&self, delivery: &Delivery, work: &[u8], verdict: &Verdict) {
+        if delivery.is_removed() {
+            // The end of the timer was recorded when the store removed it.
+            return;
+        }
         let fingerprint = work::head(work).fingerprint;
-        if delivery.token.is_none()
-            && matches!(verdict, Verdict::Done | Verdict::Retry { .. } | Verdict::Dead(_))
-        {
-            // The claim has removed a timer that is delivered at most once, and no result brings it back.
-            let before = self.store.now() - (delivery.due + delivery.lateness);
-            self.idempotency.ended_before(&delivery.namespace, delivery.id, fingerprint, before);
-        } else if *verdict == Verdict::Done {
+        if *verdict == Verdict::Done {
             // The timer may have left the store before the event about its end.
             self.idempotency.ended(&delivery.namespace, delivery.id, fingerprint);
         } else if fingerprint.is_some() {
@@ -195,16 +212,6 @@ impl InFlight {
         self.lock().history.ended(timer.id, known, now, EndKind::Cancelled, None);
     }
 
-    /// Records that a timer was cancelled or replaced before its claim could begin a delivery.
-    fn withdrawn_at_claim(&self, timer: &Timer, at: UtcMillis) {
-        self.idempotency.ended(&timer.namespace, timer.id, work::head(&timer.payload.0).fingerprint);
-        let mut state = self.lock();
-        // A replacement through this node is recorded already.
-        if state.history.get(timer.id).is_none_or(|entry| entry.end.is_none()) {
-            state.history.ended(timer.id, known_of(timer), at, EndKind::Cancelled, None);
-        }
-    }
-
     /// Records that a new timer with the id `by` has replaced the timer `id`.
     pub(crate) fn replaced(&self, namespace: &str, key: Option<&str>, id: TimerId, by: &str) {
         let now = self.now();
@@ -228,10 +235,6 @@ impl InFlight {
             Event::EndLost { attempt, at } => self.lost(attempt, *at, RepeatCause::EndLost),
             Event::Expired { id, at, phase } => {
                 self.expired(*id, *at, *phase);
-                None
-            }
-            Event::Withdrawn { timer, at } => {
-                self.withdrawn_at_claim(timer, *at);
                 None
             }
             // The event about the end follows, and has no payload.
@@ -310,6 +313,8 @@ impl InFlight {
                 (EndKind::Dead, detail)
             }
             (Phase::Withdrawn, Some((how, detail))) => (how, detail),
+            // A replacement through this node before the start of the delivery is recorded already.
+            (Phase::Withdrawn, None) if state.has_ended(attempt.id) => return status,
             // A replacement through another node is not known here, so it counts as a cancellation.
             (Phase::Withdrawn, None) => (EndKind::Cancelled, None),
             _ => return status,
@@ -493,24 +498,5 @@ fn begun_attempt(attempt: u32, delivery: u32, moments: [UtcMillis; 3]) -> PastAt
         error: None,
         answer: None,
         may_repeat: None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tourbillon_durable::store::MemoryStore;
-
-    #[test]
-    fn a_timer_that_was_withdrawn_at_its_claim_has_ended_as_cancelled_or_replaced() {
-        let in_flight = InFlight::new(Arc::new(MemoryStore::default()), Arc::default());
-        let [cancelled, replaced] = [1, 2].map(TimerId::from_u128);
-        in_flight.replaced("shop", None, replaced, "3");
-        for id in [cancelled, replaced] {
-            let timer = Timer { namespace: "shop".into(), ..Timer::new(id, "callback", UtcMillis::ZERO) };
-            in_flight.observe(&Event::Withdrawn { timer: Arc::new(timer), at: UtcMillis::ZERO });
-        }
-        let end = |id| in_flight.past("shop", id).0.and_then(|entry| entry.end).map(|end| end.how);
-        assert_eq!([end(cancelled), end(replaced)], [Some(EndKind::Cancelled), Some(EndKind::Replaced)]);
     }
 }

@@ -34,31 +34,22 @@ impl Leases<'_> {
     }
 
     /// Leases the timers `due` to the process `by`, and returns the leased timers. `claim` is the number of the claim,
-    /// which becomes a part of the leases' token. A timer that is delivered at most once is removed instead of leased.
+    /// which becomes a part of the leases' token.
     pub(super) fn lease(&self, by: Claimant, claim: u64, due: Vec<Timer>) -> Result<Claimed> {
         let token = Token { incarnation: by.incarnation, claim };
         let mut claimed = Claimed { now: self.0.now, ..Claimed::default() };
         for timer in due {
             let until = self.0.now + by.lease;
-            let timer = match step(&timer, Event::Claim { token, until }, self.0.now) {
+            match step(&timer, Event::Claim { token, until }, self.0.now) {
                 Ok(Next::Stays(leased)) => {
                     self.0.write(&leased)?;
-                    leased
-                }
-                Ok(next @ Next::Ends(_)) => {
-                    self.0.must_sync.set(true);
-                    let outcome = self.0.settle(&timer, next)?;
-                    claimed.left_out.extend(LeftOut::of(&timer, &outcome));
-                    Timer { deliveries: timer.deliveries.saturating_add(1), ..timer }
+                    claimed.leased.push(Leased { timer: leased, token });
                 }
                 // The columns of the row are damaged and the record is not, so the columns are written again.
-                Err(Refusal::NotDue | Refusal::State(_)) => {
-                    self.0.write(&timer)?;
-                    continue;
-                }
-                Err(_) => continue,
-            };
-            claimed.leased.push(Leased { timer, token });
+                Err(Refusal::NotDue | Refusal::State(_)) => self.0.write(&timer)?,
+                // No claim ends a timer, and no claim needs a lease.
+                Ok(Next::Ends(_)) | Err(_) => {}
+            }
         }
         claimed.next_due = self.0.first_pending()?;
         claimed.quarantined = self.0.set_aside.get();

@@ -34,9 +34,6 @@ pub(crate) struct Act<'a> {
     /// `None` until the transaction claims due timers. Afterwards, the inner option is the due moment of the first
     /// timer that the claim has left pending, or `None` if no timer is pending.
     claimed: Cell<Option<Option<UtcMillis>>>,
-    /// True if the transaction must be synced to the disk before its claim is answered. This is so if the claim has
-    /// removed a timer that is delivered at most once, because a power failure must not restore such a timer.
-    must_sync: Cell<bool>,
     /// The number of timers with unreadable records that the transaction has moved to the table `tourbillon_set_aside`.
     set_aside: Cell<u32>,
 }
@@ -58,7 +55,6 @@ impl<'a> Act<'a> {
             reads_only: false,
             first_due: Cell::new(None),
             claimed: Cell::new(None),
-            must_sync: Cell::new(false),
             set_aside: Cell::new(0),
         }
     }
@@ -74,10 +70,6 @@ impl<'a> Act<'a> {
 
     pub(crate) fn claimed(&self) -> Option<Option<UtcMillis>> {
         self.claimed.get()
-    }
-
-    pub(crate) fn must_sync(&self) -> bool {
-        self.must_sync.get()
     }
 
     fn run(&self, sql: &str, with: impl rusqlite::Params) -> Result<usize> {

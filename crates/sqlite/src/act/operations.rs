@@ -34,7 +34,6 @@ impl Act<'_> {
             Op::Fail(id, token, failure) => self.delivered(id, token, Event::Fail(token, failure)),
             Op::Snooze(id, token, due) => self.delivered(id, token, Event::Snooze(token, due)),
             Op::Release(id, token) => self.delivered(id, token, Event::Release(token)),
-            Op::Return(timer, _) => self.put_back(*timer),
             Op::Park(id, token, reason) => self.delivered(id, token, Event::Park(reason, Some(token))),
             Op::Unpark(reason, limit) => self.unpark(&reason, limit),
             Op::Replay(id) => self.change(&id.into(), |timer| self.replay(&timer)),
@@ -147,19 +146,6 @@ impl Act<'_> {
                 Ok(Outcome::Changed(id))
             }
         }
-    }
-
-    fn put_back(&self, mut timer: Timer) -> Result<Outcome> {
-        if self.is_stored(timer.id)? {
-            return Ok(Outcome::Repeated(timer.id));
-        }
-        timer.series = None;
-        if let Some(key) = timer.key_of()
-            && self.get_key(&key)?.is_some()
-        {
-            timer.key = None;
-        }
-        self.write(&timer).map(|()| Outcome::Created(timer.id))
     }
 
     fn step(&self, timer: &Timer, event: Event) -> Result<Outcome> {

@@ -4,30 +4,39 @@ use super::DeliveryLoop;
 use super::ends::{Answered, Stored};
 use super::renewals::{Answer, Lease, Renewed};
 use crate::runtime::event::Event;
-use crate::runtime::shared::{REAP, RenewalAlarm};
-use crate::store::{Op, Outcome};
+use crate::runtime::shared::{REAP, Removal, RenewalAlarm};
+use crate::store::Outcome;
 use core::task::Context;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
 impl DeliveryLoop<'_> {
     /// Counts the deliveries whose results the store has confirmed. Also counts the deliveries whose results are
-    /// *lost*, which means that the loop no longer tries to report them ([`ends`](super::ends)). Then begins the new
-    /// deliveries of claimed timers that had to wait for these results.
+    /// *lost*, which means that the loop no longer tries to report them ([`ends`](super::ends)). Begins the deliveries
+    /// whose timers the store has removed, and the new deliveries of claimed timers that had to wait for these results.
     pub(super) fn report(&mut self, answered: Answered) {
         let runtime = self.runtime;
         for batch in answered.batches {
             match batch {
                 Ok(stored) => {
                     runtime.reporter.store_answered();
-                    for stored in &stored {
-                        runtime.reporter.ended(&stored.end.delivery, &stored.end.op, &stored.outcome);
-                        self.emit_end(stored);
+                    for stored in stored {
+                        match stored.removed() {
+                            Some(next) => {
+                                runtime.reporter.removed(&stored.end.delivery, &stored.outcome);
+                                runtime.begin_removed(stored.end.delivery, next);
+                            }
+                            None => self.note_end(&stored),
+                        }
                     }
                 }
                 Err(lost) => {
                     // The leases of the lost ends expire, and the store delivers these timers again.
                     runtime.reporter.ends_lost(lost.len());
+                    // Nobody knows whether the store has removed these timers, so their handlers are not called.
+                    for end in lost.iter().filter(|end| end.is_removal()) {
+                        runtime.settle_unremoved(&end.delivery);
+                    }
                     for observed in lost.iter().filter_map(|end| end.delivery.observed.as_ref()) {
                         let (attempt, at) = (Arc::clone(&observed.attempt), runtime.store.now());
                         runtime.reporter.emit(&Event::EndLost { attempt, at });
@@ -43,18 +52,20 @@ impl DeliveryLoop<'_> {
         self.launcher.set_renewal();
     }
 
-    /// Emits the event that shows how a delivery ended in the store. Does nothing without an observer.
-    fn emit_end(&self, stored: &Stored) {
+    /// Counts the end of a delivery, and emits the event that shows how the delivery ended in the store.
+    fn note_end(&self, stored: &Stored) {
         let Stored { end, outcome, next_due } = stored;
+        self.runtime.reporter.ended(&end.delivery, &end.op, outcome);
+        if end.is_removal() {
+            self.runtime.settle_unremoved(&end.delivery);
+        }
         let Some(observed) = &end.delivery.observed else { return };
         let reporter = &self.runtime.reporter;
         let (attempt, at) = (Arc::clone(&observed.attempt), self.runtime.store.now());
-        let (phase, next) = match (&end.op, outcome) {
-            (Op::Return(timer, _), Outcome::Created(_) | Outcome::Repeated(_)) => (timer.state.phase(), None),
-            (_, Outcome::Ended { phase, next, .. }) => (*phase, *next),
-            _ => return reporter.emit(&Event::LeaseLost { attempt, at }),
+        let Outcome::Ended { phase, next, .. } = *outcome else {
+            return reporter.emit(&Event::LeaseLost { attempt, at });
         };
-        let (ending, took) = (observed.ending(&end.op), observed.took);
+        let (ending, took) = (observed.ending(&end.op, end.is_removal()), observed.took);
         reporter.emit(&Event::Ended { attempt, at, ending, took, phase, next, due: *next_due });
     }
 
@@ -72,7 +83,7 @@ impl DeliveryLoop<'_> {
                 state.requests.renewal = RenewalAlarm::Rung;
                 return;
             }
-            let stored = state.deliveries.iter().filter(|delivery| delivery.unstored.is_none());
+            let stored = state.deliveries.iter().filter(|delivery| delivery.removal != Removal::Done);
             stored.map(|delivery| (delivery.id, delivery.token)).collect()
         };
         leases.extend(self.ends.leases());
@@ -144,7 +155,7 @@ impl DeliveryLoop<'_> {
         let mut lost = Vec::new();
         for delivery in self.runtime.lock().deliveries.iter_mut() {
             let lease = (delivery.id, delivery.token);
-            if delivery.unstored.is_some() {
+            if delivery.removal == Removal::Done {
                 continue;
             }
             if answer.renewed.contains(&lease) {

@@ -24,7 +24,26 @@
 //! single end may have caused the error. An end that fails alone is *lost*: its lease expires, and the timer is
 //! delivered again. If the store is closed, the whole batch is lost. During a stop, a batch is lost in two more cases:
 //! the pauses have reached their greatest length, or the leases have expired. An end that is held after the patience of
-//! the stop is lost, too, unless it stores a timer again that is delivered at most once.
+//! the stop is lost, too.
+//!
+//! # Removals
+//! A timer that is delivered at most once leaves the store when its delivery begins
+//! ([`Removal`](crate::runtime::shared::Removal)). The *removal* goes the way of an end: its lease is renewed, it is
+//! sent again after an error, and it may be held. The handler may act only after the answer that this removal took
+//! effect. A batch has removals or other ends, and never both: removals ask for [`Durability::PowerLoss`]. While the
+//! replicas of a server are away, this durability cannot be had, and a batch of both would hold up all ends, and with
+//! them the claims (C4).
+//!
+//! | before the answer to a removal | the answer | ending |
+//! |---|---|---|
+//! | nothing happens | done | the handler is called, and nothing is stored again |
+//! | a caller cancels or replaces the timer | withdrawn | the handler is not called |
+//! | the lease expires, and another holder has the timer | refused | the handler is not called; the other holder delivers |
+//! | the removal takes effect, and its answer is lost | refused when it is sent again | the timer is lost |
+//! | the store fails until the stop gives up, or fails for good | none | the removal is lost. The handler is not called. Without effect, the lease expires, and the timer is delivered later |
+//! | the runtime stops, the timeout passes, or the executor drops the work, and the removal is not at the store | that of an [`Op::Release`](crate::store::Op::Release), which takes its place | the timer is pending again |
+//! | the same, and the removal is at the store | done | the timer is lost, since it was asked to begin |
+//! | the process ends | none | without effect, the lease expires; with effect, the timer is lost |
 //!
 //! # Invariants
 //! C1. At any moment an end is in a single place: in the state under the runtime's lock, in a queue of this module, in
@@ -52,7 +71,7 @@ use super::renewals::Answer;
 use crate::panics::survive;
 use crate::runtime::shared::DeliveryEnd;
 use crate::state::{Phase, State, Token};
-use crate::store::{Durability, Leased, Op, Outcome, StoreError, StoreErrorKind, TimerStore};
+use crate::store::{Durability, Leased, Outcome, StoreError, StoreErrorKind, TimerStore};
 use crate::timer::TimerId;
 use core::future::Future;
 use core::task::{Context, Poll};
@@ -79,6 +98,20 @@ pub(super) struct Stored {
     /// The due moment of the timer's next delivery. `None` without an observer, because only events for an observer
     /// contain the moment.
     pub(super) next_due: Option<UtcMillis>,
+}
+
+impl Stored {
+    /// Returns the next occurrence of the timer's series, if the store has removed the timer and its delivery begins. A
+    /// timer that was cancelled or replaced before its removal is not delivered. An occurrence whose plan is not valid
+    /// is: no occurrence follows, and the store keeps it as a dead timer.
+    pub(super) fn removed(&self) -> Option<Option<TimerId>> {
+        match self.outcome {
+            Outcome::Ended { phase: Phase::Done | Phase::Dead, next, .. } if self.end.is_removal() => {
+                Some(next)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// A batch of results of deliveries. `Ok` holds results that the store has confirmed. `Err` holds lost results (which
@@ -178,7 +211,7 @@ pub(super) struct Ends {
     ids: HashMap<TimerId, usize>,
     /// The claimed timers whose new deliveries must wait, by id. A new delivery waits until the result of the timer's
     /// last delivery is confirmed or lost (invariant C2 of [`ends`](super::ends)).
-    kept: HashMap<TimerId, Vec<Leased>>,
+    kept: HashMap<TimerId, Leased>,
     /// The moment until which a stop waits for deliveries. `None` while the runtime does not stop.
     stop: Option<Instant>,
 }
@@ -272,11 +305,8 @@ impl Ends {
     /// timers whose new deliveries wait for these results.
     pub(super) fn leases(&self) -> impl Iterator<Item = (TimerId, Token)> {
         let ends = self.parts.values().flat_map(|part| part.batch.iter().chain(&part.waiting));
-        let deliveries = ends.map(|end| &end.delivery).filter(|delivery| delivery.unstored.is_none());
-        let kept = self.kept.values().flatten().filter(|leased| is_leased(leased));
-        deliveries
-            .map(|delivery| (delivery.id, delivery.token))
-            .chain(kept.map(|leased| (leased.timer.id, leased.token)))
+        let kept = self.kept.values().map(|leased| (leased.timer.id, leased.token));
+        ends.map(|end| (end.delivery.id, end.delivery.token)).chain(kept)
     }
 
     /// Notes the store's answer to a renewal of leases. The renewed leases last until the moment `until`. Without this
@@ -284,18 +314,16 @@ impl Ends {
     /// whose leases are lost, and returns their number.
     pub(super) fn renewed(&mut self, answer: &Answer, until: UtcMillis) -> usize {
         let mut dropped = 0;
-        self.kept.retain(|_, kept| {
-            kept.retain_mut(|Leased { timer, token }| {
-                let State::Leased(lease) = &mut timer.state else { return true };
-                // A timer that was claimed during the renewal is in neither set.
-                if answer.renewed.contains(&(timer.id, *token)) {
-                    lease.until = until;
-                }
-                let is_lost = answer.lost.contains(&(timer.id, *token));
-                dropped += usize::from(is_lost);
-                !is_lost
-            });
-            !kept.is_empty()
+        self.kept.retain(|id, Leased { timer, token }| {
+            // A timer that was claimed during the renewal is in neither set.
+            if answer.renewed.contains(&(*id, *token))
+                && let State::Leased(lease) = &mut timer.state
+            {
+                lease.until = until;
+            }
+            let is_lost = answer.lost.contains(&(*id, *token));
+            dropped += usize::from(is_lost);
+            !is_lost
         });
         dropped
     }
@@ -335,13 +363,21 @@ impl Ends {
         if part.batch.is_empty() {
             let most = if part.alone > 0 { 1 } else { BATCH };
             part.alone = part.alone.saturating_sub(1);
-            part.batch = part.waiting.drain(..part.waiting.len().min(most)).collect();
+            // The order of the ends of different timers does not matter. No timer has a removal and another end here.
+            let is_removal = part.waiting.front().is_some_and(DeliveryEnd::is_removal);
+            for end in core::mem::take(&mut part.waiting) {
+                match part.batch.len() < most && end.is_removal() == is_removal {
+                    true => part.batch.push(end),
+                    false => part.waiting.push_back(end),
+                }
+            }
         }
         if part.batch.is_empty() {
             self.parts.remove(&number);
             return;
         }
         (part.state, part.since) = (PartState::AtStore, Instant::now());
+        part.batch.iter_mut().for_each(DeliveryEnd::follow_settlement);
         let call = report(Arc::clone(&self.store), &part.batch, self.durability);
         self.reports.push(Report { part: number, call });
     }
@@ -397,15 +433,12 @@ impl Ends {
 
     /// Adds results to the part [`HELD`]. The part `from` has just got the answer that other transactions hold the
     /// timers of these results. Returns true if `from` is [`HELD`], and now rests. Once the stop no longer waits for
-    /// deliveries, counts the results of leased timers as lost instead: their leases expire. A timer that is stored
-    /// again by [`Op::Return`] is in no store yet.
+    /// deliveries, counts the results as lost instead: their leases expire.
     fn hold(&mut self, from: u32, mut held: Vec<DeliveryEnd>) -> bool {
         let now = Instant::now();
         if self.stop.is_some_and(|until| until <= now) {
-            let (unstored, lost) = held.into_iter().partition(|end| matches!(end.op, Op::Return(..)));
-            held = unstored;
-            if !lost.is_empty() {
-                self.answered.push((from, Err(lost)));
+            if !held.is_empty() {
+                self.answered.push((from, Err(core::mem::take(&mut held))));
             }
         }
         if held.is_empty() {
@@ -470,7 +503,7 @@ impl Ends {
             });
             if left == 0 {
                 self.ids.remove(&id);
-                free.extend(self.kept.remove(&id).unwrap_or_default());
+                free.extend(self.kept.remove(&id));
             }
         };
         for (number, batch) in &answered {
@@ -494,27 +527,23 @@ impl Ends {
         if !self.ids.contains_key(&leased.timer.id) {
             return Some(leased);
         }
-        let kept = self.kept.entry(leased.timer.id).or_default();
-        // The store has leased the timer again, so the earlier lease is lost. A timer that is delivered at most once is
-        // no longer stored, and only its delivery can end it.
-        kept.retain(|earlier| !is_leased(earlier));
-        kept.push(leased);
+        // If an earlier claim of the timer waits here, the store has leased the timer again, and that lease is lost.
+        self.kept.insert(leased.timer.id, leased);
         None
     }
-}
-
-/// Returns whether a claimed timer has a lease in the store. A timer that is delivered at most once has none.
-fn is_leased(leased: &Leased) -> bool {
-    matches!(leased.timer.state, State::Leased(_))
 }
 
 /// Makes the call that reports results of deliveries to the store. For an observer, the call also reads when the next
 /// deliveries are due.
 fn report(store: Arc<dyn TimerStore>, ends: &[DeliveryEnd], durability: Durability) -> Call<Answers> {
     let ops = ends.iter().map(|end| end.op.clone()).collect();
-    let observed =
-        |end: &DeliveryEnd| end.delivery.observed.is_some().then(|| (end.delivery.id, phase_of(&end.op)));
-    let observed: Vec<Option<(TimerId, Option<Phase>)>> = ends.iter().map(observed).collect();
+    // After a crash, a timer that is delivered at most once must not come back.
+    let has_removals = ends.iter().any(DeliveryEnd::is_removal);
+    let durability = if has_removals { Durability::PowerLoss } else { durability };
+    // The delivery that begins with a removal does not wait for a read.
+    let is_read = |end: &DeliveryEnd| end.delivery.observed.is_some() && !end.is_removal();
+    let observed: Vec<Option<TimerId>> =
+        ends.iter().map(|end| is_read(end).then_some(end.delivery.id)).collect();
     Call::new(async move {
         let outcomes = store.apply(ops, durability).await?;
         // An end without an outcome would never leave this module, and a stop would wait for it.
@@ -527,7 +556,7 @@ fn report(store: Arc<dyn TimerStore>, ends: &[DeliveryEnd], durability: Durabili
         let mut answers = Vec::with_capacity(outcomes.len());
         for (outcome, observed) in outcomes.into_iter().zip(observed) {
             let mut next_due = None;
-            if let Some(next) = observed.and_then(|(id, returned)| next_delivery(id, returned, &outcome)) {
+            if let Some(next) = observed.and_then(|id| next_delivery(id, &outcome)) {
                 // The store has accepted the end. If this read fails, only the event for the observer lacks the moment.
                 next_due = store.get(next.into()).await.ok().flatten().map(|timer| timer.due);
             }
@@ -537,32 +566,19 @@ fn report(store: Arc<dyn TimerStore>, ends: &[DeliveryEnd], durability: Durabili
     })
 }
 
-/// Returns the phase of the timer that an [`Op::Return`] stores. This operation stores a timer again after a claim has
-/// removed the timer from the store. Returns `None` for all other operations.
-fn phase_of(op: &Op) -> Option<Phase> {
-    match op {
-        Op::Return(timer, _) => Some(timer.state.phase()),
-        _ => None,
-    }
-}
-
 /// Returns the timer that is delivered next after a delivery has ended: the same timer, or the next occurrence of its
 /// series. Returns `None` if no delivery follows.
-fn next_delivery(id: TimerId, returned: Option<Phase>, outcome: &Outcome) -> Option<TimerId> {
-    let (phase, next) = match (returned, outcome) {
-        (Some(phase), _) => (phase, None),
-        (None, Outcome::Ended { phase, next, .. }) => (*phase, *next),
-        (None, _) => return None,
-    };
-    next.or((phase == Phase::Pending).then_some(id))
+fn next_delivery(id: TimerId, outcome: &Outcome) -> Option<TimerId> {
+    let Outcome::Ended { phase, next, .. } = outcome else { return None };
+    next.or((*phase == Phase::Pending).then_some(id))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::shared::UnderWay;
+    use crate::runtime::shared::{Removal, UnderWay};
     use crate::state::Lease;
-    use crate::store::MemoryStore;
+    use crate::store::{MemoryStore, Op};
     use crate::timer::Timer;
 
     const LEASE: Duration = Duration::from_secs(10);
@@ -585,7 +601,7 @@ mod tests {
             id: timer.id,
             token,
             settlement: Arc::default(),
-            unstored: None,
+            removal: Removal::Never,
             number: claim,
             timeout: Duration::ZERO,
             alarm: None,
@@ -619,18 +635,41 @@ mod tests {
         assert!(ends.keep(leased(1, 4)).is_some());
     }
 
-    /// Tests a stop whose patience is over. The lease of a held end expires, but a held put-back is in no store.
+    /// Tests a stop whose patience is over. The leases of held ends expire.
     #[test]
-    fn a_stop_counts_a_held_end_as_lost_and_repeats_a_held_put_back() {
+    fn a_stop_counts_a_held_end_as_lost() {
         let mut ends = ends(&[1]);
-        let op = Op::Return(Box::new(leased(1, 2).timer), token(2));
         ends.stop(Instant::now());
-        let held = vec![end(1), DeliveryEnd { op, ..end(2) }];
-        assert!(!ends.hold(0, held));
+        assert!(!ends.hold(0, vec![end(1)]));
         let lost: Vec<_> =
             ends.answered.iter().flat_map(|(_, batch)| batch.as_ref().err()).flatten().collect();
         assert!(matches!(lost[..], [DeliveryEnd { op: Op::Ack(..), .. }]), "{} are lost", lost.len());
-        assert_eq!(ends.parts[&HELD].waiting.len(), 1);
+        assert!(!ends.parts.contains_key(&HELD));
+    }
+
+    #[test]
+    fn a_call_has_removals_or_other_ends() {
+        let is_removed = [false, true, true, false, true];
+        let waiting = (1..).zip(is_removed).map(|(claim, is_removed)| {
+            let mut end = end(claim);
+            if is_removed {
+                end.delivery.removal = Removal::AtStore;
+            }
+            end
+        });
+        let mut ends = ends(&[9]);
+        ends.take(waiting.collect());
+        let mut batches = Vec::new();
+        while let Some(part) = ends.parts.get(&0) {
+            batches.push(part.batch.iter().map(|end| end.delivery.number).collect::<Vec<_>>());
+            let answers = part.batch.iter().map(|end| (done(end), None)).collect();
+            ends.answer(0, Ok(answers));
+        }
+        assert_eq!(batches, [vec![9], vec![1, 4], vec![2, 3, 5]]);
+    }
+
+    fn done(end: &DeliveryEnd) -> Outcome {
+        Outcome::Ended { id: end.delivery.id, phase: Phase::Done, next: None, skipped: 0 }
     }
 
     /// Tests a claimed timer that waits, and the answers to renewals that were sent before and after its claim.
@@ -638,7 +677,7 @@ mod tests {
     fn the_lease_of_a_timer_that_waits_is_extended_only_by_a_renewal_that_has_asked_for_it() {
         let mut ends = ends(&[1]);
         assert!(ends.keep(leased(1, 2)).is_none());
-        let until = |ends: &Ends| match &ends.kept[&TimerId::from_u128(1)][0].timer.state {
+        let until = |ends: &Ends| match &ends.kept[&TimerId::from_u128(1)].timer.state {
             State::Leased(lease) => lease.until.as_millis(),
             other => panic!("{other:?}"),
         };

@@ -7,14 +7,13 @@ use crate::handler::{Place, Verdict};
 use crate::panics::survive;
 use crate::policy::{Guarantee, Misfire};
 use crate::runtime::alarm::Alarms;
-use crate::runtime::event::Ending;
-use crate::runtime::shared::{DeliveryEnd, Observed, RenewalAlarm, Runtime, UnderWay, ended_unstored};
+use crate::runtime::shared::{DeliveryEnd, Observed, Removal, RenewalAlarm, Runtime, UnderWay};
 use crate::state::{State as TimerState, Token};
 use crate::store::{Leased, Op, StoreError, StoreErrorKind};
 use crate::supervise::{Assignment, Supervisor, supervise};
 use crate::timer::Timer;
 use core::time::Duration;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tourbillon_words::UtcMillis;
 
 /// The shortest time from now to the alarm of the next renewal, if the alarm is set to the end of a lease. Without this
@@ -27,17 +26,6 @@ pub(super) struct Launcher<'a> {
     runtime: &'a Arc<Runtime>,
     pub(super) alarms: &'a Alarms,
     workers: &'a Workers,
-}
-
-/// Describes how a delivery ends if its handler must not be called: the runtime has no handler for the timer's kind, or
-/// the delivery is later than the timer's policy permits.
-enum Obstacle {
-    /// The delivery loop reports the end of the delivery to the store with this operation. The operation parks a timer
-    /// without a handler (sets it aside), and skips a late delivery.
-    End(Op),
-    /// The delivery is too late, and its timer is delivered at most once. The claim has already removed the timer from
-    /// the store, so nothing must be reported to the store.
-    Forgotten,
 }
 
 impl<'a> Launcher<'a> {
@@ -64,27 +52,14 @@ impl<'a> Launcher<'a> {
         // the handlers. Normally the return of a handler makes the loop claim again. This delivery calls no handler, so
         // the claim is requested here.
         state.requests.look |= state.backlog.is_withheld && obstacle.is_some();
-        match obstacle {
-            None => {}
-            Some(Obstacle::End(op)) => return state.settled.ends.push(DeliveryEnd { delivery, op }),
-            Some(Obstacle::Forgotten) => {
-                drop(state);
-                if let Some(observed) = delivery.observed {
-                    let skipped = ended_unstored(observed.attempt, now, Ending::Skipped, None);
-                    runtime.reporter.emit(&skipped);
-                }
-                return;
-            }
+        if let Some(op) = obstacle {
+            return state.settled.ends.push(DeliveryEnd { delivery, op });
         }
         // A timer without a handler has an obstacle, so this method never returns here.
         let Some(handler) = runtime.handler(&timer.kind) else { return };
         // The stop was requested during the claim.
         if state.is_stopping() {
-            let op = match &delivery.unstored {
-                // The handler has done nothing, so even a timer that is delivered at most once is stored again.
-                Some(timer) => Op::Return(timer.clone(), token),
-                None => Op::Release(delivery.id, token),
-            };
+            let op = Op::Release(delivery.id, token);
             return state.settled.ends.push(DeliveryEnd { delivery, op });
         }
         let executor: &dyn Executor = match (handler.place(), &runtime.settings.executor) {
@@ -98,16 +73,18 @@ impl<'a> Launcher<'a> {
         drop(state);
         self.set_renewal();
         runtime.reporter.delivered();
+        // The handler may keep its `Delivery`, which must not keep the runtime alive.
+        let supervisor: Weak<dyn Supervisor> = Arc::<Runtime>::downgrade(runtime);
         let work = supervise(Assignment {
             supervisor: Arc::<Runtime>::clone(runtime) as Arc<dyn Supervisor>,
             number,
             handler: Arc::clone(handler),
-            delivery: Delivery::new(&timer, now, Arc::clone(&settlement)),
+            delivery: Delivery::new(&timer, token, now, Arc::clone(&settlement), supervisor, number),
             payload: timer.payload.0,
             settlement,
         });
         // If the executor has panicked, the dropped work gives its timer back. The deliveries of the claim's other
-        // timers must begin all the same, because the store no longer has the timers that are delivered at most once.
+        // timers must begin all the same.
         if survive(|| executor.spawn(work)).is_none() {
             let error = StoreError::new(StoreErrorKind::Unknown, "the executor panicked");
             runtime.reporter.store_failed(&error);
@@ -116,15 +93,17 @@ impl<'a> Launcher<'a> {
 
     /// Makes the runtime's record of a delivery under way. The caller sets the number of the delivery later.
     fn under_way(&self, timer: &Timer, token: Token) -> UnderWay {
-        let is_stored = timer.policy.guarantee == Guarantee::AtLeastOnce;
         let handler = self.runtime.handler(&timer.kind).filter(|handler| handler.place() == Place::Executor);
         let is_spawned = handler.is_some() && self.runtime.settings.executor.is_some();
-        let unclaimed = || Timer { deliveries: timer.deliveries.saturating_sub(1), ..timer.clone() };
         UnderWay {
             id: timer.id,
             token,
             settlement: Arc::new(Settlement::default()),
-            unstored: (!is_stored).then(|| Box::new(unclaimed())),
+            removal: match timer.policy.guarantee {
+                Guarantee::AtLeastOnce => Removal::Never,
+                Guarantee::AtMostOnce if self.runtime.begins_itself(&timer.kind) => Removal::ByTheHandler,
+                Guarantee::AtMostOnce => Removal::BeforeTheCall,
+            },
             number: 0,
             timeout: timer.policy.timeout,
             alarm: None,
@@ -132,7 +111,7 @@ impl<'a> Launcher<'a> {
             due: timer.due,
             until: match timer.state {
                 TimerState::Leased(lease) => lease.until,
-                // A timer that is delivered at most once has no lease that could end before the call of its handler.
+                // A store that returns a claimed timer without a lease is at fault. The store refuses the end.
                 _ => UtcMillis::MAX,
             },
             key: timer.key.clone(),
@@ -142,25 +121,19 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    fn obstacle(&self, timer: &Timer, token: Token, now: UtcMillis) -> Option<Obstacle> {
+    /// Returns the operation that ends the delivery, if its handler must not be called. A timer of a kind without a
+    /// handler is parked (set aside). A delivery that is later than the timer's policy permits is skipped.
+    fn obstacle(&self, timer: &Timer, token: Token, now: UtcMillis) -> Option<Op> {
         let reporter = &self.runtime.reporter;
-        let is_stored = timer.policy.guarantee == Guarantee::AtLeastOnce;
         if !self.runtime.has_handler(&timer.kind) {
             reporter.unknown_kind(timer);
-            let reason = Verdict::reason_for_unknown(&timer.kind);
-            return Some(Obstacle::End(if is_stored {
-                Op::Park(timer.id, token, reason)
-            } else {
-                let deliveries = timer.deliveries.saturating_sub(1);
-                let parked = Timer { state: TimerState::Parked(reason), deliveries, ..timer.clone() };
-                Op::Return(Box::new(parked), token)
-            }));
+            return Some(Op::Park(timer.id, token, Verdict::reason_for_unknown(&timer.kind)));
         }
         let lateness = now - timer.due;
         match timer.policy.misfire {
             Misfire::Within(grace) if timer.failures == 0 && lateness > grace => {
                 reporter.skipped(timer, lateness);
-                Some(if is_stored { Obstacle::End(Op::Skip(timer.id, token)) } else { Obstacle::Forgotten })
+                Some(Op::Skip(timer.id, token))
             }
             _ => None,
         }

@@ -7,12 +7,16 @@
 
 use super::delivery::UnderWay;
 use super::occupants::Occupants;
+use crate::delivery::Settlement;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 #[derive(Debug, Default)]
 pub(crate) struct Deliveries {
     under_way: HashMap<u64, UnderWay>,
+    /// The deliveries that wait until the store has removed their timers
+    /// ([`Removal::AtStore`](super::Removal::AtStore)). Each delivery itself is on its way to the store, as an end.
+    beginning: HashMap<u64, Arc<Settlement>>,
     /// The number of handlers that have not returned.
     running: usize,
     /// The namespaces of the handlers that have not returned. Empty without the setting
@@ -46,6 +50,28 @@ impl Deliveries {
         core::mem::take(&mut self.under_way).into_values()
     }
 
+    /// Notes that a delivery waits until the store has removed its timer. The delivery is no longer under way until
+    /// then.
+    pub(crate) fn await_removal(&mut self, number: u64, settlement: Arc<Settlement>) {
+        self.beginning.insert(number, settlement);
+    }
+
+    /// Returns true if the delivery waits until the store has removed its timer.
+    pub(crate) fn awaits_removal(&self, number: u64) -> bool {
+        self.beginning.contains_key(&number)
+    }
+
+    /// Notes that a delivery no longer waits until the store has removed its timer. Returns `None` if the delivery did
+    /// not wait, for example because it was given up during the wait.
+    pub(crate) fn stop_waiting(&mut self, number: u64) -> Option<Arc<Settlement>> {
+        self.beginning.remove(&number)
+    }
+
+    /// Notes that no delivery waits any longer until the store has removed its timer.
+    pub(crate) fn stop_all_waiting(&mut self) -> impl Iterator<Item = Arc<Settlement>> + use<> {
+        core::mem::take(&mut self.beginning).into_values()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &UnderWay> {
         self.under_way.values()
     }
@@ -54,10 +80,10 @@ impl Deliveries {
         self.under_way.values_mut()
     }
 
-    /// Returns true if no delivery is under way. Handlers may still be running: a delivery ends before its handler
-    /// returns if the handler's timeout passes, for example.
+    /// Returns true if no delivery is under way, and none waits until the store has removed its timer. Handlers may
+    /// still be running: a delivery ends before its handler returns if the handler's timeout passes, for example.
     pub(crate) fn is_empty(&self) -> bool {
-        self.under_way.is_empty()
+        self.under_way.is_empty() && self.beginning.is_empty()
     }
 
     /// Counts the handler of a delivery as running. If a namespace is given, the handler also counts for this
@@ -82,7 +108,7 @@ impl Deliveries {
 
     /// Returns the number of handlers that still run although their deliveries have already ended.
     pub(crate) fn overrun(&self) -> usize {
-        self.running.saturating_sub(self.under_way.len())
+        self.running.saturating_sub(self.under_way.len() + self.beginning.len())
     }
 
     /// Returns the number of running handlers of each namespace. Empty without the setting

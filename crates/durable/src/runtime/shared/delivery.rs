@@ -2,8 +2,8 @@
 
 use crate::delivery::Settlement;
 use crate::handler::Verdict;
-use crate::runtime::event::{Attempt, Ending};
-use crate::state::Token;
+use crate::runtime::event::{Attempt, Ending, Event};
+use crate::state::{Phase, Token};
 use crate::store::Op;
 use crate::timer::{Timer, TimerId};
 use core::time::Duration;
@@ -11,15 +11,36 @@ use std::sync::Arc;
 use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
 
+/// The stages in which a timer that is delivered at most once leaves the store.
+///
+/// | stage | the store | an end of the delivery is reported by | begins with |
+/// |---|---|---|---|
+/// | `Never` | has the timer, which is delivered at least once | its operation | the claim |
+/// | `BeforeTheCall` | has the timer under a lease | its operation | the claim |
+/// | `ByTheHandler` | has the timer under a lease | its operation | the claim |
+/// | `AtStore` | was asked to remove the timer | the answer to the removal | the work of the handler asks to begin |
+/// | `Done` | has the timer no longer | an event | the store confirms the removal |
+///
+/// The removal is an [`Op::Skip`], so a timer that was cancelled or replaced ends as withdrawn, and the next occurrence
+/// of a series is stored. In the stage `AtStore` the delivery is an end in [`Ends`](crate::runtime::delivery_loop).
+/// There its lease is renewed, and a held removal is sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Removal {
+    Never,
+    /// The runtime has the timer removed before it calls the handler.
+    BeforeTheCall,
+    /// The handler has the timer removed ([`Delivery::begin`](crate::Delivery::begin)).
+    ByTheHandler,
+    AtStore,
+    Done,
+}
+
 #[derive(Debug)]
 pub(crate) struct UnderWay {
     pub(crate) id: TimerId,
     pub(crate) token: Token,
     pub(crate) settlement: Arc<Settlement>,
-    /// The timer as it was before its claim, if it is delivered at most once. The claim has removed such a timer from
-    /// the store, so normally the end of its delivery is not reported to the store. The exception is a timer that must
-    /// be stored again, for example after a snooze. `None` for a timer that is delivered at least once.
-    pub(crate) unstored: Option<Box<Timer>>,
+    pub(crate) removal: Removal,
     /// The number of the delivery, which is unique in this runtime.
     pub(crate) number: u64,
     /// The time in which the handler must answer, from its call.
@@ -49,6 +70,21 @@ pub(crate) struct DeliveryEnd {
     pub(crate) op: Op,
 }
 
+impl DeliveryEnd {
+    /// Returns true if the operation removes a timer that is delivered at most once, so that its delivery may begin.
+    pub(crate) fn is_removal(&self) -> bool {
+        self.delivery.removal == Removal::AtStore
+    }
+
+    /// Ends the lease of a timer instead of removing the timer, if its delivery was settled before it has begun.
+    pub(crate) fn follow_settlement(&mut self) {
+        if self.is_removal() && self.delivery.settlement.is_settled() {
+            self.op = Op::Release(self.delivery.id, self.delivery.token);
+            self.delivery.removal = Removal::BeforeTheCall;
+        }
+    }
+}
+
 /// The data of a delivery for the events that the program's observer gets.
 #[derive(Debug)]
 pub(crate) struct Observed {
@@ -57,21 +93,29 @@ pub(crate) struct Observed {
     /// The time from the call of the handler to the handler's answer, or to the moment at which its timeout passed.
     /// `None` if the handler was not called.
     pub(crate) took: Option<Duration>,
+    /// The next occurrence of the series, if the store has removed the timer at the beginning of the delivery.
+    pub(crate) next: Option<TimerId>,
 }
 
 impl Observed {
     pub(crate) fn new(timer: &Timer) -> Self {
-        Self { attempt: Arc::new(Attempt::new(timer)), verdict: None, took: None }
+        Self { attempt: Arc::new(Attempt::new(timer)), verdict: None, took: None, next: None }
     }
 
-    /// Returns how the delivery ended. `op` is the operation that reports the end to the store.
-    pub(crate) fn ending(&self, op: &Op) -> Ending {
+    /// Makes the event for the end of a delivery whose timer the store has removed.
+    pub(crate) fn ended_removed(self, at: UtcMillis, ending: Ending) -> Event {
+        let Self { attempt, took, next, .. } = self;
+        Event::Ended { attempt, at, ending, took, phase: Phase::Done, next, due: None }
+    }
+
+    /// Returns how the delivery ended. `op` is the operation that reports the end to the store. `is_removal` is true if
+    /// the operation should have removed the timer before its delivery began.
+    pub(crate) fn ending(&self, op: &Op, is_removal: bool) -> Ending {
         match (&self.verdict, op) {
             (Some(verdict), _) => Ending::Answered(verdict.clone()),
-            (None, Op::Skip(..)) => Ending::Skipped,
+            (None, Op::Skip(..)) if !is_removal => Ending::Skipped,
             // Without a verdict, a timer is parked only because the runtime has no handler for its kind.
             (None, Op::Park(..)) => Ending::NoHandler,
-            (None, Op::Return(timer, _)) if timer.state != crate::state::State::Pending => Ending::NoHandler,
             (None, _) => Ending::GivenBack,
         }
     }

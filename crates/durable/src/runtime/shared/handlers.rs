@@ -1,15 +1,13 @@
 //! Handles the calls that the handlers' threads make to the runtime.
 
-use super::delivery::{DeliveryEnd, UnderWay};
-use super::settle::ended_unstored;
+use super::delivery::{DeliveryEnd, Removal, UnderWay};
 use super::{Runtime, RuntimeState};
 use crate::delivery::Settlement;
 use crate::handler::Verdict;
 use crate::panics::survive;
 use crate::runtime::event::{Ending, Event};
 use crate::store::Op;
-use crate::supervise::Supervisor;
-use crate::timer::Timer;
+use crate::supervise::{Permission, Supervisor};
 use core::time::Duration;
 use std::sync::Arc;
 use tourbillon::Timestamp;
@@ -19,13 +17,21 @@ use tourbillon_words::UtcMillis;
 const DROPPED: Duration = Duration::from_secs(1);
 
 impl Supervisor for Runtime {
-    fn may_begin(&self, number: u64) -> bool {
+    fn may_call(&self, number: u64) -> Permission {
         // Without the store's time, nobody knows whether the lease is valid. So the handler is not called.
-        let Some(at) = survive(|| self.store.now()) else { return false };
+        let Some(at) = survive(|| self.store.now()) else { return Permission::Refused };
         let now = self.moment();
         let mut state = self.lock();
-        let Some(delivery) = state.deliveries.get_mut(number) else { return false };
-        if delivery.until > at {
+        if state.deliveries.awaits_removal(number) {
+            return Permission::Awaited;
+        }
+        let Some(delivery) = state.deliveries.get_mut(number) else { return Permission::Refused };
+        // The lease of a removed timer has ended with its removal.
+        if delivery.until > at || delivery.removal == Removal::Done {
+            if delivery.removal == Removal::BeforeTheCall {
+                drop(state);
+                return self.begin(number);
+            }
             delivery.begun = Some(now);
             let timeout = delivery.timeout;
             let lateness = at - delivery.due;
@@ -38,10 +44,9 @@ impl Supervisor for Runtime {
             }
             drop(state);
             self.set_timeout(number, timeout);
-            return true;
+            return Permission::Granted;
         }
-        // The handler has not got its `Delivery`, so nobody waits for the settlement, and no waker needs a call. A
-        // timer that is delivered at most once has no lease, so it needs no `Op::Return` here.
+        // The handler has not got its `Delivery`, so nobody waits for the settlement, and no waker needs a call.
         if let Some(delivery) = state.deliveries.remove(number)
             && delivery.settlement.settle()
         {
@@ -49,7 +54,16 @@ impl Supervisor for Runtime {
             state.settled.ends.push(DeliveryEnd { delivery, op });
             self.notify(&state, |wakes| wakes.on_ends);
         }
-        false
+        Permission::Refused
+    }
+
+    fn begin(&self, number: u64) -> Permission {
+        let mut state = self.lock();
+        let permission = state.begin(number);
+        if permission == Permission::Awaited {
+            self.notify(&state, |wakes| wakes.on_ends);
+        }
+        permission
     }
 
     fn answered(&self, number: u64, verdict: Verdict) {
@@ -59,7 +73,7 @@ impl Supervisor for Runtime {
         }
     }
 
-    fn returned(&self, number: u64, has_begun: bool) {
+    fn returned(&self, number: u64) {
         let at = self.store_now();
         let mut state = self.lock();
         state.deliveries.leave(number);
@@ -69,11 +83,16 @@ impl Supervisor for Runtime {
         // A handler that has answered has already settled its delivery. So a delivery that is found here was dropped by
         // the executor.
         let dropped = state.deliveries.remove(number);
+        let waiting = state.deliveries.stop_waiting(number);
         let settlement = dropped.as_ref().map(|delivery| Arc::clone(&delivery.settlement));
+        // The removal of the timer decides the end of such a delivery. Its handler is not called.
+        let settlement = settlement.or(waiting.inspect(|waiting| {
+            let _the_first = waiting.settle();
+        }));
         if let Some(delivery) = dropped
             && delivery.settlement.settle()
         {
-            state.give_back(delivery, has_begun, at);
+            state.give_back(delivery, at);
             self.notify(&state, |wakes| wakes.on_ends);
         }
         // The return of a handler makes room, for which a claim may already wait.
@@ -106,12 +125,35 @@ impl Runtime {
 }
 
 impl RuntimeState {
+    /// Begins a delivery. If the timer is delivered at most once, the store must remove it first. From now on the
+    /// removal is an end that waits for the store, and the delivery is under way again once the store has confirmed
+    /// the removal.
+    fn begin(&mut self, number: u64) -> Permission {
+        if self.deliveries.awaits_removal(number) {
+            return Permission::Awaited;
+        }
+        match self.deliveries.get_mut(number).map(|delivery| delivery.removal) {
+            None => return Permission::Refused,
+            Some(Removal::Never | Removal::Done) => return Permission::Granted,
+            Some(Removal::BeforeTheCall | Removal::ByTheHandler | Removal::AtStore) => {}
+        }
+        let Some(mut delivery) = self.deliveries.remove(number) else { return Permission::Refused };
+        delivery.removal = Removal::AtStore;
+        self.deliveries.await_removal(number, Arc::clone(&delivery.settlement));
+        let op = Op::Skip(delivery.id, delivery.token);
+        self.settled.ends.push(DeliveryEnd { delivery, op });
+        Permission::Awaited
+    }
+
     /// Gives back the timers whose work the program's executor has had for at least the time `longest`, by the
     /// runtime's clock, and whose handlers it has not called. Such an executor may have forgotten the work. The place
     /// of the handler stays occupied until the executor drops the work, since the executor may still call it.
     pub(crate) fn give_uncalled_back(&mut self, now: Timestamp, longest: Duration, at: UtcMillis) {
         let waits = |delivery: &&UnderWay| {
-            delivery.begun.is_none() && delivery.spawned.is_some_and(|spawned| now - spawned >= longest)
+            // The store cannot get a removed timer back.
+            let is_stored = delivery.removal != Removal::Done;
+            let is_late = delivery.spawned.is_some_and(|spawned| now - spawned >= longest);
+            delivery.begun.is_none() && is_stored && is_late
         };
         let numbers: Vec<u64> =
             self.deliveries.iter().filter(waits).map(|delivery| delivery.number).collect();
@@ -120,46 +162,40 @@ impl RuntimeState {
             if let Some(delivery) = self.deliveries.remove(number)
                 && delivery.settlement.settle()
             {
-                self.give_back(delivery, false, at);
+                self.give_back(delivery, at);
             }
         }
     }
 
-    /// Ends all deliveries under way, because the stop of the runtime waits no longer for their handlers. Returns the
-    /// [`Settlement`] of each. The caller must call [`Settlement::wake`] without the lock.
+    /// Ends all deliveries under way, because the stop of the runtime waits no longer for their handlers. A delivery
+    /// whose timer the store was asked to remove does not begin any more. Returns the [`Settlement`] of each. The caller must call [`Settlement::wake`] without the lock.
     pub(crate) fn give_all_back(&mut self, at: UtcMillis) -> Vec<Arc<Settlement>> {
-        let mut settled = Vec::new();
+        let mut settled: Vec<_> = self.deliveries.stop_all_waiting().collect();
+        for waiting in &settled {
+            let _the_first = waiting.settle();
+        }
         for delivery in self.deliveries.take_all() {
             if delivery.settlement.settle() {
                 settled.push(Arc::clone(&delivery.settlement));
-                let has_begun = delivery.begun.is_some();
-                self.give_back(delivery, has_begun, at);
+                self.give_back(delivery, at);
             }
         }
         settled
     }
 
     /// Ends a delivery without an answer of its handler: the executor has dropped the handler's future, or the runtime
-    /// stops. A timer that is delivered at least once goes back to the store, and is delivered again. A timer that is
-    /// delivered at most once is stored again only if its handler was not called (`has_begun` is false).
-    fn give_back(&mut self, delivery: UnderWay, has_begun: bool, at: UtcMillis) {
-        let is_stopping = self.is_stopping();
-        let op = match &delivery.unstored {
-            // The claim has removed the timer from the store. The handler was called, and may have had its effect, so
-            // the timer is not stored again.
-            Some(_) if has_begun => {
-                let attempt = delivery.observed.map(|observed| observed.attempt);
-                let ended = attempt.map(|attempt| ended_unstored(attempt, at, Ending::GivenBack, None));
-                return self.settled.events.extend(ended);
-            }
-            // Without a pause, an executor that drops all its work would get the timer again at once.
-            Some(timer) if !is_stopping => {
-                Op::Return(Box::new(Timer { due: at + DROPPED, ..(**timer).clone() }), delivery.token)
-            }
-            Some(timer) => Op::Return(timer.clone(), delivery.token),
-            // During a stop, the executor gets no further work that it could drop, so the timer needs no pause.
-            None if is_stopping => Op::Release(delivery.id, delivery.token),
-            None => Op::Snooze(delivery.id, delivery.token, at + DROPPED),
+    /// stops. The timer stays stored, and is delivered again. The exception is a timer that is delivered at most once
+    /// and whose delivery has begun: the store has removed it.
+    fn give_back(&mut self, delivery: UnderWay, at: UtcMillis) {
+        if delivery.removal == Removal::Done {
+            let ended = delivery.observed.map(|observed| observed.ended_removed(at, Ending::GivenBack));
+            return self.settled.events.extend(ended);
+        }
+        // Without a pause, an executor that drops all its work would get the timer again at once. During a stop, the
+        // executor gets no further work that it could drop, so the timer needs no pause.
+        let op = match self.is_stopping() {
+            true => Op::Release(delivery.id, delivery.token),
+            false => Op::Snooze(delivery.id, delivery.token, at + DROPPED),
         };
         self.settled.ends.push(DeliveryEnd { delivery, op });
     }

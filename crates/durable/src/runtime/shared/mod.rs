@@ -11,8 +11,7 @@ mod settle;
 mod signals;
 mod state;
 
-pub(super) use self::delivery::{DeliveryEnd, Observed, UnderWay};
-pub(super) use self::settle::ended_unstored;
+pub(super) use self::delivery::{DeliveryEnd, Observed, Removal, UnderWay};
 pub(super) use self::signals::Signals;
 pub(super) use self::state::{
     Activity, Backlog, Fetch, RenewalAlarm, RuntimeState, Stage, Unanswered, Wakes,
@@ -115,6 +114,11 @@ impl Runtime {
 
     pub(super) fn handler(&self, kind: &str) -> Option<&Arc<dyn Handler>> {
         self.handlers.get(kind)
+    }
+
+    /// Returns whether the handler of a kind begins the deliveries of timers that are delivered at most once by itself.
+    pub(super) fn begins_itself(&self, kind: &str) -> bool {
+        self.settings.begin_themselves.contains(kind)
     }
 
     pub(super) fn kinds(&self) -> impl Iterator<Item = &'static str> {

@@ -1,14 +1,13 @@
 //! Settles deliveries: decides how each delivery ends, and keeps the result until the delivery loop reports it to the
 //! store. A delivery is settled only once (invariant R1 of [`delivery_loop`](crate::runtime::delivery_loop)).
 
-use super::delivery::{DeliveryEnd, Observed, UnderWay};
+use super::delivery::{DeliveryEnd, Observed, Removal, UnderWay};
 use super::{Runtime, RuntimeState};
 use crate::handler::Verdict;
-use crate::runtime::event::{Attempt, Ending, Event};
-use crate::state::{Event as TimerEvent, Failure, Lease, Next, Phase, State as TimerState, Token, step};
+use crate::runtime::event::{Ending, Event};
+use crate::state::Failure;
 use crate::store::Op;
-use crate::timer::Timer;
-use core::time::Duration;
+use crate::timer::TimerId;
 use std::sync::Arc;
 use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
@@ -25,11 +24,18 @@ struct Now {
 impl Runtime {
     /// Settles the delivery `number`: decides that the delivery ends with `verdict`, the handler's answer or the
     /// failure after its timeout. Returns the id of the engine's timer for this timeout, which the caller must cancel.
-    /// Does nothing and returns `None` if the delivery is already settled.
+    /// Does nothing and returns `None` if the delivery is already settled. If the store was asked to remove the timer
+    /// and has not answered, the verdict does not count: the removal decides what becomes of the timer.
     pub(super) fn settle(&self, number: u64, verdict: Verdict) -> Option<tourbillon::TimerId> {
         let now = Now { runtime: self.moment(), store: self.store_now() };
         let mut state = self.lock();
-        let delivery = state.deliveries.remove(number)?;
+        let Some(delivery) = state.deliveries.remove(number) else {
+            let waiting = state.deliveries.stop_waiting(number)?;
+            let _the_first = waiting.settle();
+            drop(state);
+            waiting.wake();
+            return None;
+        };
         let (alarm, settlement) = (delivery.alarm, Arc::clone(&delivery.settlement));
         if settlement.settle() {
             self.end(&mut state, delivery, verdict, now);
@@ -56,10 +62,38 @@ impl Runtime {
         true
     }
 
+    /// Handles the end of a removal at which the delivery of a timer that is delivered at most once begins: the store
+    /// has confirmed that it has the timer no longer. `next` is the next occurrence of the timer's series.
+    pub(crate) fn begin_removed(&self, mut delivery: UnderWay, next: Option<TimerId>) {
+        let (at, settlement) = (self.store_now(), Arc::clone(&delivery.settlement));
+        delivery.removal = Removal::Done;
+        if let Some(observed) = &mut delivery.observed {
+            observed.next = next;
+        }
+        let mut state = self.lock();
+        if state.deliveries.stop_waiting(delivery.number).is_some() {
+            settlement.remove();
+            state.deliveries.insert(delivery);
+        } else if let Some(observed) = delivery.observed {
+            // Nobody waits for this delivery, and the timer is lost. This ends the delivery: its handler is not called.
+            state.settled.events.push(observed.ended_removed(at, Ending::GivenBack));
+        }
+        drop(state);
+        settlement.wake();
+    }
+
+    /// Settles a delivery that must not begin, since the store has not removed its timer, or nobody knows whether it
+    /// has.
+    pub(crate) fn settle_unremoved(&self, delivery: &UnderWay) {
+        let _was_given_up = self.lock().deliveries.stop_waiting(delivery.number);
+        let _was_settled = delivery.settlement.settle();
+        delivery.settlement.wake();
+    }
+
     /// Turns the verdict of a settled delivery into the operation that reports the result to the store. The operation
     /// waits in [`Settled::ends`](super::state::Settled::ends) until the delivery loop sends it. A timer that is
-    /// delivered at most once is no longer stored, so its result is not reported, but appears in the metrics and in the
-    /// observer's events. The exception is a timer that the handler has parked or snoozed, which must be stored again.
+    /// delivered at most once is no longer stored once its delivery has begun. So its result is not reported, but
+    /// appears in the metrics and in the observer's events.
     fn end(&self, state: &mut RuntimeState, mut delivery: UnderWay, verdict: Verdict, now: Now) {
         let verdict = verdict.admitted();
         let took = delivery.begun.map(|begun| now.runtime - begun);
@@ -70,25 +104,14 @@ impl Runtime {
             (observed.verdict, observed.took) = (Some(verdict.clone()), took);
         }
         delivery.is_snoozed = matches!(verdict, Verdict::Snooze(_));
-        // The caller still holds the lock, so the loop wakes only after the result below is recorded. The end of an
-        // unstored timer's delivery may leave only an event, and events wake the loop by `on_requests`.
-        self.notify(state, |wakes| wakes.on_ends || delivery.unstored.is_some() && wakes.on_requests);
-        if let Some(timer) = &delivery.unstored {
-            let returned = match &verdict {
-                Verdict::Park(reason) => {
-                    Some(Timer { state: TimerState::Parked(reason.clone()), ..(**timer).clone() })
-                }
-                Verdict::Snooze(moment) => snoozed(timer, delivery.token, *moment, now.store),
-                _ => None,
-            };
-            if let Some(returned) = returned {
-                let op = Op::Return(Box::new(returned), delivery.token);
-                return state.settled.ends.push(DeliveryEnd { delivery, op });
-            }
+        let is_removed = delivery.removal == Removal::Done;
+        // The caller still holds the lock, so the loop wakes only after the result below is recorded. The end of a
+        // removed timer's delivery leaves only an event, and events wake the loop by `on_requests`.
+        self.notify(state, |wakes| wakes.on_ends || is_removed && wakes.on_requests);
+        if is_removed {
             self.reporter.ended_at_most_once(&verdict);
-            if let Some(Observed { attempt, .. }) = delivery.observed {
-                let ended = ended_unstored(attempt, now.store, Ending::Answered(verdict), took);
-                state.settled.events.push(ended);
+            if let Some(observed) = delivery.observed {
+                state.settled.events.push(observed.ended_removed(now.store, Ending::Answered(verdict)));
             }
             return;
         }
@@ -106,31 +129,6 @@ impl Runtime {
         };
         state.settled.ends.push(DeliveryEnd { delivery, op });
     }
-}
-
-/// Returns the timer to store again after its handler has snoozed it until `moment`. The timer is delivered at most
-/// once, so its claim had removed it from the store. The returned timer is pending, or dead if `moment` is later than
-/// its [`max_age`](crate::policy::Policy::max_age) permits. Returns `None` if [`step`] refuses the snooze.
-fn snoozed(timer: &Timer, token: Token, moment: UtcMillis, now: UtcMillis) -> Option<Timer> {
-    let lease = Lease { token, until: UtcMillis::MAX, withdrawn: None };
-    // `timer` does not count this delivery. The snooze takes back one count, so the delivery is counted first.
-    let deliveries = timer.deliveries.saturating_add(1);
-    let leased = Timer { state: TimerState::Leased(lease), deliveries, ..timer.clone() };
-    match step(&leased, TimerEvent::Snooze(token, moment), now) {
-        Ok(Next::Stays(snoozed)) => Some(snoozed),
-        // Neither case happens: the lease above has this token, and is not withdrawn.
-        Ok(Next::Ends(_)) | Err(_) => None,
-    }
-}
-
-/// Makes the event for the end of a delivery whose claim has already removed the timer from the store.
-pub(crate) fn ended_unstored(
-    attempt: Arc<Attempt>,
-    at: UtcMillis,
-    ending: Ending,
-    took: Option<Duration>,
-) -> Event {
-    Event::Ended { attempt, at, ending, took, phase: Phase::Done, next: None, due: None }
 }
 
 /// Cuts the text of an error to its first 500 bytes, so that a handler cannot make the timer's record long.

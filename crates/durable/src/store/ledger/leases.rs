@@ -19,9 +19,6 @@ pub(super) struct Claiming<'l, T> {
     claimed: Claimed,
     /// The sum of the payload bytes of the timers that the claim has leased.
     bytes: u64,
-    /// Whether the claim must be durable before it is answered. True once the claim has taken a timer that is delivered
-    /// at most once.
-    must_be_durable: bool,
 }
 
 impl<'l, T: Tables> Claiming<'l, T> {
@@ -29,14 +26,12 @@ impl<'l, T: Tables> Claiming<'l, T> {
         let token = Token { incarnation: by.incarnation, claim };
         let (now, until) = (lifecycle.now, lifecycle.now + by.lease);
         let claimed = Claimed { now, ..Claimed::default() };
-        Self { lifecycle, token, until, claimed, bytes: 0, must_be_durable: false }
+        Self { lifecycle, token, until, claimed, bytes: 0 }
     }
 
-    /// Grants a lease for each timer of `entries`, which are entries of the index by due moment. A timer that is
-    /// delivered at most once gets no lease: the claim removes it from the store. Stops once the payloads of the
-    /// claimed timers have `most_bytes` bytes together. Returns the claim's answer, and whether the claim must be
-    /// durable before the answer is sent.
-    pub(super) fn run(mut self, entries: &[Vec<u8>], most_bytes: u64) -> Result<(Claimed, bool), StoreError> {
+    /// Grants a lease for each timer of `entries`, which are entries of the index by due moment. Stops once the payloads
+    /// of the claimed timers have `most_bytes` bytes together. Returns the claim's answer.
+    pub(super) fn run(mut self, entries: &[Vec<u8>], most_bytes: u64) -> Result<Claimed, StoreError> {
         for entry in entries {
             // Without `self.bytes > 0`, a claim with a limit of 0 bytes would never take a timer.
             if self.bytes > 0 && self.bytes >= most_bytes {
@@ -48,7 +43,7 @@ impl<'l, T: Tables> Claiming<'l, T> {
         }
         self.claimed.next_due = self.lifecycle.timers.reader().next_due()?;
         self.claimed.quarantined = self.lifecycle.timers.quarantined();
-        Ok((self.claimed, self.must_be_durable))
+        Ok(self.claimed)
     }
 
     /// Returns the timer of an entry in the index by due moment. The entry has the timer's id and a due moment. If
@@ -66,22 +61,14 @@ impl<'l, T: Tables> Claiming<'l, T> {
     fn take(&mut self, timer: Timer) -> Result<(), StoreError> {
         self.bytes += timer.payload.0.len() as u64;
         let event = Event::Claim { token: self.token, until: self.until };
-        let timer = match step(&timer, event, self.lifecycle.now) {
+        match step(&timer, event, self.lifecycle.now) {
             Ok(Next::Stays(leased)) => {
                 self.lifecycle.timers.change(&timer, &leased)?;
-                leased
+                self.claimed.leased.push(Leased { timer: leased, token: self.token });
+                Ok(())
             }
-            Ok(Next::Ends(end)) => {
-                self.must_be_durable = true;
-                let outcome = self.lifecycle.end(&timer, end)?;
-                self.claimed.left_out.extend(LeftOut::of(&timer, &outcome));
-                // `step` has returned no timer, so the delivery is counted here, in the copy for the handler.
-                Timer { deliveries: timer.deliveries.saturating_add(1), ..timer }
-            }
-            Err(refusal) => return Err(bug(refusal)),
-        };
-        self.claimed.leased.push(Leased { timer, token: self.token });
-        Ok(())
+            other => Err(bug(other)),
+        }
     }
 }
 

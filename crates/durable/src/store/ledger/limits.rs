@@ -29,7 +29,6 @@ fn check(op: &Op) -> Result<(), Fault> {
             State::Pending | State::Parked(_) => check_timer(timer),
             _ => Err("a new timer is pending or parked".to_owned()),
         },
-        Op::Return(timer, _) => check_timer(timer),
         Op::Park(_, _, reason) => {
             check_length("the reason to park", reason)?;
             check_bytes("the reason to park", reason)

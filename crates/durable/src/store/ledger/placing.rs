@@ -1,4 +1,4 @@
-//! Stores timers that callers supply: new timers, timers that are stored again after a claim, and imported timers.
+//! Stores timers that callers supply: new timers and imported timers.
 
 use super::lifecycle::{Lifecycle, is_withdrawn};
 use super::limits::admit_import;
@@ -45,25 +45,6 @@ impl<T: Tables> Lifecycle<T> {
         self.withdraw(&old, Withdrawal::Replaced)?;
         self.timers.insert(&timer)?;
         Ok(Outcome::Replaced { new: id, old: old.id, was })
-    }
-
-    pub(super) fn put_back(&mut self, mut timer: Timer) -> Result<Outcome, StoreError> {
-        let id = timer.id;
-        if self.timers.has(id)? {
-            return Ok(Outcome::Repeated(id));
-        }
-        if timer.has_chosen_id {
-            self.remembered.forget(self.timers.tables(), id)?;
-        }
-        // If the series continues, the claim has already stored its next occurrence, which has the key.
-        timer.series = None;
-        if let Some(key) = &timer.key
-            && self.timers.load_owner(&timer.namespace, key)?.is_some()
-        {
-            timer.key = None;
-        }
-        self.timers.insert(&timer)?;
-        Ok(Outcome::Created(id))
     }
 
     /// Stores a timer of a backup, unless it was withdrawn. Fails if a stored timer has the same id or key.

@@ -50,9 +50,8 @@ impl Remembered {
         Ok(!is_over)
     }
 
-    /// Forgets the id of a timer that a caller stores again after its end, by
-    /// [`Op::Return`](crate::store::Op::Return) or by an import. When the timer ends again, the store adds new entries
-    /// for the id. If the old entry were still in the table `Forget`, which tells the store when to forget the id, the
+    /// Forgets the id of a timer that an import stores again after its end. When the timer ends again, the store adds
+    /// new entries for the id. If the old entry were still in the table `Forget`, which tells the store when to forget the id, the
     /// store would forget the id too early.
     pub(super) fn forget(self, tables: &mut impl Tables, id: TimerId) -> Result<(), StoreError> {
         let id = id_bytes(id);

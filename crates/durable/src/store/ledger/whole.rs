@@ -106,8 +106,6 @@ impl<T: Tables> Ledger<T> {
             Op::Fail(id, token, failure) => timers.end_delivery(id, Event::Fail(token, failure)),
             Op::Snooze(id, token, due) => timers.end_delivery(id, Event::Snooze(token, due)),
             Op::Release(id, token) => timers.end_delivery(id, Event::Release(token)),
-            // The token is for stores on a server, whose answers can be lost. Here the id alone shows a repetition.
-            Op::Return(timer, _) => timers.put_back(*timer),
             Op::Park(id, token, reason) => timers.end_delivery(id, Event::Park(reason, Some(token))),
             Op::Unpark(reason, limit) => timers.unpark(&reason, limit),
             Op::Replay(id) => timers.replay(id),
@@ -141,14 +139,13 @@ impl<T: Tables> Ledger<T> {
     }
 
     /// Claims timers that [`choose`](Self::choose) has chosen, until their payloads have `most_bytes` bytes together.
-    /// Returns the answer, and whether the claim must be durable before the answer is sent.
     pub(crate) fn claim(
         &mut self,
         by: Claimant,
         claim: u64,
         chosen: &[Vec<u8>],
         most_bytes: u64,
-    ) -> Result<(Claimed, bool), StoreError> {
+    ) -> Result<Claimed, StoreError> {
         Claiming::new(&mut self.lifecycle, by, claim).run(chosen, most_bytes)
     }
 

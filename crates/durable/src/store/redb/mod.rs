@@ -26,7 +26,7 @@
 //!
 //! | a request asks for | before its answer | 20 ms later; if a sync is under way then, after that sync |
 //! |---|---|---|
-//! | [`Durability::PowerLoss`], or it claims a timer that is delivered at most once | the journal is written and synced | |
+//! | [`Durability::PowerLoss`] | the journal is written and synced | |
 //! | [`Durability::ProcessCrash`] | the journal is written | the journal is synced |
 //! | [`Durability::Volatile`], or it claims timers, renews leases or reaps (ends) expired leases | | the journal is written and synced |
 //!

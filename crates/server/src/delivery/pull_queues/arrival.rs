@@ -121,8 +121,8 @@ impl Arrival<'_> {
     }
 
     /// Hands the timer to the receiver that has waited longest. Returns `None` if no receiver waits, or if the
-    /// namespace has reached its limit of open claims.
-    pub(crate) fn hand_over(&mut self, claim: &Claim) -> Option<OpenClaim> {
+    /// namespace has reached its limit of open claims. `is_once` is true if the timer is delivered at most once.
+    pub(crate) fn hand_over(&mut self, claim: &Claim, is_once: bool) -> Option<OpenClaim> {
         let mut state = self.queues.lock();
         self.leave(&mut state);
         // Other timers may have opened claims since this timer found a receiver, so the limit is checked again.
@@ -135,7 +135,7 @@ impl Arrival<'_> {
         }
         // The receiver's poll needs the lock before it returns the claim. So the receiver cannot use the claim before
         // the claim is open.
-        let requests = state.claims.open(&claim.claim, self.namespace);
+        let requests = state.claims.open(&claim.claim, self.namespace, is_once);
         Some(OpenClaim { queues: Arc::clone(self.queues), name: claim.claim.as_str().into(), requests })
     }
 

@@ -95,10 +95,24 @@ pub(crate) struct OpenClaim {
 }
 
 impl OpenClaim {
-    /// Waits until the receiver gets the claim. Returns false if the claim was removed before, so that the timer must
-    /// be parked again.
-    pub(crate) async fn is_handed_over(&mut self) -> bool {
-        matches!(self.request().await, Some(ClaimRequest::Begin))
+    /// Waits until the receiver gets the claim. Returns false if the claim was removed before. `begins` begins the
+    /// delivery of a timer that is delivered at most once. If it does not begin, the receiver does not get the claim.
+    pub(crate) async fn is_handed_over(&mut self, begins: impl Future<Output = bool>) -> bool {
+        let mut request = self.request().await;
+        if let Some(ClaimRequest::Remove(mut removed)) = request {
+            let has_begun = tokio::select! {
+                biased;
+                has_begun = begins => has_begun,
+                // The receiver has gone away, or waits no longer.
+                () = removed.closed() => false,
+            };
+            if !has_begun {
+                return false;
+            }
+            let _receiver_has_gone = removed.send(());
+            request = self.request().await;
+        }
+        matches!(request, Some(ClaimRequest::Begin))
     }
 
     /// Waits for the next request about the claim. Returns `None` if the claim was removed before its receiver has got

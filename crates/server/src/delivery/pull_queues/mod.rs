@@ -50,6 +50,16 @@
 //!
 //! After 8 s the request is answered with an unknown outcome. The claim stays in the state *ending*.
 //!
+//! # Timers at most once
+//! A timer that is delivered at most once leaves the store when a receiver is about to get it. The receiver's poll asks
+//! the timer's handler to have the timer removed, and answers the receiver after the removal (`ClaimRequest::Remove`).
+//!
+//! | before the receiver has the timer | the timer |
+//! |---|---|
+//! | the receiver goes away before the removal, or the service stops | is parked |
+//! | the receiver goes away during the removal, or the removal takes longer than 5 s | is lost, or becomes due again if the store has not removed it |
+//! | the timer was cancelled or replaced, or its lease was lost | the receiver does not get it |
+//!
 //! # Shares
 //! Each namespace may have only a part ([`Shares`](crate::share::Shares)) of the open claims and of the waiting
 //! receivers.

@@ -13,7 +13,11 @@ use tourbillon_durable::Verdict;
 /// A receiver's request about its open claim, for the timer's handler.
 #[derive(Debug)]
 pub(crate) enum ClaimRequest {
-    /// The receiver gets the claim now, so the claim's time begins. No other request comes before this one.
+    /// The receiver is about to get the claim of a timer that is delivered at most once. The handler first has the timer
+    /// removed from the store, and then answers on this channel. Without an answer, the receiver does not get the claim.
+    Remove(oneshot::Sender<()>),
+    /// The receiver gets the claim now, so the claim's time begins. Only [`Remove`](Self::Remove) comes before this
+    /// request.
     Begin,
     /// Ends the delivery with this verdict. The ticket answers the receiver once the store has recorded the end.
     End(Verdict, EndTicket),
@@ -36,6 +40,8 @@ pub(super) struct OpenClaims {
 #[derive(Debug)]
 pub(super) struct OpenEntry {
     namespace: Box<str>,
+    /// Whether the timer is delivered at most once.
+    is_once: bool,
     /// Whether the receiver has got the claim. Before that, the claim is only meant for the receiver.
     is_handed_over: bool,
     /// The moment at which the claim was opened.
@@ -76,10 +82,16 @@ impl OpenClaims {
 
     /// Opens a claim of a timer. The namespace must have room ([`free`](Self::free)). Returns the channel from which
     /// the timer's handler reads the requests of the client that has the claim.
-    pub(super) fn open(&mut self, name: &str, namespace: &str) -> mpsc::UnboundedReceiver<ClaimRequest> {
+    pub(super) fn open(
+        &mut self,
+        name: &str,
+        namespace: &str,
+        is_once: bool,
+    ) -> mpsc::UnboundedReceiver<ClaimRequest> {
         let (sender, requests) = mpsc::unbounded_channel();
         let entry = OpenEntry {
             namespace: namespace.into(),
+            is_once,
             is_handed_over: false,
             opened: Instant::now(),
             requests: sender,
@@ -89,6 +101,16 @@ impl OpenClaims {
             self.by_namespace.take(namespace, 1);
         }
         requests
+    }
+
+    /// Makes the handler of a timer that is delivered at most once have the timer removed from the store. The returned
+    /// channel gets a message once the store has removed the timer. Returns `None` if the timer stays stored.
+    pub(super) fn remove_timer(&self, name: &str) -> Option<oneshot::Receiver<()>> {
+        let open = self.by_name.get(name).filter(|open| open.is_once)?;
+        let (sender, removed) = oneshot::channel();
+        // If the handler has gone, the channel fails.
+        let _the_handler_has_gone = open.requests.send(ClaimRequest::Remove(sender));
+        Some(removed)
     }
 
     /// Begins the time of a claim that its receiver gets now, and moves the claim's end accordingly. Returns false if

@@ -17,6 +17,9 @@ const GATHERING: Duration = Duration::from_millis(20);
 /// wait. Parked timers need some time to become due again.
 const PARKED_WAIT: Duration = Duration::from_millis(500);
 
+/// The longest time for which a receiver waits until the store has removed timers that are delivered at most once.
+const REMOVING: Duration = Duration::from_secs(5);
+
 /// Returns the problem of a receiver that has got no timer from a store that does not answer.
 pub(crate) fn unanswered(fault: &str) -> Problem {
     let detail = format!("the queue may have timers, and the store cannot be asked: {fault}");
@@ -32,7 +35,8 @@ impl PullQueues {
     /// # Cancellation
     ///
     /// If the future is dropped, the timers that the receiver has got are parked again: they stay in the store until
-    /// another receiver comes. This does not count as an attempt.
+    /// another receiver comes. This does not count as an attempt. Only a timer that is delivered at most once, and that
+    /// the store has just removed for the receiver, is lost.
     pub(crate) async fn fetch(
         &self,
         namespace: &str,
@@ -87,6 +91,7 @@ impl PullQueues {
         }
         let first_wait = if has_parked { wait.max(PARKED_WAIT) } else { wait };
         poll.gather(max, wait, first_wait).await;
+        poll.remove_timers().await;
         let claims = poll.leave();
         match self.parked.fault(&reason) {
             // Without an answer of the store, nobody knows whether timers of the queue are parked.
@@ -141,13 +146,31 @@ impl Poll<'_> {
         }
     }
 
+    /// Has the timers removed from the store that are delivered at most once: their deliveries begin when the receiver
+    /// gets them. The receiver does not get the claims of timers that are not removed within [`REMOVING`].
+    async fn remove_timers(&mut self) {
+        // Further claims would come without a removal.
+        self.close();
+        let removals: Vec<_> = {
+            let state = self.queues.lock();
+            let removal = |(_, claim): &(UtcMillis, Claim)| {
+                state.claims.remove_timer(&claim.claim).map(|removed| (claim.claim.clone(), removed))
+            };
+            self.got.iter().filter_map(removal).collect()
+        };
+        let until = tokio::time::Instant::now() + REMOVING;
+        for (name, removed) in removals {
+            if !matches!(tokio::time::timeout_at(until, removed).await, Ok(Ok(()))) {
+                self.got.retain(|(_, claim)| claim.claim != name);
+                self.queues.lock().claims.remove(&name);
+            }
+        }
+    }
+
     /// Returns the claims that the receiver has got, sorted by their timers' due moments. From then on the receiver
     /// owns the claims, and their times run. Leaves out claims that are no longer open: if the service stops, their
     /// timers are parked.
     pub(super) fn leave(mut self) -> Vec<Claim> {
-        // Without the close, further timers could come while the claims are sorted. These timers would only be parked
-        // again.
-        self.close();
         let mut got = core::mem::take(&mut self.got);
         {
             let mut state = self.queues.lock();

@@ -5,6 +5,7 @@ use super::*;
 use crate::delivery::parked_index::ParkedIndex;
 use crate::delivery::permits::Wanted;
 use crate::delivery::reason::Reason;
+use core::future::{pending, ready};
 use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ fn fill(queues: &Arc<PullQueues>, namespace: &str, number: &mut usize) -> Vec<Op
         let is_wanted = queues.wanted(&reason, Instant::now()) != Wanted::Nothing;
         let mut arrival = queues.arrive(&reason, namespace, UtcMillis::default());
         assert_eq!(matches!(arrival.find(), Found::Receiver), is_wanted);
-        match arrival.hand_over(&claim(*number)) {
+        match arrival.hand_over(&claim(*number), false) {
             Some(claim) => open.push(claim),
             None => {
                 assert!(!is_wanted && queues.lock().claims.starved().contains(&reason));
@@ -85,14 +86,14 @@ async fn a_fetched_timer_whose_receiver_was_taken_waits_for_the_next_one_and_ano
     let waits = tokio::time::timeout(soon, two.is_awaited()).await;
     assert!(waits.is_err(), "another one is about to be handed over");
     assert!(other.is_awaited().await, "it was not fetched, and does not wait");
-    let _open = other.hand_over(&claim(3)).unwrap();
-    assert!(one.hand_over(&claim(1)).is_none(), "the receiver has what it wants");
+    let _open = other.hand_over(&claim(3), false).unwrap();
+    assert!(one.hand_over(&claim(1), false).is_none(), "the receiver has what it wants");
     assert_eq!(first.await.unwrap().unwrap().len(), 1);
     let mut late = queues.arrive(&reason, "a", moment(4));
     assert!(!late.is_awaited().await, "it was not fetched");
     let waits = async {
         assert!(one.is_awaited().await);
-        (one.hand_over(&claim(1)).unwrap(), began.elapsed())
+        (one.hand_over(&claim(1), false).unwrap(), began.elapsed())
     };
     let comes = async {
         tokio::time::sleep_until(began + Duration::from_millis(600)).await;
@@ -112,7 +113,7 @@ async fn a_fetched_timer_whose_receiver_was_taken_waits_for_the_next_one_and_ano
     assert!(goes.is_awaited().await);
     let comes = async {
         assert!(next.is_awaited().await);
-        next.hand_over(&claim(6)).unwrap()
+        next.hand_over(&claim(6), false).unwrap()
     };
     let leaves = async {
         tokio::time::sleep(soon).await;
@@ -139,7 +140,7 @@ fn no_timer_waits_in_the_buffer_beside_a_receiver() {
                     std::thread::yield_now();
                 }
                 assert!(arrival.is_awaited().await, "round {round}");
-                arrival.hand_over(&claim(1)).unwrap()
+                arrival.hand_over(&claim(1), false).unwrap()
             });
             receiver.join().unwrap()
         });
@@ -241,13 +242,18 @@ fn a_claim_that_ends_makes_room_for_receivers_even_after_a_pass_that_found_no_ti
 
 /// Hands a timer over to a receiver of the queue `a/q`, whose fetch is under way.
 async fn handed_over(queues: &Arc<PullQueues>, number: usize) -> OpenClaim {
+    handed_over_as(queues, number, false).await
+}
+
+/// As [`handed_over`], for a timer that is delivered at most once if `is_once` is true.
+async fn handed_over_as(queues: &Arc<PullQueues>, number: usize, is_once: bool) -> OpenClaim {
     let reason = Reason::Queue("a".into(), "q".into());
     while queues.receivers().is_empty() {
         tokio::task::yield_now().await;
     }
     let mut arrival = queues.arrive(&reason, "a", UtcMillis::default());
     assert!(arrival.is_awaited().await);
-    arrival.hand_over(&claim(number)).unwrap()
+    arrival.hand_over(&claim(number), is_once).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -265,6 +271,40 @@ async fn at_a_stop_either_the_receiver_has_a_timer_or_the_timer_is_parked() {
     let mut lacks = handed_over(&queues, 2).await;
     queues.close();
     assert_eq!(second.await.unwrap(), []);
-    assert!(has.is_handed_over().await && !lacks.is_handed_over().await);
+    assert!(has.is_handed_over(ready(true)).await && !lacks.is_handed_over(ready(true)).await);
     assert!(matches!(has.request().await, Some(ClaimRequest::Stop)));
+}
+
+/// Tests timers that are delivered at most once. A receiver gets such a timer only after the store has removed it. A
+/// timer that the store does not remove, or not in time, keeps no other timer from the receiver.
+#[tokio::test(start_paused = true)]
+async fn a_receiver_gets_a_timer_at_most_once_after_the_store_has_removed_it() {
+    let queues = Arc::new(PullQueues::new(Arc::default(), 64, false));
+    let fetch = || {
+        let queues = Arc::clone(&queues);
+        tokio::spawn(async move { queues.fetch("a", "q", 4, Duration::from_secs(5)).await.unwrap() })
+    };
+    let first = fetch();
+    let mut removed = handed_over_as(&queues, 1, true).await;
+    let mut refused = handed_over_as(&queues, 2, true).await;
+    let mut silent = handed_over_as(&queues, 3, true).await;
+    let mut stays = handed_over_as(&queues, 4, false).await;
+    let (gate, open) = tokio::sync::oneshot::channel::<()>();
+    let silent = tokio::spawn(async move { silent.is_handed_over(pending()).await });
+    let refused = tokio::spawn(async move { refused.is_handed_over(ready(false)).await });
+    let removed = tokio::spawn(async move { removed.is_handed_over(async { open.await.is_ok() }).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!first.is_finished(), "the store has not removed the timer");
+    gate.send(()).unwrap();
+    let got: Vec<String> = first.await.unwrap().into_iter().map(|claim| claim.claim).collect();
+    assert_eq!(got, [claim(1).claim, claim(4).claim]);
+    assert!(stays.is_handed_over(ready(false)).await, "a timer at least once is not removed");
+    assert_eq!((removed.await.unwrap(), refused.await.unwrap(), silent.await.unwrap()), (true, false, false));
+    // A receiver that goes away during the removal lets the handler go, so that its timer is parked.
+    let second = fetch();
+    let mut left = handed_over_as(&queues, 5, true).await;
+    let left = tokio::spawn(async move { left.is_handed_over(pending()).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    second.abort();
+    assert!(!left.await.unwrap());
 }

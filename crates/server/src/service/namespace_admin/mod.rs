@@ -258,7 +258,7 @@ impl NamespaceAdmin {
         if self.has_stored(name).await? {
             return Err(has_timers());
         }
-        // Since the last look for holders, a handler may have been called for a timer that is not stored.
+        // Since the last look for holders, an operation on timers may have found the namespace.
         if self.namespaces.is_held(name) {
             return Err(under_way());
         }

@@ -1,20 +1,16 @@
 //! Tests of the administration of namespaces.
 
 use super::*;
-use crate::service::{Naming, Service};
+use crate::service::Service;
 use crate::settings::Settings;
 use crate::state::NamespaceStorage;
 use crate::state::double::{self, Documents, Node};
 use crate::state::end_removals;
-use core::sync::atomic::{AtomicBool, Ordering};
-use pollster::block_on;
+use core::sync::atomic::Ordering;
 use std::sync::Mutex;
-use std::thread;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
-use tourbillon_api::{Guarantee, NewTimer, Pull};
-use tourbillon_durable::state::Phase;
-use tourbillon_durable::store::{Call, Hooked, TimerStore};
+use tourbillon_durable::store::{Call, Hooked};
 
 /// Opens a node of the deployment with these documents.
 fn node(documents: &Documents) -> (TempDir, Arc<Hooked<Node>>, Service) {
@@ -204,65 +200,6 @@ async fn a_removal_waits_for_creations_and_not_for_backups() {
     admin.remove("shop").await.unwrap();
     drop(backup);
     close(service).await;
-}
-
-/// Marks a namespace between the claim of a timer at most once and the call of its handler, and checks that the
-/// delivery holds the namespace. The thread of the test calls the handlers, so it calls none before it waits. Returns
-/// false if the timer was already due during the wait for its creation, so that it is parked by now.
-async fn is_held_by_a_handler_that_is_called_after_the_mark() -> bool {
-    let documents = Documents::default();
-    let (_folder, store, service) = node(&documents);
-    service.namespace_admin().make("shop").await.unwrap();
-    let answers = Arc::new(AtomicBool::new(true));
-    let hook = {
-        let answers = Arc::clone(&answers);
-        move |call: Call<'_>| {
-            while matches!(call, Call::Apply(_)) && !answers.load(Ordering::Relaxed) {
-                thread::sleep(Duration::from_millis(1));
-            }
-        }
-    };
-    assert!(store.hook().before_call.set(Box::new(hook)).is_ok());
-    let mut timer = NewTimer::pull(Pull { queue: "q".to_owned(), ..Pull::default() });
-    timer.policy.guarantee = Some(Guarantee::AtMostOnce);
-    timer.delay_ms = Some(500);
-    service.creations().place("shop", Naming::default(), &timer).await.unwrap();
-    answers.store(false, Ordering::Relaxed);
-    let stored = |phase| block_on(store.counts()).unwrap().of(phase) > 0;
-    while stored(Phase::Pending) {
-        thread::sleep(Duration::from_millis(1));
-    }
-    if stored(Phase::Parked) {
-        answers.store(true, Ordering::Relaxed);
-        close(service).await;
-        return false;
-    }
-    let namespaces = service.namespaces();
-    namespaces.try_change(|stored| mark(stored, "shop", 5)).unwrap().unwrap();
-    // The handler is called, and the timer waits to be stored again.
-    let begun = Instant::now();
-    while !namespaces.is_held("shop") && begun.elapsed() < Duration::from_secs(10) {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    let (is_held, was_stored) = (namespaces.is_held("shop"), stored(Phase::Parked));
-    answers.store(true, Ordering::Relaxed);
-    assert!(is_held && !was_stored, "the delivery does not hold the namespace");
-    while namespaces.is_held("shop") {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    assert!(stored(Phase::Parked), "nothing holds the namespace before its timer is stored again");
-    close(service).await;
-    true
-}
-
-#[tokio::test]
-async fn a_removal_finds_a_delivery_whose_handler_is_called_after_the_mark() {
-    for _ in 0..20 {
-        if is_held_by_a_handler_that_is_called_after_the_mark().await {
-            return;
-        }
-    }
-    panic!("the timer was parked before the mark each time");
 }
 
 #[tokio::test(start_paused = true)]

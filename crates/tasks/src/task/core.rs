@@ -59,6 +59,17 @@ impl TaskCore {
         self.handle().is_shut_down()
     }
 
+    /// Returns whether this process is the child of a fork, and the engine's threads are in the parent.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.handle().is_forked()
+    }
+
+    /// Returns the reason why the engine refuses everything; `None` if the engine is open.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        let reason = if self.is_forked() { Refusal::Forked } else { Refusal::ShutDown };
+        self.is_shut_down().then_some(reason)
+    }
+
     /// Waits a little after a call has failed with [`LaneFull`](Refusal::LaneFull) because the calling thread's lane
     /// (its queue to the shard, the thread that runs the engine's timers) was full. Then the caller can try again.
     /// `rounds` counts the waits of the caller. The first waits only yield the processor, and later waits sleep.

@@ -18,7 +18,7 @@ pub struct Task {
 pub enum Stopped {
     /// No run of the task is under way.
     Stopped,
-    /// A run has begun and may not have ended.
+    /// A run has begun and may not have ended. A run in parallel that still waits for a worker has not begun.
     Running,
     /// The task had ended before this call, by itself or by another call. No run of the task is under way.
     Gone,

@@ -48,7 +48,8 @@ impl Task {
         self.repeats.next()
     }
 
-    /// Returns whether the task has ended, so that no further run begins. The last run may still be under way.
+    /// Returns whether the task has ended, so that no further run begins. The last run may still be under way. In the
+    /// child of a fork, each task has ended that was started before the fork, unless its engine has no threads.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.repeats.has_ended()

@@ -491,7 +491,8 @@ impl<B: Body> Repeats for Repeating<B> {
     }
 
     fn has_ended(&self) -> bool {
-        self.lock().has_ended()
+        // In the child of a fork, no further run begins.
+        self.tasks.is_forked() || self.lock().has_ended()
     }
 
     fn report(&self) -> Report {

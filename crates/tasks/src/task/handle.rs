@@ -34,8 +34,13 @@ impl Task {
         self.repeats.stop()
     }
 
-    /// Works as [`stop`](Self::stop), but waits until runs under way have ended. A call from a task of the same engine
-    /// does not wait, because the task might wait for itself. Only such a call can return [`Stopped::Running`].
+    /// Works as [`stop`](Self::stop), but waits until runs that have begun have ended.
+    ///
+    /// In four places the call does not wait, because it might wait for itself or for ever: inside a closure of this
+    /// engine, on a thread that runs a shard of this engine at that moment, on the threads of the engine's rayon pool,
+    /// and in the child of a fork. Only there it may return [`Stopped::Running`]. A thread runs a shard inside a
+    /// closure of any engine that runs inline on these shards, in an executor that a shard calls, and in the turn of a
+    /// loop. If a closure hands work to another thread and waits for the work, the work must not call this method.
     pub fn stop_and_wait(&self) -> Stopped {
         self.repeats.stop_and_wait()
     }

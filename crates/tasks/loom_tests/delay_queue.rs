@@ -459,8 +459,8 @@ fn the_last_item_races_with_the_end() {
     });
 }
 
-/// A shutdown ends a queue, while a receiver waits and another thread looks whether the queue has ended. Whoever sees
-/// the end closes the queue, and the first close returns the item.
+/// A shutdown ends a queue, while a receiver waits and another thread looks whether the queue has ended. Each of them
+/// that sees the end closes the queue, and the first close returns the item.
 #[test]
 fn whoever_sees_the_end_gets_the_rest() {
     model("whoever_sees_the_end_gets_the_rest", || {

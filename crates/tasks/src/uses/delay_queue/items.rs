@@ -27,8 +27,8 @@
 //!     Either a thread in line sleeps until the watch's tick, or the alarm is set to this tick, or a thread is about to
 //!     set the alarm to it.
 //! Q3. A queue that was ended has no waiting item. Once no due item is left either, each receiver gets the end of the
-//!     queue. The step that ends the queue also moves the waiting items to the *rest*. So whoever sees the end finds
-//!     the whole rest, unless another call has taken it.
+//!     queue. The step that ends the queue also moves the waiting items to the *rest*. So a thread that sees the end
+//!     finds the whole rest, unless another call has taken it.
 //! Q4. Exactly one of these happens to a pushed item: a receiver gets it, or a removal, the end of the queue or the
 //!     push's error returns it.
 //!

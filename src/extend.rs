@@ -228,8 +228,9 @@ impl<T: Send + 'static> Base<T> {
         !core.admission().is_shut_down() && core.membership().may_wait_for_shards()
     }
 
-    /// Returns whether the calling thread may wait for the end of a handler. Returns false inside a handler of this
-    /// engine, on the threads of the engine's rayon pool, and in the child of a fork.
+    /// Returns whether the calling thread may wait for the end of a handler. Returns false in the places in which
+    /// [`Handle::cancel_and_wait`] does not wait: inside a handler of this engine, on a thread that runs a shard of
+    /// this engine at that moment, on the threads of the engine's rayon pool, and in the child of a fork.
     #[must_use]
     pub fn may_wait_for_handlers(&self) -> bool {
         !self.handle.core().membership().must_not_wait_here()

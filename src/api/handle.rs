@@ -293,10 +293,12 @@ impl<T: Send + 'static> Handle<T> {
     /// Cancels a pending timer as [`cancel`](Self::cancel) does. If the handler has begun, waits until the handler has
     /// ended.
     ///
-    /// In three places the call does not wait, because it might wait for itself: inside a handler of this engine,
-    /// inside a handler of any engine that runs inline on these shards, and on the threads of the engine's rayon pool.
-    /// Only there it may return [`Cancel::Running`]. If a handler hands work to another thread and waits for the work,
-    /// the work must not call this method.
+    /// In four places the call does not wait, because it might wait for itself or for ever: inside a handler of this
+    /// engine, on a thread that runs a shard of this engine at that moment, on the threads of the engine's rayon pool,
+    /// and in the child of a fork. Only there it may return [`Cancel::Running`]. A thread runs a shard inside a handler
+    /// of any engine that runs inline on these shards, in an [`Executor`](crate::Executor) that a shard calls, and in
+    /// the turn of a [loop](crate::LoopShard). If a handler hands work to another thread and waits for the work, the
+    /// work must not call this method.
     pub fn cancel_and_wait(&self, id: TimerId) -> Cancel<T> {
         let outcome = self.cancel(id);
         if !matches!(outcome, Cancel::Running) || self.core.membership().must_not_wait_here() {
@@ -452,12 +454,11 @@ impl<T: Send + 'static> Handle<T> {
     /// If another call races with the shutdown, either its timer is accounted for or the call returns the payload. A
     /// second shutdown waits for the first and returns nothing.
     ///
-    /// In three places the shutdown does not wait, because it might wait for itself: inside a handler of this engine,
-    /// inside a handler that runs inline on the engine's shards, and on the threads of the engine's rayon pool. Then
-    /// running handlers end later, and no further handler begins. Elsewhere the shutdown waits until each shard has
-    /// dropped the engine. So the caller must hold no lock that an inline handler on these shards takes, and no lock
-    /// that a waker takes. If a handler hands work to another thread and waits for the work, the work must not call
-    /// this method.
+    /// In four places the shutdown does not wait, because it might wait for itself or for ever. They are the places in
+    /// which [`cancel_and_wait`](Self::cancel_and_wait) does not wait. Then running handlers end later, and no further
+    /// handler begins. Elsewhere the shutdown waits until each shard has dropped the engine. So the caller must hold no
+    /// lock that an inline handler on these shards takes, and no lock that a waker takes. If a handler hands work to
+    /// another thread and waits for the work, the work must not call this method.
     #[must_use = "the payloads of timers that had not fired"]
     pub fn shutdown(&self) -> Vec<Unfired<T>> {
         self.core.shut_down()

@@ -220,9 +220,9 @@ impl<T: Send + 'static> Timer<T> {
     /// ended, or the timer was disarmed before. There is one exception. If the call coincides with the very end of a
     /// handler that armed the timer, the call may return [`Disarm::Idle`] for that arming.
     ///
-    /// In three places the call does not wait, because it might wait for itself: inside a handler of this engine,
-    /// inside a handler of any engine that runs inline on these shards, and on the threads of the engine's rayon pool.
-    /// Only there it may return [`Disarm::Running`].
+    /// In four places the call does not wait, because it might wait for itself or for ever. They are the places in
+    /// which [`Handle::cancel_and_wait`](crate::Handle::cancel_and_wait) does not wait. Only there it may return
+    /// [`Disarm::Running`].
     ///
     /// # Examples
     ///

@@ -122,9 +122,10 @@ impl Membership {
         !self.is_in_child() && self.set.may_wait_for_shards()
     }
 
-    /// Returns whether the caller must not wait for a handler. The caller could wait for itself inside a handler, and
-    /// on a thread that leads a shard. A thread of the rayon pool could wait for itself, too, because it may be working
-    /// on behalf of a handler. In the child of a fork, the handler's thread does not exist.
+    /// Returns whether the caller must not wait for a handler. `Handle::cancel_and_wait` names the places for users.
+    /// The caller could wait for itself inside a handler of the engine, and on a thread that leads a shard. A thread of
+    /// the rayon pool could wait for itself, too, because it may be working on behalf of a handler. In the child of a
+    /// fork, the handler's thread does not exist.
     pub(crate) fn must_not_wait_here(&self) -> bool {
         self.is_in_child()
             || here::is_firing(self.engine)

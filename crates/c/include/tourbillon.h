@@ -468,8 +468,9 @@ enum tb_status tb_schedule_at(const struct tb_engine *engine,
 // Cancels a one-shot. `outcome` may be NULL. After `TB_CANCELLED`, the caller owns `user` again.
 enum tb_status tb_cancel(const struct tb_engine *engine, uint64_t id, enum tb_outcome *outcome);
 
-// As `tb_cancel`, but waits until a callback that has begun has returned. It never returns `TB_RUNNING`, except in a
-// callback of this engine: there it does not wait, since the callback would wait for itself.
+// As `tb_cancel`, but waits until a callback that has begun has returned. In a callback of this engine, in a turn of a
+// loop and in the child of a fork it does not wait, and may return `TB_RUNNING`. Elsewhere it never returns
+// `TB_RUNNING`.
 enum tb_status tb_cancel_and_wait(const struct tb_engine *engine,
                                   uint64_t id,
                                   enum tb_outcome *outcome);
@@ -510,8 +511,8 @@ enum tb_status tb_cancel_keyed(const struct tb_engine *engine,
                                void **user);
 
 // As `tb_cancel_keyed`, but waits until all running callbacks of the key have returned, even if the outcome is
-// `TB_CANCELLED`. The outcome is never `TB_RUNNING`, except in a callback of this engine: there the call does not
-// wait, since the callback would wait for itself.
+// `TB_CANCELLED`. In a callback of this engine, in a turn of a loop and in the child of a fork the call does not wait,
+// and the outcome may be `TB_RUNNING`. Elsewhere it is never `TB_RUNNING`.
 enum tb_status tb_cancel_keyed_and_wait(const struct tb_engine *engine,
                                         const char *key,
                                         enum tb_outcome *outcome,
@@ -541,8 +542,9 @@ enum tb_status tb_timer_arm_at(const struct tb_timer *timer,
 // Disarms a timer. The timer may be armed again. `outcome` may be NULL.
 enum tb_status tb_timer_disarm(const struct tb_timer *timer, enum tb_outcome *outcome);
 
-// As `tb_timer_disarm`, but waits until a callback that has begun has returned. It never returns `TB_RUNNING`, except
-// in a callback of this engine: there it does not wait, since the callback would wait for itself.
+// As `tb_timer_disarm`, but waits until a callback that has begun has returned. In a callback of this engine, in a
+// turn of a loop and in the child of a fork it does not wait, and may return `TB_RUNNING`. Elsewhere it never returns
+// `TB_RUNNING`.
 enum tb_status tb_timer_disarm_and_wait(const struct tb_timer *timer,
                                         enum tb_outcome *outcome);
 
@@ -565,8 +567,9 @@ enum tb_status tb_every(const struct tb_engine *engine,
 // Stops a task: no run of it begins any more, and no event of it is polled. `outcome` may be NULL.
 enum tb_status tb_task_stop(const struct tb_task *task, enum tb_outcome *outcome);
 
-// As `tb_task_stop`, but waits until a run that has begun has returned. It never returns `TB_RUNNING`, except in a
-// callback of this engine, where it does not wait.
+// As `tb_task_stop`, but waits until a run that has begun has returned. In a callback of this engine, in a turn of a
+// loop and in the child of a fork it does not wait, and may return `TB_RUNNING`. Elsewhere it never returns
+// `TB_RUNNING`.
 enum tb_status tb_task_stop_and_wait(const struct tb_task *task,
                                      enum tb_outcome *outcome);
 

@@ -104,8 +104,8 @@ pub unsafe extern "C" fn tb_cancel_keyed(
 }
 
 /// As `tb_cancel_keyed`, but waits until all running callbacks of the key have returned, even if the outcome is
-/// `TB_CANCELLED`. The outcome is never `TB_RUNNING`, except in a callback of this engine: there the call does not
-/// wait, since the callback would wait for itself.
+/// `TB_CANCELLED`. In a callback of this engine, in a turn of a loop and in the child of a fork the call does not wait,
+/// and the outcome may be `TB_RUNNING`. Elsewhere it is never `TB_RUNNING`.
 ///
 /// # Safety
 ///

@@ -122,8 +122,9 @@ pub unsafe extern "C" fn tb_cancel(engine: *const tb_engine, id: u64, outcome: *
     unsafe { cancel(engine, id, outcome, false) }
 }
 
-/// As `tb_cancel`, but waits until a callback that has begun has returned. It never returns `TB_RUNNING`, except in a
-/// callback of this engine: there it does not wait, since the callback would wait for itself.
+/// As `tb_cancel`, but waits until a callback that has begun has returned. In a callback of this engine, in a turn of a
+/// loop and in the child of a fork it does not wait, and may return `TB_RUNNING`. Elsewhere it never returns
+/// `TB_RUNNING`.
 ///
 /// # Safety
 ///

@@ -119,8 +119,9 @@ pub unsafe extern "C" fn tb_task_stop(task: *const tb_task, outcome: *mut tb_out
     unsafe { stop(task, outcome, false) }
 }
 
-/// As `tb_task_stop`, but waits until a run that has begun has returned. It never returns `TB_RUNNING`, except in a
-/// callback of this engine, where it does not wait.
+/// As `tb_task_stop`, but waits until a run that has begun has returned. In a callback of this engine, in a turn of a
+/// loop and in the child of a fork it does not wait, and may return `TB_RUNNING`. Elsewhere it never returns
+/// `TB_RUNNING`.
 ///
 /// # Safety
 ///

@@ -185,8 +185,9 @@ pub unsafe extern "C" fn tb_timer_disarm(timer: *const tb_timer, outcome: *mut t
     unsafe { disarm(timer, outcome, false) }
 }
 
-/// As `tb_timer_disarm`, but waits until a callback that has begun has returned. It never returns `TB_RUNNING`, except
-/// in a callback of this engine: there it does not wait, since the callback would wait for itself.
+/// As `tb_timer_disarm`, but waits until a callback that has begun has returned. In a callback of this engine, in a
+/// turn of a loop and in the child of a fork it does not wait, and may return `TB_RUNNING`. Elsewhere it never returns
+/// `TB_RUNNING`.
 ///
 /// # Safety
 ///

@@ -24,6 +24,9 @@
 //! | Q2: `leave` keeps no watch | `a_thread_that_watches_leaves_while_another_sits_down` |
 //! | Q2: an earlier item leaves the watch to the thread | `an_earlier_item_comes_while_a_thread_sits_down` |
 //! | Q3: `end` wakes nobody | `a_push_races_with_the_end`, `the_last_item_races_with_the_end` |
+//! | Q3: `end` publishes the end first, and moves the items to the rest in a second step |
+//! `whoever_sees_the_end_gets_the_rest`, `a_close_races_with_the_shutdown` |
+//! | Q4: `close` copies the rest, and clears it in a second step | `a_close_races_with_a_close` |
 //! | Q4: `push` does not look for the end | `a_push_races_with_the_end` |
 
 use super::model;
@@ -428,7 +431,7 @@ fn a_push_races_with_the_end() {
         let mut waiting = Task::in_line(&queue);
         let shared = StdArc::clone(&queue);
         let pushing = thread::spawn(move || shared.push(at(2), 7).err().map(|(_, item)| item));
-        let left = queue.end(at(1), Patience::Endless);
+        let left = queue.close(at(1), Patience::Endless);
         let refused = pushing.join().unwrap();
         assert_eq!(left.first().copied().xor(refused), Some(7), "lost, or there twice");
         waiting.look_if_woken(at(1));
@@ -447,11 +450,65 @@ fn the_last_item_races_with_the_end() {
         push(&queue, 1);
         let shared = StdArc::clone(&queue);
         let ringing = thread::spawn(move || ring_if_set(&shared, at(1)));
-        assert!(queue.end(at(1), Patience::Endless).is_empty());
+        assert!(queue.close(at(1), Patience::Endless).is_empty());
         ringing.join().unwrap();
         waiting.iter_mut().for_each(|task| task.look_if_woken(at(1)));
         let mut received: Vec<_> = waiting.iter().map(|task| task.received).collect();
         received.sort_unstable();
         assert_eq!(received, [Some(None), Some(Some(1))]);
+    });
+}
+
+/// A shutdown ends a queue, while a receiver waits and another thread looks whether the queue has ended. Each of them
+/// that sees the end closes the queue, and the first close returns the item.
+#[test]
+fn whoever_sees_the_end_gets_the_rest() {
+    model("whoever_sees_the_end_gets_the_rest", || {
+        let queue = queue();
+        push(&queue, 2);
+        let mut waiting = Task::in_line(&queue);
+        let shared = StdArc::clone(&queue);
+        let ending = thread::spawn(move || shared.end(at(1), Patience::Endless));
+        let shared = StdArc::clone(&queue);
+        let looking =
+            thread::spawn(move || shared.is_ended().then(|| shared.close(at(1), Patience::Endless)));
+        waiting.look_if_woken(at(1));
+        let ours = waiting.received.map(|received| {
+            assert_eq!(received, None, "an item came that was not due");
+            queue.close(at(1), Patience::Endless)
+        });
+        ending.join().unwrap();
+        let theirs = looking.join().unwrap();
+        if ours.is_some() || theirs.is_some() {
+            let returned = [ours, theirs].map(Option::unwrap_or_default).concat();
+            assert_eq!(returned, [2], "whoever saw the end did not get the rest");
+        }
+    });
+}
+
+/// A close races with the shutdown. The close returns the item, whichever of them ends the queue.
+#[test]
+fn a_close_races_with_the_shutdown() {
+    model("a_close_races_with_the_shutdown", || {
+        let queue = queue();
+        push(&queue, 2);
+        let shared = StdArc::clone(&queue);
+        let ending = thread::spawn(move || shared.end(at(1), Patience::Endless));
+        let left = queue.close(at(1), Patience::Endless);
+        ending.join().unwrap();
+        assert_eq!((left, queue.close(at(1), Patience::Endless).len()), (vec![2], 0));
+    });
+}
+
+/// Two closes race. One of them returns the item.
+#[test]
+fn a_close_races_with_a_close() {
+    model("a_close_races_with_a_close", || {
+        let queue = queue();
+        push(&queue, 2);
+        let shared = StdArc::clone(&queue);
+        let closing = thread::spawn(move || shared.close(at(1), Patience::Endless));
+        let ours = queue.close(at(1), Patience::Endless);
+        assert_eq!([ours, closing.join().unwrap()].concat(), [2]);
     });
 }

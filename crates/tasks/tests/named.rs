@@ -126,6 +126,32 @@ fn what_cannot_be_started_leaves_the_name_as_it_is() {
     assert!(jobs.keys().is_empty() && tasks.handle().repeating().is_empty());
 }
 
+/// The name decides first. A task that is kept, or whose name is refused, needs neither a free slot nor a valid plan. A
+/// replacement needs both, because the last run of the earlier task may still be under way.
+#[test]
+fn a_name_that_is_taken_is_found_even_if_nothing_could_be_started() {
+    let mut tasks = DrivenTasks::start(Builder::new().capacity(1)).unwrap();
+    let jobs = tasks.handle().named();
+    jobs.start(IfPresent::Reject, "job", secondly(), |_| {}).unwrap();
+    assert!(tasks.handle().after(SECOND, || {}).is_err(), "there is a slot left");
+    for plan in [secondly(), Repeat::every(Duration::ZERO)] {
+        let kept = jobs.start(IfPresent::Keep, "job", plan.clone(), |_| {});
+        assert!(matches!(kept, Ok(Started::Kept(_))), "{kept:?}");
+        let refused = jobs.start(IfPresent::Reject, "job", plan.clone(), |_| {}).unwrap_err();
+        assert_eq!(refused.kind, NamedErrorKind::Present);
+        let refused = jobs.start(IfPresent::Replace, "job", plan.clone(), |_| {}).unwrap_err();
+        assert!(matches!(refused.kind, NamedErrorKind::NotStarted(_)), "{refused}");
+        let refused = jobs.start(IfPresent::Keep, "other", plan, |_| {}).unwrap_err();
+        assert!(matches!(refused.kind, NamedErrorKind::NotStarted(_)), "{refused}");
+    }
+    tasks.advance(SECOND);
+    assert_eq!((jobs.get("job").map(|task| task.report().runs), jobs.keys()), (Some(1), vec!["job"]));
+    // The task ends. Its name is free, and so the plan and the engine decide.
+    drop(tasks.handle().shutdown());
+    let refused = jobs.start(IfPresent::Keep, "job", secondly(), |_| {}).unwrap_err();
+    assert!(matches!(refused.kind, NamedErrorKind::NotStarted(RepeatErrorKind::Refused(_))), "{refused}");
+}
+
 #[test]
 fn replacing_a_task_that_runs_says_so_and_its_end_leaves_the_new_one() {
     let tasks = TaskEngine::start(Builder::new().workers(2)).unwrap();

@@ -25,7 +25,7 @@ struct Shared {
     /// caller drops the handle.
     repeating: Losable<Mutex<HashMap<TimerId, StdArc<dyn Repeats>>>>,
     /// The listeners to call when the engine shuts down.
-    at_end: Losable<Mutex<Vec<Weak<dyn OnEnd>>>>,
+    at_end: Losable<Mutex<Living<Weak<dyn OnEnd>>>>,
 }
 
 impl TaskCore {
@@ -57,6 +57,17 @@ impl TaskCore {
 
     pub(crate) fn is_shut_down(&self) -> bool {
         self.handle().is_shut_down()
+    }
+
+    /// Returns whether this process is the child of a fork, and the engine's threads are in the parent.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.handle().is_forked()
+    }
+
+    /// Returns the reason why the engine refuses everything; `None` if the engine is open.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        let reason = if self.is_forked() { Refusal::Forked } else { Refusal::ShutDown };
+        self.is_shut_down().then_some(reason)
     }
 
     /// Waits a little after a call has failed with [`LaneFull`](Refusal::LaneFull) because the calling thread's lane
@@ -141,8 +152,7 @@ impl TaskCore {
     /// Registers a listener for the engine's shutdown. Calls the listener at once if the engine has shut down already.
     pub(crate) fn at_end(&self, listener: Weak<dyn OnEnd>) {
         if let Some(mut listeners) = self.lock_unless_lost(&self.shared.at_end) {
-            listeners.retain(|listener| listener.strong_count() > 0);
-            listeners.push(listener);
+            listeners.push(listener, |listener| listener.strong_count() > 0);
         }
         if self.is_shut_down() {
             self.shared.call_listeners();
@@ -194,7 +204,7 @@ impl Shared {
 
     fn call_listeners(&self) {
         let listeners = self.take_all(&self.at_end);
-        for listener in listeners.iter().filter_map(Weak::upgrade) {
+        for listener in listeners.entries.iter().filter_map(Weak::upgrade) {
             // A listener may wake user code, and that code may panic.
             survive(|| listener.on_end());
         }
@@ -229,6 +239,32 @@ impl Shared {
     }
 }
 
+/// A list of entries that may die. A push removes the dead entries when the list has doubled since the last removal. So
+/// a push looks at two entries at most on average, and the list grows only with its living entries.
+struct Living<T> {
+    entries: Vec<T>,
+    /// The length at which the next push removes the dead entries.
+    full: usize,
+}
+
+impl<T> Living<T> {
+    const SHORT: usize = 16;
+
+    fn push(&mut self, entry: T, is_alive: impl FnMut(&T) -> bool) {
+        if self.entries.len() >= self.full {
+            self.entries.retain(is_alive);
+            self.full = (2 * self.entries.len()).max(Self::SHORT);
+        }
+        self.entries.push(entry);
+    }
+}
+
+impl<T> Default for Living<T> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), full: Self::SHORT }
+    }
+}
+
 /// Runs `f` and catches a panic. At the end of an engine, nobody is left to report a panic to.
 pub(super) fn survive<R>(f: impl FnOnce() -> R) -> Option<R> {
     // The panic's payload is leaked, since its drop may panic, too.
@@ -238,5 +274,39 @@ pub(super) fn survive<R>(f: impl FnOnce() -> R) -> Option<R> {
 impl fmt::Debug for TaskCore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TaskCore").field("handle", self.handle()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(tourbillon_loom)))]
+mod tests {
+    use super::*;
+
+    /// Pushes `count` entries, of which each `n`th stays alive. Returns the number of looks at an entry, and the
+    /// longest length of the list.
+    fn push(count: usize, n: usize) -> (usize, usize) {
+        let (mut list, mut looks, mut longest) = (Living::default(), 0, 0);
+        for entry in 0..count {
+            list.push(entry, |entry| {
+                looks += 1;
+                entry % n == 0
+            });
+            longest = longest.max(list.entries.len());
+        }
+        assert!((0..count).step_by(n).all(|entry| list.entries.contains(&entry)), "a living entry is gone");
+        (looks, longest)
+    }
+
+    #[test]
+    fn a_list_of_the_living_looks_at_a_few_entries_for_each_push() {
+        let (looks, longest) = push(4_000, 1);
+        assert!(looks <= 2 * 4_000 && longest == 4_000, "{looks} {longest}");
+    }
+
+    #[test]
+    fn a_list_of_the_living_does_not_grow_with_the_dead() {
+        let (looks, longest) = push(4_000, 1_000);
+        assert!(looks <= 2 * 4_000 && longest <= 16, "{looks} {longest}");
+        let (looks, longest) = push(4_000, 10);
+        assert!(looks <= 2 * 4_000 && longest <= 2 * 400, "{looks} {longest}");
     }
 }

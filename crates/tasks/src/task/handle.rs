@@ -18,7 +18,7 @@ pub struct Task {
 pub enum Stopped {
     /// No run of the task is under way.
     Stopped,
-    /// A run has begun and may not have ended.
+    /// A run has begun and may not have ended. A run in parallel that still waits for a worker has not begun.
     Running,
     /// The task had ended before this call, by itself or by another call. No run of the task is under way.
     Gone,
@@ -34,8 +34,13 @@ impl Task {
         self.repeats.stop()
     }
 
-    /// Works as [`stop`](Self::stop), but waits until runs under way have ended. A call from a task of the same engine
-    /// does not wait, because the task might wait for itself. Only such a call can return [`Stopped::Running`].
+    /// Works as [`stop`](Self::stop), but waits until runs that have begun have ended.
+    ///
+    /// In four places the call does not wait, because it might wait for itself or for ever: inside a closure of this
+    /// engine, on a thread that runs a shard of this engine at that moment, on the threads of the engine's rayon pool,
+    /// and in the child of a fork. Only there it may return [`Stopped::Running`]. A thread runs a shard inside a
+    /// closure of any engine that runs inline on these shards, in an executor that a shard calls, and in the turn of a
+    /// loop. If a closure hands work to another thread and waits for the work, the work must not call this method.
     pub fn stop_and_wait(&self) -> Stopped {
         self.repeats.stop_and_wait()
     }
@@ -48,7 +53,8 @@ impl Task {
         self.repeats.next()
     }
 
-    /// Returns whether the task has ended, so that no further run begins. The last run may still be under way.
+    /// Returns whether the task has ended, so that no further run begins. The last run may still be under way. In the
+    /// child of a fork, each task has ended that was started before the fork, unless its engine has no threads.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.repeats.has_ended()

@@ -80,11 +80,15 @@ impl<K: Key> NamedTasks<K> {
 
     /// Starts a task under a name, as [`Tasks::repeat`](crate::Tasks::repeat) does.
     ///
+    /// The name decides first. A call that does not replace the task of the name needs neither a valid plan nor room in
+    /// the engine. A call that replaces the task needs both: the last run of the earlier task may still be under way
+    /// when the new task begins, so the two tasks have a timer each.
+    ///
     /// # Errors
     ///
-    /// Fails as [`Tasks::repeat`](crate::Tasks::repeat) does. Also fails with [`Present`](NamedErrorKind::Present) if
-    /// the name has a task and the mode is [`IfPresent::Reject`]. The error returns the name and the closure. The name
-    /// keeps the task that it has, unless the engine was shut down.
+    /// Fails with [`Present`](NamedErrorKind::Present) if the name has a task and the mode is [`IfPresent::Reject`].
+    /// Otherwise fails as [`Tasks::repeat`](crate::Tasks::repeat) does. The error returns the name and the closure. The
+    /// name keeps the task that it has, unless the engine was shut down.
     pub fn start<F: FnMut(&Run) + Send + 'static>(
         &self,
         mode: IfPresent,
@@ -92,6 +96,13 @@ impl<K: Key> NamedTasks<K> {
         plan: Repeat,
         f: F,
     ) -> Result<Started, NamedError<K, F>> {
+        match self.get_in_this_process(&key).map(|task| (mode, task)) {
+            Some((IfPresent::Keep, task)) => return Ok(Started::Kept(task)),
+            Some((IfPresent::Reject, _)) => {
+                return Err(NamedError::new(NamedErrorKind::Present, key, f));
+            }
+            Some((IfPresent::Replace, _)) | None => {}
+        }
         // Ordering: Relaxed. The numbers only have to differ. They publish nothing.
         let generation = self.shared.generations.fetch_add(1, Ordering::Relaxed);
         let leave = Leave { shared: StdArc::downgrade(&self.shared), key: key.clone(), generation };
@@ -104,7 +115,8 @@ impl<K: Key> NamedTasks<K> {
             }
         };
         let task = Task::new(StdArc::clone(&repeating) as _);
-        // The task enters the map before its first run. It is launched after all locks are released.
+        // The task enters the map before its first run. It is launched after all locks are released. Another thread may
+        // have started a task under the name since the first look.
         let mut entry = self.shared.entries.entry(&key);
         let before = match (entry.get(&key), mode) {
             (None, _) => {
@@ -139,6 +151,12 @@ impl<K: Key> NamedTasks<K> {
             // Dropping the closure removes the name from the map.
             Err(error) => Err(NamedError::new(NamedErrorKind::NotStarted(error.kind), key, error.task.0)),
         }
+    }
+
+    /// Works as [`get`](Self::get). In the child of a fork, where no task can be started, does not wait for the lock of
+    /// the names, which may stay locked for ever.
+    fn get_in_this_process(&self, key: &K) -> Option<Task> {
+        if self.shared.tasks.is_forked() { None } else { self.get(key) }
     }
 
     /// Stops the task of a name, as [`Task::stop`] does. Returns `None` when the name has no task. If the task has

@@ -8,6 +8,36 @@
 //! No call waits for a shard while it holds the lock of the progress. A handler on the shard's thread may need the
 //! lock, and then both would wait for ever. So an arming under the lock may exceed the capacity of a lane, by one
 //! ticket for each task.
+//!
+//! # The stages of a run
+//! ```text
+//! runs in turn:     due ──► begun ──► ended
+//! runs in parallel: due ──► queued ── a worker takes the run ──► begun ──► ended
+//!                             └── a stop, or the engine drops the run ──► given up
+//! ```
+//! A run in parallel is queued as a one-shot, so that another worker makes it. The thread that stops the task may be
+//! that worker, or the thread whose next turn passes the one-shot on. So no stop waits for a queued run.
+//!
+//! R1. A run begins under the lock of the state, and only if the task was not stopped. After a stop no run begins.
+//! R2. A stop gives up the queued runs: they count neither as runs under way nor in the report. A stopped task has no
+//!     queued run. What is left of such a run in the engine finds that the task was stopped, and does nothing.
+//! R3. `stop_and_wait` waits only for runs that have begun. Each of them is on the stack of a thread. The thread that
+//!     waits is not that thread, because it would then be in a handler of the engine and would not wait.
+//! R4. A queued run does not hold the closure, and finds it in the task when it begins. The closure is taken out of the
+//!     task by a stop, or by the end of the last run. It is dropped before the last run that has called it counts as
+//!     ended. So a thread that has waited for the runs finds the closure gone.
+//!
+//! # Races and their legal endings
+//! - stop x queued run: (a) the run is given up, and the stop does not return [`Stopped::Running`] for it; (b) the run
+//!   begins first, and the stop returns [`Stopped::Running`] or waits.
+//! - stop x due run, before its one-shot is scheduled: as for a queued run. In case (a) the one-shot is scheduled for
+//!   nothing.
+//! - stop x begun run that has not got the closure: (a) the stop takes the closure, and the run ends without a call and
+//!   does not count; (b) the run calls the closure.
+//! - stop x queued last run: the task has not ended before the stop, so the stop returns [`Stopped::Stopped`] in case
+//!   (a).
+//! - end of a run x queued last run: the closure stays in the task for the last run.
+//! - drop of a queued run x end of a run: the later of the two takes the closure out, if no further run begins.
 
 use super::core::TaskCore;
 use super::error::{RepeatError, RepeatErrorKind};
@@ -63,7 +93,7 @@ impl<F: Send + 'static> Body for InTurn<F> {
     const IN_TURN: bool = true;
 
     fn make(task: &Repeating<Self>, run: Run, _: &Moment<'_>) {
-        let mut run = UnderWay::new(task, run);
+        let mut run = UnderWay::new(task, run, Stage::Begun);
         let panic = {
             let InTurn { routine, call } = &task.body;
             let mut routine = ignore_poison(routine.lock());
@@ -92,11 +122,7 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Body for InParallel<F> {
     fn make(task: &Repeating<Self>, run: Run, moment: &Moment<'_>) {
         let task = task.itself.upgrade().expect("its timer has just called it");
         let tasks = task.tasks.clone();
-        let run = UnderWay::new(task, run);
-        let routine = ignore_poison(run.task.body.0.lock()).clone();
-        // The closure is `None` if a stop took it a moment ago.
-        let Some(routine) = routine else { return };
-        let beside = Box::new(Beside { routine, run });
+        let beside = Box::new(Beside(UnderWay::new(task, run, Stage::Queued)));
         if tasks.has_no_other_thread() {
             return beside.fire(moment);
         }
@@ -116,18 +142,18 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Body for InParallel<F> {
 }
 
 /// A run that may overlap other runs of the same task.
-struct Beside<F: Fn(&Run) + Send + Sync + 'static> {
-    routine: StdArc<F>,
-    run: UnderWay<InParallel<F>, StdArc<Repeating<InParallel<F>>>>,
-}
+struct Beside<F: Fn(&Run) + Send + Sync + 'static>(UnderWay<InParallel<F>, StdArc<Repeating<InParallel<F>>>>);
 
 impl<F: Fn(&Run) + Send + Sync + 'static> Shot for Beside<F> {
     fn fire(self: Box<Self>, moment: &Moment<'_>) {
-        let Self { routine, mut run } = *self;
+        let Self(mut run) = *self;
+        if !run.begin() {
+            return;
+        }
         run.run.lateness = moment.now() - run.run.scheduled;
-        let is_wanted = !run.task.lock().is_stopped;
-        let panic = is_wanted.then(|| run.make(|run| routine(run))).flatten();
-        drop(routine);
+        let routine = ignore_poison(run.task.body.0.lock()).clone();
+        // The closure is `None` if a stop took it a moment ago. The run gives its reference back before it ends.
+        let panic = routine.and_then(|routine| run.make(|run| routine(run)));
         run.end(panic);
     }
 
@@ -136,23 +162,43 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Shot for Beside<F> {
     }
 }
 
-/// A run that has begun. If [`end`](Self::end) has not ended the run, dropping this value ends it.
+/// A run whose planned moment has come. If [`end`](Self::end) has not ended the run, dropping this value ends it or
+/// gives it up.
 struct UnderWay<B: Body, T: Deref<Target = Repeating<B>>> {
     task: T,
     run: Run,
-    /// Whether the run has called the task's closure.
-    is_made: bool,
-    has_ended: bool,
+    stage: Stage,
+}
+
+/// How far a run has come: see [the stages of a run](self#the-stages-of-a-run).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The run counts in [`State::queued`], unless the task was stopped.
+    Queued,
+    /// The run counts in [`State::running`].
+    Begun,
+    /// The run counts in [`State::running`], and has called the task's closure.
+    Made,
+    Ended,
 }
 
 impl<B: Body, T: Deref<Target = Repeating<B>>> UnderWay<B, T> {
-    fn new(task: T, run: Run) -> Self {
-        Self { task, run, is_made: false, has_ended: false }
+    fn new(task: T, run: Run, stage: Stage) -> Self {
+        Self { task, run, stage }
+    }
+
+    /// Begins a queued run. Returns false if the task was stopped.
+    fn begin(&mut self) -> bool {
+        let has_begun = self.task.lock().begin_queued();
+        if has_begun {
+            self.stage = Stage::Begun;
+        }
+        has_begun
     }
 
     /// Runs `call`, which calls the task's closure. If the closure panics, returns the payload of the panic.
     fn make(&mut self, call: impl FnOnce(&Run)) -> Option<Box<dyn Any + Send>> {
-        self.is_made = true;
+        self.stage = Stage::Made;
         catch_unwind(AssertUnwindSafe(|| call(&self.run))).err()
     }
 
@@ -161,7 +207,9 @@ impl<B: Body, T: Deref<Target = Repeating<B>>> UnderWay<B, T> {
         let is_over = {
             let mut state = task.lock();
             state.progress.report.panics += u64::from(panic.is_some());
-            state.is_stopped |= self.run.is_last.get() || (panic.is_some() && task.on_panic == OnPanic::Stop);
+            if self.run.is_last.get() || (panic.is_some() && task.on_panic == OnPanic::Stop) {
+                state.stop();
+            }
             if B::IN_TURN {
                 let instant = state.progress.occurrences.instant(task.tasks.true_now());
                 state.progress.end(instant);
@@ -169,7 +217,7 @@ impl<B: Body, T: Deref<Target = Repeating<B>>> UnderWay<B, T> {
             }
             let is_over = state.has_ended() && (state.is_stopped || state.running == 1);
             if !is_over {
-                task.count_end(&mut state, self.is_made);
+                task.count_end(&mut state, self.stage);
             }
             is_over
         };
@@ -177,9 +225,9 @@ impl<B: Body, T: Deref<Target = Repeating<B>>> UnderWay<B, T> {
             // The closure is dropped before the run counts as ended, so that a thread that waits for the run's end
             // finds the closure gone.
             task.retire();
-            task.count_end(&mut task.lock(), self.is_made);
+            task.count_end(&mut task.lock(), self.stage);
         }
-        self.has_ended = true;
+        self.stage = Stage::Ended;
         drop(self);
         if let Some(panic) = panic {
             // The engine counts and reports the panic.
@@ -190,13 +238,17 @@ impl<B: Body, T: Deref<Target = Repeating<B>>> UnderWay<B, T> {
 
 impl<B: Body, T: Deref<Target = Repeating<B>>> Drop for UnderWay<B, T> {
     fn drop(&mut self) {
-        if self.has_ended {
+        if self.stage == Stage::Ended {
             return;
         }
         let is_over = {
             // In the child of a fork, a shutdown drops runs that waited for a worker of the parent.
             let Some(mut state) = self.task.tasks.lock_unless_lost(&self.task.state) else { return };
-            self.task.count_end(&mut state, self.is_made);
+            if self.stage == Stage::Queued {
+                state.give_up_queued();
+            } else {
+                self.task.count_end(&mut state, self.stage);
+            }
             // A parallel run that has begun but not called the closure must still find the closure.
             state.has_ended() && (state.is_stopped || state.running == 0)
         };
@@ -219,7 +271,9 @@ pub(super) struct Repeating<B: Body> {
 struct State {
     progress: Progress,
     is_stopped: bool,
-    /// The number of the task's runs that are under way.
+    /// The number of runs that wait for a worker. It is 0 in a stopped task.
+    queued: u64,
+    /// The number of runs that have begun and not ended.
     running: usize,
     /// The number of threads that wait for the end of the runs under way.
     waiting: usize,
@@ -228,7 +282,32 @@ struct State {
 impl State {
     /// Returns whether no further run of the task begins.
     fn has_ended(&self) -> bool {
-        self.is_stopped || self.progress.next().is_none()
+        self.is_stopped || (self.queued == 0 && self.progress.next().is_none())
+    }
+
+    /// Ends the task, and gives up its queued runs.
+    fn stop(&mut self) {
+        self.is_stopped = true;
+        self.progress.report.runs -= self.queued;
+        self.queued = 0;
+    }
+
+    /// Begins a queued run. Returns false if the task was stopped.
+    fn begin_queued(&mut self) -> bool {
+        if self.is_stopped {
+            return false;
+        }
+        self.queued -= 1;
+        self.running += 1;
+        true
+    }
+
+    /// Gives up a queued run, unless a stop has done so.
+    fn give_up_queued(&mut self) {
+        if !self.is_stopped {
+            self.queued -= 1;
+            self.progress.report.runs -= 1;
+        }
     }
 }
 
@@ -252,7 +331,13 @@ impl<B: Body> Repeating<B> {
             timer: OnceLock::new(),
             tasks: tasks.clone(),
             on_panic: plan.on_panic,
-            state: Losable::new(Mutex::new(State { progress, is_stopped: false, running: 0, waiting: 0 })),
+            state: Losable::new(Mutex::new(State {
+                progress,
+                is_stopped: false,
+                queued: 0,
+                running: 0,
+                waiting: 0,
+            })),
             run_ended: Condvar::new(),
             body,
             itself: Weak::clone(itself),
@@ -278,7 +363,9 @@ impl<B: Body> Repeating<B> {
         let armed = first.map(|first| timer.arm_at(first));
         let is_stopped = {
             let mut state = self.lock();
-            state.is_stopped |= armed.is_some_and(|armed| armed.is_err());
+            if armed.is_some_and(|armed| armed.is_err()) {
+                state.stop();
+            }
             state.is_stopped
         };
         if is_stopped {
@@ -287,9 +374,10 @@ impl<B: Body> Repeating<B> {
             drop(self.tasks.forget(timer.id()));
             // If a caller stopped the task, that caller has taken the closure. A shutdown may have left the closure in
             // the task.
-            if let Some(task) = self.tasks.is_shut_down().then(|| self.take_back()).flatten() {
-                let kind = RepeatErrorKind::Refused(Refusal::ShutDown);
-                return Err(RepeatError { kind, task });
+            if let Some(kind) = self.tasks.refusal()
+                && let Some(task) = self.take_back()
+            {
+                return Err(RepeatError { kind: RepeatErrorKind::Refused(kind), task });
             }
         }
         Ok(())
@@ -306,9 +394,9 @@ impl<B: Body> Repeating<B> {
 
     /// Counts the end of a run. A run that has not called the closure does not count: the task was stopped, or the
     /// engine shut down.
-    fn count_end(&self, state: &mut State, is_made: bool) {
+    fn count_end(&self, state: &mut State, stage: Stage) {
         state.running -= 1;
-        state.progress.report.runs -= u64::from(!is_made);
+        state.progress.report.runs -= u64::from(stage != Stage::Made);
         // A call of `notify_all` is a system call, even if no thread waits.
         if state.waiting > 0 {
             self.run_ended.notify_all();
@@ -322,7 +410,9 @@ impl<B: Body> Repeating<B> {
         let deadline = state.progress.occurrences.deadline(next, || self.tasks.now());
         let armed = self.tasks.try_arm(timer, deadline, WhenFull::Exceed);
         // If the engine refuses, no further run is possible.
-        state.is_stopped |= armed.is_err();
+        if armed.is_err() {
+            state.stop();
+        }
     }
 
     /// Drops the closure of an ended task, and the engine's reference to the task.
@@ -346,8 +436,10 @@ impl<B: Body> OnDue for Repeating<B> {
                 // By the wall clock, the instant may not have come yet.
                 return self.arm(&mut state);
             };
-            state.running += 1;
-            if !B::IN_TURN {
+            if B::IN_TURN {
+                state.running += 1;
+            } else {
+                state.queued += 1;
                 self.arm(&mut state);
             }
             Run::new(&begun, &state.progress.occurrences, instant, now)
@@ -362,7 +454,7 @@ impl<B: Body> Repeats for Repeating<B> {
             match self.tasks.lock_unless_lost(&self.state) {
                 Some(mut state) => {
                     let had_ended = state.has_ended();
-                    state.is_stopped = true;
+                    state.stop();
                     (had_ended, state.running > 0)
                 }
                 // The lock is lost in the child of a fork. The task counts as ended, whether or not it still runs.
@@ -399,7 +491,8 @@ impl<B: Body> Repeats for Repeating<B> {
     }
 
     fn has_ended(&self) -> bool {
-        self.lock().has_ended()
+        // In the child of a fork, no further run begins.
+        self.tasks.is_forked() || self.lock().has_ended()
     }
 
     fn report(&self) -> Report {

@@ -26,6 +26,8 @@ fn main() {
     driven::a_connection_is_removed_or_dropped_that_another_thread_looks_for();
     driven::a_key_is_drained_that_another_thread_looks_for();
     driven::a_receiver_leaves_a_queue_that_another_thread_searches();
+    layers::a_queue_has_ended();
+    layers::a_task_has_ended();
     layers::no_child_hangs_while_threads_of_the_parent_use_the_layers();
 }
 

@@ -1,12 +1,15 @@
 //! Tasks on shards that an event loop of the program turns. Between two turns, the loop's thread makes more calls than
 //! its lane holds. The calls make room themselves.
 
+use crate::support::{MS, wait_until, within_patience};
 use crate::{SECOND, every};
+use std::sync::mpsc;
 use std::task::{Context, Waker};
+use std::thread;
 use std::time::Duration;
-use tourbillon::{Builder, LoopLeft, LoopShard, ManualClock, Timestamp};
+use tourbillon::{Builder, Clock, Job, LoopLeft, LoopShard, ManualClock, Timestamp};
 use tourbillon_tasks::uses::{Lifetime, Limits, Rate};
-use tourbillon_tasks::{IfPresent, TaskEngine, Tasks};
+use tourbillon_tasks::{IfPresent, Stopped, TaskEngine, Tasks};
 
 const COUNT: u64 = 10_000;
 
@@ -101,4 +104,27 @@ fn items_of_a_queue_each_earlier_than_the_one_before() {
         queue.push_at(deadline(n), n).unwrap();
     }
     assert_eq!(queue.len(), 10_000);
+}
+
+/// A run in parallel is a one-shot that only the next turn of the loop passes to the executor. Between two turns, the
+/// loop's thread stops the task and waits.
+#[test]
+fn a_stop_does_not_wait_for_a_run_that_needs_the_loops_next_turn() {
+    within_patience(|| {
+        let (jobs, queue) = mpsc::channel::<Job>();
+        let pool = thread::spawn(move || queue.into_iter().for_each(Job::run));
+        let clock = ManualClock::new();
+        let (shards, mut loops) = Builder::new().clock(clock.clone()).loops(1).unwrap();
+        let executor = move |job: Job| drop(jobs.send(job));
+        let tasks = TaskEngine::start(Builder::new().on(&shards).executor(executor)).unwrap();
+        let task = tasks.handle().repeat_in_parallel(every(10), |_| {}).unwrap();
+        clock.advance(15 * MS);
+        settle(&mut loops[0], clock.now());
+        wait_until("the task's own timer has fired", || task.report().runs == 1);
+        assert_eq!((task.stop_and_wait(), task.report().runs), (Stopped::Stopped, 0));
+        clock.advance(SECOND);
+        settle(&mut loops[0], clock.now());
+        drop((tasks, shards, loops));
+        drop(pool);
+    });
 }

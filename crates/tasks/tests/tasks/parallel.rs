@@ -321,15 +321,132 @@ fn a_stop_keeps_a_run_that_is_on_its_way_from_beginning() {
         engine.clock.advance(10 * MS);
         engine.run_jobs();
         engine.await_jobs();
-        assert_eq!((task.stop(), task.has_ended()), (Stopped::Running, true));
+        assert_eq!((task.report().runs, task.stop(), task.has_ended()), (1, Stopped::Stopped, true));
+        // The run does not keep the closure, and does not count any more.
+        assert_eq!((task.report().runs, clones(&kept), task.stop()), (0, 0, Stopped::Gone));
         engine.run_jobs();
         assert_eq!((runs.load(Ordering::SeqCst), task.report().runs), (0, 0));
-        assert_eq!(
-            (task.stop(), clones(&kept), engine.tasks.handle().repeating().len()),
-            (Stopped::Gone, 0, 0)
-        );
+        assert_eq!((task.stop(), engine.tasks.handle().repeating().len()), (Stopped::Gone, 0));
         engine.clock.advance(SECOND);
         wait_until("nothing is pending", || engine.tasks.handle().stats().pending == 0);
+    });
+}
+
+/// A run waits for a worker, and perhaps for the very thread that stops the task. The stop does not wait for this run.
+#[test]
+fn a_stop_that_waits_does_not_wait_for_a_run_that_is_on_its_way() {
+    within_patience(|| {
+        let (engine, kept, runs) = (ByHand::new(), token(), Arc::new(AtomicU64::new(0)));
+        let task = engine.tasks.handle().repeat_in_parallel(every(10), counting(&runs, &kept)).unwrap();
+        engine.clock.advance(10 * MS);
+        engine.run_jobs();
+        engine.await_jobs();
+        assert_eq!((task.stop_and_wait(), clones(&kept), task.report().runs), (Stopped::Stopped, 0, 0));
+        engine.run_jobs();
+        assert_eq!((runs.load(Ordering::SeqCst), task.report().runs, task.stop()), (0, 0, Stopped::Gone));
+    });
+}
+
+/// One run has begun, and the next run waits for a worker. The stop waits only for the run that has begun.
+#[test]
+fn a_stop_waits_for_the_run_that_has_begun_and_not_for_the_next() {
+    within_patience(|| {
+        let (engine, kept, gate) = (ByHand::new(), token(), Gate::new());
+        let (held, at_gate, runs) = (Arc::clone(&kept), gate.clone(), Log::new());
+        let sink = runs.clone();
+        let run = move |run: &Run| {
+            at_gate.pass();
+            sink.push(run.number);
+            holds(&held);
+        };
+        let task = engine.tasks.handle().repeat_in_parallel(every(10), run).unwrap();
+        engine.clock.advance(10 * MS);
+        engine.run_jobs();
+        thread::scope(|scope| {
+            scope.spawn(|| engine.run_jobs());
+            gate.await_arrival();
+            engine.clock.advance(10 * MS);
+            engine.run_jobs();
+            engine.await_jobs();
+            assert_eq!(task.report().runs, 2);
+            let waiter = scope.spawn(|| (task.stop_and_wait(), clones(&kept), task.report().runs));
+            wait_until("it is stopped", || task.has_ended());
+            thread::sleep(5 * MS);
+            assert_eq!((waiter.is_finished(), task.stop()), (false, Stopped::Running));
+            gate.open();
+            assert_eq!(waiter.join().unwrap(), (Stopped::Stopped, 0, 1));
+        });
+        engine.run_jobs();
+        assert_eq!((runs.take(), task.report().runs), (vec![1], 1));
+    });
+}
+
+/// The last run of a task waits for a worker. The task has not ended: a stop prevents the run. Without a stop, the run
+/// finds the closure, although the run before it has ended.
+#[test]
+fn a_task_whose_last_run_is_on_its_way_has_not_ended() {
+    within_patience(|| {
+        for is_stopped in [true, false] {
+            let (engine, kept, runs) = (ByHand::new(), token(), Arc::new(AtomicU64::new(0)));
+            let plan = every(10).times(2);
+            let task = engine.tasks.handle().repeat_in_parallel(plan, counting(&runs, &kept)).unwrap();
+            for _ in 0..2 {
+                engine.clock.advance(10 * MS);
+                engine.run_jobs();
+                engine.await_jobs();
+                if runs.load(Ordering::SeqCst) == 0 {
+                    engine.run_jobs();
+                }
+            }
+            assert_eq!((runs.load(Ordering::SeqCst), task.report().runs), (1, 2));
+            assert_eq!((task.has_ended(), task.next(), clones(&kept)), (false, None, 1));
+            assert_eq!(engine.tasks.handle().repeating().len(), 1);
+            if is_stopped {
+                assert_eq!((task.stop(), task.report().runs), (Stopped::Stopped, 1));
+            }
+            engine.run_jobs();
+            let made = if is_stopped { 1 } else { 2 };
+            assert_eq!((runs.load(Ordering::SeqCst), task.report().runs), (made, made));
+            assert_eq!((task.stop(), task.has_ended(), clones(&kept)), (Stopped::Gone, true, 0));
+        }
+    });
+}
+
+/// An executor drops its jobs, and the engine ends. The last run, which waited for a worker, is given up.
+#[test]
+fn a_last_run_that_an_executor_drops_is_given_up() {
+    within_patience(|| {
+        let (engine, kept, runs) = (ByHand::new(), token(), Arc::new(AtomicU64::new(0)));
+        let plan = every(10).times(1);
+        let task = engine.tasks.handle().repeat_in_parallel(plan, counting(&runs, &kept)).unwrap();
+        engine.clock.advance(10 * MS);
+        engine.run_jobs();
+        engine.await_jobs();
+        assert_eq!((task.has_ended(), clones(&kept)), (false, 1));
+        drop(std::mem::take(&mut *lock(&engine.jobs)));
+        drop(engine.tasks.handle().shutdown());
+        assert_eq!((task.stop_and_wait(), task.report().runs, clones(&kept)), (Stopped::Gone, 0, 0));
+    });
+}
+
+/// Two engines share the few threads of their shards. Tasks of one engine stop a task of the other engine and wait, on
+/// all of these threads, while a run of that task may wait for one of them.
+#[test]
+fn stops_on_all_threads_do_not_wait_for_a_run_that_needs_one_of_them() {
+    within_patience(|| {
+        let shards = Builder::new().shards(1).workers(1).start_shards().unwrap();
+        for _ in 0..20 {
+            let [ours, other] = [(); 2].map(|()| TaskEngine::start(shards.engine()).unwrap());
+            let task = other.handle().repeat_in_parallel(every(5), |_| {}).unwrap();
+            let log = Log::new();
+            for _ in 0..4 {
+                let (sink, stopped) = (log.clone(), task.clone());
+                let stop = move |_: &Run| sink.push(stopped.stop_and_wait());
+                drop(ours.handle().repeat(every(5).times(1), stop).unwrap());
+            }
+            wait_until("the stops have returned", || log.len() == 4);
+            assert!(task.has_ended());
+        }
     });
 }
 

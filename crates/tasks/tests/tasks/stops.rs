@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
-use tourbillon::{Builder, Clock, ManualClock};
+use tourbillon::{Builder, Clock, Job, ManualClock};
 use tourbillon_tasks::{First, Overlap, Repeat, Stopped, Task, TaskEngine};
 
 const MICRO: Duration = Duration::from_micros(1);
@@ -203,6 +203,28 @@ fn a_task_that_stops_another_does_not_wait_for_it() {
         gate.await_arrival();
         let (other, sink) = (slow.clone(), log.clone());
         tasks.handle().after(MS, move || sink.push(other.stop_and_wait())).unwrap();
+        wait_until("it has tried", || log.len() == 1);
+        assert_eq!(log.take(), [Stopped::Running]);
+        gate.open();
+        let _ = slow.stop_and_wait();
+    });
+}
+
+/// A closure that runs inline on a shard does not wait for a task of another engine on this shard, whose run may need
+/// the shard.
+#[test]
+fn a_task_on_the_shards_own_thread_waits_for_no_task_of_these_shards() {
+    within_patience(|| {
+        let shards = Builder::new().shards(1).start_shards().unwrap();
+        let executor = |job: Job| drop(thread::spawn(|| job.run()));
+        let elsewhere = TaskEngine::start(shards.engine().executor(executor)).unwrap();
+        let inline = TaskEngine::start(shards.engine().inline()).unwrap();
+        let (gate, log) = (Gate::new(), Log::new());
+        let at_gate = gate.clone();
+        let slow = elsewhere.handle().every(MS, move || at_gate.pass()).unwrap();
+        gate.await_arrival();
+        let (other, sink) = (slow.clone(), log.clone());
+        inline.handle().after(MS, move || sink.push(other.stop_and_wait())).unwrap();
         wait_until("it has tried", || log.len() == 1);
         assert_eq!(log.take(), [Stopped::Running]);
         gate.open();

@@ -1,9 +1,9 @@
 //! Delay queues: items and their order, on the manual clock, and receivers that wait in real time.
 
-use crate::support::{MS, PATIENCE, within_patience};
+use crate::support::{MS, PATIENCE, lock, within_patience};
 use crate::{SECOND, is_empty, item, threads};
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::{Builder, Refusal, Timestamp};
@@ -248,6 +248,58 @@ fn all_that_receive_get_a_result_and_the_end_is_an_error() {
         (queue.try_recv().map(item), RecvError.to_string()),
         (Err(TryRecvError::Closed), "the queue has ended".into())
     );
+}
+
+/// A waker that closes a queue when it is woken, as an executor does that polls its task at once.
+struct Closes {
+    queue: DelayQueue<u64>,
+    left: Mutex<Option<Vec<u64>>>,
+}
+
+impl Closes {
+    fn new(queue: &DelayQueue<u64>) -> Arc<Self> {
+        Arc::new(Self { queue: queue.clone(), left: Mutex::default() })
+    }
+}
+
+impl Wake for Closes {
+    fn wake(self: Arc<Self>) {
+        let left = self.queue.close();
+        *lock(&self.left) = Some(left);
+    }
+}
+
+/// A task waits at the first queue. The end of that queue wakes the task, and the task closes the first queue or the
+/// second queue. The second queue may be closed before the shutdown has ended it. Each item is returned by one call.
+#[test]
+fn a_task_that_the_end_wakes_closes_a_queue() {
+    for (closes_own, ends_by_shutdown) in [(true, true), (true, false), (false, true), (false, false)] {
+        let (tasks, first) = driven();
+        let second = tasks.handle().delay_queue();
+        for (queue, item) in [(&first, 1), (&second, 2)] {
+            queue.push(SECOND, item).unwrap();
+        }
+        let closes = Closes::new(if closes_own { &first } else { &second });
+        let mut receiver = first.receiver();
+        let waker = Waker::from(Arc::clone(&closes));
+        assert!(receiver.poll_recv(&mut Context::from_waker(&waker)).is_pending());
+        let ours = if ends_by_shutdown {
+            assert!(tasks.handle().shutdown().is_empty());
+            Vec::new()
+        } else {
+            first.close()
+        };
+        let inside = lock(&closes.left).take().expect("the task was woken");
+        let expected: (&[u64], &[u64]) = match (closes_own, ends_by_shutdown) {
+            (true, true) => (&[], &[1]),
+            (true, false) => (&[1], &[]),
+            (false, true) => (&[], &[2]),
+            (false, false) => (&[1], &[2]),
+        };
+        assert_eq!((&*ours, &*inside), expected, "{closes_own} {ends_by_shutdown}");
+        let rest = [first.close(), second.close()].concat();
+        assert_eq!(rest.len() + ours.len() + inside.len(), 2, "{closes_own} {ends_by_shutdown}");
+    }
 }
 
 // --- Waiting, in real time ---

@@ -161,6 +161,72 @@ fn a_shard_that_is_held_up_holds_up_no_push_and_no_look() {
     });
 }
 
+/// The engine ends while threads receive, and other threads look whether the queue is closed. The first thread that
+/// sees the end closes the queue, and its call returns all items that were not due.
+#[test]
+fn whoever_sees_the_end_first_gets_the_rest() {
+    const ITEMS: usize = 2_000;
+    within_patience(|| {
+        for round in 0..40 {
+            let tasks = threads();
+            let queue = tasks.handle().delay_queue();
+            for item in 0..ITEMS {
+                queue.push(PATIENCE, item).unwrap();
+            }
+            let (seen, saved) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            thread::scope(|scope| {
+                for n in 0..4 {
+                    let (queue, seen, saved) = (&queue, &seen, &saved);
+                    scope.spawn(move || {
+                        if n < 2 {
+                            assert!(queue.recv().is_err());
+                        } else {
+                            while !queue.is_closed() {
+                                thread::yield_now();
+                            }
+                        }
+                        if seen.fetch_add(1, Ordering::SeqCst) == 0 {
+                            saved.fetch_add(queue.close().len(), Ordering::SeqCst);
+                        }
+                    });
+                }
+                thread::sleep(MS);
+                assert!(tasks.handle().shutdown().is_empty());
+            });
+            assert_eq!((saved.into_inner(), queue.close().len()), (ITEMS, 0), "round {round}");
+        }
+    });
+}
+
+/// Threads close a queue, and a shutdown ends it. One of the calls returns all items that were not due.
+#[test]
+fn of_many_that_close_a_queue_one_gets_the_rest() {
+    const ITEMS: usize = 500;
+    within_patience(|| {
+        for _ in 0..100 {
+            let tasks = threads();
+            let queue = tasks.handle().delay_queue();
+            for item in 0..ITEMS {
+                queue.push(PATIENCE, item).unwrap();
+            }
+            let start = Barrier::new(4);
+            let mut returned = thread::scope(|scope| {
+                let closing = [(); 3].map(|()| {
+                    scope.spawn(|| {
+                        start.wait();
+                        queue.close().len()
+                    })
+                });
+                start.wait();
+                assert!(tasks.handle().shutdown().is_empty());
+                closing.map(|thread| thread.join().unwrap())
+            });
+            returned.sort_unstable();
+            assert_eq!(returned, [0, 0, ITEMS]);
+        }
+    });
+}
+
 #[test]
 fn an_item_that_comes_while_somebody_sits_down_is_found() {
     within_patience(|| {

@@ -27,7 +27,8 @@
 //!     Either a thread in line sleeps until the watch's tick, or the alarm is set to this tick, or a thread is about to
 //!     set the alarm to it.
 //! Q3. A queue that was ended has no waiting item. Once no due item is left either, each receiver gets the end of the
-//!     queue.
+//!     queue. The step that ends the queue also moves the waiting items to the *rest*. So a thread that sees the end
+//!     finds the whole rest, unless another call has taken it.
 //! Q4. Exactly one of these happens to a pushed item: a receiver gets it, or a removal, the end of the queue or the
 //!     push's error returns it.
 //!
@@ -57,7 +58,10 @@
 //!   that looks.
 //! - ring x leave: (a) the receiver that leaves is not woken, and the ring wakes the next receiver; (b) the receiver
 //!   was woken, and wakes the next.
-//! - push x end: (a) the end returns the item, or leaves it to the receivers if it is due; (b) the push is refused.
+//! - push x end: (a) the item belongs to the rest, or to the receivers if it is due; (b) the push is refused.
+//! - close x shutdown, close x close: the first of them ends the queue. The first close gets the whole rest. This also
+//!   holds for a close by a task that the end has woken, and for a close that comes before the shutdown has reached
+//!   this queue.
 //! - leave x push, leave x ring, if the thread that leaves keeps the watch: the alarm is set for the others in line.
 //! - The alarm may ring too early, or for nothing: when the first item was removed or moved, or another receiver has
 //!   taken it.
@@ -95,6 +99,8 @@ struct State<T> {
     line: Line,
     watch: Option<Watch>,
     is_ended: bool,
+    /// The items that were not due when the queue ended. The first [`Items::close`] takes them out.
+    rest: Vec<T>,
 }
 
 /// The plan for the next search for due items, which serves all waiting receivers. The plan says at which tick the
@@ -150,6 +156,7 @@ impl<T, A: Alarm> Items<T, A> {
             line: Line::default(),
             watch: None,
             is_ended: false,
+            rest: Vec::new(),
         };
         Self { alarm, ticks, state: Losable::new(ModelledMutex::new(state)) }
     }
@@ -202,8 +209,7 @@ impl<T, A: Alarm> Items<T, A> {
             }
             state.watch_at(tick)
         };
-        // If the engine refuses, it has ended, and it ends the queue.
-        _ = self.set_alarm(ring_at);
+        self.set_alarm_if_open(ring_at);
         true
     }
 
@@ -227,8 +233,7 @@ impl<T, A: Alarm> Items<T, A> {
             let found = state.look(self.present(now));
             (state.line.call(found), state.keep_watch())
         };
-        // If the engine refuses, it has ended, and it ends the queue.
-        _ = self.set_alarm(ring_at);
+        self.set_alarm_if_open(ring_at);
         if let Err(panic) = wake(woken) {
             resume_unwind(panic);
         }
@@ -292,8 +297,7 @@ impl<T, A: Alarm> Items<T, A> {
         let watch = if may_watch { state.watch_by(number) } else { None };
         let ring_at = state.keep_watch();
         drop(state);
-        // If the engine refuses, it has ended, and it ends the queue.
-        _ = self.set_alarm(ring_at);
+        self.set_alarm_if_open(ring_at);
         Err(watch)
     }
 
@@ -308,28 +312,42 @@ impl<T, A: Alarm> Items<T, A> {
             };
             (waker, next, state.keep_watch())
         };
-        _ = self.set_alarm(ring_at);
+        self.set_alarm_if_open(ring_at);
         // The receiver may be leaving because of a panic, so another panic is swallowed.
         drop(wake(next));
     }
 
-    /// Ends the queue, wakes all receivers in line, and returns the items that are not due at `now`.
-    ///
-    /// If the queue stays locked for ever in the child of a fork, this method leaves the queue as it is, and returns no
-    /// items.
-    pub(crate) fn end(&self, now: Timestamp, patience: Patience) -> Vec<T> {
-        let mut left = Vec::new();
-        let woken = {
-            let Some(mut state) = self.lock_unless_lost(patience) else { return left };
-            (state.is_ended, state.watch) = (true, None);
-            while state.look(self.present(now)) > 0 {}
-            left.reserve_exact(state.waiting.len());
-            _ = state.waiting.advance(Tick::MAX, usize::MAX, |_, expired| left.push(expired.payload.item));
-            state.call(usize::MAX, patience)
+    /// Ends the queue and wakes all receivers in line. The items that are not due at `now` become the rest. If the
+    /// queue stays locked for ever in the child of a fork, leaves the queue as it is.
+    pub(crate) fn end(&self, now: Timestamp, patience: Patience) {
+        _ = self.end_and(now, patience, |_| ());
+    }
+
+    /// Works as [`end`](Self::end), and returns the rest if no other call has taken it.
+    pub(crate) fn close(&self, now: Timestamp, patience: Patience) -> Vec<T> {
+        self.end_and(now, patience, core::mem::take).unwrap_or_default()
+    }
+
+    fn end_and<R>(
+        &self,
+        now: Timestamp,
+        patience: Patience,
+        of_rest: impl FnOnce(&mut Vec<T>) -> R,
+    ) -> Option<R> {
+        let (result, woken) = {
+            let mut state = self.lock_unless_lost(patience)?;
+            state.end(self.present(now));
+            (of_rest(&mut state.rest), state.call(usize::MAX, patience))
         };
         // If a receiver's waker panics, the items must not be lost.
         drop(wake(woken));
-        left
+        Some(result)
+    }
+
+    /// Takes the next due item of a queue that has ended. Also returns `None` if the queue stays locked for ever in the
+    /// child of a fork.
+    pub(crate) fn take_after_end(&self, patience: Patience) -> Received<T> {
+        self.lock_unless_lost(patience)?.due.pop_front()
     }
 
     /// Returns the number of items in the queue, waiting and due.
@@ -345,10 +363,17 @@ impl<T, A: Alarm> Items<T, A> {
     fn hand_over(&self, taken: Taken<T>) -> Received<T> {
         let Taken { received, woken, own_waker, ring_at } = taken;
         drop(own_waker);
-        _ = self.set_alarm(ring_at);
+        self.set_alarm_if_open(ring_at);
         // If another receiver's waker panics, this receiver's item must not be lost.
         drop(wake(woken));
         received
+    }
+
+    /// Works as [`set_alarm`](Self::set_alarm), for a call that has nothing to give back. If the engine refuses, no
+    /// alarm is needed: the engine was shut down and ends the queue, or the process is the child of a fork, in which
+    /// every call finds that the queue has ended.
+    fn set_alarm_if_open(&self, tick: Option<Tick>) {
+        _ = self.set_alarm(tick);
     }
 
     /// Sets the alarm (the queue's timer) to the start of `tick`. Does nothing if `tick` is `None`. During this call,
@@ -401,6 +426,19 @@ impl<T> State<T> {
         // caller that was not woken takes one of the found items itself.
         let woken = self.line.call(if was_woken { found } else { found.saturating_sub(1) });
         Some(Taken { received, woken, own_waker, ring_at: self.keep_watch() })
+    }
+
+    /// Ends the queue, and moves the waiting items to the due items or to the rest. Does nothing if the queue has
+    /// ended.
+    fn end(&mut self, present: Present) {
+        if self.is_ended {
+            return;
+        }
+        (self.is_ended, self.watch) = (true, None);
+        while self.look(present) > 0 {}
+        let Self { waiting, rest, .. } = self;
+        rest.reserve_exact(waiting.len());
+        _ = waiting.advance(Tick::MAX, usize::MAX, |_, expired| rest.push(expired.payload.item));
     }
 
     /// Removes up to `count` receivers from the front of the line for a drop or the end of the queue, and returns their

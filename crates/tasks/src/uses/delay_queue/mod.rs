@@ -20,12 +20,17 @@
 //! received. After them a receiver gets [`TryRecvError::Closed`]. `close` returns the items that were not due, even
 //! after a shutdown. Dropping the last handle drops all items.
 //!
+//! In the child of a fork, a queue that was made before the fork has ended, too, because nothing would wake its
+//! receivers there. A push is refused as [`Forked`](Refusal::Forked). A queue of an engine without threads goes on.
+//!
 //! # Races and their endings
 //!
 //! - remove x due, reset x due: the removal returns the item, or the reset lets the item wait again, or a receiver gets
 //!   it.
 //! - push x close: the item is received, or `close` returns it, or the error of the push returns it. Exactly one of
 //!   these happens.
+//! - close x shutdown, close x close: the first close returns all items that were not due, even if a task calls it that
+//!   the end has woken.
 //! - receive x receive: each item goes to one receiver.
 //! - An item that comes due wakes the first receiver in line. A woken receiver, such as a future, may be dropped before
 //!   it has looked for the item. Then the next receiver is woken. So while receivers sleep, each due item has a woken
@@ -41,7 +46,7 @@ pub use receiver::Receiver;
 
 use super::error::{PushError, PushErrorKind, TryRecvError};
 use crate::keyed::MoveError;
-use crate::sync::{Losable, Mutex, OnceLock, StdArc, Weak};
+use crate::sync::{OnceLock, StdArc, Weak};
 use crate::task::{OnEnd, TaskCore, TaskTimer};
 use core::fmt;
 use core::num::NonZero;
@@ -104,9 +109,6 @@ pub struct DelayQueue<T: Send + 'static> {
 struct Shared<T: Send + 'static> {
     tasks: TaskCore,
     items: Items<T, LazyTimer>,
-    /// The items that were not due when the queue ended, by `close` or by a shutdown of the engine. The first call of
-    /// `close` takes them out and returns them.
-    left: Losable<Mutex<Vec<T>>>,
 }
 
 /// The queue's timer. The first push makes the timer, because an empty queue needs none.
@@ -127,7 +129,7 @@ impl<T: Send + 'static> DelayQueue<T> {
         let ticks = TickLength::new(tasks.handle().tick());
         let ticks = ticks.unwrap_or_else(|| TickLength::from_nanos(NonZero::<u64>::MIN));
         let items = Items::new(ticks, tasks.true_now(), LazyTimer::new());
-        let shared = StdArc::new(Shared { tasks: tasks.clone(), items, left: Losable::default() });
+        let shared = StdArc::new(Shared { tasks: tasks.clone(), items });
         tasks.at_end(StdArc::downgrade(&shared) as Weak<dyn OnEnd>);
         Self { shared }
     }
@@ -136,8 +138,8 @@ impl<T: Send + 'static> DelayQueue<T> {
     ///
     /// # Errors
     ///
-    /// Fails if the queue was closed or the engine is shut down. The first push, which makes the queue's timer, also
-    /// fails if the engine is full. The error returns the item.
+    /// Fails if [the queue has ended](Self::is_closed). The first push, which makes the queue's timer, also fails if
+    /// the engine is full. The error returns the item.
     ///
     /// # Time complexity
     ///
@@ -153,11 +155,16 @@ impl<T: Send + 'static> DelayQueue<T> {
     ///
     /// See [`push`](Self::push).
     pub fn push_at(&self, deadline: Timestamp, item: T) -> Result<Delayed, PushError<T>> {
-        if let Err(kind) = self.make_timer() {
+        if let Err(kind) = self.admit() {
             return Err(PushError { kind: self.kind_of(NotPushed::Refused(kind)), item });
         }
         let pushed = self.shared.items.push(deadline, item);
         pushed.map_err(|(reason, item)| PushError { kind: self.kind_of(reason), item })
+    }
+
+    /// Prepares a push.
+    fn admit(&self) -> Result<(), Refusal> {
+        if self.shared.tasks.is_forked() { Err(Refusal::Forked) } else { self.make_timer() }
     }
 
     /// Makes the queue's timer, unless it exists.
@@ -187,7 +194,10 @@ impl<T: Send + 'static> DelayQueue<T> {
     }
 
     fn take(&self) -> Option<Option<DueItem<T>>> {
-        self.shared.items.take(|| self.shared.tasks.true_now())
+        match self.shared.take_in_child() {
+            None => self.shared.items.take(|| self.shared.tasks.true_now()),
+            taken => taken,
+        }
     }
 
     /// Removes and returns a waiting item. Returns `None` if the queue has found the item due, even if it was not
@@ -198,7 +208,7 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// O(1).
     #[expect(clippy::must_use_candidate, reason = "who removes an item need not want it")]
     pub fn remove(&self, id: Delayed) -> Option<T> {
-        self.shared.items.remove(id)
+        self.shared.items().remove(id)
     }
 
     /// Removes and returns all items, including due items that were not received. The queue stays open.
@@ -208,7 +218,7 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// O(n) under the queue's lock.
     #[expect(clippy::must_use_candidate, reason = "who clears a queue need not want the items")]
     pub fn clear(&self) -> Vec<T> {
-        self.shared.items.clear()
+        self.shared.items().clear()
     }
 
     /// Moves an item's deadline to `delay` from now. The item cannot be received earlier.
@@ -226,7 +236,7 @@ impl<T: Send + 'static> DelayQueue<T> {
     ///
     /// See [`reset`](Self::reset).
     pub fn reset_at(&self, id: Delayed, deadline: Timestamp) -> Result<(), MoveError> {
-        if self.shared.items.reset(id, deadline) { Ok(()) } else { Err(MoveError::Absent) }
+        if self.shared.items().reset(id, deadline) { Ok(()) } else { Err(MoveError::Absent) }
     }
 
     /// Returns the id and the deadline of the waiting item with the earliest deadline; `None` if no item waits. Items
@@ -238,19 +248,19 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// O(n) under the queue's lock. The method is for diagnostics. To wait for items, use [`recv`](Self::recv).
     #[must_use]
     pub fn peek(&self) -> Option<(Delayed, Timestamp)> {
-        self.shared.items.first()
+        self.shared.items().first()
     }
 
     /// Returns the deadline of an item; `None` if the item was found due, or was removed.
     #[must_use]
     pub fn deadline(&self, id: Delayed) -> Option<Timestamp> {
-        self.shared.items.deadline(id)
+        self.shared.items().deadline(id)
     }
 
     /// Returns the number of items in the queue: items that wait, and due items that were not received.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.shared.items.len()
+        self.shared.items().len()
     }
 
     /// Returns whether the queue has no item.
@@ -267,22 +277,26 @@ impl<T: Send + 'static> DelayQueue<T> {
         reason = "the entries that were not due are often of no use any more"
     )]
     pub fn close(&self) -> Vec<T> {
-        self.shared.end();
-        let left = self.shared.tasks.lock_unless_lost(&self.shared.left);
-        left.map(|mut left| core::mem::take(&mut *left)).unwrap_or_default()
+        let Shared { items, tasks } = &*self.shared;
+        let rest = items.close(tasks.true_now(), tasks.patience());
+        self.shared.disarm();
+        rest
     }
 
-    /// Returns whether the queue was closed, or its engine shut down.
+    /// Returns whether the queue has ended: it was closed, or its engine was shut down, or this process is the child of
+    /// a fork and the engine's threads are in the parent.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.shared.items.is_ended()
+        self.shared.tasks.is_forked() || self.shared.items.is_ended()
     }
 
     /// Returns the kind of error for a refused push. A shutdown of the engine takes precedence over a closed queue, and
     /// a closed queue over `reason`.
     fn kind_of(&self, reason: NotPushed) -> PushErrorKind {
+        if let Some(refusal) = self.shared.tasks.refusal() {
+            return PushErrorKind::Refused(refusal);
+        }
         match reason {
-            _ if self.shared.tasks.is_shut_down() => PushErrorKind::Refused(Refusal::ShutDown),
             NotPushed::Refused(refusal) if !self.is_closed() => PushErrorKind::Refused(refusal),
             NotPushed::Refused(_) | NotPushed::Ended => PushErrorKind::Closed,
         }
@@ -290,13 +304,28 @@ impl<T: Send + 'static> DelayQueue<T> {
 }
 
 impl<T: Send + 'static> Shared<T> {
+    /// Returns the items. In the child of a fork, first ends the queue.
+    fn items(&self) -> &Items<T, LazyTimer> {
+        if self.tasks.is_forked() {
+            self.end();
+        }
+        &self.items
+    }
+
+    /// In the child of a fork, ends the queue, and takes the next due item or reports the end. Returns `None` in a
+    /// process in which the queue goes on.
+    fn take_in_child(&self) -> Option<Option<DueItem<T>>> {
+        self.tasks.is_forked().then(|| self.items().take_after_end(self.tasks.patience()))
+    }
+
     fn end(&self) {
-        let items = self.items.end(self.tasks.true_now(), self.tasks.patience());
+        self.items.end(self.tasks.true_now(), self.tasks.patience());
+        self.disarm();
+    }
+
+    fn disarm(&self) {
         if let Some(timer) = self.items.alarm.get() {
             timer.disarm();
-        }
-        if let Some(mut left) = self.tasks.lock_unless_lost(&self.left) {
-            left.extend(items);
         }
     }
 }

@@ -88,20 +88,24 @@ impl<T: Send + 'static> Receiver<T> {
     /// Receives the next due item, or `None` if the queue has ended. While the receiver is pending, it wakes the task
     /// that polled it last.
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<DueItem<T>>> {
-        let Shared { items, tasks, .. } = &*self.queue.shared;
-        match items.poll(&mut self.place, cx.waker(), || tasks.true_now()) {
-            Some(received) => Poll::Ready(received),
-            None => Poll::Pending,
-        }
+        let Shared { items, tasks } = &*self.queue.shared;
+        let received = match self.queue.shared.take_in_child() {
+            None => items.poll(&mut self.place, cx.waker(), || tasks.true_now()),
+            received => received,
+        };
+        received.map_or(Poll::Pending, Poll::Ready)
     }
 
     /// Blocks the calling thread until an item is due or the queue ends. `left` returns the remaining time, or `None`
     /// for no limit. When the remaining time is zero and no item is due, this method returns `None`.
     fn wait(mut self, left: impl Fn() -> Option<Duration>) -> Option<Option<DueItem<T>>> {
         let waker = Waker::from(StdArc::new(Unpark(thread::current())));
-        let Shared { items, tasks, .. } = &*self.queue.shared;
+        let Shared { items, tasks } = &*self.queue.shared;
         let can_sleep = tasks.sleep_for(Timestamp::MAX).is_some();
         loop {
+            if let Some(received) = self.queue.shared.take_in_child() {
+                return Some(received);
+            }
             let left = left();
             let waited = if can_sleep {
                 items.wait(&mut self.place, &waker, || tasks.true_now())
@@ -139,7 +143,7 @@ impl Wake for Unpark {
 impl<T: Send + 'static> Drop for Receiver<T> {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
-            let Shared { items, tasks, .. } = &*self.queue.shared;
+            let Shared { items, tasks } = &*self.queue.shared;
             items.leave(place, tasks.patience());
         }
     }

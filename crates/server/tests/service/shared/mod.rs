@@ -299,6 +299,13 @@ async fn a_claim_is_ended_and_prolonged_through_another_node(deployment: Deploym
     assert_eq!(status, StatusCode::NO_CONTENT, "{answer}");
     let (status, _) = other.send("POST", &elsewhere, Value::Null).await;
     assert_eq!(status, StatusCode::CONFLICT, "a claim ends once");
+    let has_ended_for_all = async |name: &str| {
+        for node in [&one, &two] {
+            let (status, answer) = node.send("POST", &format!("{claims}/{name}/renew"), Value::Null).await;
+            assert_eq!(status, StatusCode::CONFLICT, "{answer}");
+        }
+    };
+    has_ended_for_all(name).await;
     let (status, _) = one.send("GET", &format!("{TIMERS}/acked"), Value::Null).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
 
@@ -308,7 +315,9 @@ async fn a_claim_is_ended_and_prolonged_through_another_node(deployment: Deploym
     let (status, answer) =
         other.send("POST", &format!("{claims}/{name}/nack"), json!({ "error": "no paper" })).await;
     assert_eq!(status, StatusCode::NO_CONTENT, "{answer}");
+    has_ended_for_all(name).await;
     let (again, other) = fetch().await;
+    has_ended_for_all(name).await;
     assert_eq!((&again["attempt"], &again["id"]), (&json!(2), &claim["id"]));
     let name = again["claim"].as_str().unwrap();
     let (status, answer) =

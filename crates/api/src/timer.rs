@@ -184,7 +184,8 @@ pub enum IfPresent {
 pub struct Placed {
     /// The id of the stored timer. Each delivery of the timer has this id in the header `webhook-id`.
     pub id: String,
-    /// The timer's key.
+    /// The timer's key. None if the timer has no key, or if it has ended and the service no longer remembers the
+    /// request that made it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// What the request did.
@@ -204,7 +205,8 @@ pub struct Placed {
 pub enum PlaceOutcome {
     /// The new timer is stored.
     Created,
-    /// An earlier request with the same idempotency key stored the timer.
+    /// An earlier request with the same idempotency key stored the timer. The timer may have ended since, and this
+    /// request has made none.
     Repeated,
     /// The old timer that has the key was kept.
     Kept,

@@ -241,8 +241,8 @@ pub struct Timer {
     pub id: String,
     /// The timer's namespace.
     pub namespace: String,
-    /// The key with which the timer was made. A timer gives up its key when it dies, and when it is cancelled or replaced
-    /// during its delivery. Another timer may have the key then, and only the id finds this one.
+    /// The key with which the timer was made. A timer gives up its key when it dies, and when it is cancelled or
+    /// replaced during its delivery. Another timer may have the key then, and only the id finds this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The timer's labels.

@@ -83,8 +83,8 @@ impl Call {
         Self { method, effect: Effect::Change, ..Self::read(path) }
     }
 
-    /// Fails if a segment of the path is empty. The service has no such path, and would answer, as for a timer that does
-    /// not exist, that it finds nothing.
+    /// Fails if a segment of the path is empty. The service has no such path, and would answer, as for a timer that
+    /// does not exist, that it finds nothing.
     fn check(&self) -> Result<(), Error> {
         let path = self.path.split('?').next().unwrap_or_default();
         match path.ends_with('/') || path.contains("//") {

@@ -80,8 +80,8 @@ impl Buffers {
         });
     }
 
-    /// Notes that a fetch of a queue's timers from the store has ended. `taken` is the number of its timers, and `fewer`
-    /// the number of expected timers that it did not bring.
+    /// Notes that a fetch of a queue's timers from the store has ended. `taken` is the number of its timers, and
+    /// `fewer` the number of expected timers that it did not bring.
     pub(super) fn end_fetch(&mut self, reason: &Reason, taken: usize, fewer: usize) {
         if let Some(buffer) = self.by_reason.get_mut(reason) {
             let missing = taken.saturating_sub(buffer.early.at(Instant::now()));
@@ -129,9 +129,9 @@ impl Buffers {
         self.by_reason.get(reason)?.parks_until(now)
     }
 
-    /// Notes that the timer with this key leaves the buffer of its queue to be parked. Returns the timers of this buffer
-    /// that are due later. They stop waiting once the returned value is dropped. If they stayed, a receiver could get
-    /// them before the timer that is being parked.
+    /// Notes that the timer with this key leaves the buffer of its queue to be parked. Returns the timers of this
+    /// buffer that are due later. They stop waiting once the returned value is dropped. If they stayed, a receiver
+    /// could get them before the timer that is being parked.
     pub(super) fn park_from(&mut self, reason: &Reason, key: BufferKey) -> impl Sized + use<> {
         self.by_reason.get_mut(reason).map(|buffer| {
             buffer.parks_until = Some(Instant::now() + PARKING);

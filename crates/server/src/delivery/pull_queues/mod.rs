@@ -21,9 +21,9 @@
 //! nodes with receivers fetch again.
 //!
 //! If many timers are parked, a fetch takes more timers than the receivers ask for, because a larger fetch costs the
-//! server less for each timer. The timers of a fetch arrive in any order, so each enters the queue's *buffer* first. Once
-//! all have arrived, the timers with the earliest due moments are woken for the receivers, and the others wait for the
-//! next receivers. If one of them does not arrive within 100 ms, the others do not wait for it any longer. After a
+//! server less for each timer. The timers of a fetch arrive in any order, so each enters the queue's *buffer* first.
+//! Once all have arrived, the timers with the earliest due moments are woken for the receivers, and the others wait for
+//! the next receivers. If one of them does not arrive within 100 ms, the others do not wait for it any longer. After a
 //! second, a timer in the buffer is parked again, with those that are due later. A receiver that does not want to wait
 //! gets an empty answer as soon as a fetch has found nothing.
 //!

@@ -5,6 +5,7 @@ mod deployment;
 mod pages;
 mod parity;
 mod postgres;
+mod queues;
 mod redis;
 
 use crate::rig::{Receiver, Rig, eventually};
@@ -13,6 +14,10 @@ use axum::http::{Request, StatusCode};
 use deployment::Deployment;
 use http_body_util::BodyExt as _;
 use pages::the_page_of_one_node_keeps_the_limits_that_another_has_just_set;
+use queues::{
+    a_dead_timer_that_was_dropped_at_another_node_is_shown_as_dead_by_none,
+    timers_that_wait_come_to_receivers_of_a_node_in_the_order_of_their_due_moments,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -61,6 +66,7 @@ on_each! {
     a_receiver_at_one_node_gets_the_timers_of_all_nodes
     timers_that_wait_come_to_receivers_of_a_node_in_the_order_of_their_due_moments
     a_claim_is_ended_and_prolonged_through_another_node
+    a_dead_timer_that_was_dropped_at_another_node_is_shown_as_dead_by_none
     nodes_show_each_other_and_who_has_the_shards
     the_page_of_a_node_shows_all_nodes
     a_schedule_that_one_node_removes_the_other_does_not_follow
@@ -230,36 +236,6 @@ async fn a_receiver_at_one_node_gets_the_timers_of_all_nodes(deployment: Deploym
     waits.sort_unstable();
     eprintln!("from the creation to the receiver: median {:.2?}, longest {:.2?}", waits[8], waits[15]);
     assert!(waits[15] < Duration::from_secs(10), "{waits:?}");
-}
-
-async fn timers_that_wait_come_to_receivers_of_a_node_in_the_order_of_their_due_moments(
-    deployment: Deployment,
-) {
-    const COUNT: u64 = 24;
-    let node = deployment.node().await;
-    for max in [1, 5] {
-        for number in 0..COUNT {
-            let timer = json!({ "delay_ms": 10 * number, "pull": { "queue": format!("q{max}") } });
-            assert_eq!(node.send("POST", TIMERS, timer).await.0, StatusCode::CREATED);
-        }
-        eventually("all timers wait", async || {
-            let (_, queues) = node.send("GET", "/v1/queues", Value::Null).await;
-            let all = queues.as_array().unwrap();
-            let name = format!("q{max}");
-            all.iter().any(|queue| queue["queue"] == name && queue["depth"] == COUNT).then_some(())
-        })
-        .await;
-        let path = format!("/v1/namespaces/default/queues/q{max}/claims");
-        let mut due = Vec::new();
-        while due.len() < COUNT as usize {
-            let (status, answer) = node.send("POST", &path, json!({ "max": max, "wait_ms": 5_000 })).await;
-            assert_eq!(status, StatusCode::OK, "{answer}");
-            let claims = answer["claims"].as_array().unwrap();
-            assert!(!claims.is_empty(), "{due:?}");
-            due.extend(claims.iter().map(|claim| claim["scheduled"].as_str().unwrap().to_owned()));
-        }
-        assert!(due.is_sorted(), "{max}: {due:#?}");
-    }
 }
 
 async fn a_claim_is_ended_and_prolonged_through_another_node(deployment: Deployment) {

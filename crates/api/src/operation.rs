@@ -12,7 +12,8 @@ pub struct CancelMany {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 255, pattern = r"^[^\u0000]*$"))]
     pub label: Option<String>,
-    /// Cancels all timers whose keys begin with this text.
+    /// Cancels all timers whose keys begin with this text. A dead timer, and a timer that was cancelled or replaced
+    /// during its delivery, has given up its key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 255, pattern = r"^[^\u0000]*$"))]
     pub key_prefix: Option<String>,

@@ -48,8 +48,8 @@ pub struct Past {
     /// The reason why the timer is parked now. If it is not parked, the reason why it was parked the last time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parked_for: Option<String>,
-    /// How and when the timer ended. None if the timer has not ended. A dead timer has ended, although it is still
-    /// stored.
+    /// How and when the timer ended. None if the timer has not ended, or if the answering node does not know how it has
+    /// ended. A dead timer has ended, although it is still stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end: Option<PastEnd>,
 }

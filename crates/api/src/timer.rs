@@ -184,7 +184,8 @@ pub enum IfPresent {
 pub struct Placed {
     /// The id of the stored timer. Each delivery of the timer has this id in the header `webhook-id`.
     pub id: String,
-    /// The timer's key.
+    /// The timer's key. None if the timer has no key, or if it has ended and the service no longer remembers the
+    /// request that made it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// What the request did.
@@ -204,7 +205,8 @@ pub struct Placed {
 pub enum PlaceOutcome {
     /// The new timer is stored.
     Created,
-    /// An earlier request with the same idempotency key stored the timer.
+    /// An earlier request with the same idempotency key stored the timer. The timer may have ended since, and this
+    /// request has made none.
     Repeated,
     /// The old timer that has the key was kept.
     Kept,
@@ -239,7 +241,8 @@ pub struct Timer {
     pub id: String,
     /// The timer's namespace.
     pub namespace: String,
-    /// The timer's key.
+    /// The key with which the timer was made. A timer gives up its key when it dies, and when it is cancelled or
+    /// replaced during its delivery. Another timer may have the key then, and only the id finds this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The timer's labels.

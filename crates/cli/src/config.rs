@@ -148,8 +148,12 @@ impl Config {
     }
 
     fn timeout(&self) -> Result<Duration, Failure> {
-        parse::duration(self.timeout.value.as_deref().unwrap_or_default())
-            .map_err(|fault| Failure::new(Code::Usage, format!("{}: {fault}", self.timeout.origin)))
+        let timeout = parse::duration(self.timeout.value.as_deref().unwrap_or_default());
+        let timeout = timeout.and_then(|timeout| match timeout.is_zero() {
+            true => Err("a timeout of zero lets no request succeed".to_owned()),
+            false => Ok(timeout),
+        });
+        timeout.map_err(|fault| Failure::new(Code::Usage, format!("{}: {fault}", self.timeout.origin)))
     }
 
     /// Makes a client of the service with the URL, the token, the certificates and the timeout of these settings.

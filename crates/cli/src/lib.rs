@@ -33,7 +33,8 @@ const AFTER: &str =
 
 Exit codes:
   0  fulfilled
-  1  not fulfilled: the service refused, a cancelled timer was being delivered, an operation or a check failed
+  1  not fulfilled: the service refused, a cancelled timer was being delivered, a dead timer was not replayed, an
+     operation or a check failed
   2  the command, a setting or a file is not valid; nothing was sent
   3  there is no such timer, schedule, namespace or operation, or no timer to claim
   4  the service cannot be reached, or its answer cannot be read; nothing was changed

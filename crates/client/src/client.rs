@@ -108,9 +108,12 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// Fails if the URL or the token is not valid, or if a file or certificate cannot be read.
+    /// Fails if the URL or the token is not valid, if a time limit is zero, or if a file or certificate cannot be read.
     pub fn build(self) -> Result<Client, BuildError> {
         let base = base_of(&self.url)?;
+        if self.timeout.is_zero() || self.connect_timeout.is_zero() {
+            return Err(BuildError::Timeout);
+        }
         let authorisation = match self.token {
             None => None,
             Some(Token::Text(token)) => Some(authorisation(&token)?),

@@ -27,7 +27,7 @@ pub enum Error {
         /// The reason why the answer cannot be read, with the start of the answer.
         reason: Box<str>,
     },
-    /// The request cannot be encoded, so it was not sent.
+    /// The request cannot be encoded, or a name in it is empty, so it was not sent.
     Invalid(Box<str>),
 }
 
@@ -89,6 +89,8 @@ pub enum BuildError {
     },
     /// A certificate cannot be read. The text says why.
     Certificate(Box<str>),
+    /// A time limit is zero, so no request could be answered in time.
+    Timeout,
 }
 
 impl fmt::Display for BuildError {
@@ -98,6 +100,7 @@ impl fmt::Display for BuildError {
             Self::Token => f.write_str("the token has characters that no token has"),
             Self::File { path, error } => write!(f, "{}: {error}", path.display()),
             Self::Certificate(reason) => write!(f, "a certificate cannot be read: {reason}"),
+            Self::Timeout => f.write_str("a time limit of zero lets no request succeed"),
         }
     }
 }

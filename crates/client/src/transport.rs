@@ -83,6 +83,16 @@ impl Call {
         Self { method, effect: Effect::Change, ..Self::read(path) }
     }
 
+    /// Fails if a segment of the path is empty. The service has no such path, and would answer, as for a timer that
+    /// does not exist, that it finds nothing.
+    fn check(&self) -> Result<(), Error> {
+        let path = self.path.split('?').next().unwrap_or_default();
+        match path.ends_with('/') || path.contains("//") {
+            true => Err(Error::Invalid("a key, an id or another name in its path is empty".into())),
+            false => Ok(()),
+        }
+    }
+
     pub(crate) fn json(self, body: &impl serde::Serialize) -> Result<Self, Error> {
         let body = serde_json::to_vec(body).map_err(|error| Error::Invalid(error.to_string().into()))?;
         Ok(Self { body: Some(body.into()), ..self })
@@ -132,6 +142,7 @@ impl Transport {
         call: &Call,
         decode: impl Fn(&[u8]) -> Result<T, String>,
     ) -> Result<T, Error> {
+        call.check()?;
         let mut doubt = None;
         let mut sent = 0;
         loop {
@@ -198,6 +209,7 @@ impl Transport {
 
     /// Sends a request that changes nothing, and does not repeat it. Returns once the head of the answer has arrived.
     pub(crate) async fn begin(&self, call: &Call) -> Result<Response<Incoming>, Error> {
+        call.check()?;
         let head = tokio::time::timeout(self.timeout, self.head(call)).await.unwrap_or(Err(Broken::Late));
         let response = head.map_err(|broken| failed_exchange(broken, Effect::Read).error)?;
         let status = response.status();

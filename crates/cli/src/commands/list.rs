@@ -189,7 +189,7 @@ struct ByLabelOrKey {
 pub(crate) async fn cancel_many(many: CancelMany, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let ByLabelOrKey { label, key_prefix } = many.which;
     let operation = timers.cancel_many(&api::CancelMany { label, key_prefix }).await?;
-    operation::show(operation, !many.no_wait, "cancelled", timers, output).await
+    operation::show(operation, !many.no_wait, operation::Work::Cancel, timers, output).await
 }
 
 /// A command that lists, replays or drops dead timers, on which the service gave up.
@@ -253,7 +253,7 @@ pub(crate) async fn dead(dead: Dead, timers: &Namespace, output: Output) -> Resu
         }
         Dead::ReplayAll { label, no_wait } => {
             let operation = timers.replay_many(&ReplayMany { label }).await?;
-            operation::show(operation, !no_wait, "replayed", timers, output).await
+            operation::show(operation, !no_wait, operation::Work::Replay, timers, output).await
         }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) async fn operation(which: Which, timers: &Namespace, output: Output) 
         let columns = ["ID", "STATE", "BEGUN", "CHANGED", "IN FLIGHT", "REFUSED", "ERROR"];
         return Ok(output.list(&timers.operations().await?, columns, row)?);
     };
-    show(timers.operation(&id).await?, which.wait, "changed", timers, output).await
+    show(timers.operation(&id).await?, which.wait, Work::Unknown, timers, output).await
 }
 
 fn row(operation: &Operation) -> [String; 7] {
@@ -40,12 +40,47 @@ fn row(operation: &Operation) -> [String; 7] {
     ]
 }
 
+/// The kind of an operation's work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    Cancel,
+    Replay,
+    Backfill,
+    /// The answer about an operation does not say what its work is.
+    Unknown,
+}
+
+impl Work {
+    /// Describes what the operation has done so far.
+    fn progress(self, operation: &Operation) -> String {
+        let Operation { changed, in_flight, refused, .. } = operation;
+        match self {
+            Self::Cancel => format!("{changed} cancelled, {in_flight} of them in flight"),
+            Self::Replay if *refused == 0 => format!("{changed} replayed"),
+            Self::Replay => {
+                format!("{changed} replayed, {refused} refused: other timers have their keys by now")
+            }
+            Self::Backfill if *refused == 0 => format!("{changed} made"),
+            Self::Backfill => format!("{changed} made, {refused} left out: their moments had timers before"),
+            Self::Unknown if *refused == 0 => format!("{changed} changed, {in_flight} of them in flight"),
+            Self::Unknown => {
+                format!("{changed} changed, {in_flight} of them in flight, {refused} refused or left out")
+            }
+        }
+    }
+
+    /// Returns whether the operation has not done all that was asked.
+    fn is_unfulfilled(self, operation: &Operation) -> bool {
+        operation.state == OperationState::Failed || self == Self::Replay && operation.refused > 0
+    }
+}
+
 /// Prints the progress of an operation, a change of many timers in the background. If `waits` is true, first waits for
-/// the operation's end. `verb` names the change, such as "cancelled". Fails if the operation has failed.
+/// the operation's end. Fails if the operation has failed, or if it has not replayed all dead timers.
 pub(super) async fn show(
     mut operation: Operation,
     waits: bool,
-    verb: &str,
+    work: Work,
     timers: &Namespace,
     output: Output,
 ) -> Result<(), Failure> {
@@ -53,9 +88,9 @@ pub(super) async fn show(
         operation = timers.wait_for(operation, |_| ()).await?;
     }
     output.value(&operation, |operation| {
-        let Operation { id, state, changed, in_flight, .. } = operation;
+        let Operation { id, state, .. } = operation;
         let error = operation.error.as_ref().map_or_else(String::new, |error| format!(": {}", plain(error)));
-        format!("{}: {changed} {verb}, {in_flight} of them in flight (operation {id}){error}", word(state))
+        format!("{}: {} (operation {id}){error}", word(state), work.progress(operation))
     })?;
-    if operation.state == OperationState::Failed { Err(Failure::shown(Code::NotFulfilled)) } else { Ok(()) }
+    if work.is_unfulfilled(&operation) { Err(Failure::shown(Code::NotFulfilled)) } else { Ok(()) }
 }

@@ -258,7 +258,7 @@ pub(crate) async fn schedule(command: Schedule, timers: &Namespace, output: Outp
         }
         Schedule::Backfill { key, from, until, limit, no_wait } => {
             let operation = timers.schedule(&key).backfill(&Backfill { from, until, limit }).await?;
-            operation::show(operation, !no_wait, "made", timers, output).await
+            operation::show(operation, !no_wait, operation::Work::Backfill, timers, output).await
         }
         Schedule::Preview(rule) => {
             let preview = timers.preview(&with_rule(NewSchedule::default(), &rule)).await?;

@@ -100,6 +100,50 @@ async fn cancelled_and_in_flight_and_nothing_to_claim_have_exit_codes() {
 }
 
 #[tokio::test]
+async fn timers_that_an_operation_has_refused_are_shown_and_those_that_were_not_replayed_are_a_failure() {
+    let operation = |refused: u64| {
+        json!({
+            "id": "9", "state": "done", "begun": "2026-11-22T16:00:00.000Z", "changed": 5, "in_flight": 0,
+            "refused": refused
+        })
+    };
+    let backfill = ["schedule", "backfill", "s", "--from", "2026-11-22T16:00:00Z"];
+    for (arguments, code) in
+        [(&["dead", "replay-all"][..], 1), (&backfill[..], 0), (&["operation", "9"][..], 0)]
+    {
+        for (refused, code) in [(0, 0), (3, code)] {
+            let fake = Fake::start(200, operation(refused)).await;
+            let run = fake.run(arguments).await;
+            assert_eq!(run.code, code, "{run:?}");
+            assert!(run.out.starts_with("done: 5 "), "{run:?}");
+            assert_eq!(run.out.contains(", 3 "), refused > 0, "{run:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_empty_name_and_a_timeout_of_zero_are_refused_before_anything_is_sent() {
+    let fake = Fake::start(404, json!({})).await;
+    for arguments in [
+        &["get", ""][..],
+        &["get", "--id", ""],
+        &["cancel", ""],
+        &["history", ""],
+        &["put", "", "--queue", "q"],
+        &["claim", ""],
+        &["ack", ""],
+        &["schedule", "get", ""],
+        &["ns", "get", ""],
+        &["stats", "--timeout", "0s"],
+        &["stats", "--timeout", "0ms"],
+    ] {
+        let run = fake.run(arguments).await;
+        assert_eq!(run.code, 2, "{arguments:?}: {run:?}");
+        assert_eq!(fake.requests().len(), 0, "{arguments:?}");
+    }
+}
+
+#[tokio::test]
 async fn tail_connects_again_and_says_that_events_are_missing() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -142,7 +142,8 @@ settings! {
     /// `host_concurrency` is greater, that number counts.
     prompt_host_concurrency: usize, "deliveries.prompt_host_concurrency" = "256";
     /// The number of failures in a row of a namespace's callbacks to a host, or to one of its paths. After them, the
-    /// host or the path gets no callbacks of this namespace for a while.
+    /// host or the path gets no callbacks of this namespace for a while. Ten failures among the last twenty callbacks
+    /// have the same effect, whatever this number is.
     host_failures: u32, "deliveries.host_failures" = "10";
     /// The greatest number of late deliveries per second in each namespace, for example after a downtime. A delivery is
     /// late if it begins more than five seconds after the due moment. Zero means no limit.

@@ -84,6 +84,10 @@ impl Value for Duration {
     const NAME: &'static str = "TIME";
 
     fn parse(text: &str) -> Result<Self, String> {
+        // The help of some settings gives zero a meaning, and zero is the same in each unit.
+        if text == "0" {
+            return Ok(Self::ZERO);
+        }
         let fault = || format!("{text:?} is not a time as 250ms, 10s, 5m, 2h or 30d");
         let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(fault)?;
         let (number, unit) = text.split_at(digits);
@@ -112,6 +116,10 @@ impl Value for Size {
     const NAME: &'static str = "SIZE";
 
     fn parse(text: &str) -> Result<Self, String> {
+        // The help of some settings gives zero a meaning, and zero is the same in each unit.
+        if text == "0" {
+            return Ok(Self(0));
+        }
         let fault = || format!("{text:?} is not a size as 500B, 64KiB, 16MiB or 1GiB");
         let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(fault)?;
         let (number, unit) = text.split_at(digits);
@@ -410,6 +418,12 @@ mod tests {
         for text in ["none", "wait:1:500ms", "waitaof:0:1s", "waitaof:2:1s"] {
             survives::<Sync>(text);
         }
+    }
+
+    #[test]
+    fn zero_needs_no_unit() {
+        assert_eq!(Duration::parse("0"), Ok(Duration::ZERO));
+        assert_eq!(Size::parse("0"), Ok(Size(0)));
     }
 
     #[test]

@@ -156,8 +156,8 @@ impl Admission {
             | Reason::Concurrency(_)
             | Reason::Host(..)
             | Reason::Path(..) => self.permits.wanted(reason, now),
-            // The pull queues know how many timers their receivers want.
-            Reason::Queue(..) => Wanted::Nothing,
+            // The pull queues know how many timers their receivers want. Only a resume ends the pause of a timer.
+            Reason::Queue(..) | Reason::TimerPaused => Wanted::Nothing,
         }
     }
 
@@ -199,7 +199,7 @@ impl Admission {
             | Reason::Path(..) => {
                 self.permits.expect(reason, timers);
             }
-            Reason::Paused(_) | Reason::Queue(..) => {}
+            Reason::Paused(_) | Reason::Queue(..) | Reason::TimerPaused => {}
         }
     }
 

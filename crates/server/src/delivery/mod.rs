@@ -271,11 +271,19 @@ impl Deliveries {
     /// Prolongs a receiver's claim (its hold on a fetched timer). The claim may be open on another node. Returns the
     /// moment at which the claim expires.
     pub(crate) async fn renew_claim(&self, namespace: &str, claim: &str) -> Result<Moment, Problem> {
-        match (self.queues.renew(namespace, claim).await, &self.remote_claims) {
-            (Err(problem), Some(remote_claims)) if problem.kind == ProblemKind::ClaimEnded => {
+        let renewed = self.queues.renew(namespace, claim).await;
+        let Some(remote_claims) = &self.remote_claims else { return renewed };
+        match renewed {
+            Ok(until) => {
+                // The receiver may have ended the claim at another node. This node notices that only when it next
+                // renews the timer's lease.
+                remote_claims.check(namespace, claim).await?;
+                Ok(until)
+            }
+            Err(problem) if problem.kind == ProblemKind::ClaimEnded => {
                 remote_claims.renew(namespace, claim).await
             }
-            (renewed, _) => renewed,
+            Err(problem) => Err(problem),
         }
     }
 

@@ -4,6 +4,7 @@ use core::fmt;
 use core::hash::{Hash, Hasher};
 use std::borrow::Cow;
 use std::hash::DefaultHasher;
+use tourbillon_durable::store::PAUSED;
 
 /// The reason for which a timer is parked: the event or the permit for which the timer waits. A parked timer stays in
 /// the store without a delivery. A permit allows one delivery to run. A reason also identifies the limit or the queue
@@ -30,6 +31,8 @@ pub(crate) enum Reason {
     Path(Box<str>, Box<str>, u64),
     /// The timer waits for a receiver that fetches from its queue. The values are the namespace and the queue's name.
     Queue(Box<str>, Box<str>),
+    /// The timer itself was paused, and waits for its resume. The service only counts such timers.
+    TimerPaused,
 }
 
 /// The greatest length of a host in a reason, in bytes. The store limits the length of the stored reason.
@@ -75,7 +78,7 @@ impl Reason {
     /// Returns the label under which metrics count timers that are parked for this kind of reason.
     pub(crate) fn word(&self) -> &'static str {
         match self {
-            Self::Paused(_) => "paused",
+            Self::Paused(_) | Self::TimerPaused => "paused",
             Self::Share(_) => "share",
             Self::Slow(_) => "slow",
             Self::Concurrency(_) => "concurrency",
@@ -91,6 +94,9 @@ impl Reason {
         // The last slash ends the name of the namespace. The name may have slashes if a library has stored the timers,
         // but hosts and queues have none.
         let pair = |text: &str| text.rsplit_once('/').map(|(first, second)| (first.into(), second.into()));
+        if text == PAUSED {
+            return Some(Self::TimerPaused);
+        }
         let (kind, rest) = text.split_once(':')?;
         match kind {
             "paused" => Some(Self::Paused(rest.into())),
@@ -128,6 +134,7 @@ impl fmt::Display for Reason {
             Self::Host(namespace, host) => write!(f, "host:{namespace}/{host}"),
             Self::Path(namespace, host, number) => write!(f, "path:{namespace}/{host}#{number:016x}"),
             Self::Queue(namespace, queue) => write!(f, "queue:{namespace}/{queue}"),
+            Self::TimerPaused => f.write_str(PAUSED),
         }
     }
 }
@@ -153,6 +160,7 @@ mod tests {
             Reason::Queue("a/b".into(), "c".into()),
             Reason::host("a/b", "c:443"),
             Reason::path("a/b", "c:443", "/d"),
+            Reason::TimerPaused,
         ] {
             let text = reason.to_string();
             assert!(text.len() <= 255, "{text}");
@@ -162,7 +170,7 @@ mod tests {
             "path:a/b",
             "path:a#1",
             "path:a/b#x",
-            "paused",
+            "pausedly",
             "no handler: mail",
             "",
             "weather:rain",

@@ -193,6 +193,15 @@ impl RemoteClaims {
         }
     }
 
+    /// Checks that a claim of this node was not ended at another node. A claim of a timer that is delivered at most
+    /// once passes, because no other node can end it. Fails if the claim has ended, or if the store does not answer.
+    pub(crate) async fn check(&self, namespace: &str, claim: &str) -> Result<(), Problem> {
+        match ClaimName::read(claim) {
+            Some(name) => self.open(namespace, &name).await.map(|_timer| ()),
+            None => Ok(()),
+        }
+    }
+
     /// Prolongs a claim that may be open on any node. Returns the moment at which the claim expires.
     pub(crate) async fn renew(&self, namespace: &str, claim: &str) -> Result<Moment, Problem> {
         let name = ClaimName::read(claim).ok_or_else(ClaimName::ended)?;

@@ -31,7 +31,7 @@ use tourbillon_durable::store::{StoreError, TimerStore};
 /// of all reasons.
 const ROUND: Duration = Duration::from_secs(10);
 /// The regular time between two passes. A pass reads the reasons of all parked timers from the store, one page at a
-/// time. Without other nodes, a pass takes place only if this process knows parked timers.
+/// time. Without other nodes, a regular pass takes place only if this process knows parked timers.
 const PASS: Duration = Duration::from_secs(30);
 /// The pause before a pass that starts earlier than [`PASS`] demands, if other nodes share the store. A pass starts
 /// early if a change may have taken a parked timer away, if another node's report of a parked timer may be lost, or if
@@ -188,13 +188,15 @@ impl Unparker {
             if has_others { (SMALL_PAGE, REST, SETTLED) } else { (PAGE, Duration::ZERO, SOON) };
         let mut took = Duration::ZERO;
         while !self.parked.is_closed() {
-            tokio::select! {
-                () = tokio::time::sleep(if has_others { PASS } else { PASS.max(took * REGULAR_REST) }) => {}
+            let is_regular = tokio::select! {
+                () = tokio::time::sleep(if has_others { PASS } else { PASS.max(took * REGULAR_REST) }) => true,
                 () = self.parked.pass_wanted() => {
                     tokio::time::sleep((took * REST_OF_PASS).max(settled)).await;
+                    false
                 }
-            }
-            if !has_others && self.parked.is_empty() {
+            };
+            // A timer may have been paused, which only the store knows. So a pass that was asked for takes place.
+            if is_regular && !has_others && self.parked.is_empty() {
                 continue;
             }
             let Some(store) = resting.upgrade().filter(|_| !self.parked.is_closed()) else { return };

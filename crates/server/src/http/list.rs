@@ -25,7 +25,8 @@ pub(super) struct ListQuery {
     /// Lists only timers with this label.
     label: Option<String>,
     /// Lists only timers whose keys begin with this text. A dead timer has given up its key. This condition finds it by
-    /// its former key, but only together with `phase=dead`.
+    /// its former key, but only together with `phase=dead`. A timer that was cancelled or replaced during its delivery
+    /// has given up its key, too, and this condition does not find it.
     key_prefix: Option<String>,
     /// Lists only timers that are due before this moment.
     due_before: Option<Moment>,

@@ -73,8 +73,9 @@ pub(super) async fn put_timer(
 ///
 /// With an idempotency key, the request may be repeated safely: while the timer is stored, and for an hour after its
 /// end, a repetition makes no second timer and the answer is `repeated`. A different request with the same idempotency
-/// key is refused with `idempotency-mismatch`. After a restart, the service remembers only the idempotency keys of
-/// timers that are still stored. A request that arrives while another request with the same idempotency key is in
+/// key is refused with `idempotency-mismatch`, unless its timer has ended and the service no longer remembers the first
+/// request, for example after a restart. The answer is `repeated` then, too: it has the id of the timer that has ended,
+/// and no key, and no timer is made. A request that arrives while another request with the same idempotency key is in
 /// progress gets `idempotency-in-progress`. Refused requests are not remembered.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/timers", tag = "timers",

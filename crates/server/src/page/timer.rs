@@ -101,11 +101,10 @@ fn actions(timer: &Timer) -> Vec<Action> {
     }
 }
 
-/// Returns whether somebody has paused the timer. `reason` says why the timer is parked (set aside, even if due).
+/// Returns whether somebody has paused the timer. `reason` says why the timer is parked (set aside, even if due). The
+/// pause of a namespace is another reason: the store does not resume such a timer alone.
 fn is_pause(reason: &str) -> bool {
-    // The pause of a namespace has a longer reason, `paused:` with the name. The store does not resume such a timer
-    // alone.
-    reason == "paused"
+    Reason::parse(reason) == Some(Reason::TimerPaused)
 }
 
 /// Explains in a sentence why a timer is parked (set aside, even if due). `reason` is the stored reason.
@@ -138,7 +137,7 @@ fn parked_words(reason: &str) -> String {
         Some(Reason::Queue(_, queue)) => {
             format!("No receiver fetches from the queue {queue}. The timer waits for a receiver.")
         }
-        None if is_pause(reason) => "It was paused. Resume it to let it go on.".to_owned(),
+        Some(Reason::TimerPaused) => "It was paused. Resume it to let it go on.".to_owned(),
         None => format!("It was put aside: {reason}."),
     }
 }

@@ -7,8 +7,9 @@
 //! which are hashes. The fingerprint of a stored timer is stored with the timer, even if the timer is parked or dead.
 //! For an hour after a request, and for an hour after a delivery, a skip or a cancellation of its timer, the
 //! fingerprint is also in the memory of the process that made it. If the timer has ended and its fingerprint is not in
-//! memory, a request with its key is answered with `repeated`, even if the request differs from the first request. Such
-//! a request is not remembered. There are these cases:
+//! memory, a request with its key is answered with `repeated`, even if the request differs from the first request. The
+//! answer names no key of the timer then, because the ended timer may have had another key. Such a request is not
+//! remembered. There are these cases:
 //!
 //! - after a restart, and at a node that has not ended the timer
 //! - more than an hour after the timer's request, if the timer was replaced
@@ -191,8 +192,9 @@ impl Entered {
     }
 
     /// Checks a request whose timer had already been created. `stored` is the fingerprint that is stored with the
-    /// timer, or `None` if the timer has ended. Fails if the timer was created by a different request.
-    pub(crate) fn repeated(&self, stored: Option<u128>) -> Result<(), Problem> {
+    /// timer, or `None` if the timer has ended. Returns whether the request is known to be the one that created the
+    /// timer. Returns false if nothing is left of that request. Fails if the timer was created by a different request.
+    pub(crate) fn repeated(&self, stored: Option<u128>) -> Result<bool, Problem> {
         let mut inner = self.all.lock();
         // The timer may have ended after this request has begun. Its fingerprint is then in memory.
         let first = stored.or_else(|| inner.known(self.id));
@@ -204,7 +206,7 @@ impl Entered {
         if let Some(first) = stored {
             inner.remember(&self.namespace, self.id, first, true, Instant::now());
         }
-        Ok(())
+        Ok(first.is_some())
     }
 
     /// Returns whether an equal request was fulfilled before. The store then repeats the first answer and creates no
@@ -272,18 +274,18 @@ mod tests {
     #[test]
     fn a_request_that_cannot_be_compared_does_not_take_the_place_of_the_first_request() {
         let all = Idempotency::default();
-        let is_refused = |repeated: Result<(), Problem>| {
+        let is_refused = |repeated: Result<bool, Problem>| {
             repeated.is_err_and(|problem| problem.kind == ProblemKind::IdempotencyMismatch)
         };
         let other = all.enter("n", 1, 2).unwrap();
-        other.repeated(None).unwrap();
+        assert!(!other.repeated(None).unwrap(), "nobody knows the first request");
         assert_eq!(all.len(), 0);
         assert!(is_refused(other.repeated(Some(1))));
         // The timer ends after the request has begun.
         all.ended("n", TimerId::from_u128(1), Some(1));
         assert!(is_refused(other.repeated(None)));
         drop(other);
-        all.enter("n", 1, 1).unwrap().repeated(None).unwrap();
+        assert!(all.enter("n", 1, 1).unwrap().repeated(None).unwrap());
     }
 
     #[test]
@@ -296,7 +298,7 @@ mod tests {
             (place, inner.order[&place].0)
         };
         let before = entry();
-        all.enter("n", 1, 1).unwrap().repeated(None).unwrap();
+        assert!(all.enter("n", 1, 1).unwrap().repeated(None).unwrap());
         assert_eq!(entry(), before);
     }
 

@@ -48,15 +48,20 @@ impl Timing {
     }
 }
 
-/// Returns whether the operation may change a parked timer, so that the timer is no longer parked for its reason. The
-/// ends of deliveries change only leased timers, and [`ParkedIndex`](crate::delivery) counts each unpark by itself.
+/// Returns whether the operation may change the reason for which a timer is parked, or end its parking. The ends of
+/// deliveries change only leased timers, and [`ParkedIndex`](crate::delivery) counts each unpark by itself.
 fn may_take_parked(op: &Op) -> bool {
     match op {
         // A schedule replaces its own timer at each decision. It is never parked for a reason of the service.
         Op::Place(timer, IfPresent::Replace | IfPresent::ReplaceKeepDue | IfPresent::ReplaceOnly(_)) => {
             timer.key.is_some() && !timer.namespace.starts_with(Schedules::NAMESPACES)
         }
-        Op::Cancel(..) | Op::CancelLabelled { .. } | Op::Move(..) | Op::Pause(_) | Op::Fire(_) => true,
+        Op::Cancel(..)
+        | Op::CancelLabelled { .. }
+        | Op::Move(..)
+        | Op::Pause(_)
+        | Op::Resume(_)
+        | Op::Fire(_) => true,
         _ => false,
     }
 }

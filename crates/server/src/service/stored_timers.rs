@@ -6,7 +6,13 @@ use crate::state::Namespaces;
 use std::sync::Arc;
 use tourbillon_api::Problem;
 use tourbillon_durable::Timers;
+use tourbillon_durable::state::{Lease, State};
 use tourbillon_durable::timer::{Address, Timer};
+
+/// Returns whether a timer in this state was cancelled or replaced during its delivery, which goes on.
+pub(super) fn is_withdrawn(state: &State) -> bool {
+    matches!(state, State::Leased(Lease { withdrawn: Some(_), .. }))
+}
 
 /// Reads stored timers for requests. A request sees only the timers of its own namespace. Clones share the state.
 #[derive(Clone)]

@@ -109,11 +109,18 @@ async fn a_restart_keeps_the_requests_of_timers_that_are_stored() {
     let folder = tempfile::tempdir().unwrap();
     let store = Arc::new(Faulty::default());
     let inside = Inside::on(&folder, store.clone());
-    for key in ["stored", "ended"] {
-        let made = inside.with("POST", TIMERS, &[("idempotency-key", key)], timer(60_000)).await;
-        if key == "ended" {
-            let path = format!("/v1/namespaces/default/ids/{}", made.json()["id"].as_str().unwrap());
+    let mut ids = json!({});
+    for (key, method, path) in [("stored", "POST", ""), ("ended", "POST", ""), ("named", "PUT", "/k")] {
+        let header = [("idempotency-key", key)];
+        let made = inside.with(method, &format!("{TIMERS}{path}"), &header, timer(60_000)).await;
+        ids[key] = made.json()["id"].clone();
+        if key != "stored" {
+            let path = format!("/v1/namespaces/default/ids/{}", ids[key].as_str().unwrap());
             inside.send("DELETE", &path, Value::Null).await;
+        }
+        if key == "named" {
+            let again = inside.with(method, &format!("{TIMERS}{path}"), &header, timer(60_000)).await;
+            assert_eq!(again.json()["key"], "k", "the request is remembered");
         }
     }
     inside.stop().await;
@@ -124,8 +131,16 @@ async fn a_restart_keeps_the_requests_of_timers_that_are_stored() {
     assert_eq!(again("stored", 1).await.problem(), (422, "idempotency-mismatch".to_owned()));
     assert_eq!(again("stored", 60_000).await.json()["outcome"], "repeated");
     // The repetition makes no second timer. The service has forgotten the first request, as the document says. So it
-    // does not refuse a different request with the same key.
+    // does not refuse a different request with the same key, and does not say that the timer had the key of this one.
     assert_eq!(again("ended", 60_000).await.json()["outcome"], "repeated");
+    for (path, key) in [(format!("{TIMERS}/other"), "ended"), (format!("{TIMERS}/k"), "named")] {
+        let again = inside.with("PUT", &path, &[("idempotency-key", key)], timer(60_000)).await;
+        assert_eq!(
+            (again.status.as_u16(), again.json()),
+            (200, json!({ "id": ids[key], "outcome": "repeated" }))
+        );
+        assert_eq!(inside.send("GET", &path, Value::Null).await.status, 404, "no timer is made");
+    }
     assert_eq!(inside.send("GET", TIMERS, Value::Null).await.json()["items"].as_array().unwrap().len(), 1);
 }
 

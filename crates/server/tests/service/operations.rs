@@ -2,6 +2,7 @@
 
 use crate::faulty::{Fails, Faults, Faulty};
 use crate::inside::Inside;
+use crate::operating::{number, scrape};
 use crate::rig::{Receiver, Rig};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
@@ -52,6 +53,43 @@ async fn pending(inside: &Inside) -> Value {
 async fn ended(inside: &Inside, id: &Value) -> Value {
     let path = format!("/v1/namespaces/default/operations/{}", id.as_str().unwrap());
     inside.until(&path, |operation| operation["state"] != "running").await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timer_that_is_cancelled_several_times_during_its_delivery_counts_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let namespace = "/v1/namespaces/default";
+    let timer = json!({ "pull": { "queue": "q" }, "labels": ["x"] });
+    let id = inside.send("PUT", &format!("{namespace}/timers/k"), timer).await.json()["id"].clone();
+    let wish = json!({ "wait_ms": 5_000 });
+    let claims = inside.send("POST", &format!("{namespace}/queues/q/claims"), wish).await.json();
+    let claim = claims["claims"][0]["claim"].as_str().unwrap().to_owned();
+    let path = format!("{namespace}/ids/{}", id.as_str().unwrap());
+    for _ in 0..3 {
+        let cancelled = inside.send("DELETE", &path, Value::Null).await.json();
+        assert_eq!(cancelled["result"], "in-flight");
+    }
+    let changes = json!({ "changes": [{ "cancel": { "id": id } }] });
+    let batch = inside.send("POST", &format!("{namespace}/batch"), changes).await.json();
+    assert_eq!(batch["results"][0]["cancelled"]["result"], "in-flight", "{batch}");
+    let begun =
+        inside.send("POST", &format!("{namespace}/cancellations"), json!({ "label": "x" })).await.json();
+    let operation = format!("{namespace}/operations/{}", begun["id"].as_str().unwrap());
+    let ended = inside.until(&operation, |operation| operation["state"] == "done").await;
+    assert_eq!((&ended["changed"], &ended["in_flight"]), (&json!(0), &json!(0)), "{ended}");
+    let nack = format!("{namespace}/claims/{claim}/nack");
+    assert_eq!(inside.send("POST", &nack, json!({})).await.status, 204);
+    let stats = inside.until("/v1/stats", |stats| stats["failed"] == 1).await;
+    assert_eq!(stats["cancelled"], 1, "{stats}");
+    let page = scrape(&inside).await;
+    for (name, label) in [
+        ("tourbillon_cancelled_total", None),
+        ("tourbillon_namespace_cancelled_total", Some(("namespace", "default"))),
+        ("tourbillon_fired_total", Some(("outcome", "failed"))),
+    ] {
+        assert!((number(&page, name, label) - 1.0).abs() < 0.5, "{name}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -37,6 +37,22 @@ async fn await_depth(inside: &Inside, depth: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timer_that_was_paused_counts_as_paused_although_no_other_timer_waits() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    // The first count of the parked timers, at the start, must not be the one that finds the timer.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let timer = json!({ "delay_ms": 3_600_000, "pull": { "queue": "mail" } });
+    assert_eq!(inside.send("PUT", &format!("{TIMERS}/k"), timer).await.status, 201);
+    for (change, count) in [("pause", 1), ("resume", 0), ("pause", 1), ("fire", 0)] {
+        let changed = inside.send("POST", &format!("{TIMERS}/k/{change}"), Value::Null).await;
+        assert_eq!(changed.status, 200, "{change}");
+        await_parked(&inside, "paused", count).await;
+        await_parked(&inside, "other", 0).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_depth_of_a_queue_follows_each_change_of_a_waiting_timer() {
     let folder = tempfile::tempdir().unwrap();
     let inside = Inside::start(&folder);

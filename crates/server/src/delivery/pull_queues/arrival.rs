@@ -1,7 +1,7 @@
 //! Finds a receiver for a due timer. If no receiver waits, a timer that was fetched from the store for receivers may
 //! wait in the queue's buffer.
 
-use super::buffers::BufferKey;
+use super::buffers::{ASSEMBLY, BufferKey};
 use super::claim::OpenClaim;
 use super::queues::{PullQueues, State};
 use crate::delivery::reason::Reason;
@@ -78,15 +78,30 @@ impl Arrival<'_> {
             match self.find() {
                 Found::Receiver => return true,
                 Found::Nobody => return false,
-                Found::Buffered(woken, until) => {
+                Found::Buffered(mut woken, until) => {
                     let mut buffered = BufferedArrival { arrival: self, has_left: false };
-                    let woken = tokio::time::timeout_at(until, woken).await;
-                    // A receiver may have woken the timer at the moment of the timeout. The timer is then no longer in
-                    // the buffer.
+                    let ended = loop {
+                        let assembled = until.min(tokio::time::Instant::now() + ASSEMBLY);
+                        match tokio::time::timeout_at(assembled, &mut woken).await {
+                            // Some of the timers on their way may never arrive.
+                            Err(_) if assembled < until => buffered.arrival.hand_out_now(),
+                            ended => break ended,
+                        }
+                    };
                     let was_there = buffered.leave();
                     drop(buffered);
-                    // The channel fails without a message only if the queues are closed.
-                    if matches!(woken, Ok(Err(_))) || was_there {
+                    if was_there {
+                        let parked = self.queues.lock().buffers.park_from(self.reason, self.key);
+                        drop(parked);
+                        return false;
+                    }
+                    // A receiver may have woken the timer at the moment of the timeout. There is no message if the
+                    // queues are closed, or if a timer that is due earlier is parked again.
+                    let is_woken = match ended {
+                        Ok(message) => message.is_ok(),
+                        Err(_) => woken.try_recv().is_ok(),
+                    };
+                    if !is_woken {
                         return false;
                     }
                     self.counted = Counted::Woken;
@@ -97,13 +112,15 @@ impl Arrival<'_> {
 
     pub(super) fn find(&mut self) -> Found {
         let mut state = self.queues.lock();
+        let is_new = self.counted == Counted::Coming;
         self.leave(&mut state);
         let has_room = !state.is_closed && state.claims.free(self.namespace) > 0;
         let is_fetched = self.buffered_until.is_some();
         let queue = state.receivers.queue_mut(self.reason).filter(|queue| queue.len() > 0);
         match (queue, has_room) {
-            // Enough other timers are about to be handed over, so this fetched timer may wait for the next receiver.
-            (Some(queue), true) if is_fetched && queue.arriving >= queue.wants() => {}
+            // A fetched timer enters the buffer first, where the timer that is due first is woken first. Later it may
+            // wait for the next receiver if enough other timers are about to be handed over.
+            (Some(queue), true) if is_fetched && (is_new || queue.arriving >= queue.wants()) => {}
             (Some(queue), true) => {
                 queue.arriving += 1;
                 self.counted = Counted::Arriving;
@@ -117,7 +134,14 @@ impl Arrival<'_> {
         }
         let until = self.buffered_until.filter(|until| tokio::time::Instant::now() < *until);
         let Some(until) = until.filter(|_| !state.is_closed) else { return Found::Nobody };
-        Found::Buffered(state.buffers.enter(self.reason, self.key), until)
+        let woken = state.buffers.enter(self.reason, self.key);
+        state.hand_out(self.reason);
+        Found::Buffered(woken, until)
+    }
+
+    /// Wakes timers in the buffer of this timer's queue for the receivers, even if further timers are on their way.
+    fn hand_out_now(&self) {
+        let _woken = self.queues.lock().hand_out_now(self.reason);
     }
 
     /// Hands the timer to the receiver that has waited longest. Returns `None` if no receiver waits, or if the
@@ -161,7 +185,7 @@ impl Arrival<'_> {
 }
 
 /// Removes the timer from the queue's counts. If the timer has found a receiver but was not handed over, the receiver
-/// can get another timer, so the first timer in the queue's buffer is woken.
+/// can get another timer, so the next timer in the queue's buffer is woken.
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
         let was_arriving = self.counted == Counted::Arriving;
@@ -169,7 +193,7 @@ impl Drop for Arrival<'_> {
             let mut state = self.queues.lock();
             self.leave(&mut state);
             if was_arriving {
-                state.wake_one(self.reason);
+                state.hand_out(self.reason);
             }
         }
     }
@@ -199,7 +223,7 @@ impl Drop for BufferedArrival<'_, '_> {
             if let Some(queue) = state.receivers.queue_mut(self.arrival.reason) {
                 queue.coming.fewer(1);
             }
-            state.wake_one(self.arrival.reason);
+            state.hand_out(self.arrival.reason);
         }
     }
 }

@@ -13,6 +13,14 @@ use tourbillon_durable::UtcMillis;
 /// timers counts as on the way to the queue.
 const LONGEST_FETCH: Duration = Duration::from_secs(30);
 
+/// The longest time for which timers of a fetch wait in the buffer for the other timers of the same fetch, so that the
+/// timer that is due first goes to a receiver first.
+pub(super) const ASSEMBLY: Duration = Duration::from_millis(100);
+
+/// The time that the store is given to park the timers that leave a buffer without a receiver. A fetch in this time
+/// could find timers that are due later, and miss those that are due earlier.
+const PARKING: Duration = Duration::from_millis(50);
+
 /// The key of a timer in a buffer: the timer's due moment, and a number that makes the key unique.
 pub(super) type BufferKey = (UtcMillis, u64);
 
@@ -29,6 +37,14 @@ pub(super) struct Buffers {
 struct Buffer {
     /// The number of fetched timers that have not arrived at this node's handler.
     coming: Coming,
+    /// Whether a fetch is under way.
+    is_fetching: bool,
+    /// The number of timers that may have come from the fetch under way, before the store's answer.
+    early: Coming,
+    /// The number of timers of the last answered fetch that have not arrived.
+    missing: Coming,
+    /// The moment until which the store may still be parking timers that have left this buffer.
+    parks_until: Option<Instant>,
     /// The channels that wake the waiting timers, ordered by the timers' due moments.
     waiting: BTreeMap<BufferKey, oneshot::Sender<()>>,
 }
@@ -44,7 +60,9 @@ impl Buffers {
     /// Notes that a fetch begins, which takes timers of a queue from the store. `most` is the greatest number of timers
     /// that the fetch can bring. From now on, this number of timers counts as on the way to the queue.
     pub(super) fn begin_fetch(&mut self, reason: &Reason, most: usize) {
-        self.by_reason.entry(reason.clone()).or_default().coming.more(most, LONGEST_FETCH);
+        let buffer = self.by_reason.entry(reason.clone()).or_default();
+        buffer.coming.more(most, LONGEST_FETCH);
+        (buffer.is_fetching, buffer.early) = (true, Coming::default());
     }
 
     /// Removes all buffers. The timers in the buffers stop waiting once the returned value is dropped. The numbers in
@@ -57,13 +75,20 @@ impl Buffers {
     /// store is on its way to this node's handler.
     pub(super) fn forget_unused(&mut self) {
         let now = Instant::now();
-        self.by_reason.retain(|_, buffer| buffer.coming.at(now) > 0 || !buffer.waiting.is_empty());
+        self.by_reason.retain(|_, buffer| {
+            buffer.coming.at(now) > 0 || !buffer.waiting.is_empty() || buffer.parks_until(now).is_some()
+        });
     }
 
-    /// Notes that a fetch of a queue's timers from the store has ended. `fewer` is the number of expected timers that
-    /// the fetch did not bring.
-    pub(super) fn end_fetch(&mut self, reason: &Reason, fewer: usize) {
+    /// Notes that a fetch of a queue's timers from the store has ended. `taken` is the number of its timers, and
+    /// `fewer` the number of expected timers that it did not bring.
+    pub(super) fn end_fetch(&mut self, reason: &Reason, taken: usize, fewer: usize) {
         if let Some(buffer) = self.by_reason.get_mut(reason) {
+            let missing = taken.saturating_sub(buffer.early.at(Instant::now()));
+            (buffer.is_fetching, buffer.early) = (false, Coming::default());
+            // A timer of an earlier fetch that has never arrived must not hold up the timers of this fetch.
+            buffer.missing = Coming::default();
+            buffer.missing.more(missing, ASSEMBLY);
             buffer.coming.fewer(fewer);
             // The store has answered, so the fetched timers must arrive soon. A lost timer must not count for the rest
             // of `LONGEST_FETCH`.
@@ -82,7 +107,36 @@ impl Buffers {
         let buffer = self.by_reason.get_mut(reason);
         let Some(buffer) = buffer.filter(|buffer| buffer.coming.at(Instant::now()) > 0) else { return false };
         buffer.coming.fewer(1);
+        match buffer.missing.at(Instant::now()) {
+            0 if buffer.is_fetching => buffer.early.more(1, ASSEMBLY),
+            0 => {}
+            _ => buffer.missing.fewer(1),
+        }
         true
+    }
+
+    /// Returns whether all timers of the fetches have arrived that have brought the timers in a queue's buffer. Before
+    /// that, a timer that is due earlier may still come.
+    pub(super) fn is_assembled(&self, reason: &Reason) -> bool {
+        let now = Instant::now();
+        let buffer = self.by_reason.get(reason);
+        buffer.is_none_or(|buffer| buffer.missing.at(now) == 0 && buffer.early.at(now) == 0)
+    }
+
+    /// Returns the moment until which a fetch from a queue should wait, because the store may still be parking timers
+    /// that have left the queue's buffer.
+    pub(super) fn parks_until(&self, reason: &Reason, now: Instant) -> Option<Instant> {
+        self.by_reason.get(reason)?.parks_until(now)
+    }
+
+    /// Notes that the timer with this key leaves the buffer of its queue to be parked. Returns the timers of this
+    /// buffer that are due later. They stop waiting once the returned value is dropped. If they stayed, a receiver
+    /// could get them before the timer that is being parked.
+    pub(super) fn park_from(&mut self, reason: &Reason, key: BufferKey) -> impl Sized + use<> {
+        self.by_reason.get_mut(reason).map(|buffer| {
+            buffer.parks_until = Some(Instant::now() + PARKING);
+            buffer.waiting.split_off(&key)
+        })
     }
 
     /// Puts a timer into the buffer of its queue. The returned channel gets a message when a receiver comes to the
@@ -116,5 +170,11 @@ impl Buffers {
     #[cfg(test)]
     pub(super) fn are_empty(&self) -> bool {
         self.by_reason.values().all(|buffer| buffer.waiting.is_empty())
+    }
+}
+
+impl Buffer {
+    fn parks_until(&self, now: Instant) -> Option<Instant> {
+        self.parks_until.filter(|until| now < *until)
     }
 }

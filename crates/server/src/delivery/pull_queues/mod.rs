@@ -21,20 +21,22 @@
 //! nodes with receivers fetch again.
 //!
 //! If many timers are parked, a fetch takes more timers than the receivers ask for, because a larger fetch costs the
-//! server less for each timer. A fetched timer without a receiver waits in the queue's *buffer* for the next receiver.
-//! The timer with the earliest due moment is woken first. After a second, a timer in the buffer is parked again. A
-//! receiver that does not want to wait gets an empty answer as soon as a fetch has found nothing.
+//! server less for each timer. The timers of a fetch arrive in any order, so each enters the queue's *buffer* first.
+//! Once all have arrived, the timers with the earliest due moments are woken for the receivers, and the others wait for
+//! the next receivers. If one of them does not arrive within 100 ms, the others do not wait for it any longer. After a
+//! second, a timer in the buffer is parked again, with those that are due later. A receiver that does not want to wait
+//! gets an empty answer as soon as a fetch has found nothing.
 //!
 //! ```text
-//!   fetched ── a receiver waits ──► open claim
-//!      │                             ▲   │ another timer was quicker, or the receiver has gone
-//!      │                             │   ▼
-//!      └─────── none waits ────────► buffer ── after a second, or the service stops ──► parked, reported to all nodes
+//!   fetched ──► buffer ── all have arrived, and a receiver waits ──► open claim
+//!                │  ▲                                                   │
+//!                │  └── another timer was quicker, or the receiver has gone
+//!                └───── after a second, or the service stops ──► parked, reported to all nodes
 //! ```
 //!
-//! A timer looks for a receiver and enters the buffer under one lock. So while a receiver waits, timers stay in the
-//! buffer only if enough other timers are about to be handed over. If one of those timers cannot be handed over, it
-//! wakes the first timer in the buffer.
+//! A timer enters the buffer and wakes the first timers in it under one lock. So while a receiver waits, timers stay in
+//! the buffer only if further timers of their fetch are on their way, or if enough other timers are about to be handed
+//! over. If one of those timers cannot be handed over, it wakes the first timer in the buffer.
 //!
 //! # The end of a claim
 //! The requests `ack` and `nack` are answered once the store has the end of the delivery. Until then the claim is

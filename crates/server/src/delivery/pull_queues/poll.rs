@@ -2,7 +2,7 @@
 
 use super::coming::ON_THE_WAY;
 use super::endings::AGAIN_MS;
-use super::queues::{PullQueues, State};
+use super::queues::PullQueues;
 use super::receivers::Got;
 use crate::delivery::reason::Reason;
 use core::time::Duration;
@@ -61,18 +61,14 @@ impl PullQueues {
                     "as many claims are open as the service permits, or as the namespace's share of them",
                 );
             }
-            let State { receivers, buffers, .. } = &mut *state;
-            let Some(number) = receivers.enter(&reason, namespace, max, sender) else {
+            let Some(number) = state.receivers.enter(&reason, namespace, max, sender) else {
                 return full(
                     "as many receivers wait as the service permits, or as the namespace's share of them",
                 );
             };
             // The timers in the buffer can be handed over at once.
-            let woken = buffers.wake(&reason, max);
-            if let Some(queue) = receivers.queue_mut(&reason) {
-                queue.note_woken(woken);
-            }
-            let is_coming = buffers.coming(&reason).at(Instant::now()) > 0;
+            let woken = state.hand_out(&reason);
+            let is_coming = state.buffers.coming(&reason).at(Instant::now()) > 0;
             (number, has_parked || woken > 0 || is_coming)
         };
         // Only the drop of `poll` removes the receiver from its queue. So no `await` may stand between the call of

@@ -35,12 +35,19 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Wakes the first timer in a queue's buffer, so that the timer looks for a receiver again. Does nothing if no
-    /// receiver waits at the queue.
-    pub(super) fn wake_one(&mut self, reason: &Reason) {
-        if let Some(queue) = self.receivers.queue_mut(reason).filter(|queue| queue.len() > 0) {
-            queue.note_woken(self.buffers.wake(reason, 1));
-        }
+    /// Wakes timers in a queue's buffer, so that they look for a receiver again: as many as the queue's receivers want,
+    /// and those first that are due first. Wakes none while further timers of the same fetch are on their way, because
+    /// one of them may be due before. Returns the number of timers that it woke.
+    pub(super) fn hand_out(&mut self, reason: &Reason) -> usize {
+        if self.buffers.is_assembled(reason) { self.hand_out_now(reason) } else { 0 }
+    }
+
+    /// Does the same as [`hand_out`](Self::hand_out), but does not wait for timers on their way.
+    pub(super) fn hand_out_now(&mut self, reason: &Reason) -> usize {
+        let Some(queue) = self.receivers.queue_mut(reason) else { return 0 };
+        let woken = self.buffers.wake(reason, queue.wants().saturating_sub(queue.awaited(Instant::now())));
+        queue.note_woken(woken);
+        woken
     }
 }
 
@@ -72,12 +79,13 @@ impl PullQueues {
         let wants = asked.min(free);
         let coming = [unparked, fetched].into_iter().filter(|coming| coming.at(now) > 0);
         let until = coming.filter_map(|coming| coming.until).min();
+        let parks_until = buffers.parks_until(reason, now);
         match (wants.saturating_sub(queue.awaited(now) + fetched.at(now)), until) {
             // If the expected timers do not arrive, no event tells the unparker. So the unparker asks again once they
             // no longer count.
             (0, Some(until)) if wants > 0 => Wanted::At(until),
             (0, _) => Wanted::Nothing,
-            (timers, _) => Wanted::Now(timers),
+            (timers, _) => parks_until.map_or(Wanted::Now(timers), Wanted::At),
         }
     }
 
@@ -112,7 +120,9 @@ impl PullQueues {
 
     /// Ends a fetch that was permitted to take `most` timers of a queue and took `taken`.
     pub(crate) fn end_fetch(&self, reason: &Reason, most: usize, taken: usize) {
-        self.lock().buffers.end_fetch(reason, most.saturating_sub(taken));
+        let mut state = self.lock();
+        state.buffers.end_fetch(reason, taken, most.saturating_sub(taken));
+        state.hand_out(reason);
     }
 
     /// Returns whether the receivers of a queue should get timers soon: timers are on their way to the queue, or have

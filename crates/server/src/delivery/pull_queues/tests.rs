@@ -1,6 +1,7 @@
 //! Tests receivers, timers and claims at the queues.
 
 use super::arrival::{BUFFERED, Found};
+use super::buffers::ASSEMBLY;
 use super::*;
 use crate::delivery::parked_index::ParkedIndex;
 use crate::delivery::permits::Wanted;
@@ -81,9 +82,9 @@ async fn a_fetched_timer_whose_receiver_was_taken_waits_for_the_next_one_and_ano
     let (mut one, mut two) = (queues.arrive(&reason, "a", moment(1)), queues.arrive(&reason, "a", moment(2)));
     let mut other = queues.arrive(&reason, "a", moment(3));
     let began = tokio::time::Instant::now();
-    assert!(one.is_awaited().await);
     let soon = Duration::from_millis(10);
-    let waits = tokio::time::timeout(soon, two.is_awaited()).await;
+    let (comes, waits) = tokio::join!(one.is_awaited(), tokio::time::timeout(soon, two.is_awaited()));
+    assert!(comes);
     assert!(waits.is_err(), "another one is about to be handed over");
     assert!(other.is_awaited().await, "it was not fetched, and does not wait");
     let _open = other.hand_over(&claim(3), false).unwrap();
@@ -124,12 +125,76 @@ async fn a_fetched_timer_whose_receiver_was_taken_waits_for_the_next_one_and_ano
     assert!(queues.lock().buffers.are_empty(), "nothing is left there");
 }
 
+#[tokio::test(start_paused = true)]
+async fn fetched_timers_go_out_in_the_order_of_their_due_moments_in_whichever_order_they_arrive() {
+    // `early` timers arrive before the store's answer, and `lost` timers of the fetch never arrive.
+    for (early, lost) in [(0, 0), (1, 0), (3, 0), (0, 1), (2, 1)] {
+        let queues = Arc::new(PullQueues::new(Arc::default(), 64, true));
+        let reason = Reason::Queue("a".into(), "q".into());
+        let receiver = || {
+            let at = Arc::clone(&queues);
+            tokio::spawn(async move { at.fetch("a", "q", 1, Duration::from_secs(5)).await.unwrap() })
+        };
+        let first = receiver();
+        tokio::task::yield_now().await;
+        let most = queues.begin_fetch(&reason, 1);
+        let begun = tokio::time::Instant::now();
+        for (number, due) in [3, 1, 2].into_iter().enumerate() {
+            if number == early {
+                queues.end_fetch(&reason, most, 3 + lost);
+            }
+            let (at, reason) = (Arc::clone(&queues), reason.clone());
+            tokio::spawn(async move {
+                let mut arrival = at.arrive(&reason, "a", UtcMillis::from_millis(due as u64));
+                assert!(arrival.is_awaited().await, "the timer {due} was parked");
+                let _open = arrival.hand_over(&claim(due)).unwrap();
+                tokio::time::sleep(Duration::from_secs(60)).await;
+            });
+            tokio::task::yield_now().await;
+        }
+        if early == 3 {
+            queues.end_fetch(&reason, most, 3 + lost);
+        }
+        let mut claims = first.await.unwrap();
+        let (waited, most) = (begun.elapsed(), ASSEMBLY * u32::try_from(lost).unwrap());
+        assert!(waited <= most, "{waited:?}");
+        for _ in 0..2 {
+            claims.extend(receiver().await.unwrap());
+        }
+        let ids: Vec<_> = claims.into_iter().map(|claim| claim.id).collect();
+        assert_eq!(ids, [1, 2, 3].map(|number| claim(number).id), "{early} early, {lost} lost");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_timer_is_left_in_the_buffer_that_is_due_after_a_timer_that_was_parked_again() {
+    let queues = Arc::new(PullQueues::new(Arc::default(), 64, true));
+    let reason = Reason::Queue("a".into(), "q".into());
+    let most = queues.begin_fetch(&reason, 2);
+    queues.end_fetch(&reason, most, 2);
+    let arrive = |due: u64| {
+        let (at, reason) = (Arc::clone(&queues), reason.clone());
+        tokio::spawn(async move { at.arrive(&reason, "a", UtcMillis::from_millis(due)).is_awaited().await })
+    };
+    let first = arrive(1);
+    tokio::time::sleep(BUFFERED / 2).await;
+    let second = arrive(2);
+    assert!(!first.await.unwrap());
+    assert!(queues.lock().buffers.are_empty(), "a receiver could get the later timer first");
+    assert!(!second.await.unwrap());
+    // The next fetch waits until the store has parked both.
+    let (sender, _claims) = mpsc::unbounded_channel();
+    queues.lock().receivers.replace(&reason, 1, sender);
+    assert!(matches!(queues.wanted(&reason, Instant::now()), Wanted::At(_)));
+}
+
 #[test]
 fn no_timer_waits_in_the_buffer_beside_a_receiver() {
     for round in 0..2_000 {
         let queues = Arc::new(PullQueues::new(Arc::default(), 64, true));
         let reason = Reason::Queue("a".into(), "q".into());
-        queues.begin_fetch(&reason, 1);
+        let most = queues.begin_fetch(&reason, 1);
+        queues.end_fetch(&reason, most, 1);
         let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let claims = std::thread::scope(|scope| {
             let receiver = scope

@@ -1,6 +1,6 @@
 //! Makes many changes of timers in one transaction, with an answer for each change.
 
-use super::{Changes, moment};
+use super::{Before, Changes, moment};
 use crate::audit::{Deed, End};
 use crate::convert::{rejected, unavailable};
 use crate::record::Entered;
@@ -106,11 +106,11 @@ impl Changes {
             api::Change::Cancel { key, id } => {
                 let named = named(key.as_deref(), id.as_deref(), pointer)?;
                 Ok(match self.may_be_there(namespace, named).await? {
-                    true => {
+                    Some(before) => {
                         earlier.note_cancellation(named);
-                        (Prepared::Cancel(named), Some(Change::Cancel(named.address(namespace))))
+                        (Prepared::Cancel(named, before), Some(Change::Cancel(named.address(namespace))))
                     }
-                    false => (Prepared::Absent, None),
+                    None => (Prepared::Absent, None),
                 })
             }
             api::Change::Move { key, id, to } => {
@@ -146,8 +146,8 @@ impl Changes {
                 span.created(&placed);
                 placed.map(BatchResult::Placed)
             }
-            (Prepared::Cancel(named), Ok(Effect::Cancelled(cancelled))) => {
-                Ok(BatchResult::Cancelled(self.cancelled(namespace, named, &cancelled)))
+            (Prepared::Cancel(named, before), Ok(Effect::Cancelled(cancelled))) => {
+                Ok(BatchResult::Cancelled(self.cancelled(namespace, named, before, &cancelled)))
             }
             (Prepared::Move { named, before }, Ok(Effect::Changed(changed))) => {
                 let (key, id) = match named {
@@ -190,7 +190,7 @@ enum Prepared<'c> {
         entered: Option<Entered>,
         span: Span,
     },
-    Cancel(Named<'c>),
+    Cancel(Named<'c>, Before),
     /// A cancellation of a timer that does not exist. The store gets no change for it.
     Absent,
     Move {

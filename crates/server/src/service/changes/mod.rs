@@ -5,7 +5,7 @@ mod batch;
 use super::creations::{CreationLimits, Creations};
 use super::names::{Named, not_found};
 use super::recorder::ChangeRecorder;
-use super::stored_timers::StoredTimers;
+use super::stored_timers::{StoredTimers, is_withdrawn};
 use crate::audit::Audit;
 use crate::convert::{due, unavailable};
 use crate::settings::Settings;
@@ -44,6 +44,15 @@ impl Verb {
     }
 }
 
+/// The state of a timer before a request that cancels it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    /// The timer may be cancelled.
+    Live,
+    /// The timer was cancelled or replaced during its delivery, which goes on.
+    Withdrawn,
+}
+
 /// Serves the requests that change stored timers.
 pub(crate) struct Changes {
     pub(super) settings: Arc<Settings>,
@@ -66,26 +75,39 @@ impl Changes {
 
     async fn cancel_one(&self, namespace: &str, named: Named<'_>) -> Result<Cancelled, Problem> {
         self.namespaces.require(namespace)?;
-        if !self.may_be_there(namespace, named).await? {
+        let Some(before) = self.may_be_there(namespace, named).await? else {
             return Ok(Cancelled { result: CancelResult::NotFound });
-        }
+        };
         let cancelled = self.timers.cancel(named.address(namespace)).await;
         let cancelled = cancelled.map_err(|error| unavailable(&error))?;
-        Ok(self.cancelled(namespace, named, &cancelled))
+        Ok(self.cancelled(namespace, named, before, &cancelled))
     }
 
-    /// Returns false if the namespace does not contain the timer, so the store must not be asked to change it. For an
-    /// id, this method reads the timer, because the store would find the id in any namespace. For a key, it returns
-    /// true without a read, because the store looks for a key only in the given namespace. Fails if no timer can have
-    /// the key.
-    async fn may_be_there(&self, namespace: &str, named: Named<'_>) -> Result<bool, Problem> {
+    /// Returns `None` if the namespace does not contain the timer, so the store must not be asked to change it. For an
+    /// id, this method reads the timer, because the store would find the id in any namespace. For a key, it does not
+    /// read, because the store looks for a key only in the given namespace. Fails if no timer can have the key.
+    async fn may_be_there(&self, namespace: &str, named: Named<'_>) -> Result<Option<Before>, Problem> {
         named.admit()?;
-        Ok(matches!(named, Named::Key(_)) || self.stored.find(namespace, named).await?.is_some())
+        if let Named::Key(_) = named {
+            // A timer that was withdrawn during its delivery has given up its key.
+            return Ok(Some(Before::Live));
+        }
+        let timer = self.stored.find(namespace, named).await?;
+        Ok(timer.map(|timer| if is_withdrawn(&timer.state) { Before::Withdrawn } else { Before::Live }))
     }
 
-    /// Records a cancellation that the store has confirmed. Returns the answer for the client.
-    fn cancelled(&self, namespace: &str, named: Named<'_>, cancelled: &durable::Cancelled) -> Cancelled {
-        self.recorder.cancelled(namespace, named, cancelled);
+    /// Records a cancellation that the store has confirmed, unless the timer was withdrawn before. Returns the answer
+    /// for the client.
+    fn cancelled(
+        &self,
+        namespace: &str,
+        named: Named<'_>,
+        before: Before,
+        cancelled: &durable::Cancelled,
+    ) -> Cancelled {
+        if before == Before::Live {
+            self.recorder.cancelled(namespace, named, cancelled);
+        }
         let result = match cancelled {
             durable::Cancelled::Cancelled(_) => CancelResult::Cancelled,
             durable::Cancelled::InFlight => CancelResult::InFlight,

@@ -132,10 +132,14 @@ impl Creations {
         placed: durable::Placed,
         entered: Option<&Entered>,
     ) -> Result<Placed, Problem> {
+        let mut key = key;
         if let Some(entered) = entered {
             if let durable::Placed::Repeated(id) = placed {
                 let stored = self.timers.get(id).await.map_err(|error| unavailable(&error))?;
-                entered.repeated(stored.and_then(|timer| work::head(&timer.payload.0).fingerprint))?;
+                let fingerprint = stored.and_then(|timer| work::head(&timer.payload.0).fingerprint);
+                let is_the_same = entered.repeated(fingerprint)?;
+                // A different request may have given the timer another key, or none.
+                key = key.filter(|_| is_the_same);
             } else {
                 entered.remember(!matches!(placed, durable::Placed::Kept { .. }));
             }

@@ -2,6 +2,7 @@
 
 use super::dead_group::DeadWork;
 use crate::audit::Deed;
+use crate::service::stored_timers::is_withdrawn;
 use serde::{Deserialize, Serialize};
 use tourbillon_api::{AuditAction, AuditAuthor, CancelMany, Operation, OperationState, Problem, ReplayMany};
 use tourbillon_durable::state::{Phase, State};
@@ -117,7 +118,10 @@ impl Work {
     /// the moment at which the operation began.
     pub(super) fn change(&self, timer: &Timer, begun: UtcMillis) -> Option<Change> {
         match (self, &timer.state) {
-            (Self::Cancel(_), _) if timer.created <= begun => Some(Change::Cancel(timer.id.into())),
+            // A timer that was cancelled or replaced during its delivery would count a second time.
+            (Self::Cancel(_), state) if timer.created <= begun && !is_withdrawn(state) => {
+                Some(Change::Cancel(timer.id.into()))
+            }
             (Self::Replay(_), State::Dead(death)) if death.at <= begun => Some(Change::Replay(timer.id)),
             (Self::Dead(work), State::Dead(death)) if death.at <= begun => work.change(timer),
             _ => None,

@@ -179,6 +179,13 @@ impl Condition {
         done.saturating_sub(self.counters.decisions.get())
     }
 
+    /// Returns how many deliveries of users' timers have failed. The runtime's own numbers leave out the last delivery
+    /// of a timer that was cancelled during this delivery, or that is delivered at most once.
+    pub(crate) fn failed(&self) -> u64 {
+        let fired = &self.in_flight.metrics().fired;
+        fired.of("failed").get() + fired.of("dead").get()
+    }
+
     /// Returns the statistics of the service for people.
     pub(crate) async fn stats(&self) -> Result<ServiceStats, StoreError> {
         let counts = self.counts().await?;
@@ -196,7 +203,7 @@ impl Condition {
             overdue_ms: millis(self.overdue(now).await?),
             created: self.counters.created.get(),
             delivered: self.delivered(stats.done),
-            failed: stats.retried + stats.dead,
+            failed: self.failed(),
             cancelled: self.counters.cancelled.get(),
             last_fire: self.in_flight.last_fire().map(moment),
             hosts: self.hosts(),

@@ -94,7 +94,9 @@ impl Reports {
         };
         // A removed namespace has no past, and the timers of other namespaces are not shown.
         self.namespaces.require(namespace)?;
-        let entry = entry.filter(|entry| *entry.known.namespace == *namespace).ok_or(not_found)?;
+        let mut entry = entry.filter(|entry| *entry.known.namespace == *namespace).ok_or(not_found)?;
+        // A dead timer is stored. So another process has dropped this one, or replayed it, and the end is not known.
+        entry.end = entry.end.filter(|end| end.how != EndKind::Dead);
         Ok(ended(id, entry, under_way))
     }
 

@@ -71,7 +71,7 @@ impl Sampler {
         let now = Sample {
             created: self.counters.created.get(),
             delivered: self.condition.delivered(stats.done),
-            failed: stats.retried + stats.dead,
+            failed: self.condition.failed(),
             cancelled: self.counters.cancelled.get(),
             dead: stats.dead,
             overdue_ms: 0,
@@ -82,7 +82,7 @@ impl Sampler {
             // A delivery of a schedule's internal timer is subtracted from all deliveries. It may be subtracted before
             // it is counted, so the number of deliveries may decrease for a moment.
             delivered: now.delivered.saturating_sub(before.delivered),
-            failed: now.failed - before.failed,
+            failed: now.failed.saturating_sub(before.failed),
             cancelled: now.cancelled - before.cancelled,
             dead: now.dead - before.dead,
             overdue_ms: millis(overdue),

@@ -5,6 +5,7 @@ mod deployment;
 mod pages;
 mod parity;
 mod postgres;
+mod queues;
 mod redis;
 
 use crate::rig::{Receiver, Rig, eventually};
@@ -13,6 +14,10 @@ use axum::http::{Request, StatusCode};
 use deployment::Deployment;
 use http_body_util::BodyExt as _;
 use pages::the_page_of_one_node_keeps_the_limits_that_another_has_just_set;
+use queues::{
+    a_dead_timer_that_was_dropped_at_another_node_is_shown_as_dead_by_none,
+    timers_that_wait_come_to_receivers_of_a_node_in_the_order_of_their_due_moments,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -59,7 +64,9 @@ on_each! {
     the_page_of_one_node_keeps_the_limits_that_another_has_just_set
     a_namespace_that_one_node_removes_is_gone_for_the_others
     a_receiver_at_one_node_gets_the_timers_of_all_nodes
+    timers_that_wait_come_to_receivers_of_a_node_in_the_order_of_their_due_moments
     a_claim_is_ended_and_prolonged_through_another_node
+    a_dead_timer_that_was_dropped_at_another_node_is_shown_as_dead_by_none
     nodes_show_each_other_and_who_has_the_shards
     the_page_of_a_node_shows_all_nodes
     a_schedule_that_one_node_removes_the_other_does_not_follow
@@ -268,6 +275,13 @@ async fn a_claim_is_ended_and_prolonged_through_another_node(deployment: Deploym
     assert_eq!(status, StatusCode::NO_CONTENT, "{answer}");
     let (status, _) = other.send("POST", &elsewhere, Value::Null).await;
     assert_eq!(status, StatusCode::CONFLICT, "a claim ends once");
+    let has_ended_for_all = async |name: &str| {
+        for node in [&one, &two] {
+            let (status, answer) = node.send("POST", &format!("{claims}/{name}/renew"), Value::Null).await;
+            assert_eq!(status, StatusCode::CONFLICT, "{answer}");
+        }
+    };
+    has_ended_for_all(name).await;
     let (status, _) = one.send("GET", &format!("{TIMERS}/acked"), Value::Null).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
 
@@ -277,7 +291,9 @@ async fn a_claim_is_ended_and_prolonged_through_another_node(deployment: Deploym
     let (status, answer) =
         other.send("POST", &format!("{claims}/{name}/nack"), json!({ "error": "no paper" })).await;
     assert_eq!(status, StatusCode::NO_CONTENT, "{answer}");
+    has_ended_for_all(name).await;
     let (again, other) = fetch().await;
+    has_ended_for_all(name).await;
     assert_eq!((&again["attempt"], &again["id"]), (&json!(2), &claim["id"]));
     let name = again["claim"].as_str().unwrap();
     let (status, answer) =

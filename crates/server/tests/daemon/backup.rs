@@ -232,7 +232,7 @@ async fn a_restore_needs_an_empty_store_of_a_service_that_does_not_run() {
     filled(folder.path(), 20).await;
     let daemon = restored(folder.path());
     let (code, said) = restore(folder.path(), &[]);
-    assert!(code == Some(1) && said.contains("open"), "{said}");
+    assert!(code == Some(1) && said.contains("a service uses this folder"), "{said}");
     let http = Http::new(daemon.address);
     assert_eq!(http.send("PUT", &timer("own"), &far()).await.status, 201);
     stop(daemon);
@@ -315,11 +315,13 @@ async fn a_half_restored_store_is_never_taken_for_a_whole_one() {
         assert_eq!(code, Some(1), "{said}");
         assert!(said.contains("a restore into this folder has not ended"), "{said}");
     }
-    // While another restore holds the lock of the file, a second restore is refused.
-    let held = std::fs::File::open(path("restored/restoring")).unwrap();
+    // While another restore holds the lock of the folder, a second restore and a service are refused.
+    let held = std::fs::File::open(path("restored/lock")).unwrap();
     held.lock().unwrap();
     let (code, said) = restore(folder.path(), &[]);
-    assert!(code == Some(1) && said.contains("another restore is under way"), "{said}");
+    assert!(code == Some(1) && said.contains("uses this folder, or another restore"), "{said}");
+    let (code, said) = ended(folder.path(), &["--data", "restored", "--listen", "127.0.0.1:0"]);
+    assert!(code == Some(1) && said.contains("another service uses this folder"), "{said}");
     drop(held);
     std::fs::write(path("backup"), &backup).unwrap();
     let (code, said) = restore(folder.path(), &[]);
